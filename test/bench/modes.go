@@ -12,7 +12,7 @@ import (
 
 // Mode is one kind of cluster and of pods.
 type Mode struct {
-	Name string
+	driver.Mode
 	// Goal is how many times faster than kube-scheduler's sampled decision Berth is to be, 5,000
 	// nodes.
 	Goal float64
@@ -25,33 +25,23 @@ type Mode struct {
 
 	taint bool
 	kinds int // of pods, where they are more than few
-	apps  int // 0: few
-	shape driver.Shape
 }
 
 // Modes are those of the goals: pods of 10 apps with 100m and 200Mi each, nodes of 32 CPU, 64Gi and
 // 110 pods in 3 zones.
-var Modes = []Mode{
-	{Name: "plain", Goal: 300, Bound: 10},
-	{Name: "spread", Goal: 200, Bound: 30, shape: driver.Spread},
-	{Name: "affinity", Goal: 200, Bound: 30, shape: driver.Affinity},
-	{Name: "anti", Goal: 200, Bound: 30, shape: driver.AntiAffinity},
-	{Name: "taints", Goal: 300, Bound: 30, shape: setToleration, taint: true},
-	{Name: "shapes", Goal: 60, kinds: 500, shape: driver.Sizes(500)},
+var Modes = listModes()
 
-	// Diverse clusters: workloads with selectors of their own, pods of as many sizes.
-	{Name: "apps-1000-spread", Within: diverse, apps: 1000, shape: driver.Spread},
-	{Name: "apps-1000-affinity", Within: diverse, apps: 1000, shape: driver.Affinity},
-	{Name: "apps-1000-anti", Within: diverse, apps: 1000, shape: driver.AntiAffinity},
-	{Name: "apps-10000-spread", Within: diverse, apps: 10_000, shape: driver.Spread},
-	{Name: "apps-10000-affinity", Within: diverse, apps: 10_000, shape: driver.Affinity},
-	{Name: "apps-10000-anti", Within: diverse, apps: 10_000, shape: driver.AntiAffinity},
-	{Name: "sizes-10000", Within: diverse, shape: driver.Sizes(10_000)},
-}
-
-// selecting are the modes whose pods select those of their workload.
-var selecting = []Mode{
-	{Name: "spread", shape: driver.Spread}, {Name: "affinity", shape: driver.Affinity}, {Name: "anti", shape: driver.AntiAffinity},
+func listModes() []Mode {
+	modes := []Mode{{Mode: driver.Plain, Goal: 300, Bound: 10}}
+	for _, m := range driver.Selecting {
+		modes = append(modes, Mode{Mode: m, Goal: 200, Bound: 30})
+	}
+	modes = append(modes, Mode{Mode: driver.Mode{Name: "taints", Shape: setToleration}, Goal: 300, Bound: 30, taint: true},
+		Mode{Mode: driver.Shapes, Goal: 60, kinds: 500})
+	for _, m := range driver.Diverse {
+		modes = append(modes, Mode{Mode: m, Within: diverse})
+	}
+	return modes
 }
 
 // diverse is the goal for clusters where much is new.
@@ -90,7 +80,7 @@ func (m *Mode) newNodes(n int) []*v1.Node {
 
 // newPod makes the i-th pod, as the API would have it.
 func (m *Mode) newPod(i int) *v1.Pod {
-	pod := driver.NewPod(i, m.apps, m.shape)
+	pod := m.NewPod(i)
 	pod.Namespace, pod.UID = "default", types.UID(pod.Name)
 	pod.Spec.SchedulerName, pod.Spec.Priority = v1.DefaultSchedulerName, &zero
 	return pod

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -17,12 +18,19 @@ import (
 func (r *Report) Plot(path string) error {
 	p := newPlot("One decision, from a pod to its node", "nodes")
 	for i, m := range Modes {
-		if err := r.plotBerth(p, i, m.Name); err != nil {
+		var line plotter.XYs
+		for _, s := range r.Sizes {
+			if s.Mode == m.Name && s.Decision.Wall > 0 {
+				line = append(line, pointOf(s.Nodes, s.Decision.Wall))
+			}
+		}
+		slices.SortFunc(line, func(a, b plotter.XY) int { return int(a.X - b.X) })
+		if err := addLine(p, i, "Berth, all nodes: "+m.Name, line, nil); err != nil {
 			return err
 		}
-	}
-	if err := r.plotUpstream(p); err != nil {
-		return err
+		if err := r.plotUpstream(p, i, m.Name); err != nil {
+			return fmt.Errorf("plot %s: %w", m.Name, err)
+		}
 	}
 	return savePlot(p, path)
 }
@@ -31,26 +39,27 @@ func (r *Report) Plot(path string) error {
 // selectors of their own, both sides, in processor time.
 func (r *Report) PlotWorkloads(path string) error {
 	p := newPlot(fmt.Sprintf("One decision, from a pod to its node: %s nodes, processor time", driver.Thousands(r.Nodes)), "workloads")
-	for i := range selecting {
+	for i, m := range driver.Selecting {
 		var sampled, berth plotter.XYs
 		for _, c := range r.Workloads {
-			if c.Mode == selecting[i].Name {
-				sampled = append(sampled, plotter.XY{X: float64(c.Apps), Y: float64(c.Sampled.CPU.Nanoseconds()) / 1e3})
-				berth = append(berth, plotter.XY{X: float64(c.Apps), Y: float64(c.Berth.CPU.Nanoseconds()) / 1e3})
+			if c.Mode == m.Name {
+				sampled, berth = append(sampled, pointOf(c.Apps, c.Sampled.CPU)), append(berth, pointOf(c.Apps, c.Berth.CPU))
 			}
 		}
-		for _, side := range []struct {
-			name   string
-			line   plotter.XYs
-			dashes []vg.Length
-		}{{"kube-scheduler, sampled: ", sampled, []vg.Length{vg.Points(4), vg.Points(3)}}, {"Berth, all nodes: ", berth, nil}} {
-			if err := addLine(p, i, side.name+selecting[i].Name, side.line, side.dashes); err != nil {
-				return err
-			}
+		dashes := []vg.Length{vg.Points(4), vg.Points(3)}
+		if err := addLine(p, i, "kube-scheduler, sampled: "+m.Name, sampled, dashes); err != nil {
+			return err
+		}
+		if err := addLine(p, i, "Berth, all nodes: "+m.Name, berth, nil); err != nil {
+			return err
 		}
 	}
-
 	return savePlot(p, path)
+}
+
+// pointOf is what a decision takes, in microseconds.
+func pointOf(x int, took time.Duration) plotter.XY {
+	return plotter.XY{X: float64(x), Y: float64(took.Nanoseconds()) / 1e3}
 }
 
 // newPlot has both axes logarithmic.
@@ -74,23 +83,11 @@ func savePlot(p *plot.Plot, path string) error {
 	return nil
 }
 
-func (r *Report) plotBerth(p *plot.Plot, i int, mode string) error {
-	var line plotter.XYs
-	for _, s := range r.Sizes {
-		if s.Mode == mode && s.Decision.Wall > 0 {
-			line = append(line, plotter.XY{X: float64(s.Nodes), Y: wallMicros(s.Decision)})
-		}
-	}
-
+// addLine adds the i-th line, with its points, if it has any.
+func addLine(p *plot.Plot, i int, name string, line plotter.XYs, dashes []vg.Length) error {
 	if len(line) == 0 {
 		return nil
 	}
-	slices.SortFunc(line, func(a, b plotter.XY) int { return int(a.X - b.X) })
-	return addLine(p, i, "Berth, all nodes: "+mode, line, nil)
-}
-
-// addLine adds the i-th line, with its points.
-func addLine(p *plot.Plot, i int, name string, line plotter.XYs, dashes []vg.Length) error {
 	l, points, err := plotter.NewLinePoints(line)
 	if err != nil {
 		return fmt.Errorf("plot %s: %w", name, err)
@@ -101,27 +98,28 @@ func addLine(p *plot.Plot, i int, name string, line plotter.XYs, dashes []vg.Len
 	return nil
 }
 
-func (r *Report) plotUpstream(p *plot.Plot) error {
-	for i, c := range r.Compared {
-		points, err := plotter.NewScatter(plotter.XYs{{X: float64(r.Nodes), Y: wallMicros(c.Sampled)},
-			{X: float64(r.Nodes), Y: wallMicros(c.All)}})
-		if err != nil {
-			return fmt.Errorf("plot %s: %w", c.Mode, err)
-		}
-		color := slices.IndexFunc(Modes, func(m Mode) bool { return m.Name == c.Mode })
-		points.Color, points.Shape, points.Radius = plotutil.Color(color), plotutil.Shape(color), vg.Points(4)
-		p.Add(points)
-		if i > 0 {
-			continue
-		}
-		labels, err := plotter.NewLabels(plotter.XYLabels{XYs: points.XYs,
-			Labels: []string{"   kube-scheduler, sampled", "   kube-scheduler, all nodes"}})
-		if err != nil {
-			return fmt.Errorf("plot %s: %w", c.Mode, err)
-		}
-		p.Add(labels)
+// plotUpstream adds the points of the i-th mode; those of the first have labels.
+func (r *Report) plotUpstream(p *plot.Plot, i int, mode string) error {
+	k := slices.IndexFunc(r.Compared, func(c Comparison) bool { return c.Mode == mode })
+	if k < 0 {
+		return nil
+	}
+	xys := plotter.XYs{pointOf(r.Nodes, r.Compared[k].Sampled.Wall), pointOf(r.Nodes, r.Compared[k].All.Wall)}
+	points, err := plotter.NewScatter(xys)
+	if err != nil {
+		return err
+	}
+	points.Color, points.Shape, points.Radius = plotutil.Color(i), plotutil.Shape(i), vg.Points(4)
+	p.Add(points)
+	if k > 0 {
+		return nil
 	}
 
+	labels, err := plotter.NewLabels(plotter.XYLabels{XYs: xys, Labels: []string{"   kube-scheduler, sampled", "   kube-scheduler, all nodes"}})
+	if err != nil {
+		return err
+	}
+	p.Add(labels)
 	return nil
 }
 
@@ -137,5 +135,3 @@ func (decades) Ticks(low, high float64) []plot.Tick {
 	}
 	return ticks
 }
-
-func wallMicros(c Cost) float64 { return float64(c.Wall.Nanoseconds()) / 1e3 }

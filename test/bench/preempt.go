@@ -24,7 +24,7 @@ const PreemptionGoal = 100
 
 // full is a cluster in which every node is full of pods of low priority, and the pods that come
 // have a high one.
-var full = Mode{Name: "preemption"}
+var full = Mode{Mode: driver.Mode{Name: "preemption"}}
 
 const lowPerNode = 10
 
@@ -71,7 +71,7 @@ func preemptUpstream(ctx context.Context, nodes, most int, percentage int32, atM
 	if err != nil {
 		return Cost{}, err
 	}
-	return measurePreemptions(most, atMost, func(pod *v1.Pod) error { return u.preemptFor(ctx, plugin, pod, placed) })
+	return measureEach(1, most, atMost, highPod, func(pod *v1.Pod) error { return u.preemptFor(ctx, plugin, pod, placed) })
 }
 
 func (u *upstream) preemptFor(ctx context.Context, plugin *defaultpreemption.DefaultPreemption, pod *v1.Pod,
@@ -127,28 +127,7 @@ func preemptBerth(nodes, most int, atMost time.Duration) (Cost, error) {
 			b.cluster.SetPod(lowPod(i, k))
 		}
 	}
-	return measurePreemptions(most, atMost, func(pod *v1.Pod) error { return b.preemptFor(b.cluster.Pending(pod)) })
-}
-
-// measurePreemptions measures one after the other. The first reads the whole cluster and is not
-// counted.
-func measurePreemptions(most int, atMost time.Duration, preempt func(*v1.Pod) error) (Cost, error) {
-	clock := rounds{each: atMost}
-	runtime.GC() // what filled the cluster is not to be paid for here
-	for i := range most {
-		pod := highPod(i)
-		clock.startStep()
-		if err := preempt(pod); err != nil {
-			return Cost{}, err
-		}
-		if i == 0 {
-			continue
-		}
-		if clock.stopSteps(1); clock.isDone() {
-			break
-		}
-	}
-	return clock.costOfStep(), nil
+	return measureEach(1, most, atMost, highPod, func(pod *v1.Pod) error { return b.preemptFor(b.cluster.Pending(pod)) })
 }
 
 func (b *berth) preemptFor(p *cluster.Pod) error {

@@ -19,28 +19,23 @@ func (r *Report) Write(w io.Writer) {
 }
 
 func (r *Report) writeCompared(w io.Writer) {
-	rows := slices.Clone(r.Compared)
-	if r.Preemption != nil {
-		rows = append(rows, *r.Preemption)
-	}
-
 	lines := [][]string{{"mode", "kube-scheduler, sampled", "kube-scheduler, all nodes", "Berth, all nodes, one core",
 		"times faster than sampled", "goal",
 		"times faster than all", "CPU sampled", "CPU Berth", "times less CPU"}}
 
-	for _, c := range rows {
+	for _, c := range r.Compared {
 		ratio := ratioOf(c.Sampled.Wall, c.Berth.Wall)
 		reached, goal := driver.Mark(ratio >= c.Goal), fmt.Sprintf("%.0f", c.Goal)
 		if c.Within > 0 {
-			reached, goal = driver.Mark(c.Berth.Wall <= c.Within), "Berth within "+formatShort(c.Within)
+			reached, goal = driver.Mark(c.Berth.Wall <= c.Within), "Berth within "+driver.Short(c.Within)
 		}
-		lines = append(lines, []string{c.Mode, formatShort(c.Sampled.Wall), formatShort(c.All.Wall), formatShort(c.Berth.Wall),
+		lines = append(lines, []string{c.Mode, driver.Short(c.Sampled.Wall), driver.Short(c.All.Wall), driver.Short(c.Berth.Wall),
 			fmt.Sprintf("%.0f%s", ratio, reached), goal, fmt.Sprintf("%.0f", ratioOf(c.All.Wall, c.Berth.Wall)),
-			formatShort(c.Sampled.CPU), formatShort(c.Berth.CPU), fmt.Sprintf("%.0f", ratioOf(c.Sampled.CPU, c.Berth.CPU))})
+			driver.Short(c.Sampled.CPU), driver.Short(c.Berth.CPU), fmt.Sprintf("%.0f", ratioOf(c.Sampled.CPU, c.Berth.CPU))})
 	}
 
 	driver.Table(w, fmt.Sprintf("One decision, %s nodes, from a pod to its node, without API", driver.Thousands(r.Nodes)), lines)
-	if r.Preemption != nil {
+	if slices.ContainsFunc(r.Compared, func(c Comparison) bool { return c.Mode == full.Name }) {
 		fmt.Fprintln(w, "\nPreemption: on full nodes with 10 lower pods each; sampled is a tenth of the candidates, "+
 			"all is every candidate.")
 	}
@@ -49,9 +44,9 @@ func (r *Report) writeCompared(w io.Writer) {
 func (r *Report) writeWorkloads(w io.Writer) {
 	lines := [][]string{{"mode", "workloads", "kube-scheduler, sampled", "Berth, all nodes", "goal", "times less"}}
 	for _, c := range r.Workloads {
-		lines = append(lines, []string{c.Mode, driver.Thousands(c.Apps), formatShort(c.Sampled.CPU), formatShort(c.Berth.CPU) +
+		lines = append(lines, []string{c.Mode, driver.Thousands(c.Apps), driver.Short(c.Sampled.CPU), driver.Short(c.Berth.CPU) +
 			driver.Mark(c.Berth.CPU <= c.Within),
-			formatShort(c.Within), fmt.Sprintf("%.0f", ratioOf(c.Sampled.CPU, c.Berth.CPU))})
+			driver.Short(c.Within), fmt.Sprintf("%.0f", ratioOf(c.Sampled.CPU, c.Berth.CPU))})
 	}
 	driver.Table(w, fmt.Sprintf("One decision by the number of workloads, %s nodes (CPU time)", driver.Thousands(r.Nodes)), lines)
 }
@@ -83,7 +78,7 @@ func (r *Report) writeSizes(w io.Writer) {
 		row := []string{mode}
 		for _, size := range columns {
 			if one, ok := cost[mode][size]; ok {
-				row = append(row, formatShort(one))
+				row = append(row, driver.Short(one))
 			} else {
 				row = append(row, "")
 			}
@@ -106,7 +101,7 @@ func (r *Report) writeFilled(w io.Writer) {
 			took += " (given up)"
 		}
 		lines = append(lines, []string{f.Mode, driver.Thousands(f.Nodes), driver.Thousands(f.Pods), took,
-			fmt.Sprintf("%.4g s", bound), formatShort(f.Took.CPU), formatShort(f.First.CPU),
+			fmt.Sprintf("%.4g s", bound), driver.Short(f.Took.CPU), driver.Short(f.First.CPU),
 			fmt.Sprintf("%d%s", f.NodeBytes, driver.Mark(f.NodeBytes <= 1024)), "1024",
 			fmt.Sprintf("%d%s", f.PodBytes, driver.Mark(f.PodBytes <= 1024)), "1024"})
 	}
@@ -120,23 +115,3 @@ func boundOf(mode string) float64 {
 }
 
 func ratioOf(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
-
-// formatShort shows three digits and the unit.
-func formatShort(d time.Duration) string {
-	switch {
-	case d < 10*time.Microsecond:
-		return fmt.Sprintf("%d ns", d.Nanoseconds())
-	case d < 10*time.Millisecond:
-		return fmt.Sprintf("%s µs", formatThree(float64(d.Nanoseconds())/1e3))
-	case d < 10*time.Second:
-		return fmt.Sprintf("%s ms", formatThree(float64(d.Nanoseconds())/1e6))
-	}
-	return fmt.Sprintf("%s s", formatThree(d.Seconds()))
-}
-
-func formatThree(v float64) string {
-	if v >= 100 {
-		return driver.Thousands(int(v + 0.5))
-	}
-	return fmt.Sprintf("%.3g", v)
-}

@@ -1,8 +1,9 @@
 package bench
 
 import (
-	"syscall"
 	"time"
+
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // Cost is what one decision takes.
@@ -26,11 +27,11 @@ type rounds struct {
 	best         Cost // of one step
 }
 
-func (r *rounds) startStep() { r.started, r.startCPU = time.Now(), cpuTime() }
+func (r *rounds) startStep() { r.started, r.startCPU = time.Now(), process.Own() }
 
 // stopSteps counts steps that were taken since start.
 func (r *rounds) stopSteps(steps int) {
-	took := Cost{time.Since(r.started), cpuTime() - r.startCPU}
+	took := Cost{time.Since(r.started), process.Own() - r.startCPU}
 	r.round, r.total = r.round.plus(took), r.total.plus(took)
 	r.steps += steps
 	r.all += steps
@@ -68,13 +69,4 @@ func (c Cost) plus(o Cost) Cost { return Cost{c.Wall + o.Wall, c.CPU + o.CPU} }
 
 func (c Cost) over(steps int) Cost {
 	return Cost{c.Wall / time.Duration(steps), c.CPU / time.Duration(steps)}
-}
-
-// cpuTime is what the process has used so far.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0 // then the table shows nothing
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

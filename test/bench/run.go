@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"time"
+
+	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
 // Options say what is measured.
@@ -29,12 +30,11 @@ type Options struct {
 
 // Report is what was measured.
 type Report struct {
-	Nodes      int
-	Compared   []Comparison
-	Preemption *Comparison
-	Workloads  []Comparison
-	Sizes      []Steady
-	Filled     []Filling
+	Nodes     int
+	Compared  []Comparison // preemption, which has no size, is the last
+	Workloads []Comparison
+	Sizes     []Steady
+	Filled    []Filling
 }
 
 // Comparison is both sides' cost of one decision.
@@ -54,42 +54,32 @@ type Comparison struct {
 func Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{Nodes: o.Nodes}
 	for i := range Modes {
-		m := &Modes[i]
-		if !o.wantsMode(m.Name) {
-			continue
-		}
-		if err := r.compareMode(ctx, o, m); err != nil {
-			return r, err
+		if m := &Modes[i]; driver.Chosen(o.Modes, m.Name) {
+			if err := r.compareMode(ctx, o, m); err != nil {
+				return r, err
+			}
 		}
 	}
 
-	if o.wantsMode(full.Name) {
+	if driver.Chosen(o.Modes, full.Name) {
 		if err := r.comparePreemption(ctx, o); err != nil {
 			return r, err
 		}
 	}
-
-	for i := range selecting {
-		if err := r.byWorkloads(ctx, o, &selecting[i]); err != nil {
+	for _, m := range driver.Selecting {
+		if err := r.byWorkloads(ctx, o, m); err != nil {
 			return r, err
 		}
 	}
 
 	for i := range Modes {
-		m := &Modes[i]
-		if !o.wantsMode(m.Name) {
-			continue
-		}
-		if err := r.measureAlone(o, m); err != nil {
-			return r, err
+		if m := &Modes[i]; driver.Chosen(o.Modes, m.Name) {
+			if err := r.measureAlone(o, m); err != nil {
+				return r, err
+			}
 		}
 	}
-
 	return r, nil
-}
-
-func (o *Options) wantsMode(mode string) bool {
-	return len(o.Modes) == 0 || slices.Contains(o.Modes, mode)
 }
 
 func (o *Options) printProgress(format string, args ...any) {
@@ -117,12 +107,12 @@ func (r *Report) compareMode(ctx context.Context, o Options, m *Mode) (err error
 
 // byWorkloads compares both sides with ever more workloads of a kind. What they cost with the first
 // pods of each is included.
-func (r *Report) byWorkloads(ctx context.Context, o Options, of *Mode) (err error) {
+func (r *Report) byWorkloads(ctx context.Context, o Options, of driver.Mode) (err error) {
 	for _, apps := range o.Workloads {
 		o.printProgress("%d workloads, %s: kube-scheduler and Berth, %d nodes", apps, of.Name, o.Nodes)
-		m := Mode{Name: of.Name, Within: diverse, apps: apps, shape: of.shape}
+		of.Apps = apps
+		m, most := Mode{Mode: of, Within: diverse}, 2*o.Nodes
 		c := Comparison{Mode: of.Name, Apps: apps, Within: diverse}
-		most := 2 * o.Nodes
 		if c.Sampled, err = measureUpstream(ctx, &m, o.Nodes, 0, most, o.Each); err != nil {
 			return err
 		}
@@ -147,7 +137,7 @@ func (r *Report) comparePreemption(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	c.Berth, err = preemptBerth(o.Nodes, most, o.Each)
-	r.Preemption = &c
+	r.Compared = append(r.Compared, c)
 	return err
 }
 

@@ -87,23 +87,25 @@ func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, 
 			return Cost{}, err
 		}
 	}
-	pods := make([]*v1.Pod, most)
-	for i := range pods {
-		pods[i] = m.newPod(nodes + i)
-	}
 	const warm = 20
+	return measureEach(warm, most, atMost, func(i int) *v1.Pod { return m.newPod(nodes + i) }, func(pod *v1.Pod) error {
+		return u.placePod(ctx, pod)
+	})
+}
+
+// measureEach decides on one pod after the other, made beside the clock, at most so many and for at
+// most so long. The first ones, which read the whole cluster, do not count.
+func measureEach(first, most int, atMost time.Duration, newPod func(i int) *v1.Pod, decide func(*v1.Pod) error) (Cost, error) {
 	clock := rounds{each: atMost}
 	runtime.GC() // what filled the cluster is not to be paid for here
-	for i, pod := range pods {
+	for i := 0; i < most && !clock.isDone(); i++ {
+		pod := newPod(i)
 		clock.startStep()
-		if err := u.placePod(ctx, pod); err != nil {
-			return Cost{}, fmt.Errorf("%s, %s: %w", m.Name, pod.Name, err)
+		if err := decide(pod); err != nil {
+			return Cost{}, fmt.Errorf("%s: %w", pod.Name, err)
 		}
-		if i < warm {
-			continue
-		}
-		if clock.stopSteps(1); clock.isDone() {
-			break
+		if i >= first {
+			clock.stopSteps(1)
 		}
 	}
 	return clock.costOfStep(), nil

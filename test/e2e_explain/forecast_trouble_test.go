@@ -61,7 +61,7 @@ func (f *fortune) disturb() {
 			}
 			silent := f.trouble.silent
 			f.trouble.silent = ""
-			within(f, 30*time.Second, silent+" is ready", func() bool { return f.ready(silent) })
+			within(f, f.stretch(patience), silent+" is ready", func() bool { return f.ready(silent) })
 		}
 	}
 	kind := ""
@@ -76,7 +76,7 @@ func (f *fortune) disturb() {
 			f.Fatal(err)
 		}
 		// Until its lease has run out the node cannot be told from one that is well.
-		within(f, time.Minute, "the lease has run out", func() bool { return f.leaseAge(f.trouble.silent) > 41*time.Second })
+		within(f, f.stretch(patience), "the lease has run out", func() bool { return f.leaseAge(f.trouble.silent) > 41*time.Second })
 	case 1, 2:
 		kind = "pods terminating"
 		sh(f.T, "kubectl delete pod -n forecast -l app=slow --wait=false")
@@ -88,7 +88,7 @@ func (f *fortune) disturb() {
 	if kind != "" {
 		f.trouble.counts[kind]++
 	}
-	f.quiet(stillness)
+	f.quiet()
 }
 
 func (f *fortune) leaseAge(node string) time.Duration {

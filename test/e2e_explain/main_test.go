@@ -25,6 +25,7 @@ var (
 	operations = flag.Int("operations", 10, "how many random operations are forecast and done")
 	troubled   = flag.Bool("trouble", false, "have nodes fall silent, drains and deletions go on while forecasts are made")
 	seed       = flag.Uint64("seed", 1, "of the random operations")
+	misses     = flag.String("misses", "", "folder to which each operation is written that was not as forecast: the cluster before and after, and the forecast")
 )
 
 // The cluster that all tests share: `berth up` with a few simulated nodes.
@@ -108,7 +109,7 @@ func up(flags ...string) (stop func(), err error) {
 			_ = cmd.Process.Kill()
 		}
 	}
-	for deadline := time.Now().Add(90 * time.Second); !strings.Contains(out.String(), "Berth is up"); {
+	for deadline := time.Now().Add(5 * time.Minute); !strings.Contains(out.String(), "Berth is up"); {
 		select {
 		case <-ended:
 			return nil, fmt.Errorf("berth up ended:\n%s", out)

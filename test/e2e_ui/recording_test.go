@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -148,4 +149,60 @@ func TestTheQueueShowsPodGroups(t *testing.T) {
 	p.click("#body .fold")
 	p.wait("document.querySelector('#body .list').dataset.rows === '4'")
 	p.shows("#body .row.within", "pod-20")
+}
+
+// A tree of pod groups is one line, which unfolds to all that is in it: how many of how many are
+// placed, how many are needed, and why the others wait. A group in it unfolds to its pods.
+func TestTheQueueShowsTreesOfPodGroups(t *testing.T) {
+	if noBrowser != "" {
+		t.Skip(noBrowser)
+	}
+	crowd := stage.NewCrowd(3, 1, 0)
+	crowd.Close()
+	composite := func(name string, parent *string, least int32) *schedulingv1alpha3.CompositePodGroup {
+		c := &schedulingv1alpha3.CompositePodGroup{TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.k8s.io/v1alpha3", Kind: "CompositePodGroup"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		c.Spec.ParentCompositePodGroupName = parent
+		c.Spec.SchedulingPolicy.Gang = &schedulingv1alpha3.CompositeGangSchedulingPolicy{MinGroupCount: least}
+		return c
+	}
+	const why = "2 of 3 pods fit, 3 are needed at once; default/pod-203: 0/3 nodes are available: 3 Insufficient cpu."
+	objects := []any{composite("train", nil, 2), composite("workers", new("train"), 1)}
+	for i, name := range []string{"lead", "west"} {
+		group := &schedulingv1beta1.PodGroup{TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.k8s.io/v1beta1", Kind: "PodGroup"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		group.Spec.ParentCompositePodGroupName = new([]string{"train", "workers"}[i])
+		group.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(1 + 2*i)}
+		if name == "west" {
+			group.Status.Conditions = []metav1.Condition{{Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: metav1.ConditionFalse, Reason: "Unschedulable", Message: why}}
+		}
+		objects = append(objects, group)
+	}
+	for i, in := range []struct{ group, node string }{{"lead", "node-1"}, {"west", ""}, {"west", ""}, {"west", ""}} {
+		p := crowd.Pod(200+i, in.node)
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &in.group}
+		objects = append(objects, p)
+	}
+	ui, err := stage.Run(shared.bin, "ui", "-f", recording(t, objects...), "--port", "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ui.Stop)
+	page, err := shared.browser.Open(ui.URL, desk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := tab{page, t}
+	t.Cleanup(p.done)
+	p.shows("#body .row:has(.fold) .kind", "Composite pod group")
+	p.shows("#body .row:has(.fold) .why", "1 of 2 groups placed, 2 needed at once · CompositePodGroup workers: PodGroup west: "+why)
+	p.click("#body .fold")
+	p.wait("document.querySelector('#body .list').dataset.rows === '5'") // with the pod in no group
+	lines := "[...document.querySelectorAll('#body .row.within')].sort((a, b) => a.dataset.at - b.dataset.at).map((r) => r.querySelector('.name').textContent + ': ' + r.querySelector('.why').textContent).join('\\n')"
+	want := "workers: 0 of 1 group placed · PodGroup west: " + why + "\nwest: 0 of 3 pods placed, 3 needed at once · " + why + "\nlead: 1 of 1 pod placed"
+	if got := eval[string](p, lines); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	p.click("#body .row.within button.fold")
+	p.wait("document.querySelector('#body .list').dataset.rows === '8'")
+	p.shows("#body .row.within a.name", "pod-20")
 }

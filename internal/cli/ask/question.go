@@ -75,8 +75,8 @@ func (q *Question) AddFileFlags(flags *pflag.FlagSet, file, folder string) {
 			"the objects make use of): "+strings.Join(simulate.GateNames, ", "))
 }
 
-// Prepare checks the gates and reads the scheduler's configuration, before anything else is read: a
-// mistake in them is known at once.
+// Prepare checks the gates and the scheduler's address, and reads the scheduler's configuration,
+// before anything else is read: a mistake in them is known at once.
 func (q *Question) Prepare(cmd *cobra.Command) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(q.Gates)) {
 		if !slices.Contains(simulate.GateNames, name) {
@@ -85,6 +85,11 @@ func (q *Question) Prepare(cmd *cobra.Command) (err error) {
 	}
 	if _, _, err := simulate.Gates(q.Gates, &manifest.Set{}); err != nil {
 		return usage.Of(err)
+	}
+	if q.schedulerURL != "" {
+		if err := checkURL(q.schedulerURL); err != nil {
+			return err
+		}
 	}
 	if q.Config != "" {
 		q.named, err = LoadConfiguration(q.Config, q.notices(cmd))

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,11 +42,11 @@ func (s *Scheduler) find() (string, error) {
 	if s.URL != "" {
 		return s.URL, nil
 	}
-	dir := connect.DataDirFromEnv()
+	dir, files := connect.DataDirFromEnv(), filepath.SplitList(os.Getenv("KUBECONFIG"))
 	if file := s.Cluster.Kubeconfig; file != "" {
 		dir = filepath.Dir(file)
-	} else if file := os.Getenv("KUBECONFIG"); file != "" {
-		dir = filepath.Dir(filepath.SplitList(file)[0])
+	} else if i := slices.IndexFunc(files, func(file string) bool { return file != "" }); i >= 0 {
+		dir = filepath.Dir(files[i])
 	}
 	return connect.FoundURL(filepath.Join(dir, AddressFile))
 }
@@ -107,7 +108,8 @@ func (s *Scheduler) get(ctx context.Context, path ...string) (text []byte, at st
 		return nil, at, nil
 	case response.StatusCode != http.StatusOK:
 		line, _, _ := strings.Cut(string(text), "\n")
-		return nil, "", fmt.Errorf("%s: %s: %s", at, response.Status, strings.TrimSpace(line))
+		said := strings.TrimSuffix(response.Status+": "+strings.TrimSpace(line), ": ")
+		return nil, "", fmt.Errorf("%s: %s", at, said)
 	}
 	return text, at, nil
 }
@@ -133,18 +135,14 @@ func Fetch(ctx context.Context, client *http.Client, at string, within time.Dura
 }
 
 // clientFor sends the kubeconfig's credentials only to a scheduler whose certificate the cluster's
-// CA has signed.
-func (s *Scheduler) clientFor(where string) (*http.Client, error) {
-	to, err := url.Parse(where)
-	if err != nil {
+// CA has signed, and to no address that it names.
+func (s *Scheduler) clientFor(where string) (client *http.Client, err error) {
+	if err := checkURL(where); err != nil {
 		return nil, err
 	}
 
-	switch to.Scheme {
-	case "http":
-		elsewhere := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-		return &http.Client{CheckRedirect: elsewhere}, nil
-	case "https":
+	client = &http.Client{}
+	if strings.HasPrefix(where, "https://") {
 		config, err := s.Cluster.Config(s.UserAgent)
 		if err != nil {
 			return nil, err
@@ -153,8 +151,21 @@ func (s *Scheduler) clientFor(where string) (*http.Client, error) {
 			return nil, errors.New("the kubeconfig does not verify servers (insecure-skip-tls-verify), so no " +
 				"credentials are sent to " + where)
 		}
-		return rest.HTTPClientFor(config)
+		if client, err = rest.HTTPClientFor(config); err != nil {
+			return nil, err
+		}
 	}
 
-	return nil, usage.Errorf("--scheduler-url %q: must begin with http:// or https://", where)
+	own := *client // it may be [http.DefaultClient]
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &own, nil
+}
+
+// checkURL checks an address of --scheduler-url.
+func checkURL(where string) error {
+	to, err := url.Parse(where)
+	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
+		return usage.Errorf("--scheduler-url %q: must begin with http:// or https://, and name a host", where)
+	}
+	return nil
 }

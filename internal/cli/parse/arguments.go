@@ -38,10 +38,12 @@ func wrongFlag(err error, path string) error {
 // plainFault is what pflag says of a flag's value, without the names of Go's functions.
 func plainFault(err error) string {
 	text := err.Error()
-	flag, cause, found := strings.Cut(text, " flag: ")
-	if !found {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
 		return text
 	}
+	cause := invalid.Unwrap().Error()
+	flag := strings.TrimSuffix(text, cause)
 	for _, plain := range []struct{ begins, ends, says string }{
 		{"time: ", "", "must be a duration, as 30s, 5m or 1h30m, of 290 years at most"},
 		{"strconv.", "value out of range", "the number is too large"},
@@ -51,7 +53,7 @@ func plainFault(err error) string {
 		{"strconv.", "", "must be a number"},
 	} {
 		if strings.HasPrefix(cause, plain.begins) && strings.HasSuffix(cause, plain.ends) {
-			return flag + " flag: " + plain.says
+			return flag + plain.says
 		}
 	}
 	return text

@@ -57,7 +57,7 @@ func (k Kind) IsWord(word string) bool { return slices.Contains(k.Words, strings
 // OfKind reports whether TYPE/NAME is of the kind.
 func (k Kind) OfKind(arg string) bool {
 	kind, name, typed := strings.Cut(arg, "/")
-	return typed && name != "" && k.IsWord(kind)
+	return typed && name != "" && !strings.Contains(name, "/") && k.IsWord(kind)
 }
 
 // NameOf is the name in TYPE/NAME; a name alone is of the kind.
@@ -74,7 +74,7 @@ func (k Kind) NameOf(arg string) (string, error) {
 
 // NamesOf are the names that arguments have as n1, node/n1 or node n1, each once.
 func (k Kind) NamesOf(args []string) (names []string, err error) {
-	if len(args) > 1 && slices.Contains(k.Words, args[0]) {
+	if len(args) > 1 && k.IsWord(args[0]) {
 		args = args[1:]
 	}
 	for _, arg := range args {

@@ -1,6 +1,8 @@
 package parse
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,8 +70,9 @@ func (s *Nodes) Shape(countFlag, version string) (*kubelet.Shape, error) {
 	if errs := validation.IsValidLabelValue(s.region); len(errs) > 0 {
 		return nil, usage.Errorf("--region %q: %s", s.region, errs[0])
 	}
-	if errs := validation.IsDNS1123Subdomain(s.prefix + "1"); len(errs) > 0 {
-		return nil, usage.Errorf("--name-prefix %q: %s", s.prefix, errs[0])
+	longest := s.prefix + strconv.Itoa(max(1, s.Count)) // which is a label of the node, too
+	if errs := append(validation.IsDNS1123Subdomain(longest), validation.IsValidLabelValue(longest)...); len(errs) > 0 {
+		return nil, usage.Errorf("--name-prefix %q: the name %s: %s", s.prefix, longest, errs[0])
 	}
 	if s.Workers < 1 {
 		return nil, usage.Errorf("--workers %d: must be 1 or more", s.Workers)
@@ -126,7 +129,7 @@ func (s *Nodes) parseCapacity() (v1.ResourceList, error) {
 	set := func(flag string, name v1.ResourceName, text string) error {
 		quantity, err := resource.ParseQuantity(text)
 		if err != nil || quantity.Sign() < 0 {
-			return usage.Errorf("%s %q: must be a quantity such as 32, 500m or 64Gi", flag, text)
+			return usage.Errorf("%s %q: must be a quantity such as 32, 500m or 64Gi, not negative", flag, text)
 		}
 		capacity[name] = quantity
 		return nil
@@ -147,6 +150,10 @@ func (s *Nodes) parseCapacity() (v1.ResourceList, error) {
 		name, quantity, ok := strings.Cut(text, "=")
 		if !ok || len(validation.IsQualifiedName(name)) > 0 {
 			return nil, usage.Errorf("--resource %q: must be NAME=QUANTITY such as nvidia.com/gpu=8", text)
+		}
+		switch v1.ResourceName(name) {
+		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods:
+			return nil, usage.Errorf("--resource %q: must be another resource; of this one, --%s says how much", text, name)
 		}
 		if err := set("--resource "+name+":", v1.ResourceName(name), quantity); err != nil {
 			return nil, err
@@ -194,7 +201,11 @@ func Taints(flag string, texts []string) (taints []v1.Taint, err error) {
 		default:
 			return nil, usage.Errorf("%s %q: effect %q: must be NoSchedule, PreferNoSchedule or NoExecute", flag, text, effect)
 		}
-		taints = append(taints, v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)})
+		taint := v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)}
+		if slices.ContainsFunc(taints, func(t v1.Taint) bool { return t.MatchTaint(&taint) }) {
+			return nil, usage.Errorf("%s %q: there is one with this key and effect already", flag, text)
+		}
+		taints = append(taints, taint)
 	}
 	return taints, nil
 }

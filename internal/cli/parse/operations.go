@@ -50,6 +50,7 @@ var operations = []operation{
 type parts struct {
 	word      string
 	operation simulate.Operation
+	flags     *pflag.FlagSet
 	space     *string // the namespace of what it names; nil: it names nothing in one
 
 	nodes     simulate.Nodes
@@ -73,7 +74,7 @@ type parts struct {
 
 func (o *operation) newFlags(p *parts) *pflag.FlagSet {
 	flags := pflag.NewFlagSet(o.word, pflag.ContinueOnError)
-	if o.flags != nil {
+	if p.flags = flags; o.flags != nil {
 		o.flags(p, flags)
 	}
 	return flags
@@ -85,7 +86,8 @@ func (p *parts) sort(o *operation, args []string) {
 		args = args[1:] // kubectl's own way: taint nodes n1 k=v:NoExecute
 	}
 	for _, arg := range args {
-		if kind, name, ok := strings.Cut(arg, "/"); ok && o.ofNodes && Node.IsWord(kind) {
+		if o.ofNodes && Node.OfKind(arg) {
+			_, name, _ := strings.Cut(arg, "/")
 			p.nodes.Nodes = append(p.nodes.Nodes, name)
 		} else {
 			p.rest = append(p.rest, arg)
@@ -99,8 +101,14 @@ func (p *parts) selectorFlag(flags *pflag.FlagSet) {
 
 // takeNodes takes bare names of nodes, as kubectl does, and checks that there are any.
 func (p *parts) takeNodes() error {
-	p.nodes.Nodes, p.rest = append(p.nodes.Nodes, p.rest...), nil
-	if p.namesNone() {
+	for _, arg := range p.rest {
+		name, err := Node.NameOf(arg)
+		if err != nil {
+			return usage.Errorf("%s %w", p.word, err)
+		}
+		p.nodes.Nodes = append(p.nodes.Nodes, name)
+	}
+	if p.rest = nil; p.namesNone() {
 		return usage.Errorf("%s: no node is named: write %s node/NAME", p.word, p.word)
 	}
 	return nil
@@ -173,7 +181,7 @@ func (p *parts) drainFlags(flags *pflag.FlagSet) {
 func (p *parts) readDrain(step *whatif.Step) error {
 	missing := p.takeNodes()
 	switch {
-	case p.choose < 0:
+	case p.choose < 1 && p.flags.Changed("choose"):
 		return usage.Errorf("drain --choose %d: must be 1 or more", p.choose)
 	case p.timeout < 0:
 		return usage.Errorf("drain --timeout %s: must not be negative", p.timeout)
@@ -201,8 +209,11 @@ func (p *parts) readAddNodes(step *whatif.Step) error {
 		return err
 	}
 	like, err := Node.NameOf(p.like)
+	if err != nil {
+		return usage.Errorf("add-nodes --like %w", err)
+	}
 	step.AddNodes = &simulate.AddNodes{Count: count, Like: like}
-	return err
+	return nil
 }
 
 func (p *parts) addPodsFlags(flags *pflag.FlagSet) {
@@ -328,14 +339,11 @@ func (p *parts) readPressure(step *whatif.Step) error {
 	return nil
 }
 
-// anyShare is the default of --spot-share: spot is like all other capacity.
-const anyShare = -1
-
 func (p *parts) provisionFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&p.catalog, "catalog", nil, "")
 	flags.BoolVar(&p.scored, "scored", false, "")
 	flags.BoolVar(&p.replace, "replace", false, "")
-	flags.Float64Var(&p.spotShare, "spot-share", anyShare, "")
+	flags.Float64Var(&p.spotShare, "spot-share", 1, "") // without it, spot is like all other capacity
 }
 
 func (p *parts) readProvision(step *whatif.Step) error {
@@ -344,7 +352,7 @@ func (p *parts) readProvision(step *whatif.Step) error {
 	}
 	*step = whatif.Step{Catalog: &provision.Catalog{}, Scored: p.scored, Replace: p.replace}
 	switch {
-	case p.spotShare == anyShare:
+	case !p.flags.Changed("spot-share"):
 	case p.spotShare >= 0 && p.spotShare <= 1:
 		step.Spot = &p.spotShare
 	default:

@@ -81,10 +81,8 @@ func isClosed(n *cluster.Node) bool {
 // closedNodes returns the names of all closed nodes, sorted; those that were closed before the plan
 // are among them.
 func (cl *closures) closedNodes() (names []string) {
-	for _, n := range cl.w.c.Nodes {
-		if n != nil && isClosed(n) {
-			names = append(names, n.Name)
-		}
+	for index := range cl.closed {
+		names = append(names, cl.w.c.Nodes[index].Name)
 	}
 	slices.Sort(names)
 	return names

@@ -190,9 +190,10 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 	out := map[*cluster.Node]bool{}
 	// All nodes have to be chosen before the first move, so a failure means to choose again,
 	// without the one that failed.
+	all := w.clusterShares() // which each restart leaves as they are
 	for range mostRestarts {
 		mark := s.w.Mark()
-		failed := st.emptyAll(s, list, out, cost, wanted)
+		failed := st.emptyAll(s, list, out, cost, &all, wanted)
 		if failed == nil {
 			return
 		}
@@ -207,11 +208,10 @@ const mostRestarts = 64
 
 // emptyAll closes and empties the first nodes of the list, except for those in out. It returns the
 // first that cannot be emptied, or nil. cost has for each node how many pods would have to move;
-// out are the nodes that have failed before.
+// out are the nodes that have failed before, all is what the cluster has.
 func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool,
-	cost map[*cluster.Node]int64, wanted int) *cluster.Node {
+	cost map[*cluster.Node]int64, all *shares, wanted int) *cluster.Node {
 	var chosen []string
-	all := st.w.clusterShares()
 	for _, n := range list {
 		switch {
 		case len(chosen) == wanted || out[n]:

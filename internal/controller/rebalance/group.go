@@ -1,6 +1,9 @@
 package rebalance
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
@@ -41,10 +44,13 @@ type group struct {
 
 	// Sums over all domains.
 	held, counted int64
-	meeting       int64           // of anti-affinity: the pairs that meet
-	unmet, alone  int64           // of affinity: pods that find nobody, domains where one finds itself alone
-	levels        map[int64]int64 // of spread: how many domains count so many pods
+	meeting       int64   // of anti-affinity: the pairs that meet
+	unmet, alone  int64   // of affinity: pods that find nobody, domains where one finds itself alone
+	levels        []level // of spread, the lowest first
 }
+
+// level is how many domains of a spread constraint count so many pods.
+type level struct{ pods, domains int64 }
 
 // domain has the counts of one value of the topology key. The value itself is known only to the
 // layer, which numbers the values.
@@ -105,10 +111,10 @@ func (g *group) topologyKey() string {
 
 // startCounting starts with the domains of a layer, without pods.
 func (g *group) startCounting(of *layer) {
-	g.layer, g.counts = of, map[int32]domain{}
+	g.layer, g.counts, g.levels = of, map[int32]domain{}, nil
 	g.held, g.counted, g.meeting, g.unmet, g.alone = 0, 0, 0, 0, 0
 	if g.spread != nil && of.many > 0 {
-		g.levels = map[int64]int64{0: int64(of.many)}
+		g.levels = []level{{0, int64(of.many)}}
 	}
 }
 
@@ -167,9 +173,20 @@ func (g *group) addDomain(d domain, by int64) {
 		g.alone += by
 	}
 	if g.spread != nil {
-		if g.levels[d.counted] += by; g.levels[d.counted] == 0 {
-			delete(g.levels, d.counted)
-		}
+		g.addToLevel(d.counted, by)
+	}
+}
+
+// addToLevel adds domains that count so many pods.
+func (g *group) addToLevel(pods, domains int64) {
+	at, known := slices.BinarySearchFunc(g.levels, pods, func(l level, pods int64) int { return cmp.Compare(l.pods, pods) })
+	switch {
+	case !known:
+		g.levels = slices.Insert(g.levels, at, level{pods, domains})
+	case g.levels[at].domains+domains == 0:
+		g.levels = slices.Delete(g.levels, at, at+1)
+	default:
+		g.levels[at].domains += domains
 	}
 }
 
@@ -198,12 +215,15 @@ func (g *group) measureSkew() (excess int64) {
 		return 0
 	}
 	lowest := plugins.NoDomain
-	for level := range g.levels {
-		lowest = min(lowest, level)
+	if len(g.levels) > 0 {
+		lowest = g.levels[0].pods
 	}
 	most := g.spread.Least(lowest, g.many) + int64(g.spread.MaxSkew)
-	for level, domains := range g.levels {
-		excess += max(0, level-most) * domains
+	for _, l := range slices.Backward(g.levels) {
+		if l.pods <= most {
+			break
+		}
+		excess += (l.pods - most) * l.domains
 	}
 	return excess
 }

@@ -2,6 +2,8 @@ package rebalance
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -71,6 +73,9 @@ type concern struct {
 	own    map[*group]bool
 	counts map[*group]bool
 	groups []*group // own and counts, in the order in which they were found
+
+	pods    map[*pod]bool // that are counted
+	misfits int64         // of static, what is due to these
 }
 
 // newLedger returns an empty ledger. title is what the user reads beside the number.
@@ -90,7 +95,7 @@ func (l *ledger) concernOf(p *pod) *concern {
 	if known := l.byID[p.Class.ID]; known != nil {
 		return known
 	}
-	k := &concern{class: p.Class, own: map[*group]bool{}, counts: map[*group]bool{}}
+	k := &concern{class: p.Class, own: map[*group]bool{}, counts: map[*group]bool{}, pods: map[*pod]bool{}}
 	l.byID[p.Class.ID] = k
 	l.known = append(l.known, k)
 
@@ -246,8 +251,15 @@ func (l *ledger) addOwn(k *concern, g *group) {
 func (l *ledger) countPod(p *pod, n *cluster.Node, by int64) {
 	k := l.concernOf(p)
 	l.pods += by
+	if by > 0 {
+		k.pods[p] = true
+	} else {
+		delete(k.pods, p)
+	}
 	if l.isHard() {
-		l.static += by * countMisfits(k, p, n)
+		wrong := by * countMisfits(k, p, n)
+		k.misfits += wrong
+		l.static += wrong
 	}
 
 	for _, g := range k.groups {
@@ -264,6 +276,22 @@ func (l *ledger) countPod(p *pod, n *cluster.Node, by int64) {
 		l.sum -= g.excess
 		g.excess = g.measureExcess()
 		l.sum += g.excess
+	}
+}
+
+// podsInExcess are the pods of the classes that have to do with a violation. Of no other pod can
+// the removal lower the ledger, so the search need not ask every pod of the cluster.
+func (l *ledger) podsInExcess(yield func(*pod) bool) {
+	for _, k := range l.known {
+		if k.misfits == 0 && !slices.ContainsFunc(k.groups, func(g *group) bool { return g.excess > 0 }) {
+			continue
+		}
+		// A list, since to ask what a pod would lower is to count it back and again.
+		for _, p := range slices.Collect(maps.Keys(k.pods)) {
+			if !yield(p) {
+				return
+			}
+		}
 	}
 }
 
@@ -291,16 +319,13 @@ func repellingTaints(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
 	return list
 }
 
-// watchGroups starts recording which groups change. worstRaised ends that, and returns a group
-// whose excess has grown, or nil. The sum alone would not do: a move may lower one constraint's
-// excess and raise another's by as much.
+// watchGroups starts recording which groups change, until touched is nil again.
 func (l *ledger) watchGroups() { l.touched = map[*group]int64{} }
 
-// worstRaised ends what watchGroups began. Of several groups that have grown it returns the first
-// by text, so that messages do not depend on map order.
-func (l *ledger) worstRaised() *group {
-	defer func() { l.touched = nil }()
-	var worst *group
+// worstRaised returns a group whose excess has grown since watchGroups, or nil. The sum alone would
+// not do: a move may lower one constraint's excess and raise another's by as much. Of several it
+// returns the first by text, so that messages do not depend on map order.
+func (l *ledger) worstRaised() (worst *group) {
 	for g, before := range l.touched {
 		if g.excess > before && (worst == nil || g.text < worst.text) {
 			worst = g

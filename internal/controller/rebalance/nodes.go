@@ -19,20 +19,25 @@ func toleratesTaint(p *pod, t *v1.Taint) bool {
 	return rules.TolerationOf(t, p.Spec().Tolerations) != nil
 }
 
-// affinityWeight is the weight of the pod's preferred node affinity on a node: the sum of the
+// preferenceOf returns the weight of the pod's preferred node affinity on a node: the sum of the
 // weights of the terms that match, as the scheduler's plugin NodeAffinity counts before it
-// normalizes, those that the profile adds included. It is 0 if nothing is preferred, if no profile
-// serves the pod, or if the profile lacks the plugin.
-func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
+// normalizes, those that the profile adds included. It returns nil if nothing is preferred, if no
+// profile serves the pod, or if the profile lacks the plugin.
+func (w *world) preferenceOf(p *pod) func(n *cluster.Node) (int64, error) {
 	s := w.schedulerOf(p)
 	if s == nil || s.affinity == nil {
+		return nil
+	}
+	return s.affinity.Score(w.c, p.Pod, nil).Node
+}
+
+// affinityWeight is the weight on a node; 0 if nothing is preferred.
+func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
+	prefers := w.preferenceOf(p)
+	if prefers == nil {
 		return 0
 	}
-	scoring := s.affinity.Score(w.c, p.Pod, nil)
-	if scoring.Node == nil {
-		return 0
-	}
-	weight, err := scoring.Node(n)
+	weight, err := prefers(n)
 	if err != nil {
 		return 0
 	}
@@ -41,13 +46,8 @@ func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 
 // greatestWeight is the greatest affinityWeight of the pod on these nodes.
 func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int64) {
-	s := w.schedulerOf(p)
-	if s == nil || s.affinity == nil {
-		return 0
-	}
-
-	scoring := s.affinity.Score(w.c, p.Pod, nil)
-	if scoring.Node == nil {
+	prefers := w.preferenceOf(p)
+	if prefers == nil {
 		return 0
 	}
 
@@ -55,7 +55,7 @@ func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int6
 		if n == nil || !on(n) {
 			continue
 		}
-		if weight, err := scoring.Node(n); err == nil {
+		if weight, err := prefers(n); err == nil {
 			best = max(best, weight)
 		}
 	}

@@ -205,12 +205,14 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 	var seen []*cluster.Node
 	var bad proof
 
+	judge := &leaving{world: w, p: p, next: w.successorFor(p), from: p.Node}
+	defer judge.undo()
 	for _, n := range slices.Concat(cases...) {
 		if slices.Contains(seen, n) {
 			continue
 		}
 		seen = append(seen, n)
-		after, why := w.judgeNode(p, n, is)
+		after, why := judge.judgeNode(n, is)
 		if why.code == "" {
 			if !slices.ContainsFunc(cases, func(nodes []*cluster.Node) bool { return !slices.Contains(nodes, n) }) {
 				good = append(good, judged{n, after})
@@ -250,74 +252,10 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 	return found
 }
 
-// judgeNode counts a move to one node, and undoes it. It returns the gauges after the move. It only
-// counts: whether the successor fits is what the scheduler has decided before.
-func (w *world) judgeNode(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
-	// A pod that is to be replaced may come back to its node: a fresh pod is all that is wanted.
-	if !is.renews {
-		if n == p.Node || slices.Contains(p.been, n.Name) {
-			return nil, refuseMove(ReturnsToSameNode, "the scheduler may put it on %s again", n.Name)
-		}
-		if is.on != nil && !is.on(n) {
-			return nil, refuseMove(NoBetterNode, "%s is no better", n.Name)
-		}
-	}
-
-	if why := w.whyUnfit(n, is.settled); why != "" {
-		return nil, refuseMove(NoBetterNode, "%s %s", n.Name, why)
-	}
-	before := w.gaugeValues()
-	next, from := w.successorFor(p), p.Node
-	w.hard.watchGroups()
-	// Counting the two pods and counting them back is all that the trial changes: the cluster
-	// itself is not touched.
-	for _, g := range w.gauges {
-		g.countPod(p, from, -1)
-		g.countPod(next, n, 1)
-	}
-
-	after, raised := w.gaugeValues(), w.hard.worstRaised()
-	for _, g := range w.gauges {
-		g.countPod(next, n, -1)
-		g.countPod(p, from, 1)
-	}
-
-	if raised != nil {
-		return after, refuseMove(NoBetterNode, "on %s it would violate the %s", n.Name, raised.text)
-	}
-	// Only the gauges before the goal's own are protected. Those after it are less important, and
-	// may rise.
-	for i := range is.gauge {
-		if after[i] > before[i] {
-			return after, refuseMove(Contradiction, "on %s it would raise %s from %d to %d", n.Name,
-				w.gauges[i].gaugeName(), before[i], after[i])
-		}
-	}
-
-	lowered, kept := before[is.gauge]-after[is.gauge] >= max(1, is.least), after[is.gauge] <= before[is.gauge]
-	switch {
-	case !lowered && !(is.within && kept) && after[is.gauge] < before[is.gauge]:
-		return after, refuseMove(NoBetterNode, "%s would lower %s by %d only, and %d are asked for", n.Name,
-			w.gauges[is.gauge].gaugeName(), before[is.gauge]-after[is.gauge], is.least)
-	case !lowered && !(is.within && kept):
-		return after, refuseMove(NoBetterNode, "%s is no better", n.Name)
-	}
-	return after, proof{}
-}
-
-// gaugeValues returns the current value of each gauge. Slices of it compare lexicographically,
-// which is the order of the policy's goals.
-func (w *world) gaugeValues() []int64 {
-	list := make([]int64, len(w.gauges))
-	for i, g := range w.gauges {
-		list[i] = g.currentValue()
-	}
-	return list
-}
-
 // settling are the taints by which Karpenter and the cluster autoscaler announce that a node is
 // about to be removed. What is moved there would be disrupted again at once.
 var settling = []string{"karpenter.sh/disrupted", "karpenter.sh/disruption", "ToBeDeletedByClusterAutoscaler",
+
 	"DeletionCandidateOfClusterAutoscaler"}
 
 // whyLeaving returns why a node is neither a source nor a target, or "". Pods on such a node are

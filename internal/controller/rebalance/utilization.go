@@ -3,7 +3,6 @@ package rebalance
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -239,16 +238,14 @@ func (st *strategy) setupUtilization() {
 
 // podsAboveTargets are the pods of the nodes that are above a target. Pods of other nodes have no
 // gain, so they need not be asked.
-func (g *usage) podsAboveTargets() iter.Seq[*pod] {
-	return func(yield func(*pod) bool) {
-		for _, f := range g.nodes {
-			if f.amount == 0 {
-				continue
-			}
-			for _, p := range f.n.Pods {
-				if placed := g.w.placed[p.UID]; placed != nil && !yield(placed) {
-					return
-				}
+func (g *usage) podsAboveTargets(yield func(*pod) bool) {
+	for _, f := range g.nodes {
+		if f.amount == 0 {
+			continue
+		}
+		for _, p := range f.n.Pods {
+			if placed := g.w.placed[p.UID]; placed != nil && !yield(placed) {
+				return
 			}
 		}
 	}

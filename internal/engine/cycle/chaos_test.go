@@ -343,7 +343,7 @@ func (c *chaos) judge() {
 		c.breaks("it knows %d pods on %d nodes; there are %d on %d", known.Pods(), known.Len(), truth.Pods(), truth.Len())
 	}
 	books := c.core.Books()
-	if n := len(books.Assumed) + len(books.Held) + len(books.Preemptor) + len(books.Leaving) + len(books.Unserved) + books.Yielding + books.Awaiting + books.Errands; n != 0 {
+	if n := len(books.Assumed) + len(books.Held) + len(books.Preemptor) + len(books.Leaving) + len(books.Unserved) + len(books.Yielding) + books.Awaiting + books.Errands; n != 0 {
 		c.breaks("left over: %+v", books)
 	}
 	if c.reserves != nil && len(c.reserves.open) > 0 {

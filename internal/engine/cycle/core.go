@@ -150,7 +150,7 @@ type Books struct {
 	Held      []types.UID // those of them that wait at Permit
 	Preemptor []types.UID // pods whose victims' removal is not answered yet
 	Leaving   []types.UID // victims that no watch has shown terminating
-	Yielding  int         // victims whose binding is not over
+	Yielding  []types.UID // victims whose binding is not over
 	Unserved  []types.UID // pending pods of scheduler names without a profile
 	Claims    int         // device claims in use or given up of which no watch has shown that
 	Awaiting  int         // waits for objects
@@ -163,13 +163,17 @@ func (c *Core) Books() Books {
 	b := Books{
 		Assumed: slices.Sorted(maps.Keys(c.placements.byPod)), Preemptor: slices.Sorted(maps.Keys(c.preemptions.rounds)),
 		Leaving: slices.Sorted(maps.Keys(c.preemptions.leaving)), Unserved: slices.Sorted(maps.Keys(c.intake.unserved)),
-		Yielding: len(c.preemptions.binding), Claims: len(c.claims.byName) + len(c.claims.releasing),
+		Claims:   len(c.claims.byName) + len(c.claims.releasing),
 		Awaiting: len(c.placements.conditions), Errands: len(c.errands), Decisions: len(c.decisions.waiting),
 	}
 	for _, held := range c.placements.held {
 		b.Held = append(b.Held, held.Pod.UID)
 	}
 	slices.Sort(b.Held)
+	for victim := range c.preemptions.binding {
+		b.Yielding = append(b.Yielding, victim.Pod.UID)
+	}
+	slices.Sort(b.Yielding)
 	return b
 }
 

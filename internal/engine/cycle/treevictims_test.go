@@ -47,26 +47,25 @@ func (w *world) checkTreeVictims(actions []Action) {
 			}
 		}
 	}
+	yielding := w.core.Books().Yielding
+	for _, action := range actions { // those whose binding had not begun, and that are not off their node yet
+		if tell, is := action.(Tell); is && tell.Reason == "Preempted" {
+			yielding = append(yielding, tell.About.UID)
+		}
+	}
 	for n, cpu := range asked {
 		for _, p := range n.Pods {
-			if !p.Preempted {
+			if !p.Terminating && !slices.Contains(yielding, p.UID) {
 				cpu += p.Class.Requests.MilliCPU
 			}
 		}
-		if cpu > n.Size.MilliCPU && !w.isAwaited(n) {
+		if cpu > n.Size.MilliCPU {
 			w.breaks("pods leave for a tree, and node %s has %dm for %dm", n.Name, n.Size.MilliCPU, cpu)
 		}
 	}
 	if !w.wouldHold(groups.Child{Composite: g.Root()}, has) {
 		w.breaks("pods leave for a tree, and too few groups are nominated")
 	}
-}
-
-// isAwaited tells whether a pod is on its way to a node: it may be a victim whose binding is
-// withdrawn.
-func (w *world) isAwaited(n *cluster.Node) bool {
-	assumed := w.core.Books().Assumed
-	return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return slices.Contains(assumed, p.UID) })
 }
 
 // wouldHold tells whether a tree has what it asks for once its nominated pods are placed.

@@ -5,13 +5,17 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // Interests implements Requeuer. The plugin has three reasons to reject a node: its limit is
 // reached, a driver is missing there, or a claim of the pod is.
-func (*NodeVolumeLimits) Interests(in Setting) []queue.Interest {
+func (v *NodeVolumeLimits) Interests(in Setting) []queue.Interest {
+	countsLess := func(_ *queue.Item, e *queue.Event) bool { return v.countsLess(e) }
+	fewerVolumes := everyoneUnless(func(e *queue.Event) bool { return !v.countsLess(e) })
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add}, // its CSINode, with the limits, may have come before it
 		{Resource: queue.CSINode, Action: queue.Add | queue.Delete},
@@ -21,6 +25,8 @@ func (*NodeVolumeLimits) Interests(in Setting) []queue.Interest {
 			return usedVolumes(e, isAttachable)
 		}, Narrowing: everyoneUnless(func(e *queue.Event) bool { return !usedVolumes(e, isAttachable) })},
 		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
+		{Resource: queue.Claim, Action: queue.Update | queue.Delete, Hint: countsLess, Narrowing: fewerVolumes},
+		{Resource: queue.Volume, Action: queue.Delete, Hint: countsLess, Narrowing: fewerVolumes},
 		{Resource: queue.VolumeAttachment, Action: queue.Delete, Hint: func(item *queue.Item, _ *queue.Event) bool {
 			return slices.ContainsFunc(item.Class.Spec.Volumes, isAttachable)
 		}},
@@ -30,6 +36,18 @@ func (*NodeVolumeLimits) Interests(in Setting) []queue.Interest {
 // usedVolumes reports whether a pod with such a volume has left its node.
 func usedVolumes(e *queue.Event, such func(v1.Volume) bool) bool {
 	return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, such)
+}
+
+// countsLess reports whether nodes may use fewer volumes of a driver although no pod has left them:
+// a claim or volume that is used there is gone, and counts for nothing, or the claim is another one
+// now. Finalizers prevent that unless somebody removes them. kube-scheduler misses it.
+func (v *NodeVolumeLimits) countsLess(e *queue.Event) bool {
+	is, changes := e.New.(*v1.PersistentVolumeClaim)
+	was, known := e.Old.(metav1.Object)
+	if claim, ok := was.(*v1.PersistentVolumeClaim); ok && changes {
+		known = claim.Spec.VolumeName != is.Spec.VolumeName || claimClass(claim) != claimClass(is)
+	}
+	return known && v.uses.isUsed(cluster.Name{Namespace: was.GetNamespace(), Name: was.GetName()})
 }
 
 // isAttachable is false for volumes that every node can provide, without attaching anything.
@@ -79,7 +97,8 @@ func limitGrew(_ *queue.Item, e *queue.Event) bool {
 
 // Wakes implements Waker.
 func (*NodeVolumeLimits) Wakes() []string {
-	return []string{"a node or CSINode is added or changes", "a pod leaves its node", "a volume is detached", "a CSI driver is installed"}
+	return []string{"a node or CSINode is added or changes", "a pod leaves its node", "a volume is detached", "a CSI driver is installed",
+		"a claim or volume that a pod on a node uses is deleted"}
 }
 
 // Fixes implements Fixer.

@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -29,7 +30,7 @@ type volumeUses struct {
 
 	mutex sync.Mutex
 	// from has the numbers of the nodes that were counted from a claim, or from a volume, which has
-	// no namespace.
+	// no namespace. It keeps them while a pod on one of them uses the object; see isUsed.
 	from map[cluster.Name]map[int32]bool
 }
 
@@ -85,11 +86,17 @@ func (u *volumeUses) followCluster(c *cluster.Cluster) {
 // beginAnew forgets everything. An eighth more places than nodes leave room for nodes that are
 // added.
 func (u *volumeUses) beginAnew(c *cluster.Cluster) {
+	from := map[cluster.Name]map[int32]bool{}
+	if u.c == c {
+		from = u.from
+		maps.DeleteFunc(from, func(object cluster.Name, _ map[int32]bool) bool { return !u.isUsed(object) })
+	}
+
 	size := len(c.Nodes) + len(c.Nodes)/8
 	*u = volumeUses{
 		c: c, attached: map[string]map[string]*storagev1.VolumeAttachment{}, nodeOf: map[string]string{},
 		nodes: make([]atomic.Pointer[volumeUse], size), known: make([]atomic.Pointer[csiNodeOfNode], size),
-		from: map[cluster.Name]map[int32]bool{},
+		from: from,
 	}
 	for a := range c.VolumeAttachments.Each {
 		u.readAttachment(a.Name)
@@ -101,7 +108,37 @@ func (u *volumeUses) forgetObject(object cluster.Name) {
 	for node := range u.from[object] {
 		u.nodes[node].Store(nil)
 	}
-	delete(u.from, object)
+	if !u.isUsed(object) {
+		delete(u.from, object)
+	}
+}
+
+// isUsed reports whether a pod uses the claim or volume on a node that was counted from it. What is
+// used on nodes that were never counted has had no pod rejected.
+func (u *volumeUses) isUsed(object cluster.Name) bool {
+	for node := range u.from[object] {
+		n := u.c.Nodes[node]
+		if n != nil && slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return slices.Contains(u.sourcesOf(p), object) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// sourcesOf lists what the volumes of a pod are counted from: its claims, also those that do not
+// exist, and the volumes that these name.
+func (u *volumeUses) sourcesOf(p *cluster.Pod) (sources []cluster.Name) {
+	for i := range p.Spec().Volumes {
+		name, _, ok := claimOf(p, &p.Spec().Volumes[i])
+		if !ok {
+			continue
+		}
+		sources = append(sources, cluster.Name{Namespace: p.Namespace(), Name: name})
+		if claim, ok := u.c.Claims.Get(p.Namespace(), name); ok && claim.Spec.VolumeName != "" {
+			sources = append(sources, cluster.Name{Name: claim.Spec.VolumeName})
+		}
+	}
+	return sources
 }
 
 // readAttachment takes in an attachment as it is now. Nodes are known to it by name only, so one
@@ -202,15 +239,8 @@ func (u *volumeUses) noteSources(n *cluster.Node, use *volumeUse) {
 	u.mutex.Lock()
 	defer u.mutex.Unlock()
 	for _, p := range n.Pods {
-		for i := range p.Spec().Volumes {
-			name, _, ok := claimOf(p, &p.Spec().Volumes[i])
-			if !ok {
-				continue
-			}
-			u.noteOne(n, cluster.Name{Namespace: p.Namespace(), Name: name})
-			if claim, ok := u.c.Claims.Get(p.Namespace(), name); ok && claim.Spec.VolumeName != "" {
-				u.noteOne(n, cluster.Name{Name: claim.Spec.VolumeName})
-			}
+		for _, source := range u.sourcesOf(p) {
+			u.noteOne(n, source)
 		}
 	}
 

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // TestVolumesAreFollowed: whatever happened to pods, claims, volumes and attachments, a plugin that
@@ -131,6 +132,78 @@ func (w *volumeWorld) compare() {
 				w.Fatalf("node %s without a pod: got %s, want %s", n.Name, verdictOf(got), verdictOf(want))
 			}
 		}
+	}
+}
+
+// TestWhatGoesWhileItIsUsedFreesAPlace: pods that wait for a node's limit are woken when a claim or
+// volume is deleted that a pod there still uses, and by no other deletion.
+func TestWhatGoesWhileItIsUsedFreesAPlace(t *testing.T) {
+	claim := func(name, volume string) *v1.PersistentVolumeClaim {
+		object := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		object.Spec.VolumeName = volume
+		return object
+	}
+	volume := func(name string) *v1.PersistentVolume {
+		object := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		object.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "ebs.csi.aws.com", VolumeHandle: name}
+		return object
+	}
+	labelled := claim("used", "v-used")
+	labelled.Labels = map[string]string{"a": "b"}
+	deleted := func(old any) *queue.Event { return &queue.Event{Old: old} }
+	leave := func(c *cluster.Cluster) { c.RemovePod("user") }
+	for _, x := range []struct {
+		name    string
+		between func(c *cluster.Cluster) // happens before, and the plugin looks at another node then
+		event   *queue.Event
+		wakes   bool
+	}{
+		{"a claim", nil, deleted(claim("used", "v-used")), true},
+		{"its volume", nil, deleted(volume("v-used")), true},
+		{"a claim that nobody uses", nil, deleted(claim("free", "v-free")), false},
+		{"the volume of that", nil, deleted(volume("v-free")), false},
+		{"a claim whose pod has left", leave, deleted(claim("used", "v-used")), false},
+		{"a claim that changed since", func(c *cluster.Cluster) { c.Claims.Set(labelled) }, deleted(labelled), true},
+		{"a claim, after a storage class was added",
+			func(c *cluster.Cluster) {
+				c.StorageClasses.Set(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
+			},
+			deleted(claim("used", "v-used")), true},
+		{"a claim with a label", nil, &queue.Event{Old: claim("used", "v-used"), New: labelled}, false},
+		{"a claim of another volume", nil, &queue.Event{Old: claim("used", "v-used"), New: claim("used", "v-free")}, true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			w := &volumeWorld{c: cluster.New()}
+			full, other := w.c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "full"}}), w.c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
+			for _, name := range []string{"full", "other"} {
+				w.c.CSINodes.Set(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSINodeSpec{
+					Drivers: []storagev1.CSINodeDriver{{Name: "ebs.csi.aws.com", Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(1))}}},
+				}})
+			}
+			for _, name := range []string{"used", "free", "wanted"} {
+				w.c.Claims.Set(claim(name, "v-"+name))
+				w.c.Volumes.Set(volume("v-" + name))
+			}
+			using := func(name, claim, node string) *v1.Pod {
+				pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}, Spec: v1.PodSpec{NodeName: node}}
+				pod.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{
+					PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+				return pod
+			}
+			w.c.SetPod(using("user", "used", "full"))
+			waiting := w.c.Pending(using("waiting", "wanted", ""))
+			if w.v.Filter(w.c, waiting).Node(full) != tooManyVolumes {
+				t.Fatal("the node has a place")
+			}
+
+			if x.between != nil {
+				x.between(w.c)
+				w.v.Filter(w.c, waiting).Node(other)
+			}
+			if got := w.v.countsLess(x.event); got != x.wakes {
+				t.Errorf("wakes: %t, want %t", got, x.wakes)
+			}
+		})
 	}
 }
 

@@ -50,13 +50,18 @@ type Session struct {
 }
 
 // sessionAt returns the last session that had begun at a time, or nil. It may have ended before.
-func (i *Index) sessionAt(at time.Time) *Session {
-	for n := len(i.Sessions) - 1; n >= 0; n-- {
-		if s := &i.Sessions[n]; !s.Began.After(at) {
-			return s
+// Users give times in whole seconds: one in which a session began means that session, unless the
+// one before it went on until then.
+func (i *Index) sessionAt(at time.Time) (last *Session) {
+	for n := range i.Sessions {
+		s := &i.Sessions[n]
+		covered := last != nil && !last.Until.Time.Before(at)
+		if s.Began.After(at) && (covered || !s.Began.Truncate(time.Second).Equal(at)) {
+			break
 		}
+		last = s
 	}
-	return nil
+	return last
 }
 
 // MissingAt lists the kinds that were not recorded at a time, as [Session] does.

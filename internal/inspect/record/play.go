@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"path/filepath"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +18,7 @@ type Step struct {
 	// Begins marks the beginning of a session. All objects that existed then follow, up to a step
 	// with Began.
 	Begins, Began bool
-	// Object is a Node, a PodGroup or a Pod as it was from then on. With Gone, it was deleted, and
+	// Object is of one of the kinds played, as it was from then on. With Gone, it was deleted, and
 	// only its name is set.
 	Object metav1.Object
 	Gone   bool
@@ -26,9 +27,14 @@ type Step struct {
 // errEnough ends the reading when the consumer of the sequence has had enough.
 var errEnough = errors.New("enough")
 
-// Play yields what a watch would have shown of the nodes, pod groups and pods of
-// sessions, in order of time. An error is the last that it yields. Objects are the
-// consumer's.
+// played are the kinds that are played, by the names of their lists. Nodes come first: pods are on
+// them.
+var played = []struct{ resource, kind string }{
+	{"nodes", "Node"}, {"compositepodgroups", "CompositePodGroup"}, {"podgroups", "PodGroup"}, {"pods", "Pod"},
+}
+
+// Play yields what a watch would have shown of the nodes, pod groups and pods of sessions, in order
+// of time. An error is the last that it yields. Objects are the consumer's.
 func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 	return func(yield func(Step, error) bool) {
 		for i := range sessions {
@@ -61,9 +67,8 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	if err := tell(Step{At: s.Began.Time, Begins: true}); err != nil {
 		return err
 	}
-	// Nodes first: pods are on them. The other kinds are not played.
-	for _, resource := range []string{"nodes", "podgroups", "pods"} {
-		err := readList(filepath.Join(folder, resource+".json"), func(text []byte) error {
+	for _, of := range played {
+		err := readList(filepath.Join(folder, of.resource+".json"), func(text []byte) error {
 			o, _, err := decodeObject(text)
 			if err != nil {
 				return err
@@ -81,7 +86,7 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	// All of them: the end in the index may be older than the last change.
 	return replaySession(folder, s.Until.Add(time.Hour), func(c *Change) error {
 		o, kind, err := decodeObject(c.Object)
-		if err != nil || kind != "Node" && kind != "Pod" && kind != "PodGroup" {
+		if err != nil || !slices.ContainsFunc(played, func(of struct{ resource, kind string }) bool { return of.kind == kind }) {
 			return err
 		}
 		return tell(Step{At: c.At.Time, Object: o, Gone: c.Type != "Set"})

@@ -355,6 +355,34 @@ func TestOnceTakesTheObjectsAlone(t *testing.T) {
 	if err != nil || len(set.Pods) != 10 {
 		t.Errorf("%v: %d pods", err, len(set.Pods))
 	}
+	index, err := record.ReadIndex(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set, err := record.At(dir, index.Source.AsOf.Time); err != nil || len(set.Pods) != 10 {
+		t.Errorf("at its own time: %v", err)
+	}
+}
+
+// Times are given in whole seconds, so the second in which a recording began is covered; where one
+// session went on until then, it is that one's.
+func TestTheSecondInWhichASessionBeganIsCovered(t *testing.T) {
+	at := func(second, milli int) metav1.MicroTime {
+		return metav1.NewMicroTime(time.Date(2026, 11, 20, 10, 0, second, milli*1_000_000, time.UTC))
+	}
+	index := &record.Index{Sessions: []record.Session{
+		{Began: at(10, 500), Until: at(20, 300), Missing: []string{"first"}},
+		{Began: at(20, 300), Until: at(30, 0), Missing: []string{"second"}},
+		{Began: at(40, 700), Until: at(50, 0), Missing: []string{"third"}},
+	}}
+	for moment, want := range map[metav1.MicroTime]string{
+		at(9, 999): "", at(10, 0): "first", at(11, 0): "first", at(20, 0): "first", at(20, 299): "first", at(20, 300): "second", at(21, 0): "second",
+		at(35, 0): "second", at(39, 999): "second", at(40, 0): "third", at(40, 500): "second", at(41, 0): "third", at(60, 0): "third",
+	} {
+		if got := strings.Join(index.MissingAt(moment.Time), ""); got != want {
+			t.Errorf("at %s: %q, want %q", moment.Format("05.000"), got, want)
+		}
+	}
 }
 
 // A kind that may not be read may have objects: a recording without it is of no whole cluster, and

@@ -155,7 +155,14 @@ func (w *World) Outlook() []Eviction {
 
 // Departures lists the pods that have left their nodes so far, in order. Their fates may
 // still change as time passes.
-func (w *World) Departures() []*Departure { return w.controllers.departed }
+func (w *World) Departures() []*Departure {
+	for _, d := range w.controllers.waiting {
+		if !w.workloads.isWanted(d.object) { // its set was scaled or deleted meanwhile
+			d.Fate = Ends
+		}
+	}
+	return w.controllers.departed
+}
 
 // Next returns the pod that replaces the one that left: its name, and its node or why it has
 // none. ok is false if there is no such pod: it was not replaced, or not yet.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
 // Pods that exist count against a quota before their controller makes new ones, wherever they stand
@@ -36,5 +38,22 @@ status: {phase: Running}
 				t.Errorf("%s: a second pod, refused for %q", kind, f.Refused)
 			}
 		}
+	}
+}
+
+// A quota that was lowered below what its pods use refuses what would take the place of one that
+// leaves, until enough others have gone.
+func TestAQuotaRefusesReplacements(t *testing.T) {
+	w := opened(t, twoNodes+storedDeployment)
+	apply(t, w, "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: few, namespace: default}\nspec: {hard: {pods: \"2\"}}\n")
+	first := names(w, "web-")[0]
+	do(t, w, simulate.Operation{Evict: &simulate.Evict{Pods: []string{first}}})
+	d := w.Departures()[0]
+	if _, node, message, ok := d.Next(); !ok || node != "" || !strings.Contains(message, "exceeded quota: few") {
+		t.Fatalf("%s: its replacement is on %q: %s", first, node, message)
+	}
+	apply(t, w, "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: few, namespace: default}\nspec: {hard: {pods: \"3\"}}\n")
+	if _, node, message, _ := d.Next(); node == "" {
+		t.Errorf("the quota has room again, and the replacement is still refused: %s", message)
 	}
 }

@@ -215,6 +215,7 @@ metadata: {name: db, uid: d1}
 spec:
   replicas: 3
   ORDINALS
+  podManagementPolicy: Parallel
   selector: {matchLabels: {app: db}}
   volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}]
   template:

@@ -53,6 +53,12 @@ func (w *workloads) jobOf(object *v1.Pod) *batchv1.Job {
 	return job
 }
 
+// isReplaced reports whether a Job, if the pod has one, makes another in its place.
+func (w *workloads) isReplaced(object *v1.Pod) bool {
+	job := w.jobOf(object)
+	return job == nil || workload.Replaces(job)
+}
+
 // goOn makes the pods that a Job makes in place of one whose index has failed: those of
 // indexes that no pod has worked on yet. A Job that replaces its pods once they have ended
 // waits for that here, too. The new pods are copies of the old one, with another index.

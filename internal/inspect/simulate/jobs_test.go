@@ -188,3 +188,42 @@ spec:
 		t.Errorf("pods %+v: want two", said.Pods)
 	}
 }
+
+// A controller that makes no more pods does not replace one that leaves: a Job that is suspended or
+// over, a work queue that the other pods finish, and whatever is being deleted.
+func TestAControllerThatIsDoneReplacesNoPod(t *testing.T) {
+	const leaving = `, deletionTimestamp: "2026-01-01T00:00:00Z", finalizers: [foregroundDeletion]`
+	for _, c := range []struct {
+		kind, meta, spec, status string
+		want                     simulate.Fate
+	}{
+		{"batch/v1 Job", "", "parallelism: 2, completions: 4", "succeeded: 1", simulate.Returns},
+		{"batch/v1 Job", "", "parallelism: 2", "", simulate.Returns},
+		{"batch/v1 Job", "", "parallelism: 2", "succeeded: 1", simulate.Ends},
+		{"batch/v1 Job", "", "parallelism: 2, completions: 4, suspend: true", "", simulate.Ends},
+		{"batch/v1 Job", "", "parallelism: 2, completions: 4", `conditions: [{type: SuccessCriteriaMet, status: "True"}]`, simulate.Ends},
+		{"batch/v1 Job", leaving, "parallelism: 2, completions: 4", "", simulate.Ends},
+		{"apps/v1 ReplicaSet", "", "replicas: 1, selector: {matchLabels: {app: a}}", "", simulate.Returns},
+		{"apps/v1 ReplicaSet", leaving, "replicas: 1, selector: {matchLabels: {app: a}}", "", simulate.Ends},
+		{"apps/v1 StatefulSet", leaving, "replicas: 1, selector: {matchLabels: {app: a}}", "", simulate.Ends},
+		{"apps/v1 StatefulSet", leaving, "podManagementPolicy: Parallel, replicas: 1, selector: {matchLabels: {app: a}}", "", simulate.Ends},
+	} {
+		api, kind, _ := strings.Cut(c.kind, " ")
+		w := opened(t, twoNodes+strings.NewReplacer("API", api, "KIND", kind, "META", c.meta, "SPEC", c.spec, "STATUS", c.status,
+			"RESTART", map[bool]string{true: "Never", false: "Always"}[kind == "Job"]).Replace(`apiVersion: API
+kind: KIND
+metadata: {name: a, uid: a META}
+spec: {SPEC, template: {metadata: {labels: {app: a}}, spec: {restartPolicy: RESTART, containers: [{name: c, image: i}]}}}
+status: {STATUS}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a-0, uid: a-0, labels: {app: a}, ownerReferences: [{apiVersion: API, kind: KIND, name: a, uid: a, controller: true}]}
+spec: {nodeName: node-1, restartPolicy: RESTART, containers: [{name: c, image: i}]}
+`))
+		do(t, w, simulate.Operation{Evict: &simulate.Evict{Pods: []string{"a-0"}}})
+		if d := w.Departures()[0]; d.Fate != c.want {
+			t.Errorf("%s%s {%s} {%s}: %s, want %s", c.kind, c.meta, c.spec, c.status, d.Fate, c.want)
+		}
+	}
+}

@@ -317,13 +317,12 @@ func (s *pods) createAllowed() {
 	})
 }
 
-// addReplacement adds a pod in place of one that has left, which its quotas have room for.
-// The object is a copy of an admitted one, so admission is not asked again, and no refusal is
-// possible.
+// addReplacement adds a pod in place of one that has left. The object is a copy of an admitted
+// one, so admission is not asked again. Quotas and limit ranges are: they may have become tighter
+// since, and a victim that is still terminating counts for its quota.
 func (s *pods) addReplacement(object *v1.Pod) *pod {
 	s.claims.MakeFor(object)
-	s.bounds.chargePod(object, false)
-	return s.enterPod(object, "")
+	return s.enterPod(object, s.bounds.chargePod(object, true))
 }
 
 // terminatePod marks the pod as being deleted. It keeps its room until removePod, but budgets

@@ -42,6 +42,7 @@ const (
 	Lost    Fate = "Lost"    // it has no controller that would make it again
 	Stays   Fate = "Stuck"   // its node cannot confirm that it has ended, and its controller waits for that
 	Ends    Fate = "Ends"    // it is no longer wanted, or not on this node
+	Waits   Fate = "Waits"   // its StatefulSet makes it again once the pods before it are ready
 	Fails   Fate = "Fails"   // its Job fails because of it, and does not make it again
 	// IndexFails: the pod's index of its Job fails because of it, and gets no pod again.
 	IndexFails Fate = "IndexFails"
@@ -92,6 +93,8 @@ type controllers struct {
 	// wait for their end; ending are those whose grace period ended meanwhile. Both are by
 	// node.
 	stuck, ending map[string][]*pod
+	// waiting are the pods that ordered StatefulSets have yet to make again.
+	waiting map[Name]*Departure
 	// gaps are DaemonSet pods that a node has lost. Each is made again once its DaemonSet wants a
 	// pod there.
 	gaps map[string][]*v1.Pod
@@ -109,6 +112,12 @@ func (c *controllers) completeDeletions(node string) {
 	}
 	for _, p := range ending {
 		c.finishTermination(p)
+	}
+	// Pods of the node are ready again, for which others may have waited.
+	for _, p := range c.pods.podsOn(node) {
+		if set := c.orderedSet(p.object); set != nil {
+			c.proceed(set)
+		}
 	}
 }
 
@@ -135,8 +144,10 @@ func (c *controllers) loseNode(node string) {
 //	a bare pod, or one whose DaemonSet does not exist                 Lost
 //	no longer wanted                                                  Ends
 //	its Job or its index fails                                        Fails, IndexFails
+//	its Job is suspended, over, or a queue that others finish         Ends
 //	a StatefulSet's, on a node that does not respond                  Stuck
 //	a DaemonSet's that no longer wants the node                       Ends, and a gap
+//	an OrderedReady StatefulSet's                                     Waits, or Returns
 //	any other                                                         Returns
 func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 	if p.leaves != nil { // it was terminating already, which the timeline has
@@ -160,6 +171,8 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 		if d.Fate == IndexFails {
 			c.goOn(d)
 		}
+	case !c.workloads.isReplaced(d.object):
+		d.Fate = Ends
 	case kind == rules.StatefulSet && m != nil && m.dead && cause != ByNodeRemoval:
 		d.Fate = Stays
 		p.departure = d
@@ -168,7 +181,9 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 		d.Fate = Ends
 		c.gaps[d.Node] = append(c.gaps[d.Node], p.object)
 	default:
-		if d.Fate, d.next = Returns, c.makeAgain(p.object); d.next != nil {
+		if set := c.orderedSet(p.object); set != nil {
+			c.awaitTurn(d, set)
+		} else if d.Fate, d.next = Returns, c.makeAgain(p.object); d.next != nil {
 			d.next.again = cause == ByTaint || cause == ByPressure
 		}
 	}
@@ -235,6 +250,8 @@ func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 		if d.Fate == IndexFails {
 			c.goOn(d)
 		}
+	case !c.workloads.isReplaced(d.object):
+		d.Fate = Ends
 	case c.awaitsEnd(m, p.object, cause):
 		d.Fate = Stays
 	case kind == rules.DaemonSet:
@@ -266,7 +283,12 @@ func (c *controllers) removeEnded(p *pod) {
 // makeReturn has a controller that has waited for the end of its pod make it again, unless it
 // no longer wants it: it may have been scaled down or deleted meanwhile.
 func (c *controllers) makeReturn(d *Departure, object *v1.Pod) {
-	if d.Fate = Ends; c.workloads.isWanted(object) {
+	set := c.orderedSet(object)
+	switch d.Fate = Ends; {
+	case !c.workloads.isWanted(object), !c.workloads.isReplaced(object):
+	case set != nil:
+		c.awaitTurn(d, set)
+	default:
 		d.Fate, d.next = Returns, c.makeAgain(object)
 	}
 }
@@ -311,10 +333,22 @@ func (c *controllers) comeBack(p *pod) {
 	c.makeReturn(p.departure, p.object)
 }
 
-// makeAgain creates the replacement of a pod, as its controller does: from the present
-// template if that was changed since, and otherwise as a copy, which is equal to what an
-// unchanged template gives. It returns nil if a changed template makes a pod that is refused.
+// makeAgain creates the replacement of a pod, as its controller does, or returns nil if it is
+// refused. Controllers that await the end of the pod take longer than the others by its grace
+// period, whose replacements are tried first.
 func (c *controllers) makeAgain(object *v1.Pod) *pod {
+	next := c.replacePod(object)
+	if next != nil && next.Pod != nil && next.NodeName == "" &&
+		workload.SuccessionOf(metav1.GetControllerOfNoCopy(object), c.workloads.jobOf(object)) == workload.WhenGone {
+		c.scheduler.postponePod(next)
+	}
+	return next
+}
+
+// replacePod makes a pod from the present template if that was changed since, and otherwise a
+// copy, which is equal to what an unchanged template gives. It returns nil if a changed template
+// makes a pod that is refused.
+func (c *controllers) replacePod(object *v1.Pod) *pod {
 	if next := c.renewedPod(object); next != nil {
 		return c.pods.createPod(next, true)
 	}

@@ -9,7 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
@@ -22,23 +22,26 @@ func (p *pod) asReplica() *workload.Replica {
 }
 
 // phaseOf is how far a pod has come. One that this world has placed runs, and so does one in
-// a hand-written manifest, whatever its status says or lacks.
+// a hand-written manifest, whose phase is Pending by default only.
 func phaseOf(p *pod) workload.Phase {
 	switch said := p.object.Status.Phase; {
-	case p.NodeName != "" && p.tried, said == "", said == v1.PodRunning:
+	case p.NodeName == "":
+		return workload.Pending
+	case p.tried:
 		return workload.Running
 	case said == v1.PodUnknown:
 		return workload.Unknown
+	case said == v1.PodPending && disruption.Ungoverned(p.object):
+		return workload.Pending
 	}
-	return workload.Pending
+	return workload.Running
 }
 
 // seemsUnready reports whether the ReplicaSet controller takes a pod for not ready: a kubelet
 // says so, or has not said anything yet. A pod that this world has placed, or one without any
 // status, is ready.
 func seemsUnready(p *pod) bool {
-	silent := !slices.ContainsFunc(p.object.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
-	return p.unready || silent && p.object.Status.Phase != "" && !p.tried
+	return p.unready || !p.tried && !disruption.IsReady(p.object)
 }
 
 // readySince is since when the pod is ready: by its condition or, without one, since it came
@@ -129,37 +132,22 @@ func (w *workloads) replicaSetsOf(l *workload.Workload) (sets []*appsv1.ReplicaS
 
 // fillOrdinals does the same for a StatefulSet: it is by their ordinals that its pods are
 // wanted or missing. A pod that has not ended yet, or that a finalizer keeps, is waited for.
-// All missing pods are made at once, as with podManagementPolicy Parallel: their readiness is
-// not simulated.
+// All missing pods are made at once, as with podManagementPolicy Parallel, if the set was just
+// rolled out: a rollout is not simulated step by step.
 func (c *controllers) fillOrdinals(l *workload.Workload, set *appsv1.StatefulSet, replicas int) {
+	if workload.InOrder(set) && !c.workloads.renewed[l.Owner()] {
+		c.proceed(set)
+		return
+	}
 	for _, p := range c.podsOf(l) {
 		if !workload.HasReplica(set, p.Name, replicas) {
 			c.dropPod(p, ByScaling, l.Ref())
 		}
 	}
-	// Pods on dead nodes are no longer listed, but their names are taken until the node
-	// answers.
-	stuck := map[Name]bool{}
-	for _, list := range c.stuck {
-		for _, p := range list {
-			stuck[Name{p.Namespace(), p.Name}] = true
-		}
-	}
-	first, claimed := workload.FirstOrdinal(set), false
+	first := workload.FirstOrdinal(set)
 	for ordinal := first; ordinal < first+replicas && !c.allowed.mustStop(); ordinal++ {
-		p, claims := workload.StatefulPod(set, ordinal)
-		name := Name{p.Namespace, p.Name}
-		if there := c.pods.named[name]; there != nil && there.Pod == nil && rules.IsTerminal(there.object) &&
-			len(there.object.Finalizers) == 0 {
-			c.pods.forgetPod(there) // the controller deletes it, and makes it again under its name
-		} else if there != nil || stuck[name] {
-			continue
+		if p := c.pods.named[Name{set.Namespace, workload.OrdinalName(set, ordinal)}]; p == nil || isReplaceable(p) {
+			c.makeOrdinal(set, ordinal)
 		}
-		claimed = c.claims.addClaims(claims) || claimed
-		c.pods.createPod(p, false)
-	}
-	// Once for all new claims, since it goes through all claims of the cluster.
-	if claimed {
-		c.claims.identifyClaims()
 	}
 }

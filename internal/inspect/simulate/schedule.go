@@ -23,7 +23,7 @@ import (
 // about each. The core is the one of the live scheduler: it takes events and returns actions.
 // Here the events are made by the world, and the actions are carried out at once and succeed.
 //
-// A pod without a node is in created until the core has been shown it, and in pending from
+// A pod without a node is in created or late until the core has been shown it, and in pending from
 // then on. One that is refused, or that no profile serves, is in neither.
 type scheduler struct {
 	clock   *clock
@@ -41,6 +41,7 @@ type scheduler struct {
 	standin  standin.Controllers
 	profiles map[string]*plugins.Profile // by scheduler name
 	created  []*pod
+	late     []*pod // shown once all others have been tried; see makeAgain
 	pending  map[types.UID]*pod
 	// tried is how many of the pending pods have been decided at least once, and decided is
 	// how many attempts were made in all. Both only feed samples and progress.
@@ -235,6 +236,8 @@ func (s *scheduler) tryUntil(over func() bool) {
 			s.feedEvent(cycle.Tick{})
 		} else if len(s.created) > 0 {
 			s.showCreated()
+		} else if len(s.late) > 0 {
+			s.created, s.late = s.late, nil
 		} else {
 			break
 		}
@@ -265,9 +268,15 @@ func (s *scheduler) renewPending(p *pod, object *v1.Pod) {
 	}
 }
 
-// eachWaiting yields the pods in created and in pending. Those in pending come in no order.
+// postponePod has a new pod shown later than all others that are created at this time.
+func (s *scheduler) postponePod(p *pod) {
+	s.created = slices.DeleteFunc(s.created, func(o *pod) bool { return o == p })
+	s.late = append(s.late, p)
+}
+
+// eachWaiting yields the pods in created, late and pending. Those in pending come in no order.
 func (s *scheduler) eachWaiting(yield func(p *pod) bool) {
-	for _, p := range s.created {
+	for _, p := range slices.Concat(s.created, s.late) {
 		if !yield(p) {
 			return
 		}
@@ -415,7 +424,8 @@ func (s *scheduler) withdrawPod(p *pod) {
 		}
 		s.showGone(cycle.Pods, stubPod(p.Pod))
 	}
-	s.created = slices.DeleteFunc(s.created, func(o *pod) bool { return o == p })
+	withdrawn := func(o *pod) bool { return o == p }
+	s.created, s.late = slices.DeleteFunc(s.created, withdrawn), slices.DeleteFunc(s.late, withdrawn)
 }
 
 // stubPod returns as much of a pod as a deletion needs. The whole object may have been

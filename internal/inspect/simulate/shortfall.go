@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
@@ -78,6 +79,36 @@ type shortfalls struct {
 	controllers *controllers
 	pods        *pods
 	bounds      *bounds
+}
+
+// MakeMissing makes the pods that a live cluster lacks: those that controllers are about to make,
+// and those that a quota refuses, which may have room for them later. What is refused for a reason
+// that is not known here, as by a webhook, is not made.
+func (w *World) MakeMissing() {
+	for _, s := range w.Shortfalls() {
+		l, err := w.workloads.findNamed(s.Workload, s.Namespace)
+		if err != nil || l.Replicas == nil || s.Missing > mostPods {
+			continue
+		}
+		for _, maker := range w.workloads.table().MakersOf(l) {
+			_, _, failed := replicaFailure(maker.Object)
+			if maker.Object.GetDeletionTimestamp() == nil && (!failed || w.shortfalls.refusalOf(maker) != "") {
+				w.controllers.makeMissing(maker)
+			}
+		}
+	}
+}
+
+// makeMissing makes the pods that a workload wanted before the world began: budgets expect them
+// already.
+func (c *controllers) makeMissing(l *workload.Workload) {
+	if l.Kind.GroupKind() == rules.StatefulSet {
+		c.fillUp(l)
+		return
+	}
+	for there := len(c.podsOf(l)); there < int(*l.Replicas) && !c.allowed.mustStop(); there++ {
+		c.pods.createPod(c.podOf(l), true)
+	}
 }
 
 // shortfallOf is what a workload lacks. makers own its pods, the newest last, and pods are

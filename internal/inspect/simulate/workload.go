@@ -80,9 +80,9 @@ func (w *workloads) forgetWorkload(l *workload.Workload) {
 	delete(w.failures, owner)
 }
 
-// isWanted reports whether the pod's controller would make it again: it has not been deleted,
-// it has as many replicas, if it is a StatefulSet, and it has not failed, if it is a Job. For
-// other kinds, the number of replicas is the caller's business: a pod that leaves is
+// isWanted reports whether the pod's controller would make it again: it has not been deleted, nor
+// begun to be, it has as many replicas, if it is a StatefulSet, and it has not failed, if it is a
+// Job. For other kinds, the number of replicas is the caller's business: a pod that leaves is
 // replaced, so the number stays.
 func (w *workloads) isWanted(object *v1.Pod) bool {
 	owner := rules.OwnerOf(object)
@@ -92,6 +92,9 @@ func (w *workloads) isWanted(object *v1.Pod) bool {
 	l := w.table().By(owner)
 	if l == nil {
 		return true
+	}
+	if l.Object.GetDeletionTimestamp() != nil {
+		return false
 	}
 	set, ordered := l.Object.(*appsv1.StatefulSet)
 	return !ordered || workload.HasReplica(set, object.Name, int(*l.Replicas))
@@ -255,7 +258,7 @@ func (c *controllers) deleteEnded(p *pod) *Done {
 
 	m := c.nodes.named[workload.DaemonNode(object)]
 	if kind := rules.ControllerKind(object); kind == rules.StatefulSet {
-		c.makeAgain(object)
+		c.makeReturn(&Departure{Namespace: object.Namespace, Name: object.Name, Cause: ByDeletion, object: object}, object)
 	} else if l := c.workloads.table().ControllerOf(object); l != nil && kind == rules.DaemonSet && m != nil && c.runsDaemon(object, m.object) {
 		if set := l.Object.(*appsv1.DaemonSet); !c.hasDaemon(m, set) {
 			c.makeDaemon(set, m.object.Name)
@@ -272,10 +275,10 @@ func (c *controllers) deletePod(p *pod) {
 	if p.NodeName != "" || !c.workloads.isWanted(p.object) {
 		return
 	}
-	d := &Departure{Cause: ByDeletion, object: p.object}
+	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Cause: ByDeletion, object: p.object}
 	switch failed := c.failsJob(d); {
 	case !failed:
-		c.makeAgain(p.object)
+		c.makeReturn(d, p.object)
 	case d.Fate == IndexFails:
 		c.goOn(d)
 	}

@@ -122,7 +122,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.controllers = controllers{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, budgets: &w.budgets, claims: &w.claims,
 		pods: &w.pods, nodes: &w.nodes, workloads: &w.workloads,
-		stuck: map[string][]*pod{}, ending: map[string][]*pod{}, gaps: map[string][]*v1.Pod{},
+		stuck: map[string][]*pod{}, ending: map[string][]*pod{}, gaps: map[string][]*v1.Pod{}, waiting: map[Name]*Departure{},
 	}
 
 	w.kubelets = kubelets{
@@ -132,7 +132,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 
 	w.scheduler = scheduler{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
-		landed: w.pods.podLanded, preempt: w.controllers.preemptPod, remove: w.pods.removePod, allow: w.pods.createAllowed,
+		landed: w.controllers.podLanded, preempt: w.controllers.preemptPod, remove: w.pods.removePod, allow: w.pods.createAllowed,
 	}
 
 	if o.Progress != nil {

@@ -74,9 +74,10 @@ type Leaving struct {
 	Detail string         `json:"detail,omitempty"`
 	// Controller made the pod: Kind/name, or empty.
 	Controller string `json:"controller,omitempty"`
-	// Fate is Returns, Lost, Stuck, Ends, Fails or IndexFails; empty if the pod leaves after the
-	// time that is looked at. A pod that returns is listed with its next name, and its node or why
-	// it has none; if its Job, or its index of the Job, fails because of it, Reason says why.
+	// Fate is Returns, Waits, Lost, Stuck, Ends, Fails or IndexFails; empty if the pod leaves
+	// after the time that is looked at. A pod that returns is listed with its next name, and its
+	// node or why it has none; if its Job, or its index of the Job, fails because of it, Reason
+	// says why. One that waits is made again once those before it in its StatefulSet are ready.
 	Fate   simulate.Fate `json:"fate"`
 	Reason string        `json:"reason,omitempty"`
 	// Again is set if the pod was the replacement of an evicted one, on a node where it may not

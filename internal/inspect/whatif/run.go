@@ -69,6 +69,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	}
 	barren := o.For == 0 && len(steps) == 1 && steps[0].Catalog != nil && w.Barren()
 	if !barren { // there, the first attempts are those on the nodes that are planned
+		w.MakeMissing()
 		w.Settle()
 	}
 	// A node that is failing already is part of the state, not an effect of the
@@ -84,6 +85,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		if without, err = w.Twin(); err != nil {
 			return nil, err
 		}
+		without.MakeMissing()
 		without.Settle()
 		without.BeginHealth()
 	}
@@ -226,6 +228,7 @@ func again(w *simulate.World, steps []Step, elapsed time.Duration) (*simulate.Wo
 		return nil, err
 	}
 
+	again.MakeMissing()
 	again.Settle()
 	again.BeginHealth()
 	for _, s := range steps {

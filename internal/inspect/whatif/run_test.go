@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/provision"
@@ -292,6 +294,47 @@ func TestAForecastWithAPlanSaysTheRestAsWell(t *testing.T) {
 		"default/web-2", "default/web-3", "town.yaml", "Nothing was written."} {
 		if !strings.Contains(text.String(), part) {
 			t.Errorf("%q is missing in\n%s", part, text.String())
+		}
+	}
+}
+
+// Pods that a quota has refused so far are made once the operations free it, by controllers that
+// have tried all the time. Those that something else refuses, as a webhook, are not.
+func TestAQuotaThatIsFreedLetsMissingPodsBeMade(t *testing.T) {
+	for _, c := range []struct {
+		says string // by the ReplicaSet, about why it cannot make the third pod
+		hard string
+		want int
+	}{
+		{`pods "web-x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=3, limited: pods=3`, "3", 1},
+		{`admission webhook "policy.example.com" denied the request: no more`, "9", 0},
+		{"", "9", 0}, // about to be made, whatever is done
+	} {
+		objects := town("8", 1, 1)
+		spare := objects[1].(*v1.Pod).DeepCopy()
+		spare.Name, spare.UID, spare.Labels, spare.OwnerReferences = "spare", "spare", nil, nil
+		set := &appsv1.ReplicaSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "web", ResourceVersion: "1"},
+			Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](3), Template: v1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}, Spec: *spare.Spec.DeepCopy(),
+			}},
+		}
+		set.Spec.Template.Spec.NodeName = ""
+		if c.says != "" {
+			set.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: v1.ConditionTrue, Message: c.says}}
+		}
+		quota := &v1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "few"},
+			Spec:       v1.ResourceQuotaSpec{Hard: v1.ResourceList{v1.ResourcePods: resource.MustParse(c.hard)}},
+		}
+		f := forecast(t, append(objects, spare, set, quota), whatif.Step{
+			Operation: &simulate.Operation{Delete: &simulate.Delete{Object: "pod/spare"}},
+		})
+		if placed := len(f.Placed); placed != c.want {
+			t.Errorf("%q: %d pods find a node, want %d: %+v", c.says, placed, c.want, f.Placed)
+		}
+		if pods := f.Utilisation.After.Pods; c.says == "" && pods != 3 {
+			t.Errorf("%d pods at the end, want 3", pods)
 		}
 	}
 }

@@ -56,6 +56,8 @@ func (f *Forecast) Summary() string {
 			count["lost"]++
 		case l.Fate == simulate.Stays:
 			count["stuck"]++
+		case l.Fate == simulate.Waits:
+			count["not made again yet"]++
 		case l.Fate == simulate.Fails || l.Fate == simulate.IndexFails:
 			count["failed"]++
 		case l.Next == nil:
@@ -79,7 +81,7 @@ func (f *Forecast) Summary() string {
 		text = answer.Count(leaving, "pod") + " " + verbFor(leaving, "leaves its node", "leave their nodes") + ": "
 		var words []string
 		// In the order of how good they are.
-		for _, fate := range []string{"rescheduled", "pending", "lost", "failed", "stuck", "ended"} {
+		for _, fate := range []string{"rescheduled", "pending", "not made again yet", "lost", "failed", "stuck", "ended"} {
 			if count[fate] > 0 {
 				words = append(words, fmt.Sprintf("%d %s", count[fate], fate))
 			}
@@ -138,6 +140,8 @@ func (l *Leaving) fateText() string {
 		return "lost: no controller replaces it"
 	case l.Fate == simulate.Stays:
 		return "Terminating until its node answers or is removed"
+	case l.Fate == simulate.Waits:
+		return "made again when the pods before it are ready"
 	case l.Fate == simulate.Fails:
 		return "ends, and its Job fails: " + l.Reason
 	case l.Fate == simulate.IndexFails:

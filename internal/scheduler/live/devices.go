@@ -86,17 +86,21 @@ func (w *writer) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClai
 var errReplaced = errors.New("another claim has the name")
 
 // claimTurn is what those who write the same claim share. Pods of one group, or several pods of one
-// claim, may be bound at the same time, and each adds its reservation. Taking turns, and starting
+// claim, may be bound at the same time, and each needs its reservation. Taking turns, and starting
 // from the last writer's result, saves them the conflicts that they would otherwise cause one
-// another.
+// another. Whoever writes adds the reservations of those who wait, so that few of them write.
 type claimTurn struct {
 	users int // guarded by claimTurns
-	// turn holds one token: its holder writes. newest is the claim as the API server returned it
-	// last, and written means that the allocation is in the API, or may be; both belong to the
-	// holder.
+	// turn holds one token: its holder writes, and owns the next three. newest is the claim as the
+	// API server returned it last. written means that the allocation is in the API, or may be;
+	// unheard is the version that a write without an answer began from.
 	turn    chan struct{}
 	newest  *resourcev1.ResourceClaim
 	written bool
+	unheard string
+
+	mu      sync.Mutex
+	waiting []*plugins.ReservedClaim // of those who wait for their turn, until a writer takes them along
 }
 
 // claimTurns are those of the claims that are being written, by cycle.ClaimUse.Shared.
@@ -137,14 +141,44 @@ func (l *claimTurns) leaveClaims(uses []cycle.ClaimUse) {
 	}
 }
 
-// awaitTurn waits for the turn to write. Without an error, passTurn must follow.
-func (t *claimTurn) awaitTurn(ctx context.Context) error {
+// awaitTurn waits for the turn to write; passTurn must follow if it is held. A pod that is stopped
+// gives up at once, but not while its reservation is in another's hands: whether that is written
+// decides what the pod has to give back.
+func (t *claimTurn) awaitTurn(ctx context.Context, reserved *plugins.ReservedClaim) (held bool, err error) {
+	t.mu.Lock()
+	t.waiting = append(t.waiting, reserved)
+	t.mu.Unlock()
 	select {
 	case <-t.turn:
-		return nil
+		t.stopWaiting(reserved)
+		return true, nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+
+	if !t.stopWaiting(reserved) {
+		<-t.turn
+		held = true
+	}
+	return held, context.Cause(ctx)
+}
+
+// stopWaiting takes a reservation out of those who wait; false: a writer has taken it along.
+func (t *claimTurn) stopWaiting(reserved *plugins.ReservedClaim) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.Index(t.waiting, reserved)
+	if i >= 0 {
+		t.waiting = slices.Delete(t.waiting, i, i+1)
+	}
+	return i >= 0
+}
+
+// takeWaiting takes along those who wait.
+func (t *claimTurn) takeWaiting() (others []*plugins.ReservedClaim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	others, t.waiting = t.waiting, nil
+	return others
 }
 
 // passTurn lets the next one write.
@@ -179,7 +213,8 @@ func (w *writer) writeClaims(ctx context.Context, a cycle.WriteClaims, turns []*
 }
 
 // writeClaim writes allocation and reservation of a claim, with the finalizer first, as it must be.
-// What it returns in spite of an error is a claim that was made and must be deleted.
+// What it returns in spite of an error is a claim that has to be given back: it was made for the
+// pod, or another writer has reserved it for the pod.
 func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *plugins.ReservedClaim,
 	use cycle.ClaimUse, t *claimTurn) (
 	made *resourcev1.ResourceClaim, written bool, err error,
@@ -192,10 +227,18 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 		current = made
 	}
 	name, uid := current.Name, current.UID
-	if err := t.awaitTurn(ctx); err != nil {
+	held, err := t.awaitTurn(ctx, reserved)
+	if !held {
 		return made, false, err
 	}
 	defer t.passTurn()
+	if t.newest != nil && reserved.IsReserved(t.newest) {
+		made = t.newest
+	}
+	if err != nil {
+		return made, t.written, err
+	}
+
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	switch {
@@ -209,6 +252,8 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 	case w.strips() && made == nil && !slices.Contains(current.Finalizers, resourcev1.Finalizer): // to be written as a whole
 		current = nil
 	}
+
+	with := []*plugins.ReservedClaim{reserved}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		if current == nil {
 			if current, err = claims.Get(ctx, name, metav1.GetOptions{}); err != nil {
@@ -225,10 +270,11 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 		if err != nil {
 			return err
 		}
-		if complete && fresh { // another pod of the group has written it
-			t.newest = claim
+		if complete && fresh { // another pod has written it
+			made, t.newest = claim, claim
 			return nil
 		}
+
 		if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 			status := claim.Status
 			claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
@@ -238,9 +284,13 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 			claim = claim.DeepCopy()
 			claim.Status = status
 		}
+
+		with = append(with, t.takeWaiting()...)
+		reserveFor(claim, with)
 		updated, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 		t.written = t.written || err == nil || !isAnswered(err)
 		if err != nil {
+			t.unheard = claim.ResourceVersion
 			return fmt.Errorf("add allocation and reservation to claim %s: %w", name, err)
 		}
 		made, t.newest = updated, updated
@@ -249,8 +299,8 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 	return made, t.written, err
 }
 
-// fillClaim puts allocation and reservation into a claim, as it is in the API. complete tells that
-// both are there already: the reservation is one for the pod's group.
+// fillClaim puts the allocation into a claim, as it is in the API. complete tells that the claim
+// has it already, with the pod's reservation.
 //
 // It refuses a claim that has changed in a way that the decision did not know of: deleted,
 // deallocated, or allocated with other devices. The messages are upstream's where upstream has
@@ -261,7 +311,7 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 	switch {
 	case claim.DeletionTimestamp != nil:
 		return false, errClaimGone(claim)
-	case claim.Status.Allocation == nil && use.Decided && !t.written:
+	case claim.Status.Allocation == nil && use.Decided && (!t.written || t.isUnchanged(claim, reserved)):
 		claim.Status.Allocation = decided.DeepCopy()
 	case claim.Status.Allocation == nil:
 		return false, fmt.Errorf("claim %s got deallocated elsewhere in the meantime", klog.KObj(claim))
@@ -269,7 +319,7 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 		return false, fmt.Errorf("claim %s got allocated elsewhere in the meantime", klog.KObj(claim))
 	default:
 		t.written = true
-		complete = reserved.ForGroup() && reserved.IsReserved(claim) && slices.Contains(claim.Finalizers, resourcev1.Finalizer)
+		complete = reserved.IsReserved(claim) && slices.Contains(claim.Finalizers, resourcev1.Finalizer)
 	}
 
 	// A claim that was allocated before keeps its time.
@@ -277,11 +327,24 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 		now := metav1.NewTime(time.Now())
 		claim.Status.Allocation.AllocationTimestamp = &now
 	}
-
-	if !reserved.IsReserved(claim) {
-		claim.Status.ReservedFor = append(claim.Status.ReservedFor, reserved.Holder)
-	}
 	return complete, nil
+}
+
+// isUnchanged reports whether the claim is still as it was before an allocation that may have been
+// written: the version is the one that the core has seen last, without an allocation, or the one
+// that a write without an answer began from. If that write arrives after all, it is refused.
+func (t *claimTurn) isUnchanged(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim) bool {
+	return claim.ResourceVersion == t.unheard || reserved.Before != nil && claim.ResourceVersion == reserved.Before.ResourceVersion
+}
+
+// reserveFor adds the reservations that the claim does not have, as far as it takes them: the first
+// is the writer's own, which the API server refuses if it is one too many.
+func reserveFor(claim *resourcev1.ResourceClaim, all []*plugins.ReservedClaim) {
+	for i, reserved := range all {
+		if !reserved.IsReserved(claim) && (i == 0 || len(claim.Status.ReservedFor) < resourcev1.ResourceClaimReservedForMaxSize) {
+			claim.Status.ReservedFor = append(claim.Status.ReservedFor, reserved.Holder)
+		}
+	}
 }
 
 // errClaimGone words the failure as upstream does.

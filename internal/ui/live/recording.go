@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -116,6 +117,8 @@ type player struct {
 	// claims: a ResourceClaim was recorded. A recording without any may be of someone who may not
 	// read them.
 	claims bool
+	// composites: a CompositePodGroup was recorded, so the cluster serves them.
+	composites bool
 }
 
 // playUntil plays up to a time. After an error the player is of no use.
@@ -183,6 +186,17 @@ func (p *player) takeStep(s *record.Step) {
 			c.GroupSeen(model.GroupOf(o))
 		}
 
+	case *schedulingv1alpha3.CompositePodGroup:
+		if s.Gone {
+			c.CompositeGone(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+		} else {
+			c.CompositeSeen(model.CompositeOf(o))
+		}
+		if !p.composites {
+			p.composites = true
+			c.CompositesListed()
+		}
+
 	case *resourcev1.ResourceClaim:
 		p.claims = true
 		if name := (types.NamespacedName{Namespace: o.Namespace, Name: o.Name}); s.Gone {
@@ -200,11 +214,15 @@ func (p *player) takeStep(s *record.Step) {
 			c.NodesListing(now)
 			c.PodsListing(now)
 			c.GroupsListing()
+			c.CompositesListing()
 			c.ClaimsListing()
 		} else if s.Began {
 			c.NodesListed(now)
 			c.PodsListed(now)
 			c.GroupsListed()
+			if p.composites {
+				c.CompositesListed()
+			}
 			if p.claims {
 				c.ClaimsListed()
 			}

@@ -116,14 +116,16 @@ func TestAFolderThatIsNoRecordingIsRefused(t *testing.T) {
 	}
 }
 
-// A recording has the pod groups that were there.
+// A recording has the pod groups that were there, and from the first CompositePodGroup on their
+// trees.
 func TestARecordingHasPodGroups(t *testing.T) {
 	dir := recording(t)
-	group := `{"apiVersion":"scheduling.k8s.io/v1beta1","kind":"PodGroup","metadata":{"namespace":"default","name":"train"},"spec":{"schedulingPolicy":{"gang":{"minCount":2}}}}`
+	group := `{"apiVersion":"scheduling.k8s.io/v1beta1","kind":"PodGroup","metadata":{"namespace":"default","name":"train"},"spec":{"parentCompositePodGroupName":"all","schedulingPolicy":{"gang":{"minCount":2}}}}`
+	tree := `{"apiVersion":"scheduling.k8s.io/v1alpha3","kind":"CompositePodGroup","metadata":{"namespace":"default","name":"all"},"spec":{"schedulingPolicy":{"basic":{}}}}`
 	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"default","name":"a","uid":"a"},"spec":{"schedulingGroup":{"podGroupName":"train"},"containers":[]}}`
 	for name, text := range map[string]string{
 		"podgroups.json":       `{"apiVersion":"v1","kind":"List","items":[` + group + `]}`,
-		"changes-000001.jsonl": fmt.Sprintf("{\"at\":%q,\"type\":\"Set\",\"object\":%s}\n", stamp(250), pod),
+		"changes-000001.jsonl": fmt.Sprintf("{\"at\":%q,\"type\":\"Set\",\"object\":%s}\n{\"at\":%q,\"type\":\"Set\",\"object\":%s}\n", stamp(250), pod, stamp(265), tree),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, "sessions/b", name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -133,12 +135,17 @@ func TestARecordingHasPodGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at, want := range map[int]string{220: "[]", 260: "[{default/train 1 0 2 pods are needed at once; it has 1}]"} {
+	for at, want := range map[int]string{
+		220: "[] []",
+		260: "[{default/train   1 0 2 2 pods are needed at once; it has 1}] []",
+		270: "[{default/train default/all default/all 1 0 2 2 pods are needed at once; it has 1}] " +
+			"[{default/all  1 0 0 1 groups are needed at once; 0 have all their pods}]",
+	} {
 		state, err := r.State(noon.Add(time.Duration(at) * time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(state.Groups.Rows); got != want {
+		if got := fmt.Sprint(state.Groups.Rows, state.Composites.Rows); got != want {
 			t.Errorf("at %d s: %s, want %s", at, got, want)
 		}
 	}

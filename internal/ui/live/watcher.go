@@ -9,9 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -101,6 +99,7 @@ func (w *Watcher) Run(ctx context.Context) {
 		w.followResource(ctx, "events", func() runtime.Object { return &v1.EventList{} }, w.eventSink())
 	})
 	running.Go(func() { w.followGroups(ctx) })
+	running.Go(func() { w.followComposites(ctx) })
 	running.Go(func() { w.followClaims(ctx) })
 	running.Go(func() { w.gatherFrames(ctx) })
 	running.Wait()
@@ -321,29 +320,4 @@ func (w *Watcher) Look(look func(c *model.Cluster)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	look(w.cluster)
-}
-
-// followGroups follows PodGroups where they are served. They are behind feature gates.
-func (w *Watcher) followGroups(ctx context.Context) {
-	if w.awaitServed(ctx, schedulingv1beta1.SchemeGroupVersion, "podgroups") {
-		w.followBy(ctx, w.clients.SchedulingV1beta1().RESTClient(), "podgroups",
-			func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }, w.groupSink())
-	}
-}
-
-// groupSink applies what a watch shows of PodGroups.
-func (w *Watcher) groupSink() feed.Sink {
-	return feed.Sink{
-		Listing: func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.GroupsListing() }) },
-		Listed:  func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.GroupsListed() }) },
-		Seen: func(o runtime.Object) {
-			info := model.GroupOf(o.(*schedulingv1beta1.PodGroup))
-			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.GroupSeen(info) })
-		},
-		Gone: func(o runtime.Object) {
-			g := o.(*schedulingv1beta1.PodGroup)
-			name := types.NamespacedName{Namespace: g.Namespace, Name: g.Name}
-			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.GroupGone(name) })
-		},
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -133,6 +134,7 @@ func TestPodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
 
 	api = fakeapi.New(t)
 	api.Refuse("v1beta1", http.StatusNotFound)
+	api.Refuse("v1alpha3", http.StatusNotFound)
 	api.Set("pods", member)
 	w = follow(t, api)
 	frames, watches := next(t, w, 0, some)
@@ -146,6 +148,48 @@ func TestPodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
 		if strings.HasSuffix(path, "podgroups") {
 			t.Errorf("read %s", path)
 		}
+	}
+}
+
+// A group is shown in its tree where the API server has CompositePodGroups, and else without.
+func TestCompositePodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
+	group := groupText("train", 2)
+	group["spec"].(map[string]any)["parentCompositePodGroupName"] = "all"
+	composite := fakeapi.Object{"apiVersion": "scheduling.k8s.io/v1alpha3", "kind": "CompositePodGroup",
+		"metadata": map[string]any{"namespace": "default", "name": "all", "uid": "all"}, "spec": map[string]any{"schedulingPolicy": map[string]any{"basic": map[string]any{}}}}
+	for _, served := range []bool{true, false} {
+		api := fakeapi.New(t)
+		if !served {
+			api.Refuse("v1alpha3", http.StatusNotFound)
+		}
+		api.Set("pods", fakeapi.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": "default", "name": "a", "uid": "a"},
+			"spec": map[string]any{"schedulingGroup": map[string]any{"podGroupName": "train"}}})
+		api.Set("podgroups", group)
+		api.Set("compositepodgroups", composite)
+		w := follow(t, api)
+		says := func(tree, why string) {
+			t.Helper()
+			next(t, w, 0, func(frames []live.Frame, _ live.Watches) bool {
+				if len(frames) == 0 {
+					return false
+				}
+				d := delta(t, frames[0])
+				if d.Groups == nil || len(d.Groups.Rows) != 1 || d.Groups.Rows[0].Tree != tree {
+					return false
+				}
+				if rows := d.Composites.Rows; tree != "" {
+					return len(rows) == 1 && rows[0].Key == tree && rows[0].Message == why
+				}
+				return len(d.Composites.Rows) == 0
+			})
+		}
+		if !served {
+			says("", "")
+			continue
+		}
+		says("default/all", "1 groups are needed at once; 0 have all their pods")
+		api.Delete(&schedulingv1alpha3.CompositePodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "all"}})
+		says("default/all", "CompositePodGroup all does not exist")
 	}
 }
 

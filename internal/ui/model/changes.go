@@ -24,10 +24,13 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 		c.since = now.UnixMilli()
 	}
 	c.judgeRoom()
-	if len(c.dirtyNodes) == 0 && len(c.dirtyPods) == 0 && len(c.dirtyGroups) == 0 && c.unshown == 0 {
+	if len(c.dirtyNodes)+len(c.dirtyPods)+len(c.dirtyGroups)+len(c.dirtyComposites)+c.unshown == 0 {
 		return nil
 	}
-	d := &Delta{Now: now.UnixMilli(), Queue: &Set[Waiting]{}, Groups: &Set[Group]{}, Evictions: &Set[Leaving]{}, Nodes: &Set[Node]{}}
+	d := &Delta{
+		Now: now.UnixMilli(), Nodes: &Set[Node]{}, Queue: &Set[Waiting]{},
+		Groups: &Set[Group]{}, Composites: &Set[Composite]{}, Evictions: &Set[Leaving]{},
+	}
 	rows := 0
 	for uid := range c.dirtyPods {
 		if rows++; rows > mostRows {
@@ -37,10 +40,12 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 		delete(c.dirtyPods, uid)
 		c.showPod(uid, d)
 	}
+	c.showTrees(d.Composites)
 	for name := range c.dirtyGroups { // few, compared with their pods
 		c.showGroup(name, d.Groups)
 	}
 	clear(c.dirtyGroups)
+	clear(c.dirtyComposites)
 	rows = 0
 	for name := range c.dirtyNodes {
 		if rows++; rows > mostRows {
@@ -56,12 +61,13 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	c.unshown = 0
 	c.history.notePending(now, len(c.queue))
 	d.History = c.history.newMoments()
-	d.Nodes, d.Queue, d.Groups, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Groups.orNil(), d.Evictions.orNil()
+	d.Nodes, d.Queue, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Evictions.orNil()
+	d.Groups, d.Composites = d.Groups.orNil(), d.Composites.orNil()
 	// After the rows: it counts what is shown.
 	d.Summary = c.countSummary()
 	// Objects have changed in what is not shown, as with most status updates.
-	if d.Nodes == nil && d.Queue == nil && d.Groups == nil && d.Evictions == nil && len(d.Events) == 0 &&
-		len(d.History) == 0 && d.Summary == c.told {
+	if d.Nodes == nil && d.Queue == nil && d.Groups == nil && d.Composites == nil && d.Evictions == nil &&
+		len(d.Events)+len(d.History) == 0 && d.Summary == c.told {
 		return nil
 	}
 	c.told = d.Summary
@@ -199,7 +205,7 @@ func (c *Cluster) countSummary() Summary {
 func (c *Cluster) State(now time.Time) *Delta {
 	d := &Delta{
 		Now: now.UnixMilli(), Fresh: true, Since: c.since, Summary: c.countSummary(),
-		Nodes: &Set[Node]{}, Queue: &Set[Waiting]{}, Groups: &Set[Group]{}, Evictions: &Set[Leaving]{},
+		Nodes: &Set[Node]{}, Queue: &Set[Waiting]{}, Groups: &Set[Group]{}, Composites: &Set[Composite]{}, Evictions: &Set[Leaving]{},
 		Events:  newestEvents(c.events[:len(c.events)-c.unshown]),
 		History: slices.Clone(c.history.lastMoments()),
 	}
@@ -216,6 +222,11 @@ func (c *Cluster) State(now time.Time) *Delta {
 	for _, g := range c.groups {
 		if g.shown != (Group{}) {
 			d.Groups.Rows = append(d.Groups.Rows, g.shown)
+		}
+	}
+	for _, t := range c.composites {
+		if t.shown != (Composite{}) {
+			d.Composites.Rows = append(d.Composites.Rows, t.shown)
 		}
 	}
 

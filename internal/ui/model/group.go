@@ -12,14 +12,18 @@ import (
 // GroupInfo is what is kept of a PodGroup. It does not change.
 type GroupInfo struct {
 	name      types.NamespacedName
-	needed    int    // pods that are placed together or not at all; 0: not a gang
-	scheduled bool   // the condition PodGroupInitiallyScheduled is true
-	message   string // of that condition, unless it is true
+	parent    types.NamespacedName // the CompositePodGroup that it is in; without a name: in none
+	needed    int                  // pods that are placed together or not at all; 0: not a gang
+	scheduled bool                 // the condition PodGroupInitiallyScheduled is true
+	message   string               // of that condition, unless it is true
 }
 
 // GroupOf takes from an object what is kept of it.
 func GroupOf(object *schedulingv1beta1.PodGroup) *GroupInfo {
-	g := &GroupInfo{name: types.NamespacedName{Namespace: object.Namespace, Name: object.Name}}
+	g := &GroupInfo{
+		name:   types.NamespacedName{Namespace: object.Namespace, Name: object.Name},
+		parent: parentOf(object.Namespace, object.Spec.ParentCompositePodGroupName),
+	}
 	if gang := object.Spec.SchedulingPolicy.Gang; gang != nil {
 		g.needed = int(gang.MinCount)
 	}
@@ -36,6 +40,8 @@ type group struct {
 	info         *GroupInfo // nil: not seen
 	list         uint32     // the last list that showed it
 	pods, placed int        // pods that have not ended, and those of them with a node
+	tree         string     // the top of the tree that it is in; empty: in none, or not known yet
+	treeWaits    bool       // a pod in that tree
 	shown        Group      // zero: not at all
 }
 
@@ -63,14 +69,14 @@ func (c *Cluster) GroupsListed() {
 
 // GroupSeen applies a PodGroup, new or changed.
 func (c *Cluster) GroupSeen(info *GroupInfo) {
-	g := c.groupNamed(info.name)
-	g.info, g.list = info, c.groupList
+	c.setGroupInfo(info.name, info)
+	c.groups[info.name].list = c.groupList
 }
 
 // GroupGone removes a PodGroup.
 func (c *Cluster) GroupGone(name types.NamespacedName) {
 	if c.groups[name] != nil {
-		c.groupNamed(name).info = nil
+		c.setGroupInfo(name, nil)
 	}
 }
 
@@ -98,11 +104,12 @@ func (c *Cluster) joinGroup(p *Pod, sign int) {
 	}
 }
 
-// showGroup brings a group's row up to date. A group is shown while one of its pods waits.
+// showGroup brings a group's row up to date. A group is shown while one of its pods waits, or a pod
+// of its tree.
 func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
 	g := c.groups[name]
 	row := g.groupRow(name)
-	if !c.grouped || row.Pods == row.Placed {
+	if !c.grouped || !g.waits() && !g.treeWaits {
 		row = Group{} // it does not wait
 	}
 	switch {
@@ -121,14 +128,40 @@ func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
 
 // groupRow is the row of a group, with why it waits, if that is known.
 func (g *group) groupRow(name types.NamespacedName) Group {
-	row := Group{Key: name.String(), Pods: g.pods, Placed: g.placed}
+	row := Group{Key: name.String(), Tree: g.tree, Pods: g.pods, Placed: g.placed}
+	if g.tree != "" {
+		row.Parent = g.info.parent.String()
+	}
+	if g.info != nil {
+		row.Needed = g.info.needed
+	}
 	switch {
 	case g.info == nil:
 		row.Message = "PodGroup " + name.Name + " does not exist"
-	case g.pods < g.info.needed && !(g.info.scheduled && g.placed > 0): // later ones are placed one by one
+	case g.pods == 0 && g.info.needed <= 1:
+		row.Message = "it has no pods yet"
+	case !g.isComplete():
 		row.Message = fmt.Sprintf("%d pods are needed at once; it has %d", g.info.needed, g.pods)
 	default:
 		row.Message = g.info.message
 	}
 	return row
+}
+
+func (g *group) waits() bool { return g.pods != g.placed }
+
+// runs tells whether the group has been scheduled, and a pod is left: later ones are placed one by
+// one.
+func (g *group) runs() bool { return g.info != nil && g.info.scheduled && g.placed > 0 }
+
+// isComplete tells whether there are as many pods as are needed at once, and isPlaced whether so
+// many have a node. The group has an object.
+func (g *group) isComplete() bool { return g.runs() || g.pods >= max(1, g.info.needed) }
+func (g *group) isPlaced() bool   { return g.runs() || g.placed >= max(1, g.info.needed) }
+
+func (g *group) parent() (parent types.NamespacedName) {
+	if g.info == nil {
+		return parent
+	}
+	return g.info.parent
 }

@@ -54,11 +54,24 @@ type Waiting struct {
 	Memory int64  `json:"memory"`
 }
 
-// Group is a pod group with pending pods.
+// Group is a pod group with pending pods, or one of a tree with pending pods.
 type Group struct {
 	Key     string `json:"key"`    // namespace/name
+	Parent  string `json:"parent"` // the key of the Composite that it is in; empty: in none
+	Tree    string `json:"tree"`   // the key of the one at the top
 	Pods    int    `json:"pods"`   // that it has
 	Placed  int    `json:"placed"` // of them, with a node
+	Needed  int    `json:"needed"` // pods that are placed at once; 0: each alone
+	Message string `json:"message"`
+}
+
+// Composite is a composite pod group in a tree with pending pods.
+type Composite struct {
+	Key     string `json:"key"`
+	Parent  string `json:"parent"` // the key of its Composite; empty: it is the root
+	Groups  int    `json:"groups"` // that are in it, composite ones included
+	Placed  int    `json:"placed"` // of them, with as many pods on nodes as they ask for
+	Needed  int    `json:"needed"` // groups that are placed at once; 0: each alone
 	Message string `json:"message"`
 }
 
@@ -110,20 +123,21 @@ type Summary struct {
 // Delta is what changed or, with Fresh, everything. Times are in milliseconds since 1970. A page
 // that has applied the state and all deltas since shows what State returns.
 type Delta struct {
-	Now       int64         `json:"now"`
-	Fresh     bool          `json:"fresh,omitempty"`
-	Since     int64         `json:"since,omitempty"` // with Fresh: of before, there is no History
-	Summary   Summary       `json:"summary"`
-	Nodes     *Set[Node]    `json:"nodes,omitempty"`
-	Queue     *Set[Waiting] `json:"queue,omitempty"`
-	Groups    *Set[Group]   `json:"groups,omitempty"`
-	Evictions *Set[Leaving] `json:"evictions,omitempty"`
-	Events    []Event       `json:"events,omitempty"`
-	History   []Moment      `json:"history,omitempty"`
+	Now        int64           `json:"now"`
+	Fresh      bool            `json:"fresh,omitempty"`
+	Since      int64           `json:"since,omitempty"` // with Fresh: of before, there is no History
+	Summary    Summary         `json:"summary"`
+	Nodes      *Set[Node]      `json:"nodes,omitempty"`
+	Queue      *Set[Waiting]   `json:"queue,omitempty"`
+	Groups     *Set[Group]     `json:"groups,omitempty"`
+	Composites *Set[Composite] `json:"composites,omitempty"`
+	Evictions  *Set[Leaving]   `json:"evictions,omitempty"`
+	Events     []Event         `json:"events,omitempty"`
+	History    []Moment        `json:"history,omitempty"`
 }
 
 // Set is rows that are new or different, and the keys of those that are gone: nodes by name, groups
-// by key, pods by UID.
+// and composites by key, pods by UID.
 type Set[T any] struct {
 	Rows []T      `json:"rows,omitempty"`
 	Gone []string `json:"gone,omitempty"`

@@ -1,4 +1,4 @@
-// The queue: a line per workload or pod group with what keeps its pods pending, which unfolds to the pods, in the order in which they are tried.
+// The queue: a line per workload, pod group or tree of groups with what keeps its pods pending, which unfolds to the pods, in the order in which they are tried.
 
 import {h, link, narrow, text, whole} from './dom.js';
 import {age, count, natural, plural} from './format.js';
@@ -19,6 +19,7 @@ export class Queue {
     this.chosen = read('reason');
     this.open = new Set();
     this.groups = new Map(); // as drawn, by key: what has not changed keeps the focus
+    this.members = new Map(); // the same of what is in unfolded trees
     this.reasons = h('div', {class: 'reasons', role: 'group', 'aria-label': 'Reasons'});
     this.list = new List({
       label: 'Pending pods by workload, in the order in which they are tried', key: (r) => r.key, height: 78, classOf: (r) => (r.within ? 'within' : ''),
@@ -34,19 +35,20 @@ export class Queue {
   }
 
   #group(g) {
-    const [kind, name] = g.together ? ['Pod group', g.name.replace(/^.*?\//, '')] : g.pods[0].workload.split(/\/(.*)/s);
-    const made = [g.pods[0].namespace === 'default' ? '' : g.pods[0].namespace, kind].filter(Boolean).join(' · '), long = narrow.matches || name.length + made.length > 32;
-    const button = h('button', {type: 'button', class: long ? 'fold long' : 'fold', 'aria-expanded': String(g.open), onclick: () => {
+    const [kind, name] = g.kind ? [g.kind, g.name.replace(/^.*?\//, '')] : g.pods[0].workload.split(/\/(.*)/s);
+    const namespace = g.kind ? g.name.replace(/\/.*$/s, '') : g.pods[0].namespace;
+    const made = [namespace === 'default' || g.within ? '' : namespace, kind].filter(Boolean).join(' · '), long = narrow.matches || name.length + made.length > 32;
+    const words = [h('span', {class: 'name'}, whole(name)), g.pods.length ? h('span', {class: 'chip', title: 'pending pods'}, count(g.pods.length)) : null, h('span', {class: 'quiet kind'}, made)];
+    const head = g.pods.length ? h('button', {type: 'button', class: long ? 'fold long' : 'fold', 'aria-expanded': String(g.open), onclick: () => {
       this.open[g.open ? 'delete' : 'add'](g.key);
       this.update();
-    }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), h('span', {class: 'name'}, whole(name)), h('span', {class: 'chip', title: 'pending pods'}, count(g.pods.length)),
-      h('span', {class: 'quiet kind'}, made));
-    return h('div', {class: 'two'}, h('div', {class: 'line'}, button), h('div', {class: long ? 'why' : 'why both', title: g.why}, g.why));
+    }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), words) : h('span', {class: 'fold'}, words);
+    return h('div', {class: 'two', style: indent(g)}, h('div', {class: 'line'}, head), h('div', {class: long ? 'why' : 'why both', title: g.why}, g.why));
   }
 
   #pod(r) {
     const p = r.pod;
-    return h('div', {class: 'two'},
+    return h('div', {class: 'two', style: indent(r)},
       h('div', {class: 'line'}, h('a', {href: link('pod', p.namespace, p.name), class: 'name wraps'}, whole(r.within || p.namespace === 'default' ? p.name : r.name))),
       h('div', {class: 'why both', title: p.message}, p.nominated ? h('span', {class: 'chip come'}, 'nominated to ' + p.nominated) : null, p.nominated ? ' ' : null, decisive(p)));
   }
@@ -57,7 +59,8 @@ export class Queue {
     const groups = new Map();
     for (const p of all) {
       if (this.chosen && reasonOf(p) !== this.chosen) continue;
-      const name = workloadOf(p), key = p.group ? 'group ' + p.group : name ? 'workload ' + name : p.uid;
+      const name = workloadOf(p), tree = this.store.groups.get(p.group)?.tree;
+      const key = tree ? 'tree ' + tree : p.group ? 'group ' + p.group : name ? 'workload ' + name : p.uid;
       if (!groups.has(key)) groups.set(key, []);
       groups.get(key).push(p);
     }
@@ -68,37 +71,61 @@ export class Queue {
     this.list.set(drawn.values());
   }
 
-  // #row is the line of a pod group, of a workload, or of a pod that nothing made: the same object as long as it says the same.
+  // #row is the line of a tree, of a pod group, of a workload, or of a pod that nothing made: the same object as long as it says the same.
   #row(key, pods) {
-    const known = this.groups.get(key);
-    const together = pods[0].group;
-    if (!together && !workloadOf(pods[0])) return known?.pod === pods[0] ? known : podRow(pods[0], false);
-    pods.sort(before);
-    const tally = new Map();
-    for (const p of pods) tally.set(reasonOf(p), (tally.get(reasonOf(p)) || 0) + 1);
-    const first = [...tally].reduce((a, b) => (b[1] > a[1] || b[1] === a[1] && b[0] < a[0] ? b : a))[0];
-    const common = decisive(pods.find((p) => reasonOf(p) === first)) + (tally.size > 1 ? ` · ${count(tally.size - 1)} more reason${tally.size > 2 ? 's' : ''}` : '');
-    const why = together ? groupSays(this.store.groups.get(together), common) : common;
-    const row = {key, together, name: together || workloadOf(pods[0]), pods, why, priority: pods[0].priority, created: Math.min(...pods.map((p) => p.created)), open: this.open.has(key), rows: new Map()};
-    if (known?.pods && known.why === why && known.open === row.open && known.pods.length === pods.length && known.priority === row.priority && known.created === row.created) {
-      known.pods = pods;
-      return known;
-    }
-    row.rows = known?.rows || row.rows;
-    return row;
+    const known = this.groups.get(key), p = pods[0];
+    if (!p.group && !workloadOf(p)) return known?.pod === p ? known : podRow(p, 0);
+    const tree = this.store.groups.get(p.group)?.tree;
+    if (tree) return this.#line(known, {key, tree, kind: 'Composite pod group', name: tree, pods, why: (common) => compositeSays(this.store.composites.get(tree), common)});
+    if (p.group) return this.#line(known, {key, kind: 'Pod group', name: p.group, pods, why: (common) => groupSays(this.store.groups.get(p.group), common)});
+    return this.#line(known, {key, name: workloadOf(p), pods, why: (common) => common});
+  }
+
+  // #line completes the line of some pods; why says what keeps them pending, given what keeps most of them. What is known stays if it says the same.
+  #line(known, row) {
+    row.pods.sort(before);
+    row.why = row.why(commonOf(row.pods));
+    row.priority = row.pods[0]?.priority ?? row.priority;
+    row.created = row.pods.length ? Math.min(...row.pods.map((p) => p.created)) : row.created;
+    row.open = this.open.has(row.key);
+    row.said = [row.why, row.open, row.pods.length, row.priority, row.created, row.within].join('\n');
+    row.rows = known?.rows || new Map();
+    if (known?.said !== row.said) return row;
+    known.pods = row.pods;
+    return known;
+  }
+
+  // #tree is what is below a composite pod group, the groups in it after the composite ones, with the pods of groups that are unfolded.
+  #tree(top, key, within, order, seen, known) {
+    const below = (table) => [...table.values()].filter((r) => r.parent === key && !seen.has(r)).sort((a, b) => natural(a.key, b.key));
+    const line = (kind, r, pods, says) => {
+      const row = this.#line(known.get(kind + r.key), {
+        key: kind + ' ' + r.key, kind, name: r.key, within, pods, priority: top.priority, created: top.created, why: (common) => says(r, common),
+      });
+      seen.add(r);
+      this.members.set(kind + r.key, row);
+      return row;
+    };
+    return [...below(this.store.composites).flatMap((c) => [line('Composite pod group', c, [], compositeSays), ...this.#tree(top, c.key, within + 1, order, seen, known)]),
+      ...below(this.store.groups).flatMap((g) => this.#unfold(line('Pod group', g, top.pods.filter((p) => p.group === g.key), groupSays), order))];
   }
 
   // #arrange puts workloads where the first of their pods stands, and the pods of those that are unfolded below them.
   #arrange(groups, column, sign) {
     const by = column ? column.compare || ((a, b) => (a < b ? -1 : a > b ? 1 : 0)) : null;
     const order = by ? (a, b) => sign * by(column.sort(a), column.sort(b)) : before;
-    return [...groups].sort(order).flatMap((g) => (g.open ? [g, ...this.#pods(g, by ? order : null)] : [g]));
+    const known = this.members;
+    this.members = new Map();
+    return [...groups].sort(order).flatMap((g) => this.#unfold(g, by ? order : null, known));
   }
 
-  #pods(g, order) {
-    const rows = new Map(g.pods.map((p) => [p.uid, g.rows.get(p.uid)?.pod === p ? g.rows.get(p.uid) : podRow(p, true)]));
+  // #unfold is a line and, if it is open, what it unfolds to.
+  #unfold(g, order, known) {
+    if (!g.open) return [g];
+    if (g.tree) return [g, ...this.#tree(g, g.tree, 1, order, new Set([this.store.composites.get(g.tree)]), known)];
+    const rows = new Map(g.pods.map((p) => [p.uid, g.rows.get(p.uid)?.pod === p ? g.rows.get(p.uid) : podRow(p, (g.within || 0) + 1)]));
     g.rows = rows;
-    return order ? [...rows.values()].sort(order) : [...rows.values()];
+    return [g, ...order ? [...rows.values()].sort(order) : rows.values()];
   }
 
   #reasons(pods) {
@@ -129,12 +156,32 @@ export class Queue {
   tick() { this.list.tick(); }
 }
 
+// commonOf is what keeps most of some pods pending.
+function commonOf(pods) {
+  const tally = new Map();
+  for (const p of pods) tally.set(reasonOf(p), (tally.get(reasonOf(p)) || 0) + 1);
+  if (!tally.size) return '';
+  const first = [...tally].reduce((a, b) => (b[1] > a[1] || b[1] === a[1] && b[0] < a[0] ? b : a))[0];
+  return decisive(pods.find((p) => reasonOf(p) === first)) + (tally.size > 1 ? ` · ${count(tally.size - 1)} more reason${tally.size > 2 ? 's' : ''}` : '');
+}
+
 // groupSays is how far a pod group has come, and why it waits: its PodGroup's words, or what most of its pods are kept by.
 function groupSays(group, common) {
   if (!group) return common;
-  const placed = group.pods ? `${count(group.placed)} of ${plural(group.pods, 'pod')} placed` : '';
+  const needed = group.tree && group.needed > 1 ? `, ${count(group.needed)} needed at once` : '';
+  const placed = group.pods ? `${count(group.placed)} of ${plural(group.pods, 'pod')} placed${needed}` : '';
   return [placed, group.message || common].filter(Boolean).join(' · ');
 }
+
+// compositeSays is the same of a composite pod group: of the groups in it, how many have on nodes what they ask for.
+function compositeSays(composite, common) {
+  if (!composite) return common;
+  const needed = composite.needed > 1 ? `, ${count(composite.needed)} needed at once` : '';
+  return [`${count(composite.placed)} of ${plural(composite.groups, 'group')} placed${needed}`, composite.message || common].filter(Boolean).join(' · ');
+}
+
+// indent sets off what is in a tree by its level; the first level is set off as the pods of a workload are.
+function indent(row) { return row.within > 1 ? {'margin-left': 18 * (row.within - 1) + 'px'} : {}; }
 
 function podRow(p, within) {
   return {key: p.uid, name: p.namespace + '/' + p.name, pod: p, priority: p.priority, created: p.created, within};

@@ -6,7 +6,8 @@ export class Store extends EventTarget {
     this.nodes = new Map();
     this.queue = new Map();
     this.evictions = new Map();
-    this.groups = new Map(); // pod groups with pending pods, by key
+    this.groups = new Map(); // pod groups with pending pods or in a tree with some, by key
+    this.composites = new Map(); // composite pod groups of these trees, by key
     this.events = []; // the newest first
     this.history = []; // moments, the oldest first: [at, evictions, preemptions, nodes failed, pending]
     this.since = null; // what happened before is not known
@@ -28,7 +29,7 @@ export class Store extends EventTarget {
     const fresh = Boolean(delta.fresh);
     if (fresh) {
       this.since = delta.since || null;
-      this.nodes.clear(); this.queue.clear(); this.groups.clear(); this.evictions.clear(); this.words.clear(); this.events = []; this.history = [];
+      this.nodes.clear(); this.queue.clear(); this.groups.clear(); this.composites.clear(); this.evictions.clear(); this.words.clear(); this.events = []; this.history = [];
     }
     const nodes = new Set();
     let shape = fresh; // nodes came, went or moved
@@ -46,10 +47,11 @@ export class Store extends EventTarget {
     this.#rows(this.queue, delta.queue);
     this.#rows(this.evictions, delta.evictions);
     this.#rows(this.groups, delta.groups, 'key');
+    this.#rows(this.composites, delta.composites, 'key');
     this.#happened(delta.events || []);
     this.#passed(delta.history || []);
     this.dispatchEvent(new CustomEvent('change', {detail: {
-      fresh, shape, nodes, queue: fresh || Boolean(delta.queue || delta.groups), evictions: fresh || Boolean(delta.evictions), events: fresh || Boolean(delta.events?.length),
+      fresh, shape, nodes, queue: fresh || Boolean(delta.queue || delta.groups || delta.composites), evictions: fresh || Boolean(delta.evictions), events: fresh || Boolean(delta.events?.length),
       touched: delta,
     }}));
   }

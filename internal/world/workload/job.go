@@ -19,6 +19,14 @@ func MakesPods(job *batchv1.Job) bool {
 	return managed && job.DeletionTimestamp == nil && !ptr.Deref(job.Spec.Suspend, false) && !isFinished(job)
 }
 
+// Replaces reports whether the Job makes a pod in place of one that it loses: it is neither
+// suspended nor over, and no work queue of which a pod has succeeded. Those that are left finish
+// that.
+func Replaces(job *batchv1.Job) bool {
+	finishing := job.Spec.Completions == nil && job.Status.Succeeded > 0
+	return !ptr.Deref(job.Spec.Suspend, false) && !isFinished(job) && !finishing
+}
+
 // isFinished reports whether the Job has ended, or ends once its pods have: then it has only the
 // conditions that precede Complete and Failed.
 func isFinished(job *batchv1.Job) bool {

@@ -27,7 +27,7 @@ func FirstOrdinal(set *appsv1.StatefulSet) int {
 //
 //	set db, ordinal 2, claim template data -> pod db-2, claim data-db-2
 func StatefulPod(set *appsv1.StatefulSet, ordinal int) (*v1.Pod, []*v1.PersistentVolumeClaim) {
-	name := set.Name + "-" + strconv.Itoa(ordinal)
+	name := OrdinalName(set, ordinal)
 	pod := Of(set).NewPod()
 	pod.Name, pod.Spec.Hostname, pod.Spec.Subdomain = name, name, set.Spec.ServiceName
 	pod.Labels[appsv1.StatefulSetPodNameLabel] = name
@@ -92,6 +92,17 @@ func OrdinalOf(set *appsv1.StatefulSet, name string) int {
 		return -1
 	}
 	return ordinal
+}
+
+// OrdinalName is the name of the set's pod of that number.
+func OrdinalName(set *appsv1.StatefulSet, ordinal int) string {
+	return set.Name + "-" + strconv.Itoa(ordinal)
+}
+
+// InOrder reports whether the set makes and removes its pods one after the other, which is the
+// API's default.
+func InOrder(set *appsv1.StatefulSet) bool {
+	return set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
 }
 
 // HasReplica reports whether a pod of that name is one of the set's replicas, if it

@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -62,6 +65,25 @@ func NewClient(kubeconfig string) (kubernetes.Interface, error) {
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	return kubernetes.NewForConfig(config)
+}
+
+// StartNodes starts so many simulated nodes, with flags of berth nodes, and returns when nothing
+// keeps pods off any of them.
+func (c *Cluster) StartNodes(ctx context.Context, count int, flags ...string) error {
+	const limit = 10 * time.Minute
+	c.Printf("%s simulated nodes", Thousands(count))
+	flags = append([]string{"nodes", "--kubeconfig", c.Kubeconfig, "--count", strconv.Itoa(count)}, flags...)
+	if err := c.Serve(Berth, flags...); err != nil {
+		return err
+	}
+	return c.Until(ctx, "the nodes to be ready", limit, func() (string, error) {
+		list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return "", err
+		}
+		ready := slices.DeleteFunc(list.Items, func(n v1.Node) bool { return len(n.Spec.Taints) > 0 })
+		return Lacking(len(ready), count), nil
+	})
 }
 
 // Serve starts a program that runs until the cluster is stopped.
@@ -143,8 +165,16 @@ var Schedulers = []Scheduler{
 	{Name: "Berth", Key: "berth", Command: []string{Berth, "scheduler"}},
 }
 
-// SchedulerKeys are what -schedulers takes.
-var SchedulerKeys = []string{Schedulers[0].Key, Schedulers[1].Key}
+// SchedulersOf are those that -schedulers names: upstream, berth or both; both if it is empty.
+func SchedulersOf(list string) (chosen []Scheduler, err error) {
+	keys, err := Names("-schedulers", list, Schedulers[0].Key, Schedulers[1].Key)
+	for _, s := range Schedulers {
+		if Chosen(keys, s.Key) {
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen, err
+}
 
 // StartScheduler starts one with the configuration that is the same for all, and with flags.
 func (c *Cluster) StartScheduler(s *Scheduler, flags ...string) (*process.Process, error) {

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -86,5 +87,77 @@ func TestTableWithoutRowsIsNotWritten(t *testing.T) {
 	Table(&out, "Two", [][]string{{"name", "µs"}, {"a", "1,000"}})
 	if want := "\n## Two\n\n| name | µs    |\n| ---- | ----- |\n| a    | 1,000 |\n"; out.String() != want {
 		t.Errorf("wrote\n%s, want\n%s", out.String(), want)
+	}
+}
+
+func TestMetricsAreAddedUp(t *testing.T) {
+	metrics, err := ReadMetrics(strings.NewReader(`# TYPE pending gauge
+pending{queue="active"} 2
+pending{queue="gated"} 5
+# TYPE requests counter
+requests{code="429",verb="create"} 3
+requests{code="429",verb="list"} 4
+requests{code="200",verb="create"} 9
+# TYPE took histogram
+took_bucket{result="scheduled",le="+Inf"} 1
+took_sum{result="scheduled"} 0.25
+took_count{result="scheduled"} 1
+took_bucket{result="unschedulable",le="+Inf"} 3
+took_sum{result="unschedulable"} 1.5
+took_count{result="unschedulable"} 3
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		metric string
+		labels []string
+		sum    float64
+		count  uint64
+	}{
+		{"pending", []string{"queue=gated"}, 5, 0},
+		{"requests", []string{"code=429", "verb=create"}, 3, 0},
+		{"took", nil, 1.75, 4},
+		{"took", []string{"result=scheduled"}, 0.25, 1},
+		{"missing", nil, 0, 0},
+	} {
+		if sum, count := SumMetric(metrics[c.metric], c.labels...); sum != c.sum || count != c.count {
+			t.Errorf("%s of %v: %v in %d, want %v in %d", c.metric, c.labels, sum, count, c.sum, c.count)
+		}
+	}
+}
+
+func TestShortNeverNeedsAnExponent(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		1900: "1.9 µs", 999_400: "999 µs", 999_600: "1 ms", 78 * time.Millisecond: "78 ms",
+		999_700 * time.Microsecond: "1 s", 1282 * time.Second: "1282 s",
+	} {
+		if got := Short(d); got != want {
+			t.Errorf("%v is %s, want %s", d, got, want)
+		}
+	}
+}
+
+// Each mode has as many apps, or as many sizes, as its name says.
+func TestKindsAreAsManyAsPromised(t *testing.T) {
+	kinds := map[string]int{"plain": 10, "shapes": 500, "sizes-10000": 10_000, "spread": 10, "apps-1000-anti": 1000, "apps-10000-spread": 10_000}
+	for _, m := range append(slices.Clone(Diverse), Plain, Shapes, Spread) {
+		want := kinds[m.Name]
+		if want == 0 {
+			continue
+		}
+		delete(kinds, m.Name)
+		seen := map[string]bool{}
+		for i := range 2 * want {
+			pod := m.NewPod(i)
+			requests := pod.Spec.Containers[0].Resources.Requests
+			seen[pod.Labels["app"]+requests.Cpu().String()+requests.Memory().String()] = true
+		}
+		if len(seen) != want {
+			t.Errorf("%s: %d kinds, want %d", m.Name, len(seen), want)
+		}
+	}
+	if len(kinds) > 0 {
+		t.Errorf("no modes: %v", kinds)
 	}
 }

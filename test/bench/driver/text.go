@@ -47,15 +47,19 @@ func Table(w io.Writer, title string, rows [][]string) {
 	}
 }
 
-// Short shows three digits and the unit.
+// Short shows three digits and the unit, or all whole seconds.
 func Short(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
-		return fmt.Sprintf("%.3g µs", float64(d)/float64(time.Microsecond))
-	case d < time.Second:
-		return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
+	const most = 999.5 // would be shown as 1e+03
+	switch micros, seconds := float64(d)/float64(time.Microsecond), d.Seconds(); {
+	case micros < most:
+		return fmt.Sprintf("%.3g µs", micros)
+	case micros/1000 < most:
+		return fmt.Sprintf("%.3g ms", micros/1000)
+	case seconds < most:
+		return fmt.Sprintf("%.3g s", seconds)
+	default:
+		return fmt.Sprintf("%.0f s", seconds)
 	}
-	return fmt.Sprintf("%.3g s", d.Seconds())
 }
 
 // Mebibytes shows an amount of memory.

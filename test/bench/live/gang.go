@@ -72,13 +72,13 @@ func (b *gangs) measureGangs(ctx context.Context) error {
 		return fmt.Errorf("pods that run already: %w", err)
 	}
 
-	for _, s := range b.chosenSchedulers() {
+	for _, s := range b.Schedulers {
 		if err := b.measureScheduler(ctx, &s, &Gang{Scheduler: s.Name, Pods: b.Gang}); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
 
-	for _, s := range b.chosenSchedulers() {
+	for _, s := range b.Schedulers {
 		if s.Key != "berth" {
 			continue
 		}
@@ -223,8 +223,8 @@ func (b *gangs) createMembers(ctx context.Context, p *observed, namespace string
 			return "", err
 		}
 		// kube-scheduler has a queue for pods whose group is not there; for Berth they are gated.
-		incomplete, _ := sumMetric(metrics["scheduler_pending_pods"], "queue", "incomplete")
-		gated, _ := sumMetric(metrics["scheduler_pending_pods"], "queue", "gated")
+		incomplete, _ := driver.SumMetric(metrics["scheduler_pending_pods"], "queue=incomplete")
+		gated, _ := driver.SumMetric(metrics["scheduler_pending_pods"], "queue=gated")
 		return driver.Lacking(int(incomplete+gated), b.Gang), nil
 	})
 }
@@ -255,9 +255,9 @@ func (b *gangs) noteAttempts(ctx context.Context, p *observed, r *GangRound) (do
 		if err != nil {
 			return now, err
 		}
-		now.decided, _ = sumMetric(metrics[gangDecisions], "", "")
-		now.attempted, now.attempts = sumMetric(metrics[gangAttempts], "", "")
-		_, now.fine = sumMetric(metrics[gangAttempts], "result", "scheduled")
+		now.decided, _ = driver.SumMetric(metrics[gangDecisions])
+		now.attempted, now.attempts = driver.SumMetric(metrics[gangAttempts])
+		_, now.fine = driver.SumMetric(metrics[gangAttempts], "result=scheduled")
 		return now, nil
 	}
 

@@ -2,8 +2,6 @@ package live
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -101,41 +99,6 @@ func TestReportOfGangs(t *testing.T) {
 	} {
 		if got := strings.Join(rows[scheduler], "|"); got != want {
 			t.Errorf("%s:\n%s, want\n%s", scheduler, got, want)
-		}
-	}
-}
-
-func TestMetricsAreAddedUp(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`# TYPE pending gauge
-pending{queue="active"} 2
-pending{queue="gated"} 5
-# TYPE took histogram
-took_bucket{result="scheduled",le="+Inf"} 1
-took_sum{result="scheduled"} 0.25
-took_count{result="scheduled"} 1
-took_bucket{result="unschedulable",le="+Inf"} 3
-took_sum{result="unschedulable"} 1.5
-took_count{result="unschedulable"} 3
-`))
-	}))
-	defer server.Close()
-	metrics, err := (&observed{client: server.Client(), url: server.URL}).readMetrics(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		metric, label, value string
-		sum                  float64
-		count                uint64
-	}{
-		{"pending", "queue", "gated", 5, 0},
-		{"took", "", "", 1.75, 4},
-		{"took", "result", "scheduled", 0.25, 1},
-		{"missing", "", "", 0, 0},
-	} {
-		if sum, count := sumMetric(metrics[c.metric], c.label, c.value); sum != c.sum || count != c.count {
-			t.Errorf("%s of %s %s: %v in %d, want %v in %d", c.metric, c.label, c.value, sum, count, c.sum, c.count)
 		}
 	}
 }

@@ -29,7 +29,7 @@ const (
 )
 
 func (b *bench) measureLatencies(ctx context.Context) error {
-	for _, s := range b.chosenSchedulers() {
+	for _, s := range b.Schedulers {
 		b.Printf("latency: %s, %d pods one at a time", s.Name, b.Latency)
 		l, err := b.measureLatency(ctx, &s)
 		if err != nil {

@@ -26,7 +26,7 @@ type Options struct {
 	Startup    int      // in place of all else: pods whose startup is measured once Pods run; 0 to leave it out
 	Gang       int      // in place of all else: pods of a gang that has to be in one rack; 0 to leave it out
 	GangRounds int      // gangs of each scheduler, one after another
-	Schedulers []string // keys of driver.Schedulers; none: both
+	Schedulers []driver.Scheduler
 	Shadow     bool     // Berth looks on while each scheduler works, and compares its choices with the best
 	Berth      []string // the command that is Berth's scheduler; none: what berth up would run
 }
@@ -59,6 +59,11 @@ func Run(ctx context.Context, r *driver.Run, o Options) (report *Report, err err
 	defer cluster.Stop()
 
 	b := &bench{Options: o, Cluster: cluster, report: report}
+	for i := range b.Schedulers {
+		if s := &b.Schedulers[i]; s.Key == "berth" {
+			s.Command = b.berthCommand()
+		}
+	}
 	switch {
 	case o.Startup > 0:
 		return report, (&startups{b}).measureStartups(ctx)
@@ -102,19 +107,6 @@ func (b *bench) registerNodes(ctx context.Context, labels func(i int) map[string
 		return err
 	}
 	return b.CreateNodes(ctx, b.Nodes, func(i int) *v1.Node { return newNode(i, labels(i)) })
-}
-
-// chosenSchedulers are the chosen ones.
-func (b *bench) chosenSchedulers() (list []driver.Scheduler) {
-	for _, s := range driver.Schedulers {
-		if s.Key == "berth" {
-			s.Command = b.berthCommand()
-		}
-		if driver.Chosen(b.Schedulers, s.Key) {
-			list = append(list, s)
-		}
-	}
-	return list
 }
 
 // berthCommand is what is measured as Berth: the program that has the scheduler alone, if it is

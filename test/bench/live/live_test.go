@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/berth-k8s/berth/test/bench/driver"
@@ -22,7 +21,7 @@ func round(scheduler string, bound int, took, cpu time.Duration, mib int64) Roun
 func TestReportMarksGoalsThatAreReachedAndThoseThatAreNot(t *testing.T) {
 	r := &Report{Nodes: 5000, Ceiling: 1250, Modes: []*ModeResult{
 		{Mode: &Modes[0], Rounds: []Round{round("kube-scheduler", 1001, 4*time.Second, 2002*time.Millisecond, 280), round("Berth", 1001, time.Second, 200200*time.Microsecond, 141)}},
-		{Mode: &Mode{Name: "spread", Times: 7}, Rounds: []Round{round("kube-scheduler", 1001, 6*time.Second, time.Second, 280), round("Berth", 900, time.Second, time.Second, 140)}},
+		{Mode: &Mode{Mode: driver.Spread, Times: 7}, Rounds: []Round{round("kube-scheduler", 1001, 6*time.Second, time.Second, 280), round("Berth", 900, time.Second, time.Second, 140)}},
 	}}
 	var out strings.Builder
 	r.writeModes(&out)
@@ -120,33 +119,5 @@ func TestPreemptingPodNeedsOneVictim(t *testing.T) {
 	free.Add(*low)
 	if free.Cmp(*need) < 0 {
 		t.Errorf("%v CPUs are free after one victim, a preempting pod needs %v", &free, need)
-	}
-}
-
-// Each mode has as many apps, or as many sizes, as its name says.
-func TestKindsAreAsManyAsPromised(t *testing.T) {
-	kinds := map[string]int{"shapes": 500, "sizes-10000": 10_000, "spread": 10, "apps-1000-anti": 1000, "apps-10000-spread": 10_000}
-	for i := range Modes {
-		m := &Modes[i]
-		want := kinds[m.Name]
-		if want == 0 {
-			continue
-		}
-		delete(kinds, m.Name)
-		seen := map[string]bool{}
-		for i := range 2 * want {
-			pod := m.newPod(i)
-			requests := pod.Spec.Containers[0].Resources.Requests
-			seen[pod.Labels["app"]+requests.Cpu().String()+requests.Memory().String()] = true
-		}
-		if len(seen) != want {
-			t.Errorf("%s: %d kinds, want %d", m.Name, len(seen), want)
-		}
-	}
-	if len(kinds) > 0 {
-		t.Errorf("no modes: %v", kinds)
-	}
-	if least := resource.MustParse("100m"); plainPod(0).Spec.Containers[0].Resources.Requests.Cpu().Cmp(least) != 0 {
-		t.Errorf("a plain pod does not ask for %v", &least)
 	}
 }

@@ -68,7 +68,7 @@ func (b *bench) measureMode(ctx context.Context, m *Mode) error {
 		}
 	}
 
-	for _, s := range b.chosenSchedulers() {
+	for _, s := range b.Schedulers {
 		r, err := b.measureRound(ctx, m, &s)
 		if r != nil {
 			results.Rounds = append(results.Rounds, *r)

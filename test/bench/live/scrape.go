@@ -8,8 +8,6 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -79,28 +77,5 @@ func (o *observed) readMetrics(ctx context.Context) (map[string]*dto.MetricFamil
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s: %s", o.Name, o.url, response.Status)
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(response.Body)
-}
-
-// sumMetric adds up a metric, or those of its series with a label: values of a gauge or a counter,
-// the observations of a histogram and how many there were.
-func sumMetric(family *dto.MetricFamily, label, value string) (sum float64, count uint64) {
-	for _, m := range family.GetMetric() {
-		if label != "" && !hasLabel(m, label, value) {
-			continue
-		}
-		sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
-		count += m.GetHistogram().GetSampleCount()
-	}
-	return sum, count
-}
-
-func hasLabel(m *dto.Metric, label, value string) bool {
-	for _, l := range m.GetLabel() {
-		if l.GetName() == label && l.GetValue() == value {
-			return true
-		}
-	}
-	return false
+	return driver.ReadMetrics(response.Body)
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,8 +35,6 @@ const (
 	startupInterval = 5 * time.Second // of throughput
 	startupRate     = 5               // pods a second, once the cluster is saturated
 	startupSLO      = 5 * time.Second // for 99 % of these
-
-	nodesLimit = 5 * time.Minute
 )
 
 // startups is a run that measures them.
@@ -45,21 +42,10 @@ type startups struct{ *bench }
 
 // measureStartups measures both schedulers.
 func (b *startups) measureStartups(ctx context.Context) error {
-	b.Printf("registering %s nodes, simulated", driver.Thousands(b.Nodes))
-	if err := b.Serve(driver.Berth, "nodes", "--kubeconfig", b.Kubeconfig, "--count", strconv.Itoa(b.Nodes)); err != nil {
+	if err := b.StartNodes(ctx, b.Nodes); err != nil {
 		return err
 	}
-	if err := b.Until(ctx, "the nodes", nodesLimit, func() (string, error) {
-		list, err := b.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-		if err != nil {
-			return "", err
-		}
-		return driver.Lacking(len(list.Items), b.Nodes), nil
-	}); err != nil {
-		return err
-	}
-
-	for _, c := range b.chosenSchedulers() {
+	for _, c := range b.Schedulers {
 		s, err := b.measureScheduler(ctx, &c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)

@@ -86,29 +86,16 @@ func (t *Trace) arrivalsOfCPU(m *Mix, rng *rand.Rand) (list []Task) {
 	return list
 }
 
-// countShapes counts the tasks of a mix by shape, those that come most often first.
-func (m *Mix) countShapes() (list []Shape, counts []int64) {
-	at := map[Shape]int{}
+// countShapes counts the tasks of a mix by shape, and lists the shapes, those that come most often
+// first.
+func (m *Mix) countShapes() (list []Shape, counts map[Shape]int64) {
+	counts = map[Shape]int64{}
 	for i := range m.Tasks {
 		s := m.Tasks[i].Shape
-		k, known := at[s]
-		if !known {
-			k = len(list)
-			at[s] = k
-			list, counts = append(list, s), append(counts, 0)
+		if counts[s]++; counts[s] == 1 {
+			list = append(list, s)
 		}
-		counts[k]++
 	}
-
-	order := make([]int, len(list))
-	for i := range order {
-		order[i] = i
-	}
-
-	slices.SortStableFunc(order, func(a, b int) int { return int(counts[b] - counts[a]) })
-	sorted, sums := make([]Shape, len(list)), make([]int64, len(list))
-	for i, k := range order {
-		sorted[i], sums[i] = list[k], counts[k]
-	}
-	return sorted, sums
+	slices.SortStableFunc(list, func(a, b Shape) int { return int(counts[b] - counts[a]) })
+	return list, counts
 }

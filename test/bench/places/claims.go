@@ -2,7 +2,6 @@ package places
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -58,12 +57,9 @@ func (e *claimant) placeTask(t *Task) (node string, gpus []share, err error) {
 		e.cluster.ResourceClaims.Delete("default", name)
 		return "", nil, decision.Err
 	}
-	for _, r := range e.profile.Reservers {
-		if _, err := r.Reserve(e.cluster, p, decision.Node); err != nil {
-			return "", nil, fmt.Errorf("%s on %s: %w", t.Name, decision.Node.Name, err)
-		}
+	if err := e.placeOn(p, decision.Node); err != nil {
+		return "", nil, err
 	}
-	e.placePod(p, decision.Node)
 
 	if claim, ok := e.cluster.ResourceClaims.Get("default", name); ok {
 		gpus, err = sharesOfClaim(claim)

@@ -7,7 +7,7 @@
 //
 // Kubernetes' scores and Berth's plugin Fragmentation are played by Berth's engine, with profiles
 // as a user would write them; "moves" is Fragmentation with at most three proved moves per 100
-// arrivals, "claims" is Fragmentation with GPUs in ResourceSlices and a claim for each task. [Live]
-// plays these on a cluster that runs. FGD, the paper's policy, is played by an implementation of
-// its own.
+// arrivals, "claims" is Fragmentation with GPUs in ResourceSlices and a claim for each task.
+// [Trace.PlayLive] plays these on a cluster that runs. FGD, the paper's policy, is played by an
+// implementation of its own.
 package places

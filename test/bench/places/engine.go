@@ -63,13 +63,25 @@ func newEngine(t *Trace, file string, seed uint64) (*engine, error) {
 
 func toQuantity(n int64) resource.Quantity { return *resource.NewQuantity(n<<20, resource.BinarySI) }
 
-// requestsOf are what a pod for the task requests.
-func (s *Shape) requestsOf() v1.ResourceList {
+// requestsOf are what a pod for the task requests, with GPUs as a resource of which each has a
+// unit; "": without them.
+func (s *Shape) requestsOf(gpus v1.ResourceName, unit int64) v1.ResourceList {
 	list := v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(s.CPU, resource.DecimalSI), v1.ResourceMemory: toQuantity(s.Memory)}
-	if s.GPUs > 0 {
-		list[gpuMilli] = *resource.NewQuantity(s.wantedGPUs(), resource.DecimalSI)
+	if s.GPUs > 0 && gpus != "" {
+		list[gpus] = *resource.NewQuantity(s.wantedGPUs()*unit/Milli, resource.DecimalSI)
 	}
 	return list
+}
+
+// newPod is a pod for the task with requests.
+func (s *Shape) newPod(requests v1.ResourceList) *v1.Pod {
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		Containers: []v1.Container{{Name: "task", Image: "task", Resources: v1.ResourceRequirements{Requests: requests}}},
+	}}
+	if required := s.nodeAffinity(); required != nil {
+		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
+	}
+	return pod
 }
 
 // nodeAffinity is the pod's required node affinity; nil: none.
@@ -82,32 +94,16 @@ func (s *Shape) nodeAffinity() *v1.NodeSelector {
 	}}}}
 }
 
-// requestsOf are what a pod for the task requests, in the profile's resource.
-func (e *engine) requestsOf(t *Task) v1.ResourceList {
-	list := t.requestsOf()
-	if amount, wants := list[gpuMilli]; wants && e.resource != gpuMilli {
-		delete(list, gpuMilli)
-		list[e.resource] = *resource.NewQuantity(amount.Value()*e.unit/Milli, resource.DecimalSI)
-	}
-	return list
-}
-
 func (e *engine) podOf(t *Task) *v1.Pod {
 	pod := e.pods[t.Shape]
 	if pod == nil {
-		pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}, Spec: v1.PodSpec{
-			SchedulerName: v1.DefaultSchedulerName,
-			Containers:    []v1.Container{{Name: "task", Image: "task", Resources: v1.ResourceRequirements{Requests: e.requestsOf(t)}}},
-		}}
-		if required := t.nodeAffinity(); required != nil {
-			pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
-		}
+		pod = t.newPod(t.requestsOf(e.resource, e.unit))
+		pod.Namespace, pod.Spec.SchedulerName = "default", v1.DefaultSchedulerName
 		e.pods[t.Shape] = pod
 	}
 	e.placed++
 	own := *pod
-	own.Name = t.Name
-	own.UID = types.UID(strconv.Itoa(e.placed))
+	own.Name, own.UID = t.Name, types.UID(strconv.Itoa(e.placed))
 	return &own
 }
 
@@ -118,49 +114,58 @@ func (e *engine) placeTask(t *Task) (node string, gpus []share, err error) {
 	if decision.Node == nil {
 		return "", nil, decision.Err
 	}
-
-	for _, r := range e.profile.Reservers {
-		if _, err := r.Reserve(e.cluster, p, decision.Node); err != nil {
-			return "", nil, fmt.Errorf("%s on %s: %w", t.Name, decision.Node.Name, err)
-		}
+	if err := e.placeOn(p, decision.Node); err != nil {
+		return "", nil, err
 	}
-
-	if p.Devices == nil {
-		p.Devices = firstFit(t, decision.Node)
-	}
-	e.placePod(p, decision.Node)
-	if p.Devices != nil {
-		for _, s := range *p.Devices {
-			gpus = append(gpus, share{int(s.Device), s.Amount * Milli / e.unit})
-		}
-	}
-
-	return decision.Node.Name, gpus, nil
+	return decision.Node.Name, e.sharesOf(p), nil
 }
 
-// placePod counts a pod on its node, and lets the profile learn that it came.
-func (e *engine) placePod(p *cluster.Pod, n *cluster.Node) {
+// placeOn reserves what the profile does for a pod, counts it on its node, and lets the profile
+// learn that it came.
+func (e *engine) placeOn(p *cluster.Pod, n *cluster.Node) error {
+	for _, r := range e.profile.Reservers {
+		if _, err := r.Reserve(e.cluster, p, n); err != nil {
+			return fmt.Errorf("%s on %s: %w", p.Name, n.Name, err)
+		}
+	}
+	if p.Devices == nil {
+		p.Devices = firstFit(p, n)
+	}
 	e.cluster.Place(p, n)
 	for _, r := range e.profile.Reservers {
 		if l, learns := r.(plugins.Learner); learns {
 			l.Learn(e.cluster, p)
 		}
 	}
+	return nil
 }
 
-// firstFit gives a task the first GPUs that it fits, where the profile leaves that open.
-func firstFit(t *Task, n *cluster.Node) *cluster.DeviceShares {
-	if t.GPUs == 0 {
+// sharesOf are the shares of GPUs that a pod got.
+func (e *engine) sharesOf(p *cluster.Pod) (gpus []share) {
+	if p.Devices != nil {
+		for _, s := range *p.Devices {
+			gpus = append(gpus, share{int(s.Device), s.Amount * Milli / e.unit})
+		}
+	}
+	return gpus
+}
+
+// firstFit gives a pod the first GPUs that it fits, where the profile leaves that open: a share of
+// one, or whole ones.
+func firstFit(p *cluster.Pod, n *cluster.Node) *cluster.DeviceShares {
+	amount := p.Class.Requests.Scalars[gpuMilli]
+	if amount == 0 {
 		return nil
 	}
 	var list cluster.DeviceShares
+	each := min(amount, Milli)
 	for i := range n.Size.Scalars[gpuMilli] / Milli {
 		free := int64(Milli)
 		if int(i) < len(n.Held) {
 			free -= n.Held[i]
 		}
-		if free >= t.GPUMilli && int64(len(list)) < t.GPUs {
-			list = append(list, cluster.DeviceShare{Device: int32(i), Amount: t.GPUMilli})
+		if free >= each && int64(len(list)) < amount/each {
+			list = append(list, cluster.DeviceShare{Device: int32(i), Amount: each})
 		}
 	}
 	return &list
@@ -229,7 +234,7 @@ func profileOf(m *Mix) (string, error) {
 	var tasks []plugins.FragmentationTask
 	for i := range shapes {
 		tasks = append(tasks, plugins.FragmentationTask{
-			Requests: shapes[i].requestsOf(), Weight: counts[i], NodeAffinity: shapes[i].nodeAffinity(),
+			Requests: shapes[i].requestsOf(gpuMilli, Milli), Weight: counts[shapes[i]], NodeAffinity: shapes[i].nodeAffinity(),
 		})
 	}
 	text, err := yaml.Marshal(map[string]any{"tasks": tasks})

@@ -1,6 +1,9 @@
 package places
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // fgd is the policy of the paper: a placement is scored by how much less fragmented the node
 // becomes, brought to 0..100 by a sigmoid and cut off. The first node among equals is taken, and on
@@ -20,6 +23,10 @@ type freeNode struct {
 	amount  float64 // of fragmentation
 }
 
+func newFreeNode(n Node) *freeNode {
+	return &freeNode{Node: n, free: slices.Repeat([]int64{Milli}, int(n.GPUs))}
+}
+
 // fgdScore is the score of a node as it was at a number of changes.
 type fgdScore struct {
 	changes, score, gpu int // score is -1 if the task does not fit; gpu is that of a share
@@ -30,15 +37,12 @@ func newFGD(t *Trace, m *Mix) *fgd {
 	shapes, counts := m.countShapes()
 	for i := range shapes {
 		f.typical = append(f.typical, shapes[i])
-		f.often = append(f.often, float64(counts[i])/float64(len(m.Tasks)))
+		f.often = append(f.often, float64(counts[shapes[i]])/float64(len(m.Tasks)))
 	}
 	for _, n := range t.Nodes {
-		node := freeNode{Node: n, free: make([]int64, n.GPUs)}
-		for i := range node.free {
-			node.free[i] = Milli
-		}
-		node.amount = f.fragmentationOf(&node)
-		f.nodes = append(f.nodes, node)
+		node := newFreeNode(n)
+		node.amount = f.fragmentationOf(node)
+		f.nodes = append(f.nodes, *node)
 	}
 	return f
 }
@@ -75,7 +79,7 @@ func (f *fgd) fragmentationOf(n *freeNode) (sum float64) {
 // afterTask is a node with the task on it; a share is on this GPU.
 func (n *freeNode) afterTask(s *Shape, gpu int) freeNode {
 	other := *n
-	other.free = append([]int64(nil), n.free...)
+	other.free = slices.Clone(n.free)
 	other.CPU -= s.CPU
 	other.Memory -= s.Memory
 	other.changes++

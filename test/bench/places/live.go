@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/berth-k8s/berth/internal/node/simnodes"
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
@@ -29,28 +32,18 @@ const (
 	gpuCapacity = "milli"
 )
 
-// Live plays a mix on clusters that run: berth up with simulated nodes that publish their GPUs in
+// PlayLive plays a mix on a cluster that runs, with the profile Fragmentation, and checks that
+// nothing is given away twice: berth up with simulated nodes that publish their GPUs in
 // ResourceSlices, and a claim for each pod that wants GPUs.
-type Live struct {
-	Bin string // folder with berth and berth-controlplane
-	Dir string // of data and logs
-	Log io.Writer
-}
-
-// Play plays a mix with the profile Fragmentation, and checks that nothing is given away twice.
-func (l *Live) Play(ctx context.Context, t *Trace, m *Mix, seed uint64) (*Run, error) {
+func (t *Trace) PlayLive(ctx context.Context, bench *driver.Run, m *Mix, seed uint64) (*Run, error) {
 	profile, err := profileOf(m)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(l.Dir, 0o755); err != nil {
-		return nil, err
-	}
-	config := filepath.Join(l.Dir, "profile.yaml")
+	config := filepath.Join(bench.Dir, "profile.yaml")
 	if err := os.WriteFile(config, []byte(profile+"      driver: "+gpuDriver+"\n"), 0o644); err != nil {
 		return nil, err
 	}
-	bench := &driver.Run{Bin: l.Bin, Dir: l.Dir, Progress: l.Log, Began: time.Now()}
 	up, err := bench.StartUp(ctx, "--fresh", "--nodes", "0", "--ui-port", "-1", "--config", config)
 	if err != nil {
 		return nil, err
@@ -60,7 +53,7 @@ func (l *Live) Play(ctx context.Context, t *Trace, m *Mix, seed uint64) (*Run, e
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	p := &livePlay{Live: l, trace: t, up: up, arrivals: t.Arrivals(m, seed), nodes: map[string]string{}}
+	p := &livePlay{Cluster: up, trace: t, arrivals: t.Arrivals(m, seed), nodes: map[string]*Node{}}
 	if err := p.startNodes(ctx, group); err != nil {
 		return nil, err
 	}
@@ -81,26 +74,25 @@ func (l *Live) Play(ctx context.Context, t *Trace, m *Mix, seed uint64) (*Run, e
 
 // livePlay is a mix that is played on a cluster.
 type livePlay struct {
-	*Live
+	*driver.Cluster
 	trace    *Trace
-	up       *driver.Cluster
 	arrivals []Task
-	nodes    map[string]string // by their names in the cluster, those in the trace
+	nodes    map[string]*Node // of the trace, by their names in the cluster
 }
 
 // startNodes starts nodes of the trace's shapes, which publish their GPUs, and returns when all are
 // there.
 func (p *livePlay) startNodes(ctx context.Context, group *errgroup.Group) error {
 	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: gpuClass}}
-	if _, err := p.up.Client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
+	if _, err := p.Client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	ready := make(chan int)
 	shapes := p.listShapes()
 	for _, shape := range shapes {
 		group.Go(func() error {
-			return simnodes.Run(ctx, p.up.Client, simnodes.Options{
-				Shape: shape, Workers: 8, Log: slog.New(slog.NewTextHandler(p.Log, nil)),
+			return simnodes.Run(ctx, p.Client, simnodes.Options{
+				Shape: shape, Workers: 8, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 				Ready: func(nodes int, _ time.Duration) { ready <- nodes },
 			})
 		})
@@ -113,18 +105,11 @@ func (p *livePlay) startNodes(ctx context.Context, group *errgroup.Group) error 
 		}
 	}
 
-	gpus := map[string]int64{}
-	for i := range p.trace.Nodes {
-		gpus[p.trace.Nodes[i].Name] = p.trace.Nodes[i].GPUs
-	}
-	names := make([]string, 0, len(p.nodes))
-	for name := range p.nodes {
-		names = append(names, name)
-	}
-	fmt.Fprintf(p.Log, "%d nodes are ready\n", len(names))
+	names := slices.Collect(maps.Keys(p.nodes))
+	p.Printf("%d nodes are ready", len(names))
 	return driver.InParallel(ctx, len(names), func(ctx context.Context, i int) error {
-		slice := sliceOf(names[i], gpus[p.nodes[names[i]]])
-		_, err := p.up.Client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{})
+		slice := sliceOf(names[i], p.nodes[names[i]].GPUs)
+		_, err := p.Client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{})
 		return err
 	})
 }
@@ -155,7 +140,7 @@ func (p *livePlay) listShapes() (shapes []kubelet.Shape) {
 		}
 
 		shapes[number].Count++
-		p.nodes[shapes[number].Name(shapes[number].Count)] = n.Name
+		p.nodes[shapes[number].Name(shapes[number].Count)] = n
 	}
 	return shapes
 }
@@ -178,7 +163,7 @@ func sliceOf(node string, gpus int64) *resourcev1.ResourceSlice {
 
 // createPods creates all claims, and then one pod after the other.
 func (p *livePlay) createPods(ctx context.Context) error {
-	claims := p.up.Client.ResourceV1().ResourceClaims("default")
+	claims := p.Client.ResourceV1().ResourceClaims("default")
 	err := driver.InParallel(ctx, len(p.arrivals), func(ctx context.Context, i int) error {
 		if p.arrivals[i].GPUs == 0 {
 			return nil
@@ -190,18 +175,18 @@ func (p *livePlay) createPods(ctx context.Context) error {
 		return err
 	}
 
-	fmt.Fprintln(p.Log, "all claims are there")
+	p.Printf("all claims are there")
 	for i := range p.arrivals {
 		pod := p.arrivals[i].podNamed(nameOf(i))
 		err := driver.Patiently(ctx, func() error {
-			_, err := p.up.Client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
+			_, err := p.Client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
 			return err
 		})
 		if err != nil {
 			return err
 		}
 	}
-	fmt.Fprintln(p.Log, "all pods are there")
+	p.Printf("all pods are there")
 	return nil
 }
 
@@ -224,78 +209,58 @@ func (s *Shape) claimNamed(name string) *resourcev1.ResourceClaim {
 
 // podNamed is a pod for a task, with the claim of its name.
 func (s *Shape) podNamed(name string) *v1.Pod {
-	requests := s.requestsOf()
-	delete(requests, gpuMilli)
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
-		Containers: []v1.Container{{Name: "task", Image: "task", Resources: v1.ResourceRequirements{Requests: requests}}},
-	}}
-	if s.GPUs > 0 {
+	pod := s.newPod(s.requestsOf("", 0))
+	if pod.Name = name; s.GPUs > 0 {
 		pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: gpuClass, ResourceClaimName: &name}}
-	}
-	if required := s.nodeAffinity(); required != nil {
-		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
 	}
 	return pod
 }
 
 // waitForPods returns when each pod has a node, or was told that there is none.
 func (p *livePlay) waitForPods(ctx context.Context) error {
-	factory := informers.NewSharedInformerFactory(p.up.Client, 0)
+	const limit = 6 * time.Hour
+	factory := informers.NewSharedInformerFactory(p.Client, 0)
 	pods := factory.Core().V1().Pods().Lister()
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 
-	for said := time.Now(); ; {
+	said := time.Now()
+	return p.Until(ctx, "all pods to be decided", limit, func() (string, error) {
 		list, err := pods.List(labels.Everything())
 		if err != nil {
-			return err
+			return "", err
 		}
 		decided := 0
 		for _, pod := range list {
-			if pod.Spec.NodeName != "" || isUnschedulable(pod) {
+			_, c := podutil.GetPodCondition(&pod.Status, v1.PodScheduled)
+			if pod.Spec.NodeName != "" || c != nil && c.Reason == v1.PodReasonUnschedulable {
 				decided++
 			}
 		}
-		if decided >= len(p.arrivals) {
-			return nil
-		}
-
 		if time.Since(said) > 10*time.Second {
 			said = time.Now()
-			fmt.Fprintf(p.Log, "%d of %d pods are decided\n", decided, len(p.arrivals))
+			p.Printf("%d of %d pods are decided", decided, len(p.arrivals))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Second):
-		}
-	}
-}
-
-func isUnschedulable(pod *v1.Pod) bool {
-	for i := range pod.Status.Conditions {
-		c := &pod.Status.Conditions[i]
-		if c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable {
-			return true
-		}
-	}
-	return false
+		return driver.Lacking(decided, len(p.arrivals)), nil
+	})
 }
 
 // readPlacements reads where the pods are, and which GPUs their claims got.
 func (p *livePlay) readPlacements(ctx context.Context) ([]Placement, error) {
-	pods, err := p.up.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+	pods, err := p.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	claims, err := p.up.Client.ResourceV1().ResourceClaims("default").List(ctx, metav1.ListOptions{})
+	claims, err := p.Client.ResourceV1().ResourceClaims("default").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 
 	at, gpus := map[string]string{}, map[string][]share{}
 	for i := range pods.Items {
-		at[pods.Items[i].Name] = p.nodes[pods.Items[i].Spec.NodeName]
+		if node := p.nodes[pods.Items[i].Spec.NodeName]; node != nil {
+			at[pods.Items[i].Name] = node.Name
+		}
 	}
 	for i := range claims.Items {
 		if gpus[claims.Items[i].Name], err = sharesOfClaim(&claims.Items[i]); err != nil {

@@ -79,7 +79,7 @@ func (m *mover) placeTask(t *Task) (node string, gpus []share, err error) {
 	}
 	if d.Node != nil {
 		err := m.placeOn(p, d.Node)
-		return d.Node.Name, sharesOf(p), err
+		return d.Node.Name, m.sharesOf(p), err
 	}
 
 	if at, known := m.failed[t.Shape]; t.GPUs == 0 || !m.mayMove() || known && at == m.changes {
@@ -89,23 +89,13 @@ func (m *mover) placeTask(t *Task) (node string, gpus []share, err error) {
 		m.failed[t.Shape] = m.changes
 		return "", nil, nil
 	}
-	return p.Node.Name, sharesOf(p), nil
-}
-
-func sharesOf(p *cluster.Pod) (gpus []share) {
-	if p.Devices != nil {
-		for _, s := range *p.Devices {
-			gpus = append(gpus, share{int(s.Device), s.Amount})
-		}
-	}
-	return gpus
+	return p.Node.Name, m.sharesOf(p), nil
 }
 
 func (m *mover) placeOn(p *cluster.Pod, n *cluster.Node) error {
-	if _, err := m.plugin.Reserve(m.cluster, p, n); err != nil {
+	if err := m.engine.placeOn(p, n); err != nil {
 		return err
 	}
-	m.cluster.Place(p, n)
 	m.changes++
 	m.touched[n]++
 	return nil
@@ -217,7 +207,7 @@ func (m *mover) makeMove(v, p *cluster.Pod) bool {
 	m.touched[from]++
 	came := p == nil || m.placeOn(p, from) == nil
 	if d := m.decider.Decide(next); came && d.Node != nil && d.Node != from && m.placeOn(next, d.Node) == nil {
-		m.moves = append(m.moves, Moved{m.arrived, m.numbers[v.UID], Placement{next.Name, d.Node.Name, sharesOf(next)}})
+		m.moves = append(m.moves, Moved{m.arrived, m.numbers[v.UID], Placement{next.Name, d.Node.Name, m.sharesOf(next)}})
 		return true
 	}
 

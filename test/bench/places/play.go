@@ -3,8 +3,9 @@ package places
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // share is an amount of one GPU.
@@ -88,7 +89,7 @@ func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
 	arrivals := t.Arrivals(m, seed)
 	r := &Run{Policy: policy, Mix: m.Name, Seed: seed, Decisions: len(arrivals), Placements: make([]Placement, 0, len(arrivals))}
 
-	began := cpuTime()
+	began := process.Own()
 	for i := range arrivals {
 		node, gpus, err := p.placeTask(&arrivals[i])
 		if err != nil {
@@ -97,7 +98,7 @@ func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
 		r.Placements = append(r.Placements, Placement{arrivals[i].Name, node, gpus})
 	}
 
-	r.Took = cpuTime() - began
+	r.Took = process.Own() - began
 	if m, is := p.(*mover); is {
 		r.Moves = m.moves
 	}
@@ -108,11 +109,7 @@ func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
 func (t *Trace) checkRun(r *Run, arrivals []Task) error {
 	nodes := map[string]*freeNode{}
 	for _, n := range t.Nodes {
-		node := &freeNode{Node: n, free: make([]int64, n.GPUs)}
-		for i := range node.free {
-			node.free[i] = Milli
-		}
-		nodes[n.Name] = node
+		nodes[n.Name] = newFreeNode(n)
 	}
 
 	var sum int64
@@ -174,13 +171,4 @@ func (n *freeNode) takeTask(s *Shape, gpus []share) error {
 		n.free[g.gpu] -= g.amount
 	}
 	return nil
-}
-
-// cpuTime is what the process has used so far.
-func cpuTime() time.Duration {
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		panic(err) // the arguments are right
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

@@ -1,20 +1,20 @@
 package places
 
 import (
-	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
-	"time"
+
+	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
 // WriteCSV writes the placements of a run to MIX-SEED.csv in a folder. Those of a run with moves
 // are as they are in the end, in MIX-SEED-moves.csv.
-func (r *Run) WriteCSV(dir string) (err error) {
+func (r *Run) WriteCSV(dir string) error {
 	name, last := fmt.Sprintf("%s-%d.csv", r.Mix, r.Seed), slices.Clone(r.Placements)
 	if r.Policy == "moves" {
 		name = fmt.Sprintf("%s-%d-moves.csv", r.Mix, r.Seed)
@@ -22,95 +22,74 @@ func (r *Run) WriteCSV(dir string) (err error) {
 	for _, m := range r.Moves {
 		last[m.Task] = m.Placement
 	}
-	f, err := os.Create(filepath.Join(dir, name))
-	if err != nil {
-		return err
-	}
-
-	defer func() {
-		if closed := f.Close(); err == nil {
-			err = closed
-		}
-	}()
-
-	w := bufio.NewWriter(f)
-	fmt.Fprintln(w, "arrival,pod,node,gpus")
+	var text bytes.Buffer
+	fmt.Fprintln(&text, "arrival,pod,node,gpus")
 	for i, p := range last {
 		var gpus []string
 		for _, g := range p.gpus {
 			gpus = append(gpus, fmt.Sprintf("%d:%d", g.gpu, g.amount))
 		}
-		fmt.Fprintf(w, "%d,%s,%s,%s\n", i+1, p.Task, p.Node, strings.Join(gpus, "|"))
+		fmt.Fprintf(&text, "%d,%s,%s,%s\n", i+1, p.Task, p.Node, strings.Join(gpus, "|"))
 	}
-
-	return w.Flush()
+	return os.WriteFile(filepath.Join(dir, name), text.Bytes(), 0o644)
 }
 
 // Report is the means of runs.
 type Report struct {
 	mixes    []string
 	policies []string
-	sums     map[[2]string]*mean
+	sums     map[[2]string]*sum
 }
 
-type mean struct {
-	allocated float64
-	empty     float64
-	runs      int
-	decisions int
-	took      time.Duration
+// sum is that of the runs of a policy, of one mix or of all.
+type sum struct {
+	allocated, empty, runs float64
+	decisions, seconds     float64
 }
 
 // NewReport returns a report on these policies without runs.
 func NewReport(policies []string) *Report {
-	return &Report{policies: policies, sums: map[[2]string]*mean{}}
+	return &Report{policies: policies, sums: map[[2]string]*sum{}}
 }
 
 // Add counts a run.
 func (r *Report) Add(run *Run) {
-	if len(r.mixes) == 0 || r.mixes[len(r.mixes)-1] != run.Mix {
+	if !slices.Contains(r.mixes, run.Mix) {
 		r.mixes = append(r.mixes, run.Mix)
 	}
 	for _, mix := range []string{run.Mix, ""} {
 		key := [2]string{mix, run.Policy}
 		if r.sums[key] == nil {
-			r.sums[key] = &mean{}
+			r.sums[key] = &sum{}
 		}
-		m := r.sums[key]
-		m.allocated += run.Allocated
-		m.empty += run.Empty
-		m.runs++
-		m.decisions += run.Decisions
-		m.took += run.Took
+		s := r.sums[key]
+		s.allocated, s.empty, s.runs = s.allocated+run.Allocated, s.empty+run.Empty, s.runs+1
+		s.decisions, s.seconds = s.decisions+float64(run.Decisions), s.seconds+run.Took.Seconds()
 	}
 }
 
 // Write prints the allocated share of the GPUs by mix, and decisions a second.
-func (r *Report) Write(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	row := func(name string, cell func(m *mean) string, mix string) {
-		fmt.Fprintf(t, "%s\t", name)
+func (r *Report) Write(w io.Writer) {
+	rows := [][]string{{"GPUs allocated, %"}}
+	for _, policy := range r.policies {
+		rows[0] = append(rows[0], filepath.Base(policy))
+	}
+	addRow := func(name, mix, format string, value func(s *sum) float64) {
+		row := []string{name}
 		for _, policy := range r.policies {
-			if m := r.sums[[2]string{mix, policy}]; m != nil {
-				fmt.Fprint(t, cell(m))
-			}
-			fmt.Fprint(t, "\t")
+			row = append(row, fmt.Sprintf(format, value(r.sums[[2]string{mix, policy}])))
 		}
-		fmt.Fprintln(t)
+		rows = append(rows, row)
 	}
 
-	allocated := func(m *mean) string { return fmt.Sprintf("%.2f", m.allocated/float64(m.runs)) }
-	names := make([]string, len(r.policies))
-	for i, policy := range r.policies {
-		names[i] = filepath.Base(policy)
-	}
-	fmt.Fprintf(t, "GPUs allocated, %%\t%s\t\n", strings.Join(names, "\t"))
+	allocated := func(s *sum) float64 { return s.allocated / s.runs }
 	for _, mix := range r.mixes {
-		row(mix, allocated, mix)
+		addRow(mix, mix, "%.2f", allocated)
 	}
-
-	row("mean", allocated, "")
-	row("nodes left empty, %", func(m *mean) string { return fmt.Sprintf("%.2f", m.empty/float64(m.runs)) }, "")
-	row("decisions/s of CPU", func(m *mean) string { return fmt.Sprintf("%.0f", float64(m.decisions)/m.took.Seconds()) }, "")
-	return t.Flush()
+	if len(r.mixes) > 0 {
+		addRow("mean", "", "%.2f", allocated)
+		addRow("nodes left empty, %", "", "%.2f", func(s *sum) float64 { return s.empty / s.runs })
+		addRow("decisions/s of CPU", "", "%.0f", func(s *sum) float64 { return s.decisions / s.seconds })
+	}
+	driver.Table(w, "", rows)
 }

@@ -17,8 +17,7 @@ import (
 
 func main() {
 	o := bench.Options{Progress: os.Stderr}
-	modes := flag.String("modes", "",
-		"modes, separated by commas: plain, spread, affinity, anti, taints, shapes, preemption (default all)")
+	modes := flag.String("modes", "", "modes, separated by commas: "+strings.Join(modeNames(), ", ")+" (default all)")
 	flag.IntVar(&o.Nodes, "nodes", 5000, "nodes on which both are compared")
 	sizes := flag.String("sizes", "100,1000,10000,100000", "numbers of nodes on which Berth is measured alone")
 	flag.IntVar(&o.Large, "pods", 1_000_000, "as many pods are placed on as many empty nodes, by Berth alone; 0 to leave it out")
@@ -49,12 +48,16 @@ func main() {
 	})
 }
 
-func read(o *bench.Options, modes, sizes string) (err error) {
-	known := []string{"preemption"}
+func modeNames() []string {
+	names := []string{"preemption"}
 	for _, m := range bench.Modes {
-		known = append(known, m.Name)
+		names = append(names, m.Name)
 	}
-	if o.Modes, err = driver.Names("-modes", modes, known...); err != nil {
+	return names
+}
+
+func read(o *bench.Options, modes, sizes string) (err error) {
+	if o.Modes, err = driver.Names("-modes", modes, modeNames()...); err != nil {
 		return err
 	}
 

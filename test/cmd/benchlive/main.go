@@ -42,7 +42,7 @@ func main() {
 		if o.Modes, err = driver.Names("-modes", *modes, append(modeNames(), "none")...); err != nil {
 			return err
 		}
-		if o.Schedulers, err = driver.Names("-schedulers", *schedulers, driver.SchedulerKeys...); err != nil {
+		if o.Schedulers, err = driver.SchedulersOf(*schedulers); err != nil {
 			return err
 		}
 		return run(ctx, r, o)

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -129,24 +128,24 @@ func (p *plays) run(ctx context.Context, policies []string) error {
 	if err != nil {
 		return err
 	}
-	return report.Write(os.Stdout)
+	report.Write(os.Stdout)
+	return nil
 }
 
 // runLive plays the mixes on clusters, one after the other, and offline.
 func (p *plays) runLive(ctx context.Context, bin string) error {
-	data, err := os.MkdirTemp("", "places")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(data)
-
 	return p.each(ctx, func(m *places.Mix, seed uint64) error {
 		offline, err := p.trace.Play("Fragmentation", m, seed)
 		if err != nil {
 			return err
 		}
-		live := &places.Live{Bin: bin, Dir: filepath.Join(data, fmt.Sprint(m.Name, seed)), Log: os.Stderr}
-		r, err := live.Play(ctx, p.trace, m, seed)
+		run := &driver.Run{Bin: bin}
+		remove, err := run.Open()
+		defer remove()
+		if err != nil {
+			return err
+		}
+		r, err := p.trace.PlayLive(ctx, run, m, seed)
 		if err != nil {
 			return err
 		}

@@ -6,11 +6,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/berth-k8s/berth/test/bench/driver"
@@ -119,22 +117,20 @@ func run(ctx context.Context, r *driver.Run, c *cluster, scenarios []scenario, s
 			results = append(results, one)
 		}
 	}
-	return printTable(os.Stdout, results)
+	writeTables(scenarios, results)
+	return nil
 }
 
-func printTable(w io.Writer, results []result) error {
-	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	var before scenario
-	for _, r := range results {
-		if r.scenario != before {
-			fmt.Fprintf(out, "\n%v\n", r.scenario)
-			fmt.Fprintln(out, "\tfirst after\tlast after\tevictions/s\tnever gone\tCPU each\tpeak memory")
-			before = r.scenario
+func writeTables(scenarios []scenario, results []result) {
+	for _, s := range scenarios {
+		rows := [][]string{{"", "first after", "last after", "evictions/s", "never gone", "CPU each", "peak memory"}}
+		for _, r := range results {
+			if r.scenario == s {
+				rows = append(rows, []string{map[string]string{berth: "Berth", upstream: "kube-controller-manager"}[r.side],
+					driver.Short(r.first), driver.Short(r.last), fmt.Sprintf("%.0f", float64(r.gone)/max(r.last, time.Millisecond).Seconds()),
+					fmt.Sprint(s.countDue() - r.gone), driver.Short(r.cpu / time.Duration(max(1, r.gone))), driver.Mebibytes(r.peak)})
+			}
 		}
-		rate := float64(r.gone) / max(r.last, time.Millisecond).Seconds()
-		fmt.Fprintf(out, "%s\t%.2f s\t%.1f s\t%.0f\t%d\t%.2f ms\t%d MiB\n",
-			map[string]string{berth: "Berth", upstream: "kube-controller-manager"}[r.side], r.first.Seconds(), r.last.Seconds(), rate,
-			r.scenario.countDue()-r.gone, float64(r.cpu.Microseconds())/1000/float64(max(1, r.gone)), r.peak>>20)
+		driver.Table(os.Stdout, s.String(), rows)
 	}
-	return out.Flush()
 }

@@ -70,8 +70,8 @@ const (
 	disk       = "disk"
 )
 
-// planCrowd decides what the cluster is.
-func planCrowd(nodes, pods int) *crowd {
+// planCrowd decides what the cluster is; an error says that its nodes are too few.
+func planCrowd(nodes, pods int) (*crowd, error) {
 	c := &crowd{random: rand.New(rand.NewPCG(1, 2))}
 	for i := range nodes {
 		c.addNode(i)
@@ -97,12 +97,15 @@ func planCrowd(nodes, pods int) *crowd {
 			}
 		}
 		for k := range perApp {
-			a.on = append(a.on, c.placeFor(a, k))
+			i := c.placeFor(a, k)
+			if i < 0 {
+				return nil, fmt.Errorf("no node for pod %d of %s: %d nodes are too few for %d pods", k, a.name, nodes, pods)
+			}
+			a.on = append(a.on, i)
 		}
 		c.apps = append(c.apps, a)
 	}
-
-	return c
+	return c, nil
 }
 
 // addNode adds one: of twenty twelve are of 16 CPUs, five of 32, two of 8, and one has GPUs.
@@ -123,10 +126,7 @@ func (c *crowd) addNode(i int) {
 	c.places = append(c.places, p)
 
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}}
-	node.Labels = map[string]string{
-		v1.LabelHostname: node.Name, v1.LabelTopologyZone: fmt.Sprintf("zone-%d", p.zone), v1.LabelOSStable: "linux",
-		v1.LabelArchStable: "amd64",
-	}
+	node.Labels = map[string]string{v1.LabelHostname: node.Name, v1.LabelTopologyZone: fmt.Sprintf("zone-%d", p.zone)}
 	if p.ssd {
 		node.Labels[disk] = "ssd"
 	}
@@ -142,16 +142,12 @@ func (c *crowd) addNode(i int) {
 		room[gpu] = *resource.NewQuantity(gpus, resource.DecimalSI)
 		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: gpu, Value: "present", Effect: v1.TaintEffectNoSchedule})
 	}
-	since := metav1.NewTime(time.Now().Add(-time.Hour)) // pods return to nodes that have been ready for a while
-	node.Status = v1.NodeStatus{Capacity: room, Allocatable: room, Conditions: []v1.NodeCondition{{
-		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
-		LastHeartbeatTime: since, LastTransitionTime: since,
-	}}}
+	driver.MakeReady(node, room, time.Now().Add(-time.Hour)) // pods return to nodes that have been ready for a while
 	c.nodes = append(c.nodes, node)
 }
 
 // placeFor finds a node for the k-th pod of an app: one of those that suit it, by chance, or, for
-// some pods of an app that is askew, one that does not.
+// some pods of an app that is askew, one that does not; -1 if there is none.
 func (c *crowd) placeFor(a *app, k int) int {
 	const misplaced = 5 // pods of an app that is askew
 	wrong := a.askew && k < misplaced
@@ -192,7 +188,7 @@ func (c *crowd) placeFor(a *app, k int) int {
 			return i
 		}
 		if tries > 100*len(c.places) {
-			panic(fmt.Sprintf("no node for pod %d of %s", k, a.name)) // too few nodes for so many pods
+			return -1
 		}
 	}
 }
@@ -222,16 +218,11 @@ func (c *crowd) createObjects(ctx context.Context, on *driver.Cluster) error {
 
 // createPod makes a pod, and has it run if it has a node.
 func createPod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod) error {
-	pods := client.CoreV1().Pods(pod.Namespace)
-	var made *v1.Pod
-	if err := driver.Patiently(ctx, func() (err error) {
-		made, err = pods.Create(ctx, pod, metav1.CreateOptions{})
-		return err
-	}); err != nil || pod.Spec.NodeName == "" {
-		return err
-	}
-	setRunning(made)
-	_, err := pods.UpdateStatus(ctx, made, metav1.UpdateOptions{})
+	_, err := createWhole(ctx, client.CoreV1().Pods(pod.Namespace), pod, func(made *v1.Pod) {
+		if made.Spec.NodeName != "" {
+			setRunning(made)
+		}
+	})
 	return err
 }
 
@@ -301,34 +292,34 @@ func (a *app) ownedBy(d *appsv1.Deployment) []metav1.OwnerReference {
 // createOwners makes what owns the pods.
 func (a *app) createOwners(ctx context.Context, client kubernetes.Interface) error {
 	d, rs, budget := a.newOwners()
-	made, err := client.AppsV1().Deployments(a.namespace).Create(ctx, d, metav1.CreateOptions{})
+	made, err := createWhole(ctx, client.AppsV1().Deployments(a.namespace), d, func(made *appsv1.Deployment) { made.Status = d.Status })
 	if err != nil {
 		return err
 	}
-
-	made.Status = d.Status
-	if _, err := client.AppsV1().Deployments(a.namespace).UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
-		return err
-	}
-
 	rs.OwnerReferences = a.ownedBy(made)
-	if a.set, err = client.AppsV1().ReplicaSets(a.namespace).Create(ctx, rs, metav1.CreateOptions{}); err != nil {
+	a.set, err = createWhole(ctx, client.AppsV1().ReplicaSets(a.namespace), rs, func(made *appsv1.ReplicaSet) { made.Status = rs.Status })
+	if err != nil || budget == nil {
 		return err
 	}
-
-	a.set.Status = rs.Status
-	if a.set, err = client.AppsV1().ReplicaSets(a.namespace).UpdateStatus(ctx, a.set, metav1.UpdateOptions{}); err != nil || budget == nil {
-		return err
-	}
-
-	b, err := client.PolicyV1().PodDisruptionBudgets(a.namespace).Create(ctx, budget, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-
-	b.Status = budget.Status
-	_, err = client.PolicyV1().PodDisruptionBudgets(a.namespace).UpdateStatus(ctx, b, metav1.UpdateOptions{})
+	_, err = createWhole(ctx, client.PolicyV1().PodDisruptionBudgets(a.namespace), budget,
+		func(made *policyv1.PodDisruptionBudget) { made.Status = budget.Status })
 	return err
+}
+
+// createWhole makes an object and sets its status, which needs a request of its own.
+func createWhole[T any](ctx context.Context, client interface {
+	Create(context.Context, *T, metav1.CreateOptions) (*T, error)
+	UpdateStatus(context.Context, *T, metav1.UpdateOptions) (*T, error)
+}, object *T, setStatus func(made *T)) (*T, error) {
+	var made *T
+	if err := driver.Patiently(ctx, func() (err error) {
+		made, err = client.Create(ctx, object, metav1.CreateOptions{})
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	setStatus(made)
+	return client.UpdateStatus(ctx, made, metav1.UpdateOptions{})
 }
 
 // newPod is the k-th.

@@ -3,11 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -69,24 +66,11 @@ func startDrained(ctx context.Context, r *driver.Run, o *options) (*drained, err
 }
 
 func (d *drained) startNodes(ctx context.Context) error {
-	d.Printf("%d simulated nodes", d.drainNodes)
 	if err := d.Serve(driver.Berth, "controller", "--leader-elect=false", "--health-bind-address=127.0.0.1:0",
 		"--kubeconfig", d.Kubeconfig); err != nil {
 		return err
 	}
-	if err := d.Serve(driver.Berth, "nodes", "--count", strconv.Itoa(d.drainNodes), "--zones", strconv.Itoa(zones),
-		"--cpu", fmt.Sprintf("%dm", drainedNode), "--kubeconfig", d.Kubeconfig); err != nil {
-		return err
-	}
-
-	return d.Until(ctx, "the nodes to be ready", restLimit, func() (string, error) {
-		list, err := d.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return "", err
-		}
-		ready := slices.DeleteFunc(list.Items, func(n v1.Node) bool { return len(n.Spec.Taints) > 0 })
-		return driver.Lacking(len(ready), d.drainNodes), nil
-	})
+	return d.StartNodes(ctx, d.drainNodes, "--zones", strconv.Itoa(zones), "--cpu", fmt.Sprintf("%dm", drainedNode))
 }
 
 // playMoves has workloads come, has a command move their pods, waits until all is at rest again,
@@ -239,19 +223,7 @@ func (d *drained) tooMany(ctx context.Context) (count int, err error) {
 	if err != nil {
 		return 0, err
 	}
-
-	for line := range bytes.Lines(text) {
-		series, value, ok := strings.Cut(strings.TrimSpace(string(line)), "} ")
-		if !ok || !strings.HasPrefix(series, "apiserver_request_total{") || !strings.Contains(series, `code="429"`) ||
-			!strings.Contains(series, `subresource="eviction"`) {
-			continue
-		}
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return 0, errors.Join(fmt.Errorf("metrics: %q", line), err)
-		}
-		count += int(n)
-	}
-
-	return count, nil
+	metrics, err := driver.ReadMetrics(bytes.NewReader(text))
+	refused, _ := driver.SumMetric(metrics["apiserver_request_total"], "code=429", "subresource=eviction")
+	return int(refused), err
 }

@@ -35,10 +35,7 @@ func measureDrains(ctx context.Context, r *driver.Run, o *options) error {
 
 	var results []drainResult
 	load := process.LoadAverage()
-	for _, s := range driver.Schedulers {
-		if !driver.Chosen(o.schedulers, s.Key) {
-			continue
-		}
+	for _, s := range o.schedulers {
 		p, err := d.StartScheduler(&s, "--secure-port", "0")
 		if err != nil {
 			return err
@@ -126,22 +123,15 @@ func writeDrains(results []drainResult, o *options, load string) {
 			strconv.Itoa(r.moved - len(r.ready)), strconv.Itoa(r.refused),
 		}
 		for _, of := range [][]time.Duration{r.pending, r.ready} {
-			row = append(row, formatSeconds(sumDurations(of)),
-				formatSeconds(sumDurations(of)/time.Duration(max(1, len(of)))), formatSeconds(longestOf(of)))
+			row = append(row, driver.Short(sumDurations(of)),
+				driver.Short(sumDurations(of)/time.Duration(max(1, len(of)))), driver.Short(longestOf(of)))
 		}
 		if r.ended != nil {
 			row[2] += " (failed)"
 		}
-		rows = append(rows, append(row, formatSeconds(r.usage.CPU), fmt.Sprintf("%d MiB", r.usage.Peak>>20)))
+		rows = append(rows, append(row, driver.Short(r.usage.CPU), driver.Mebibytes(r.usage.Peak)))
 	}
 
 	driver.Table(os.Stdout, fmt.Sprintf("Drains: %d of %d nodes, %d pods with budgets, %d %% of what is left asked for (load average %s)",
 		o.drained, o.drainNodes, o.drainPods, o.full, load), rows)
-}
-
-func formatSeconds(d time.Duration) string {
-	if d < 10*time.Second {
-		return fmt.Sprintf("%.3f s", d.Seconds())
-	}
-	return fmt.Sprintf("%.1f s", d.Seconds())
 }

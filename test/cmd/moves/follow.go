@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
@@ -70,20 +71,13 @@ func (f *follower) seePod(pod *v1.Pod, now time.Time) {
 	if l.bound.IsZero() && pod.Spec.NodeName != "" {
 		l.bound = now
 	}
-	if l.ready.IsZero() && isReady(pod) {
+	if l.ready.IsZero() && podutil.IsPodReady(pod) {
 		l.ready = now
 	}
 
 	if l.left.IsZero() && pod.DeletionTimestamp != nil {
 		l.left = now
 	}
-}
-
-func isReady(pod *v1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.PodReady &&
-			c.Status == v1.ConditionTrue
-	})
 }
 
 // countOutage counts for how long an owner has no pod that is ready and is not being deleted.
@@ -98,7 +92,7 @@ func (f *follower) countOutage(pod *v1.Pod, exists bool, now time.Time) {
 		f.serving[owner] = map[types.UID]bool{}
 	}
 
-	if exists && isReady(pod) && pod.DeletionTimestamp == nil {
+	if exists && podutil.IsPodReady(pod) && pod.DeletionTimestamp == nil {
 		f.serving[owner][pod.UID] = true
 	} else {
 		delete(f.serving[owner], pod.UID)

@@ -20,7 +20,8 @@ type options struct {
 	plans       []string // names; none: all
 
 	drainNodes, drainPods, drained, full int
-	schedulers, drains                   []string // none: both
+	schedulers                           []driver.Scheduler
+	drains                               []string // none: both
 
 	rollPods    int
 	rollTimeout time.Duration
@@ -60,7 +61,7 @@ func main() {
 		if o.plans, err = driver.Names("-plans", *plans, planNames()...); err != nil {
 			return err
 		}
-		if o.schedulers, err = driver.Names("-schedulers", *schedulers, driver.SchedulerKeys...); err != nil {
+		if o.schedulers, err = driver.SchedulersOf(*schedulers); err != nil {
 			return err
 		}
 		if o.drains, err = driver.Names("-drains", *drains, kubectl, berth); err != nil {

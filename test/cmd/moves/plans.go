@@ -119,7 +119,11 @@ func measurePlans(ctx context.Context, r *driver.Run, o *options) error {
 	}
 	defer c.Stop()
 	r.Printf("making %d nodes and %d pods", o.nodes, o.pods)
-	if err := planCrowd(o.nodes, o.pods).createObjects(ctx, c); err != nil {
+	planned, err := planCrowd(o.nodes, o.pods)
+	if err != nil {
+		return err
+	}
+	if err := planned.createObjects(ctx, c); err != nil {
 		return err
 	}
 

@@ -18,8 +18,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
-// state is the crowd as the API would have it.
-func (c *crowd) state(wait bool) *rebalance.State {
+// stateOf is a crowd as the API would have it.
+func stateOf(t testing.TB, o *options, wait bool) *rebalance.State {
+	t.Helper()
+	c, err := planCrowd(o.nodes, o.pods)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := &rebalance.State{AsOf: time.Now()}
 	add := func(objects ...metav1.Object) {
 		for _, o := range objects {
@@ -105,10 +110,16 @@ func factsAfter(s *rebalance.State, plan *rebalance.Plan) facts {
 	return factsOf(nodes, pods)
 }
 
+func TestTooFewNodesAreAnError(t *testing.T) {
+	if _, err := planCrowd(100, 500); err == nil || err.Error() != "no node for pod 20 of app-7: 100 nodes are too few for 500 pods" {
+		t.Error(err)
+	}
+}
+
 // Every plan improves what it is for, by a count that is not its own.
 func TestPlansAreWorthTheirMoves(t *testing.T) {
 	o := &options{nodes: 300, pods: 2000}
-	before := factsAfter(planCrowd(o.nodes, o.pods).state(false), &rebalance.Plan{})
+	before := factsAfter(stateOf(t, o, false), &rebalance.Plan{})
 	better := map[string]func(after *facts) bool{
 		"nothing":     func(after *facts) bool { return *after == before },
 		"heal":        func(after *facts) bool { return after.violated == 0 },
@@ -123,7 +134,7 @@ func TestPlansAreWorthTheirMoves(t *testing.T) {
 			if p.name == "policy-low" && testing.Short() {
 				t.Skip("policy-low begins its search anew after each move, which takes minutes: run without -short")
 			}
-			s := planCrowd(o.nodes, o.pods).state(p.wait)
+			s := stateOf(t, o, p.wait)
 			began := time.Now()
 			plan := planFor(t, o, p, s)
 			after := factsAfter(s, plan)
@@ -144,7 +155,7 @@ func TestPlansAreWorthTheirMoves(t *testing.T) {
 func TestNoPlanIsGivenUp(t *testing.T) {
 	o := &options{nodes: 1000, pods: 10_000}
 	p := &plans[slices.IndexFunc(plans, func(p planned) bool { return p.name == "policy" })]
-	s, r := planCrowd(o.nodes, o.pods).state(p.wait), rand.New(rand.NewPCG(148, 1))
+	s, r := stateOf(t, o, p.wait), rand.New(rand.NewPCG(148, 1))
 	for _, object := range s.Objects {
 		if pod, is := object.(*v1.Pod); is {
 			at := metav1.NewTime(s.AsOf.Add(-time.Duration(r.IntN(140)) * time.Second))
@@ -174,7 +185,7 @@ func BenchmarkPlans(b *testing.B) {
 	of := &options{nodes: 5000, pods: 50_000}
 	for i := range plans {
 		b.Run(plans[i].name, func(b *testing.B) {
-			s := planCrowd(of.nodes, of.pods).state(plans[i].wait)
+			s := stateOf(b, of, plans[i].wait)
 			moves := 0
 			for b.Loop() {
 				moves = len(planFor(b, of, &plans[i], s).Moves)

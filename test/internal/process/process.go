@@ -104,6 +104,15 @@ func start(cmd *exec.Cmd, log string) (*Process, error) {
 	return p, nil
 }
 
+// Own is the processor time that this process has used so far.
+func Own() time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		panic(err) // the arguments are right
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
 // Gone is the error of a process that ended by itself.
 func (p *Process) Gone() error {
 	return fmt.Errorf("%s ended: %w: %s", p.Name, errors.Join(p.err, errors.New("its last lines are")), p.LastLines(3))

@@ -3,6 +3,7 @@ package execute
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -25,7 +26,7 @@ import (
 // counts once it is seen. Objects are shared with plans, which run on other goroutines, so they are
 // replaced and never changed.
 type cluster struct {
-	// objects are by type, namespace and name.
+	// objects are by kind, namespace and name; see keyOf.
 	objects map[string]metav1.Object
 	// byOwner has the pods among them by controller; those without one are under the zero Owner.
 	byOwner map[rules.Owner]map[types.UID]*v1.Pod
@@ -36,10 +37,42 @@ func newCluster() *cluster {
 	return &cluster{objects: map[string]metav1.Object{}, byOwner: map[rules.Owner]map[types.UID]*v1.Pod{}}
 }
 
-// keyOf identifies an object by its Go type, namespace and name, not by its UID: an object that was
-// deleted and made again takes the place of the first.
+// keyOf identifies an object by its kind, namespace and name, not by its UID: an object that was
+// deleted and made again takes the place of the first. The kind is the name of its Go type.
 func keyOf(object metav1.Object) string {
-	return fmt.Sprintf("%T/%s/%s", object, object.GetNamespace(), object.GetName())
+	_, kind, _ := strings.Cut(fmt.Sprintf("%T", object), ".")
+	return kind + "/" + object.GetNamespace() + "/" + object.GetName()
+}
+
+// object returns the object of a kind and a name, or nil.
+func (c *cluster) object(kind, namespace, name string) metav1.Object {
+	return c.objects[kind+"/"+namespace+"/"+name]
+}
+
+// all are the objects of a type, in no particular order.
+func all[T metav1.Object](c *cluster) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, object := range c.objects {
+			if o, ok := object.(T); ok && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// covered are the pods that a budget covers and that have not ended.
+func (c *cluster) covered(b *policyv1.PodDisruptionBudget) iter.Seq[*v1.Pod] {
+	return func(yield func(*v1.Pod) bool) {
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err != nil {
+			return
+		}
+		for p := range all[*v1.Pod](c) {
+			if p.Namespace == b.Namespace && !rules.IsTerminal(p) && selector.Matches(labels.Set(p.Labels)) && !yield(p) {
+				return
+			}
+		}
+	}
 }
 
 // set records an object that is new or has changed. One of the same name is replaced.
@@ -68,6 +101,25 @@ func (c *cluster) drop(object metav1.Object) {
 	delete(c.objects, key)
 }
 
+// see takes up an object that is new, has changed, or is gone.
+func (c *cluster) see(event Event) {
+	switch e := event.(type) {
+	case Seen:
+		c.set(e.Object)
+	case Gone:
+		c.drop(e.Object)
+	}
+}
+
+// podsOf returns which pods a controller has.
+func (c *cluster) podsOf(owner rules.Owner) map[types.UID]bool {
+	pods := map[types.UID]bool{}
+	for uid := range c.byOwner[owner] {
+		pods[uid] = true
+	}
+	return pods
+}
+
 // state returns a copy for a plan. Nodes that are closed only during moves are open in it, because
 // the plan closes them itself. Those that are empty stay closed. The list is in no particular
 // order; objects are shared, except for the nodes that are changed.
@@ -88,7 +140,7 @@ func (c *cluster) state() (list []metav1.Object) {
 // pod returns the pod of that name if it is still the same one. nil also means that another one has
 // its name by now, as that of a StatefulSet soon has.
 func (c *cluster) pod(namespace, name string, uid types.UID) *v1.Pod {
-	p, ok := c.objects[keyOf(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})].(*v1.Pod)
+	p, ok := c.object("Pod", namespace, name).(*v1.Pod)
 	if !ok || p.UID != uid {
 		return nil
 	}
@@ -98,11 +150,8 @@ func (c *cluster) pod(namespace, name string, uid types.UID) *v1.Pod {
 // scaled returns what a surge scales, if it is still the same one. nil if it is not there, or
 // another one has its name.
 func (c *cluster) scaled(s rebalance.Scaled) metav1.Object {
-	var object metav1.Object = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
-	if s.Kind == "ReplicaSet" {
-		object = &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
-	}
-	if object = c.objects[keyOf(object)]; object == nil || object.GetUID() != s.UID {
+	object := c.object(s.Kind, s.Namespace, s.Name)
+	if object == nil || object.GetUID() != s.UID {
 		return nil
 	}
 	return object
@@ -115,9 +164,8 @@ func (c *cluster) split(object metav1.Object) bool {
 	if _, set := object.(*appsv1.ReplicaSet); !set || through == nil {
 		return false
 	}
-	for _, o := range c.objects {
-		other, ok := o.(*appsv1.ReplicaSet)
-		if ok && other.UID != object.GetUID() && other.Namespace == object.GetNamespace() && replicasOf(other) > 0 &&
+	for other := range all[*appsv1.ReplicaSet](c) {
+		if other.UID != object.GetUID() && other.Namespace == object.GetNamespace() && replicasOf(other) > 0 &&
 			metav1.IsControlledBy(other, &metav1.ObjectMeta{UID: through.UID}) {
 			return true
 		}
@@ -130,7 +178,7 @@ func (c *cluster) split(object metav1.Object) bool {
 // KIND/NAME.
 func (c *cluster) notMade(namespace, owner string) string {
 	_, name, _ := strings.Cut(owner, "/")
-	rs, ok := c.objects[keyOf(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})].(*appsv1.ReplicaSet)
+	rs, ok := c.object("ReplicaSet", namespace, name).(*appsv1.ReplicaSet)
 	if !ok {
 		return ""
 	}
@@ -165,22 +213,18 @@ func (c *cluster) forbids(victim *v1.Pod) string {
 		workloads.Put(object)
 	}
 
-	for _, object := range c.objects {
-		b, ok := object.(*policyv1.PodDisruptionBudget)
-		if !ok || b.Namespace != victim.Namespace {
-			continue
-		}
-		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		if err != nil || !selector.Matches(labels.Set(victim.Labels)) {
+	for b := range all[*policyv1.PodDisruptionBudget](c) {
+		if b.Namespace != victim.Namespace {
 			continue
 		}
 		var count disruption.Count
-		for _, pods := range c.byOwner {
-			for _, p := range pods {
-				if p.Namespace == b.Namespace && !rules.IsTerminal(p) && selector.Matches(labels.Set(p.Labels)) {
-					count.AddPod(p, ready(p))
-				}
-			}
+		covers := false
+		for p := range c.covered(b) {
+			covers = covers || p.UID == victim.UID
+			count.AddPod(p, ready(p))
+		}
+		if !covers {
+			continue
 		}
 		s := count.Status(b, &workloads)
 		// One pod less is expected then, and one healthy pod less is there.
@@ -193,28 +237,21 @@ func (c *cluster) forbids(victim *v1.Pod) string {
 
 // node returns the node of that name, or nil.
 func (c *cluster) node(name string) *v1.Node {
-	n, _ := c.objects[keyOf(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})].(*v1.Node)
+	n, _ := c.object("Node", "", name).(*v1.Node)
 	return n
 }
 
 // nodes returns all nodes by name, so that requests come in the same order each time.
-func (c *cluster) nodes() (list []*v1.Node) {
-	for _, object := range c.objects {
-		if n, ok := object.(*v1.Node); ok {
-			list = append(list, n)
-		}
-	}
-	slices.SortFunc(list, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
-	return list
+func (c *cluster) nodes() []*v1.Node {
+	return slices.SortedFunc(all[*v1.Node](c), func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // holding returns the nodes with a pod that can run elsewhere. Mirror pods, pods of DaemonSets and
 // pods that have ended do not count: they do not keep a node from being empty.
 func (c *cluster) holding() map[string]bool {
 	nodes := map[string]bool{}
-	for _, object := range c.objects {
-		p, ok := object.(*v1.Pod)
-		if !ok || p.Spec.NodeName == "" || rules.IsTerminal(p) || p.Annotations[v1.MirrorPodAnnotationKey] != "" {
+	for p := range all[*v1.Pod](c) {
+		if p.Spec.NodeName == "" || rules.IsTerminal(p) || p.Annotations[v1.MirrorPodAnnotationKey] != "" {
 			continue
 		}
 		if kind := rules.ControllerKind(p); kind != rules.DaemonSet && kind != rules.Node {
@@ -225,30 +262,25 @@ func (c *cluster) holding() map[string]bool {
 }
 
 // satisfied reports whether a workload has all the pods that it wants without the victim, so that
-// there will be no successor. It is false for unknown kinds. A false negative only means that a
-// successor is waited for until the time for that is up.
-func (c *cluster) satisfied(f *Flight) bool {
-	kind, name, _ := strings.Cut(f.Owner, "/")
-	meta := metav1.ObjectMeta{Namespace: f.Namespace, Name: name}
-	of := map[string]metav1.Object{
-		"ReplicaSet": &appsv1.ReplicaSet{ObjectMeta: meta}, "StatefulSet": &appsv1.StatefulSet{ObjectMeta: meta},
-		"ReplicationController": &v1.ReplicationController{ObjectMeta: meta},
-	}[kind]
-	if of == nil {
+// there will be no successor. It is false for kinds that want no number of pods, or are unknown. A
+// false negative only means that a successor is waited for until the time for that is up.
+func (c *cluster) satisfied(p *departure) bool {
+	kind, name, _ := strings.Cut(p.Owner, "/")
+	l := workload.Of(c.object(kind, p.Namespace, name))
+	if l == nil || l.Replicas == nil || l.Object.GetUID() != p.owner.UID && l.Object.GetUID() != "" {
 		return false
 	}
-	l := workload.Of(c.objects[keyOf(of)])
-	if l == nil || l.Object.GetUID() != f.OwnerUID && l.Object.GetUID() != "" {
-		return false
-	}
-	live := 0
-	for _, p := range c.byOwner[rules.Owner{Namespace: f.Namespace, UID: f.OwnerUID}] {
+	return c.live(p.owner) >= int(*l.Replicas)
+}
+
+// live counts the pods of a controller that neither end nor have ended.
+func (c *cluster) live(owner rules.Owner) (count int) {
+	for _, p := range c.byOwner[owner] {
 		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
-			live++
+			count++
 		}
 	}
-
-	return live >= int(*l.Replicas)
+	return count
 }
 
 // successor returns, of the new pods that may have been made in place of another one, the one that
@@ -281,42 +313,6 @@ func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Po
 		// makes the choice the same each time.
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
-}
-
-// Values of the taint berth.dev/emptying.
-const (
-	valueEmpty = "empty" // the node is emptied, and stays closed
-	valueRoom  = "room"  // the node is closed until there is room on it for a pod that waits
-)
-
-// taintOf returns the value of Berth's taint on a node; "" if it has none.
-func taintOf(n *v1.Node) string {
-	for i := range n.Spec.Taints {
-		if t := &n.Spec.Taints[i]; t.Key == rebalance.EmptyingTaint {
-			return t.Value
-		}
-	}
-	return ""
-}
-
-// closed returns the nodes that the first move of a plan needs closed, with the value of their
-// taint; without a move, those that are empty. Nodes of later moves stay open until then.
-func closed(plan *rebalance.Plan) map[string]string {
-	nodes := map[string]string{}
-	if len(plan.Moves) == 0 {
-		for _, name := range plan.Empties {
-			nodes[name] = valueEmpty
-		}
-		return nodes
-	}
-	m := &plan.Moves[0]
-	for _, name := range m.Closed {
-		nodes[name] = valueEmpty
-	}
-	if m.Closes == rebalance.MakingRoom {
-		nodes[m.From] = valueRoom
-	}
-	return nodes
 }
 
 // ready reports whether the pod's condition Ready is true. Unlike [disruption.IsReady], a pod

@@ -26,7 +26,7 @@ func podOf(namespace, name string, owner types.UID) *v1.Pod {
 func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 	two := int32(2)
 	web := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}, Spec: appsv1.ReplicaSetSpec{Replicas: &two}}
-	flight := &Flight{Move: rebalance.Move{Namespace: "shop", Owner: "ReplicaSet/web", To: "b"}, OwnerUID: "web"}
+	leaves := departureOf(&Flight{Move: rebalance.Move{Namespace: "shop", Owner: "ReplicaSet/web", To: "b"}, OwnerUID: "web"})
 	c := newCluster()
 	forged := podOf("tenant", "forged", "web")
 	forged.Spec.NodeName = "b"
@@ -38,11 +38,11 @@ func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 	if next := c.successor(rules.Predecessor{Namespace: "shop", Owner: "web"}, "b", anyone); next == nil || next.Name != "web-1" {
 		t.Errorf("the successor is %v, want web-1", next)
 	}
-	if c.satisfied(flight) {
+	if c.satisfied(leaves) {
 		t.Error("one of two pods, and none is wanted")
 	}
 	c.set(podOf("shop", "web-2", "web"))
-	if !c.satisfied(flight) {
+	if !c.satisfied(leaves) {
 		t.Error("two of two pods, and one more is wanted")
 	}
 	for _, p := range []*v1.Pod{podOf("shop", "web-1", "web"), podOf("shop", "web-2", "web"), forged} {
@@ -50,6 +50,25 @@ func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 	}
 	if len(c.byOwner) > 0 {
 		t.Errorf("remembered after all have gone: %v", c.byOwner)
+	}
+}
+
+// TestNoPodSucceedsTwo: also where the first of them is no longer followed.
+func TestNoPodSucceedsTwo(t *testing.T) {
+	m := newMover(nil, newCluster(), nil)
+	first, second := departureOf(&Flight{OwnerUID: "web"}), departureOf(&Flight{OwnerUID: "web"})
+	first.Namespace, first.known, first.owner.Namespace = "shop", map[types.UID]bool{}, "shop"
+	second.Namespace, second.known, second.owner.Namespace = "shop", map[types.UID]bool{}, "shop"
+	m.cluster.set(podOf("shop", "web-1", "web"))
+	if next := m.successorOf(first); next == nil {
+		t.Fatal("the first pod has no successor")
+	}
+	if next := m.successorOf(second); next != nil {
+		t.Errorf("%s succeeds both", next.Name)
+	}
+	m.cluster.set(podOf("shop", "web-2", "web"))
+	if next := m.successorOf(second); next == nil || next.Name != "web-2" {
+		t.Errorf("the second pod is succeeded by %q, want web-2", next.GetName())
 	}
 }
 

@@ -1,7 +1,6 @@
 package execute
 
 import (
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,26 +22,14 @@ type Options struct {
 	Wall func(now time.Time) time.Time
 }
 
-// Bounds. Each is how long the Core waits before it takes a move, or a run, for failed. They are
-// generous to a cluster under load, and short enough that a run does not hang on one pod:
-// controllers make pods and schedulers place them within seconds, but large images take minutes to
-// pull, and a kubelet may be slow to report that a pod has ended.
+// Bounds of a run. Each is how long the Core waits before it takes the run for failed, or goes on.
 const (
-	pendingFor = time.Minute      // for how long a successor may be without a node, or not be made at all
-	unreadyFor = 10 * time.Minute // for how long it may be on its node without being ready
-	leavingFor = 2 * time.Minute  // beyond its grace period, for how long a victim may take to end
-	// longestGrace is the longest grace period that is waited for: a year. It is there for
-	// arithmetic: grace periods are int64 seconds, and a time.Duration overflows after 292 years.
-	longestGrace = 365 * 24 * time.Hour
-	refusedFor   = 2 * time.Minute  // for how long the eviction of one pod may be put off
-	allRefused   = 10 * time.Minute // for how long the evictions of one pod after the other may be put off
-	placesFor    = 20 * time.Second // how long the scheduler has to place pending pods that fit
-	settlesFor   = time.Minute      // for how long statuses may take to catch up with the last move
-	firstPause   = time.Second      // between tries, doubled up to lastPause
-	lastPause    = 15 * time.Second // the longest of them
-	restsFor     = 30 * time.Minute // a workload that was moved; doubled by each miss up to longestRest
-	longestRest  = 24 * time.Hour
-	suspended    = 30 * time.Minute // between a run that was stopped and the next
+	allRefused  = 10 * time.Minute // for how long the evictions of one pod after the other may be put off
+	placesFor   = 20 * time.Second // how long the scheduler has to place pending pods that fit
+	settlesFor  = time.Minute      // for how long statuses may take to catch up with the last move
+	restsFor    = 30 * time.Minute // a workload that was moved; doubled by each miss up to longestRest
+	longestRest = 24 * time.Hour
+	suspended   = 30 * time.Minute // between a run that was stopped and the next
 	// One miss in a row may be chance, such as a pod that another scheduler has placed; two say
 	// that proofs do not hold here.
 	mostMissed   = 2  // in a row
@@ -86,18 +73,13 @@ const (
 // goroutines at once. A phase waits for one thing only: the answer to its request, an object, or a
 // time.
 type Core struct {
-	machine
+	mover
 	options Options
-	cluster *cluster
 	journal logbook
 
-	phase phase
-	began time.Time // of the phase
-	// Answers with another ticket are late: their phase is over.
-	ticket   Ticket // of the one request of the phase
-	listed   bool
-	asked    bool // the journal has been requested
-	stopping bool
+	phase  phase
+	listed bool
+	asked  bool // the journal has been requested
 
 	waiting map[Ticket]SetTaint // taints that are being written
 	// written covers the time between a write and the event that shows it. Otherwise a node that
@@ -108,10 +90,9 @@ type Core struct {
 
 	run run
 	// plan is the newest plan, move the one in progress or nil; both end with the run.
-	plan   *rebalance.Plan
-	proof  proof // of the plan's first move
-	move   *move
-	surges *surges
+	plan  *rebalance.Plan
+	proof proof // of the plan's first move
+	move  *departure
 }
 
 // run is the state of one run.
@@ -147,19 +128,19 @@ type refusal struct {
 	uid   types.UID
 	since time.Time // of this pod
 	first time.Time // of any
-	// pause is the last one, doubled each time.
-	pause time.Duration
+	count int       // in a row: pauses grow with it
 }
 
 // New returns a Core that has seen nothing of the cluster. The first Step makes it request the
 // journal; it begins when that and the whole cluster have been seen.
 func New(options Options) *Core {
 	c := &Core{
-		machine: machine{wallOf: options.Wall}, options: options, cluster: newCluster(), waiting: map[Ticket]SetTaint{},
-		written: map[string]string{}, journal: logbook{Journal: Journal{Resting: map[string]Rest{}}},
+		options: options, waiting: map[Ticket]SetTaint{}, written: map[string]string{},
+		journal: logbook{Journal: Journal{Resting: map[string]Rest{}}},
 	}
+	c.mover = newMover(c, newCluster(), options.Wall)
+	c.surges = &surges{mover: &c.mover}
 	c.proof.cluster = c.cluster
-	c.surges = &surges{host: c, cluster: c.cluster}
 	return c
 }
 
@@ -169,7 +150,6 @@ func New(options Options) *Core {
 // as events. Time must not go backward.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.beginStep(now)
-	c.surges.now = now
 	if !c.asked {
 		c.asked = true
 		c.do(Recall{})
@@ -179,13 +159,10 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	case Seen:
 		// Before the cluster is updated: what matters is whether the pod had a node before.
 		c.proof.notice(e.Object)
-		c.cluster.set(e.Object)
 		// The write has been seen. From now on the node itself says what it is.
 		if n, ok := e.Object.(*v1.Node); ok && c.written[n.Name] == taintOf(n) {
 			delete(c.written, n.Name)
 		}
-	case Gone:
-		c.cluster.drop(e.Object)
 	case Listed:
 		c.listed = true
 	case Recalled:
@@ -194,14 +171,9 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.planned(e.Plan)
 	case Answered:
 		c.answered(e)
-	case NoRoom:
-		c.do(Told{Result: Roomless, Message: e.Why})
-	case Unanswered:
-		c.do(Told{Result: Direct, Message: e.Why})
-	case Stop:
-		c.stopping = true
 	}
 
+	c.take(event)
 	c.advance()
 	return c.actions
 }
@@ -210,7 +182,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 func (c *Core) Wake() (at time.Time, ok bool) { return c.at, !c.at.IsZero() && c.phase != over }
 
 // enter changes the phase, and clears the alarm: each phase sets its own.
-func (c *Core) enter(p phase) { c.phase, c.began, c.at = p, c.now, time.Time{} }
+func (c *Core) enter(p phase) { c.phase, c.at = p, time.Time{} }
 
 // advance does what follows from the time, or from what was seen. It is called after every event,
 // so each case must be cheap, and must do nothing twice.
@@ -241,7 +213,7 @@ func (c *Core) advance() {
 
 	// A move is under way, from eviction to arrival.
 	case evicting:
-		c.watchVictim(due)
+		c.tryEviction()
 	case surging, restoring:
 		c.followSurges()
 	case arriving:
@@ -254,6 +226,7 @@ const interrupted = "interrupted" // why a run, a drain or a roll has ended afte
 // begin starts a run. What an earlier one has left of surges is put back first. Resting workloads
 // are copied: a workload that is refused in this run rests in it, but not in the journal.
 func (c *Core) begin() {
+	c.found = map[types.UID]bool{}
 	c.run = run{began: c.now, arrived: map[types.UID]bool{}, resting: map[string]Rest{}}
 	c.closed = map[string]bool{}
 	c.journal.forgetRests(c.wall())
@@ -284,66 +257,20 @@ func (c *Core) resume() {
 		return
 	}
 
-	victim := c.cluster.pod(f.Namespace, f.Name, f.UID)
-	if victim != nil && victim.DeletionTimestamp == nil {
-		c.do(Withdraw{Pods: map[types.UID]bool{f.UID: true}})
+	// What the earlier process has asked for, or has had kept, is taken back with the move.
+	c.move = departureOf(f)
+	c.move.asked, c.room = c.now, c.move
+	if !c.leaves(c.move) {
 		c.drop()
 		c.ask()
 		return
 	}
 
 	// When it was evicted is not known. Counting from now only waits longer.
-	c.move = &move{Flight: *f, evicted: c.now, left: c.now}
-	c.tell(Resumed, "")
+	c.move.at, c.move.left = c.now, c.now
+	c.tell(c.move, Resumed, "", "")
 	c.enter(arriving)
 	c.follow()
-}
-
-// close writes the taints that a plan wants, and removes those of earlier plans that it does not
-// want. Nodes that were emptied keep theirs. Nodes get their taints before the first move that
-// needs them, so that no successor lands on a node that is emptied next.
-func (c *Core) close(wanted map[string]string) {
-	c.enter(tainting)
-	c.closes = len(wanted) > 0
-	holding := c.cluster.holding()
-	for _, n := range c.cluster.nodes() {
-		want := wanted[n.Name]
-		has, unseen := c.written[n.Name]
-		if !unseen {
-			has = taintOf(n)
-		}
-		switch {
-		// A node whose last write was not seen is written again, since that write may have failed.
-		// A value that is not Berth's was set by a person, and stays.
-		case has == want && (want == "" || !unseen), has != "" && has != valueEmpty && has != valueRoom: // not Berth's
-			continue
-		// A node that was emptied keeps its taint. Without the journal, only nodes that this run
-		// has closed are opened: the others are another process's.
-		case want == "" && has == valueEmpty && !holding[n.Name], want == "" && !c.journal.recalled && !c.closed[n.Name]:
-			continue
-		}
-		c.closed[n.Name] = want != ""
-		taint := SetTaint{Ticket: c.nextTicket(), Node: n.Name, Value: want}
-		c.waiting[taint.Ticket] = taint
-		c.written[n.Name] = want
-		c.do(taint)
-	}
-	c.closedAll()
-}
-
-// closedAll continues once all taints are written. A run that ends opens what it has just closed.
-// It is called after each answer, and does nothing until the last one is there.
-func (c *Core) closedAll() {
-	ends := c.run.stopped != "" || c.stopping
-	switch {
-	case len(c.waiting) > 0:
-	case ends && c.closes:
-		c.close(nil)
-	case ends || len(c.plan.Moves) == 0:
-		c.end()
-	default:
-		c.start(&c.plan.Moves[0])
-	}
 }
 
 // finish ends a run for a reason: nodes are opened again, and the journal is written. It is the way
@@ -369,35 +296,5 @@ func (c *Core) done() {
 	c.at = c.run.began.Add(c.options.Every)
 	if c.run.stopped != "" {
 		c.at = c.now.Add(max(c.options.Every, suspended))
-	}
-}
-
-// answered handles the answer to a request. Tickets tell what was asked: a taint, something of a
-// surge, or the request of the phase.
-func (c *Core) answered(e Answered) {
-	if taint, ok := c.waiting[e.Ticket]; ok {
-		delete(c.waiting, e.Ticket)
-		// It was certainly not written, or it does not matter; otherwise it stays in written, since
-		// it may have been.
-		if e.Outcome == Refused || e.Outcome != OK && taint.Value == "" {
-			delete(c.written, taint.Node)
-		}
-		// A node that cannot be opened is left with its taint, and the next run tries again. One
-		// that cannot be closed makes the proof void.
-		if e.Outcome != OK && e.Outcome != NotFound && taint.Value != "" && c.run.stopped == "" {
-			c.run.stopped = fmt.Sprintf("node %s cannot be closed: %s", taint.Node, e.Message)
-		}
-		c.closedAll()
-		return
-	}
-
-	if c.surges.answered(e) || e.Ticket != c.ticket {
-		return
-	}
-	switch c.phase {
-	case noting, ending:
-		c.noted(e)
-	case evicting:
-		c.refusedOrNot(e)
 	}
 }

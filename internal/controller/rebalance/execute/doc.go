@@ -1,10 +1,14 @@
-// Package execute carries out what package rebalance plans: one move at a time, each proved on the
-// newest state right before it is made.
+// Package execute carries out what package rebalance plans: moves, drains and rolls.
 //
-// The Core is a state machine. It receives the objects of the cluster and requests a plan. It makes
-// the plan's first move, waits until the successor is ready, and requests another plan. So every
-// move is the first of a plan that was proved a moment ago, with all moves that an attempt needs.
-// What a plan says about later moves is never relied on.
+// A mover has pods leave: it evicts them, or has their successors come first (a surge), and keeps
+// room for these. What a lost answer, a refusal and a pod that has gone mean is decided there, for
+// all. It has two policies, the Core's and the Drainer's, which say which pod leaves next and what
+// is waited for.
+//
+// The Core makes one move at a time, each proved on the newest state right before it is made. It
+// requests a plan, makes its first move, waits until the successor is ready, and requests another
+// plan. So every move is the first of a plan that was proved a moment ago, with all moves that an
+// attempt needs. What a plan says about later moves is never relied on.
 //
 // Before a pod is evicted, the move is written into a journal, one object in the API. A process
 // that starts with a move in its journal looks at the victim: if it is still there, the move is
@@ -18,7 +22,7 @@
 // noticed on arrival. Two successors in a row that land elsewhere end the run, and so does one that
 // finds no node.
 //
-// The Drainer drains nodes. It makes the same kind of plan, has many pods terminate at a time, and
-// needs no journal. One room is kept at a time: the next pod is evicted when the successor of the
-// one before has a node.
+// The Drainer drains nodes, and the Roller has it drain one after the other. It makes the same kind
+// of plan, has many pods terminate at a time, and needs no journal. One room is kept at a time: the
+// next pod is evicted when the successor of the one before has a node.
 package execute

@@ -7,10 +7,41 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/berth-k8s/berth/internal/controller/rebalance"
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
+
+// tell reports progress.
+func (d *Drainer) tell(p *departure, result Result, node, message string) {
+	told := DrainTold{Result: result, Node: node, Message: message}
+	if p != nil {
+		told.Pod = &p.Departure
+	}
+	d.do(told)
+}
+
+// leaving counts a pod, and follows it.
+func (d *Drainer) leaving(p *departure) {
+	delete(d.held, p.UID)
+	d.count++
+	d.waits = ""
+	d.under = append(d.under, p)
+}
+
+// vanished has the rest planned anew: the plan has counted with the pod's successor.
+func (d *Drainer) vanished(*departure) { d.stale = true }
+
+// putOff has others evicted meanwhile: a responder or a budget may take minutes.
+func (d *Drainer) putOff(p *departure, e Answered) {
+	if p.maybe {
+		d.unsure = append(d.unsure, p)
+	}
+	d.held[p.UID] = putOff{d.now.Add(putOffFor(e)), e.Message}
+}
+
+// refused ends the drain.
+func (d *Drainer) refused(p *departure, e Answered) {
+	d.putOff(p, e)
+	d.end(fmt.Sprintf("error when evicting %s/%s: %s", p.Namespace, p.Name, e.Message))
+}
 
 // follow checks where the evicted pods and their successors are.
 //
@@ -20,7 +51,7 @@ func (d *Drainer) follow() {
 	d.settle()
 	var still []*departure
 	for _, p := range d.under {
-		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
+		victim := d.victim(p)
 		// With --skip-wait-for-delete-timeout, a pod that takes too long to end counts as gone.
 		overdue := victim != nil && victim.DeletionTimestamp != nil && d.options.Overdue > 0
 		if overdue {
@@ -33,7 +64,7 @@ func (d *Drainer) follow() {
 			p.left = d.now
 			// A StatefulSet makes no successor while the pod is there, which may be for ever.
 			p.ended = p.ended || overdue && strings.HasPrefix(p.Owner, statefulSet+"/")
-			d.do(DrainTold{Result: Left, Pod: &p.Departure})
+			d.tell(p, Left, "", "")
 		}
 		if !p.ended {
 			d.followSuccessor(p)
@@ -71,12 +102,11 @@ func (d *Drainer) followSuccessor(p *departure) {
 		if slices.Contains(d.options.Nodes, node) {
 			d.options.Returned[next.UID] = true
 		}
-		d.do(DrainTold{Result: result, Pod: &p.Departure, Node: node, Message: next.Name})
+		d.tell(p, result, node, next.Name)
 	case d.accepts(p, next):
 		d.leavePending(p, next)
 	case p.left.IsZero():
-	case !p.follows(), next == nil && d.cluster.satisfied(&Flight{Move: rebalance.Move{Namespace: p.Namespace,
-		Owner: p.Owner}, OwnerUID: p.owner.UID}):
+	case !p.follows(), next == nil && d.cluster.satisfied(p):
 		p.ended = true
 	// A moment is given to the controller and the scheduler before anything is said.
 	case d.now.Before(p.left.Add(landsFor)):
@@ -86,7 +116,7 @@ func (d *Drainer) followSuccessor(p *departure) {
 	case d.now.Before(p.left.Add(pendingFor)):
 		if !p.awaited {
 			p.awaited = true
-			d.do(DrainTold{Result: Awaited, Pod: &p.Departure, Message: homeless(next)})
+			d.tell(p, Awaited, "", homeless(next))
 		}
 		d.wake(p.left.Add(pendingFor))
 	default:
@@ -105,34 +135,5 @@ func (d *Drainer) accepts(p *departure, next *v1.Pod) bool {
 // to place it first, so this one is stale.
 func (d *Drainer) leavePending(p *departure, next *v1.Pod) {
 	p.ended, d.stale = true, true
-	d.do(DrainTold{Result: Pending, Pod: &p.Departure, Message: homeless(next)})
-}
-
-// homeless says what is missing of a pod's successor. With next nil, no successor was seen at all;
-// otherwise it ends with the scheduler's message, if there is one.
-func homeless(next *v1.Pod) string {
-	if next == nil {
-		return "no successor was made"
-	}
-	return "the successor " + next.Name + " has no node" + unschedulable(next)
-}
-
-// successorOf returns the pod that was made in place of one. Once seen, it stays the same one.
-func (d *Drainer) successorOf(p *departure) *v1.Pod {
-	pods := d.cluster.byOwner[p.owner]
-	if next := pods[p.next]; next != nil && next.DeletionTimestamp == nil {
-		return next
-	}
-
-	victim := rules.Predecessor{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Owner: p.owner.UID}
-	// A successor that is deleted itself is succeeded by another one.
-	p.next = ""
-	next := d.cluster.successor(victim, p.To, func(o *v1.Pod) bool {
-		return !p.known[o.UID] && !slices.ContainsFunc(d.under, func(other *departure) bool { return other.next == o.UID })
-	})
-
-	if next != nil {
-		p.next = next.UID
-	}
-	return next
+	d.tell(p, Pending, "", homeless(next))
 }

@@ -8,14 +8,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// surgeTold implements surgeHost, and so do surgeLeft and surgeEnded.
-func (d *Drainer) surgeTold(s *surge, result Result, node, message string) {
-	d.do(DrainTold{Result: result, Pod: &s.Departure, Node: node, Message: message})
-}
-
-// surgeLeft counts the pod as evicted: its controller removes it.
-func (d *Drainer) surgeLeft(s *surge) { d.accepted(s.departure) }
-
 // surgeEnded has a pod stay whose surges keep failing. What the plan predicts needs no other one,
 // unless more pods of the workload leave, which waited for this one.
 func (d *Drainer) surgeEnded(s *surge) {

@@ -9,11 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // explainsAfter is for how long a surge goes on before it is said what it waits for: most are over
@@ -48,27 +45,16 @@ func (d *Drainer) heldBack(p *rebalance.Departure, why string) Held {
 // unreadyOf says which pod of a budget is not ready, and why, or "". It looks at all pods, so it is
 // asked only when something is to be said.
 func (c *cluster) unreadyOf(namespace, budget string) string {
-	b, ok := c.objects[keyOf(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
-		Name: budget}})].(*policyv1.PodDisruptionBudget)
+	b, ok := c.object("PodDisruptionBudget", namespace, budget).(*policyv1.PodDisruptionBudget)
 	if !ok {
 		return ""
 	}
-
-	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-	if err != nil {
-		return ""
-	}
-
 	var list []*v1.Pod
-	for _, pods := range c.byOwner {
-		for _, p := range pods {
-			if p.Namespace == namespace && p.DeletionTimestamp == nil && !rules.IsTerminal(p) && !ready(p) &&
-				selector.Matches(labels.Set(p.Labels)) {
-				list = append(list, p)
-			}
+	for p := range c.covered(b) {
+		if p.DeletionTimestamp == nil && !ready(p) {
+			list = append(list, p)
 		}
 	}
-
 	if len(list) == 0 {
 		return ""
 	}
@@ -97,7 +83,7 @@ func unreadiness(p *v1.Pod) string {
 // row.
 func (ss *surges) explain(s *surge, victim, next *v1.Pod) {
 	if at := s.since.Add(explainsAfter); ss.now.Before(at) {
-		ss.host.wake(at)
+		ss.wake(at)
 		return
 	}
 	why := ss.removable(victim, next)
@@ -109,6 +95,6 @@ func (ss *surges) explain(s *surge, victim, next *v1.Pod) {
 	}
 	if why != "" && why != s.told {
 		s.told = why
-		ss.host.surgeTold(s, Awaited, "", why)
+		ss.policy.tell(s.departure, Awaited, "", why)
 	}
 }

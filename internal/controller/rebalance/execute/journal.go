@@ -32,8 +32,8 @@ func (c *Core) end() {
 
 // note writes the journal as it is now. The answer comes to noted.
 func (c *Core) note() {
-	c.ticket = c.nextTicket()
-	c.do(Note{Ticket: c.ticket, Journal: c.journal.copied(), Version: c.journal.version})
+	c.journal.write = c.nextTicket()
+	c.do(Note{Ticket: c.journal.write, Journal: c.journal.copied(), Version: c.journal.version})
 }
 
 // noted continues once the journal has been written.
@@ -76,18 +76,18 @@ func (c *Core) noted(e Answered) {
 		c.finish(interrupted)
 		return
 	}
-	if c.proof.outdated(&c.move.Move) {
+	if c.proof.outdated(&c.move.flight.Move) {
 		c.drop()
 		c.again()
 		return
 	}
-	c.followed(&c.move.Move)
+	c.followed(&c.move.flight.Move)
 	if c.move.Surge != nil {
 		c.beginSurge()
 		return
 	}
 	c.enter(evicting)
-	c.evict()
+	c.evict(c.move)
 }
 
 // yield ends a run because another process has written the journal: that one carries out moves. Of

@@ -17,6 +17,7 @@ type logbook struct {
 	version  string // of the journal in the API; "": there is none
 	recalled bool   // it has been read, and no other process has written it since
 	dirty    bool   // the one in the API differs
+	write    Ticket // of the last write; answers to others are late
 }
 
 // load takes over what was read. An empty journal, or none, is as good as any: Resting is never nil

@@ -86,8 +86,7 @@ type (
 		State   *rebalance.State
 		Options rebalance.Options // all but the profiles and how they place
 	}
-	// Note writes the journal, replacing the given version, and has the room of the move's
-	// successor kept; without a move, none.
+	// Note writes the journal, replacing the given version.
 	Note struct {
 		Ticket  Ticket
 		Journal Journal

@@ -106,9 +106,6 @@ type Roller struct {
 	// cluster is shared with the drainer, which writes it while it is there; see pass.
 	cluster *cluster
 	drainer *Drainer // of the turn; nil between drains
-	// drainTickets is the last ticket of the drains before. Each begins with the next one: a late
-	// answer must not be taken for that to a request of another drain.
-	drainTickets Ticket
 
 	stage    rollStage
 	last     rollStage // when entered was set
@@ -133,12 +130,10 @@ type Roller struct {
 	stopped  string
 	waits    string // the last message about nodes that are waited for
 
-	// wanted is what nodes are to be, until they have been seen so; each stage sets its own. asked,
-	// retry and failed are of the writes that lead there.
-	wanted map[string]SetNode // what nodes are to be
-	asked  map[Ticket]string  // nodes that are being written
-	retry  map[string]time.Time
-	failed map[string]int
+	// wanted is what nodes are to be, until they have been seen so; each stage sets its own. writes
+	// are those that lead there.
+	wanted map[string]SetNode
+	writes map[string]*attempt // by node
 }
 
 // rollTickets are above those of any Drainer, so that an answer tells whose it is.
@@ -149,8 +144,7 @@ const rollTickets = Ticket(1) << 32
 func NewRoller(options RollOptions) *Roller {
 	return &Roller{
 		machine: machine{tickets: rollTickets, wallOf: options.Wall},
-		options: options, cluster: newCluster(), closed: map[string]bool{}, came: map[string]string{},
-		asked: map[Ticket]string{}, retry: map[string]time.Time{}, failed: map[string]int{},
+		options: options, cluster: newCluster(), closed: map[string]bool{}, came: map[string]string{}, writes: map[string]*attempt{},
 	}
 }
 
@@ -188,11 +182,8 @@ func (r *Roller) pass(event Event) {
 		r.drain(event)
 		return
 	}
+	r.cluster.see(event)
 	switch e := event.(type) {
-	case Seen:
-		r.cluster.set(e.Object)
-	case Gone:
-		r.cluster.drop(e.Object)
 	case NoRoom:
 		r.do(DrainTold{Result: Roomless, Message: e.Why})
 	case Unanswered:
@@ -205,7 +196,7 @@ func (r *Roller) pass(event Event) {
 func (r *Roller) beginDrain(options DrainOptions, begun time.Time) {
 	options.Returned = map[types.UID]bool{}
 	r.drainer = newDrainer(options, r.cluster)
-	r.drainer.begun, r.drainer.tickets, r.drainer.rolls = begun, r.drainTickets, true
+	r.drainer.begun, r.drainer.rolls = begun, true
 	r.drain(Listed{})
 }
 

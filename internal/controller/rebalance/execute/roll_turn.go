@@ -85,20 +85,24 @@ func (r *Roller) settled() bool {
 		if !ok {
 			continue
 		}
+		write := r.writes[n.Name]
+		if write == nil {
+			write = &attempt{}
+			r.writes[n.Name] = write
+		}
 		if n.Spec.Unschedulable == want.Cordoned && n.Annotations[RollAnnotation] == want.Note {
-			delete(r.retry, n.Name)
+			write.retry = time.Time{}
 			settled = settled && !r.closes(n)
 			continue
 		}
 		settled = false
-		switch at := r.retry[n.Name]; {
-		case r.writes(n.Name):
-		case r.now.Before(at):
-			r.wake(at)
+		switch {
+		case write.ticket != 0:
+		case r.now.Before(write.retry):
+			r.wake(write.retry)
 		default:
-			r.tickets++
-			want.Ticket = r.tickets
-			r.asked[r.tickets] = n.Name
+			write.ticket = r.nextTicket()
+			want.Ticket = write.ticket
 			r.do(want)
 		}
 	}
@@ -123,31 +127,21 @@ func (r *Roller) closes(n *v1.Node) bool {
 	return tainted
 }
 
-// writes reports whether a write of the node is in flight.
-func (r *Roller) writes(node string) bool {
-	for _, name := range r.asked {
-		if name == node {
-			return true
-		}
-	}
-	return false
-}
-
 // answered handles the answer to a write of a node. A write that is refused stops the roll: without
 // notes no other process could go on with it.
 func (r *Roller) answered(e Answered) {
-	name := r.asked[e.Ticket]
-	delete(r.asked, e.Ticket)
-	switch e.Outcome {
-	case OK:
-		r.failed[name] = 0
-		r.retry[name] = r.now.Add(firstPause) // until it is seen
-	case Refused:
-		delete(r.wanted, name)
-		r.stop(fmt.Sprintf("node %s cannot be written: %s", name, e.Message))
-	default:
-		r.failed[name]++
-		r.retry[name] = r.now.Add(min(firstPause<<min(r.failed[name], 5), lastPause))
+	for name, write := range r.writes {
+		switch {
+		case write.ticket != e.Ticket:
+		case e.Outcome == OK:
+			*write = attempt{retry: r.now.Add(firstPause)} // until it is seen
+		case e.Outcome == Refused:
+			write.ticket = 0
+			delete(r.wanted, name)
+			r.stop(fmt.Sprintf("node %s cannot be written: %s", name, e.Message))
+		default:
+			write.again(r.now, e.RetryAfter)
+		}
 	}
 }
 
@@ -174,7 +168,7 @@ func (r *Roller) empty(stage rollStage) {
 func (r *Roller) drained(a DrainDone) {
 	again, end := r.now.Add(retryAfter), r.drainer.deadline()
 	retried := r.drainer.stranded && (end.IsZero() || again.Before(end))
-	r.drainTickets, r.drainer = r.drainer.tickets, nil
+	r.drainer = nil
 	r.evicted += a.Evicted
 	if a.Evicted > 0 {
 		r.tries = 0

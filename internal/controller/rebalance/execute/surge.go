@@ -88,15 +88,11 @@ type surge struct {
 
 	step   surgeStep
 	since  time.Time // when the step began
-	ticket Ticket    // of the request in progress; 0: it is made at retry
-	retry  time.Time
-	// failed counts for the step, and begins anew with each.
-	failed int       // requests that failed, in a row
 	bad    time.Time // since when the successor's container fails to start
 	placed bool      // the successor has a node, and it was said
 	marked bool      // the pod has, or may have, the lowest deletion cost, or the highest
 	back   bool      // the scale is what it was
-	// final and outdated are of a surge that was given up, and tell the host what to do with the
+	// final and outdated are of a surge that was given up, and tell the policy what to do with the
 	// pod.
 	final    bool // trying again would not help
 	outdated bool // the plan was: trying again with another one may help
@@ -105,31 +101,11 @@ type surge struct {
 	told string // what it was last said to wait for
 }
 
-// surges are those of a host. The host steps it: it sets now, hands it answers, and calls follow
-// when something may have changed.
+// surges are the departures of a mover whose successors come first. Its policy calls follow when
+// something may have changed.
 type surges struct {
-	host    surgeHost
-	cluster *cluster
-	grace   *int64 // overrides that of the pods
-	now     time.Time
-	list    []*surge
-}
-
-// surgeHost is what has pods leave after their successors are ready: a Drainer or a Core. The
-// methods are called within a step of the host.
-type surgeHost interface {
-	do(action Action)
-	nextTicket() Ticket
-	wake(at time.Time)
-	wall() time.Time
-	// successorOf returns the pod that was made in place of one, or nil.
-	successorOf(p *departure) *v1.Pod
-	// surgeTold reports the progress of a surge; node is where the successor is.
-	surgeTold(s *surge, result Result, node, message string)
-	// surgeLeft takes a pod that is leaving, after its successor was ready.
-	surgeLeft(s *surge)
-	// surgeEnded is called when the scale is what it was. If the surge was given up, why says so.
-	surgeEnded(s *surge)
+	*mover
+	list []*surge
 }
 
 // of returns the surge of a pod, or of its workload. At most one surge of a workload goes on at a
@@ -155,7 +131,7 @@ func (ss *surges) places(p *departure) bool {
 func (ss *surges) begin(p *departure) {
 	s := &surge{
 		departure: p, scaled: p.Surge.Scaled, template: templateOf(ss.cluster.scaled(p.Surge.Scaled)), since: ss.now,
-		note: surgeNote{p.Surge.Replicas, p.UID, ss.host.wall().Unix()},
+		note: surgeNote{p.Surge.Replicas, p.UID, ss.wall().Unix()},
 	}
 	ss.list = append(ss.list, s)
 	ss.request(s)
@@ -164,28 +140,29 @@ func (ss *surges) begin(p *departure) {
 // request makes the request that a step waits for. Each is safe to repeat: whether it was carried
 // out is seen from the label, the annotations or the pod's UID.
 func (ss *surges) request(s *surge) {
-	s.ticket = ss.host.nextTicket()
+	s.ticket = ss.nextTicket()
 	change := Scale{Ticket: s.ticket, Of: s.scaled, From: s.note.replicas, To: s.note.replicas + 1, After: s.note.String()}
 	switch s.step {
 	case raising:
-		change.Room = s.room
-		ss.host.do(change)
+		ss.keepRoom(s.departure)
+		change.Room = s.flight
+		ss.do(change)
 	case marking, sparing, clearing:
-		ss.host.do(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID,
+		ss.do(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID,
 			Clear: s.step == clearing, Keep: s.step == sparing})
 	case leaving:
-		ss.host.do(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: ss.grace, Direct: true})
+		ss.do(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: s.grace, Direct: true})
 	case lowering:
 		// The note goes with the scale. If the scale was changed by others since, only the note
 		// goes.
 		change.From, change.To, change.Before, change.After = change.To, change.From, change.After, ""
-		ss.host.do(change)
+		ss.do(change)
 	}
 }
 
 // enter begins a step. Its request is due at once.
 func (s *surge) enter(step surgeStep, now time.Time) {
-	s.step, s.since, s.ticket, s.retry, s.failed = step, now, 0, now, 0
+	s.step, s.since, s.attempt = step, now, attempt{retry: now}
 }
 
 // giveUp has the scale put back, and the pod stay.
@@ -196,7 +173,7 @@ func (s *surge) enter(step surgeStep, now time.Time) {
 func (ss *surges) giveUp(s *surge, why string) {
 	s.why = why
 	object := ss.cluster.scaled(s.scaled)
-	victim := ss.cluster.pod(s.Namespace, s.Name, s.UID)
+	victim := ss.victim(s.departure)
 	raised := object != nil && object.GetLabels()[rebalance.SurgeLabel] == s.note.String() && replicasOf(object) == s.note.replicas+1
 	switch {
 	case raised && victim != nil && victim.DeletionTimestamp == nil && ss.cluster.whole(s.owner):
@@ -222,6 +199,7 @@ func (ss *surges) answered(e Answered) bool {
 // takeAnswer takes the answer to the request of the surge's step. Outcomes that it does not name
 // are tried again after a pause.
 func (ss *surges) takeAnswer(s *surge, e Answered) {
+	fails := e.Outcome == Refused || ss.now.Sub(s.since) >= refusedFor
 	switch {
 	case e.Outcome == OK:
 		ss.requested(s)
@@ -229,7 +207,7 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 		s.marked = false
 		s.enter(lowering, ss.now)
 	// The mark only improves the odds: without it, the scale is put back all the same.
-	case s.step == sparing && e.Outcome != OK && (e.Outcome == Refused || s.failed+1 >= mostFailed):
+	case s.step == sparing && fails:
 		s.enter(clearing, ss.now)
 	case e.Outcome == NotFound && (s.step == marking || s.step == leaving):
 		s.enter(lowering, ss.now) // the pod has left by itself
@@ -242,20 +220,19 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 		s.why, s.final = fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message), true
 		s.enter(restored, ss.now)
 	// giveUp finds out by the label whether it was.
-	case s.step == raising && s.failed+1 >= mostFailed: // it may have been made
+	case s.step == raising && fails: // it may have been made
 		ss.giveUp(s, fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message))
-	case s.step == marking && (e.Outcome == Refused || s.failed+1 >= mostFailed):
+	case s.step == marking && fails:
 		ss.giveUp(s, "its deletion cost cannot be set: "+e.Message)
 	// A budget that says no for so long may do so forever.
-	case s.step == leaving && (e.Outcome == Refused || ss.now.Sub(s.since) >= pendingFor):
+	case s.step == leaving && fails:
 		ss.giveUp(s, "it cannot be evicted: "+e.Message)
 	// An annotation that stays does less harm than a scale that stays.
 	case s.step == clearing && e.Outcome == Refused:
 		s.marked = false
 		s.enter(lowering, ss.now)
 	default: // what was raised is put back, however often that is tried
-		s.failed++
-		s.retry = ss.now.Add(min(firstPause<<min(s.failed, 5), lastPause))
+		s.again(ss.now, e.RetryAfter)
 	}
 }
 
@@ -265,7 +242,7 @@ func (ss *surges) requested(s *surge) {
 	switch s.step {
 	case raising:
 		s.enter(growing, ss.now)
-		ss.host.surgeTold(s, Raised, "", fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1))
+		ss.policy.tell(s.departure, Raised, "", fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1))
 
 	case marking, sparing, leaving:
 		s.enter(lowering, ss.now)
@@ -312,22 +289,22 @@ func (ss *surges) follow(stopped string) {
 		}
 		if s.ticket == 0 && s.step != growing && s.step != removing && s.step != yielding && s.step != restored {
 			if ss.now.Before(s.retry) {
-				ss.host.wake(s.retry)
+				ss.wake(s.retry)
 				continue
 			}
 			ss.request(s)
 		}
 	}
 
-	// The host is told here, and must not begin a surge meanwhile: the list is being replaced.
+	// The policy is told here, and must not begin a surge meanwhile: the list is being replaced.
 	ss.list = slices.DeleteFunc(ss.list, func(s *surge) bool {
 		if s.step != restored {
 			return false
 		}
 		if s.why != "" {
-			ss.host.surgeTold(s, Restored, "", s.why)
+			ss.policy.tell(s.departure, Restored, "", s.why)
 		}
-		ss.host.surgeEnded(s)
+		ss.policy.surgeEnded(s)
 		return true
 	})
 }

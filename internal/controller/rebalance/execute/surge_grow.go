@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // grow waits until the successor is ready and the pod may be removed.
@@ -19,7 +18,7 @@ import (
 // The checks are in the order of what would make waiting pointless: the victim has gone, the
 // workload has changed, the successor will never be ready. Only then is it waited for.
 func (ss *surges) grow(s *surge) {
-	victim, object := ss.cluster.pod(s.Namespace, s.Name, s.UID), ss.cluster.scaled(s.scaled)
+	victim, object := ss.victim(s.departure), ss.cluster.scaled(s.scaled)
 	if victim == nil || victim.DeletionTimestamp != nil {
 		ss.giveUp(s, "it left by itself")
 		return
@@ -29,17 +28,17 @@ func (ss *surges) grow(s *surge) {
 	switch {
 	// The answer to the request has come before the event that shows it.
 	case soon && ss.now.Sub(s.since) < pendingFor:
-		ss.host.wake(s.since.Add(pendingFor))
+		ss.wake(s.since.Add(pendingFor))
 		return
 	case why != "":
 		ss.giveUp(s, why)
 		return
 	}
 
-	next := ss.host.successorOf(s.departure)
+	next := ss.successorOf(s.departure)
 	if next != nil && next.Spec.NodeName != "" && !s.placed {
 		s.placed = true
-		ss.host.surgeTold(s, Arrived, next.Spec.NodeName, next.Name)
+		ss.policy.tell(s.departure, Arrived, next.Spec.NodeName, next.Name)
 	}
 	if why := ss.hopeless(s, next); why != "" {
 		ss.giveUp(s, why)
@@ -52,7 +51,7 @@ func (ss *surges) grow(s *surge) {
 			ss.giveUp(s, why)
 			return
 		}
-		ss.host.wake(s.since.Add(unreadyFor))
+		ss.wake(s.since.Add(unreadyFor))
 		return
 	}
 	// Only if all pods are ready does the controller go by deletion cost.
@@ -90,7 +89,7 @@ func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 		if why := ss.cluster.notMade(s.Namespace, s.Owner); why != "" && ss.now.Sub(s.since) >= failsFor {
 			return "no pod more was made: " + why
 		}
-		ss.host.wake(s.since.Add(failsFor))
+		ss.wake(s.since.Add(failsFor))
 		if ss.now.Sub(s.since) >= pendingFor {
 			return "no pod more was made"
 		}
@@ -101,7 +100,7 @@ func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 		if ss.now.Sub(s.since) >= pendingFor {
 			return homeless(next)
 		}
-		ss.host.wake(s.since.Add(pendingFor))
+		ss.wake(s.since.Add(pendingFor))
 		return ""
 	}
 
@@ -112,12 +111,12 @@ func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 		s.bad = time.Time{}
 	case s.bad.IsZero():
 		s.bad = ss.now
-		ss.host.wake(ss.now.Add(failsFor))
+		ss.wake(ss.now.Add(failsFor))
 	case ss.now.Sub(s.bad) >= failsFor:
 		s.final = true
 		return fmt.Sprintf("its successor %s does not start: %s", next.Name, why)
 	default:
-		ss.host.wake(s.bad.Add(failsFor))
+		ss.wake(s.bad.Add(failsFor))
 	}
 
 	return ""
@@ -149,10 +148,10 @@ func (ss *surges) removable(victim, next *v1.Pod) string {
 
 // awaitRemoval waits until the controller removes the pod.
 func (ss *surges) awaitRemoval(s *surge) {
-	switch victim := ss.cluster.pod(s.Namespace, s.Name, s.UID); {
+	switch victim := ss.victim(s.departure); {
 	case victim == nil || victim.DeletionTimestamp != nil:
-		s.ended, s.ahead, s.marked = true, true, false
-		ss.host.surgeLeft(s)
+		s.ended, s.marked = true, false
+		ss.leave(s.departure)
 		s.enter(restored, ss.now)
 	case ss.raisedAgain(s) != "":
 		s.why = ss.raisedAgain(s)
@@ -162,7 +161,7 @@ func (ss *surges) awaitRemoval(s *surge) {
 		s.why = "the controller has removed another pod in its place"
 		s.enter(clearing, ss.now)
 	default:
-		ss.host.wake(s.since.Add(removesFor))
+		ss.wake(s.since.Add(removesFor))
 	}
 }
 
@@ -170,17 +169,11 @@ func (ss *surges) awaitRemoval(s *surge) {
 // mark has to stay until then, and must not stay longer: it would keep the pod from being removed
 // when the workload is scaled down.
 func (ss *surges) awaitYield(s *surge) {
-	live := 0
-	for _, p := range ss.cluster.byOwner[s.owner] {
-		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
-			live++
-		}
-	}
-	if live <= int(s.note.replicas) || ss.now.Sub(s.since) >= removesFor {
+	if ss.cluster.live(s.owner) <= int(s.note.replicas) || ss.now.Sub(s.since) >= removesFor {
 		s.enter(clearing, ss.now)
 		return
 	}
-	ss.host.wake(s.since.Add(removesFor))
+	ss.wake(s.since.Add(removesFor))
 }
 
 // raisedAgain returns what somebody else has made of the scale while the pod was marked, so that no

@@ -15,17 +15,15 @@ import (
 )
 
 // recover gives up the surges that a run which was killed has not put back: those of the pods that
-// are the host's, and those that are older than a surge lasts.
+// are own, and those that are older than a surge lasts.
 //
-// own reports whether a pod is one that the host is about to move. Younger notes of other pods are
-// left alone, since the process that wrote them may be at work. A note whose pod has gone counts as
-// left behind, however young it is.
+// own reports whether a pod is about to leave anyway. Younger notes of other pods are left alone,
+// since the process that wrote them may be at work. A note whose pod has gone counts as left
+// behind, however young it is.
 func (ss *surges) recover(own func(p *v1.Pod) bool) {
 	pods := map[types.UID]*v1.Pod{}
-	for _, object := range ss.cluster.objects {
-		if p, ok := object.(*v1.Pod); ok {
-			pods[p.UID] = p
-		}
+	for p := range all[*v1.Pod](ss.cluster) {
+		pods[p.UID] = p
 	}
 	// Sorted, so that what is requested first does not depend on map order.
 	for _, key := range slices.Sorted(maps.Keys(ss.cluster.objects)) {
@@ -38,7 +36,7 @@ func (ss *surges) recover(own func(p *v1.Pod) bool) {
 		s := &surge{scaled: scaled, note: note,
 			departure: &departure{Departure: rebalance.Departure{Namespace: scaled.Namespace, UID: note.pod}}}
 		if p := pods[note.pod]; p != nil {
-			if !own(p) && ss.host.wall().Unix()-note.begun < int64(surgesFor.Seconds()) {
+			if !own(p) && ss.wall().Unix()-note.begun < int64(surgesFor.Seconds()) {
 				continue
 			}
 			s.Name, s.From, s.owner, s.marked = p.Name, p.Spec.NodeName, rules.OwnerOf(p), Marked(p)

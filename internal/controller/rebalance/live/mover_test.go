@@ -297,9 +297,11 @@ func (a *api) kept(t *testing.T) {
 	}
 }
 
-// TestAMoveOfAProcessThatDiedIsFollowed: nobody is evicted for it again.
+// TestAMoveOfAProcessThatDiedIsFollowed: nobody is evicted for it again, and the room that it had
+// kept is free in the end.
 func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
 	a := newAPI(t)
+	a.rooms = []string{`{"namespace":"default","name":"web-1","uid":"web-1","owner":"web","node":"b","begun":"2026-11-20T10:00:00Z"}`}
 	a.Delete(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}})
 	successor := pod("web-2", "b")
 	successor["metadata"].(map[string]any)["creationTimestamp"] = "2026-11-20T10:00:01Z"
@@ -312,6 +314,9 @@ func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
 	}
 	if slices.ContainsFunc(a.writes, func(w string) bool { return strings.HasSuffix(w, "/eviction") }) {
 		t.Errorf("evicted again: %q", a.writes)
+	}
+	if last(a.rooms) != "" {
+		t.Errorf("the Lease has shown %q, want that the room is free in the end", a.rooms)
 	}
 }
 

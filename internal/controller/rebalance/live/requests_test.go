@@ -70,10 +70,11 @@ func TestABudgetIsSpentByEvictions(t *testing.T) {
 }
 
 // TestARoomThatCannotBeShownDoesNotHoldAMoveUp: a Lease that the API server is slow with is given
-// up after a few seconds, and the journal counts as written.
+// up after a few seconds, and the pod is evicted.
 func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()
+		api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}})
 		api.SetFault(func(r *http.Request) fakeapi.Fault {
 			if strings.Contains(r.URL.Path, "/leases") {
 				return fakeapi.Fault{Late: time.Minute}
@@ -83,7 +84,7 @@ func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
 		said, begun := 0, time.Now()
 		r := &requests{client: api.Client(), noRoom: func(string) { said++ }}
 		flight := &execute.Flight{Move: rebalance.Move{Namespace: "default", Name: "p", UID: "p", To: "b"}}
-		answer := r.carryOut(t.Context(), execute.Note{Ticket: 1, Journal: execute.Journal{Move: flight}})
+		answer := r.carryOut(t.Context(), execute.Evict{Ticket: 1, Namespace: "default", Name: "p", UID: "p", Room: flight})
 		if got := answer.(execute.Answered); got.Outcome != execute.OK || time.Since(begun) > roomWithin || said != 1 {
 			t.Errorf("answered %+v after %v, and said %d times that no room is kept", got, time.Since(begun), said)
 		}
@@ -232,35 +233,28 @@ func TestTheJournalThatThisProcessHasWrittenIsReplaced(t *testing.T) {
 	}
 }
 
-// TestOnlyTheRoomOfTheJournalsMoveIsFreed: a process that has just started does not free what
-// another one shows, and a move that it resumes is shown as it was, whatever its time zone.
-func TestOnlyTheRoomOfTheJournalsMoveIsFreed(t *testing.T) {
+// TestTheRoomOfAMoveThatIsResumedIsFreed: it is shown as it was, whatever its time zone.
+func TestTheRoomOfAMoveThatIsResumedIsFreed(t *testing.T) {
 	begun := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	flight := &execute.Flight{Move: rebalance.Move{Namespace: "default", Name: "p", UID: "p", To: "b"}, OwnerUID: "o", Begun: metav1.NewTime(begun)}
 	abroad := *flight
 	abroad.Begun = metav1.NewTime(begun.In(time.FixedZone("", 3600)))
-	for name, c := range map[string]struct {
-		journal *execute.Flight
-		want    string // the room that is freed
-	}{"no move": {nil, ""}, "a move": {flight, roomOf(&abroad)}} {
-		api, freed := &journalAPI{}, []string{}
-		client := &fake.Clientset{}
-		client.AddReactor("patch", "leases", func(action ktesting.Action) (bool, runtime.Object, error) {
-			freed = append(freed, string(action.(ktesting.PatchAction).GetPatch()))
-			return true, &coordinationv1.Lease{}, nil
-		})
-		client.AddReactor("*", "*", api.react)
-		text, _ := json.Marshal(execute.Journal{Move: c.journal})
-		api.journal = &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "0"}, Data: map[string]string{journalKey: string(text)}}
-		r := newRequests(client, nil)
-		recalled := r.carryOut(t.Context(), execute.Recall{}).(execute.Recalled)
-		if got := r.carryOut(t.Context(), execute.Note{Version: recalled.Version}).(execute.Answered); got.Outcome != execute.OK {
-			t.Fatalf("%s: %+v", name, got)
-		}
-		want, _ := json.Marshal(c.want)
-		if c.want == "" && len(freed) > 0 || c.want != "" && (len(freed) != 1 || !strings.Contains(freed[0], string(want))) {
-			t.Errorf("%s: freed %q, want %q", name, freed, c.want)
-		}
+	api, freed := &journalAPI{}, []string{}
+	client := &fake.Clientset{}
+	client.AddReactor("patch", "leases", func(action ktesting.Action) (bool, runtime.Object, error) {
+		freed = append(freed, string(action.(ktesting.PatchAction).GetPatch()))
+		return true, &coordinationv1.Lease{}, nil
+	})
+	client.AddReactor("*", "*", api.react)
+	text, _ := json.Marshal(execute.Journal{Move: flight})
+	api.journal = &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "0"}, Data: map[string]string{journalKey: string(text)}}
+
+	r := newRequests(client, nil)
+	recalled := r.carryOut(t.Context(), execute.Recall{}).(execute.Recalled)
+	r.carryOut(t.Context(), execute.FreeRoom{Room: recalled.Journal.Move})
+	want, _ := json.Marshal(roomOf(&abroad))
+	if len(freed) != 1 || !strings.Contains(freed[0], string(want)) {
+		t.Errorf("freed %q, want %q", freed, want)
 	}
 }
 
@@ -364,7 +358,7 @@ func TestRequestsThatAreLeftAreToldOf(t *testing.T) {
 		var told []string
 		d := NewDrainer(client, nil, execute.DrainOptions{}, func(a execute.DrainTold) { told = append(told, a.Message) }, nil)
 		d.Do(t.Context(), execute.Withdraw{Pods: map[types.UID]bool{"1": true}})(t.Context())
-		d.tellLeft()
+		d.finish(t.Context())
 		if said := len(told) == 1 && strings.Contains(told[0], "could not be withdrawn"); said == may || len(told) > 1 {
 			t.Errorf("it may withdraw: %t, and it is told: %q", may, told)
 		}

@@ -17,20 +17,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// keepRoom has Berth's scheduler keep the room of the successor of the journal's move; nil: none
-// any longer. A move does not depend on it: where another scheduler places, nobody reads the Lease.
-// It is called once the journal is written, so of two processes only the one that owns the journal
-// changes the room.
-func (r *requests) keepRoom(ctx context.Context, move *execute.Flight) {
-	was := r.room
-	// A move that needs no room, or none at all: what was kept is freed.
-	if r.room = roomOf(move); r.room == "" {
-		r.freeRoom(ctx, was)
-		return
-	}
-	r.showRoom(ctx, r.room)
-}
-
 // roomOf is what the Lease shows of a move: the same for the same move, in every process. "" if
 // there is nothing to keep. freeRoom compares it as text, so its fields must be in a fixed order,
 // and times in whole seconds.
@@ -48,8 +34,9 @@ func roomOf(move *execute.Flight) string {
 	return string(text)
 }
 
-// showRoom writes a room into the Lease, in place of any other, and makes the Lease if it is not
-// there. It fails silently but for a message.
+// showRoom has Berth's scheduler keep a room: it writes it into the Lease, in place of any other,
+// and makes the Lease if it is not there. It fails silently but for a message, since no departure
+// depends on it: where another scheduler places, nobody reads the Lease.
 func (r *requests) showRoom(ctx context.Context, room string) {
 	if room == "" {
 		return

@@ -9,10 +9,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
@@ -58,6 +60,73 @@ func resourceWithScale(list *metav1.APIResourceList, kind string) string {
 		}
 	}
 	return ""
+}
+
+// scaleWorkload changes a workload's scale and its label in one request.
+//
+// The label decides what has been done already: a request whose answer was lost is repeated, and
+// must not scale twice.
+//
+//	set:   no label and From replicas          scale and label
+//	       the label is there already          nothing to do
+//	       anything else                       Conflict
+//	unset: its label, and From replicas        scale back, label off
+//	       its label, other replicas           label off: the scale was changed by others
+//	       another label, or none              nothing to do
+func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
+	of, apps := a.Of, r.client.AppsV1()
+	changes := func(object metav1.Object, replicas *int32) (map[string]any, error) {
+		switch label, wants := object.GetLabels()[rebalance.SurgeLabel], ptr.Deref(replicas, 1); {
+		case object.GetUID() != of.UID:
+			return nil, apierrors.NewNotFound(appsv1.Resource(of.Kind), of.Name)
+		case label == a.After, a.After == "" && label != a.Before:
+			return nil, nil // done before, and the answer was lost; or it is another one's
+		case a.After != "" && (label != "" || wants != a.From):
+			return nil, apierrors.NewConflict(appsv1.Resource(of.Kind), of.Name, errors.New("it was scaled meanwhile"))
+		case a.After != "":
+			return scaleTo(a.To, a.After), nil
+		case wants != a.From:
+			return map[string]any{"metadata": surgeLabel(nil)}, nil
+		}
+		return scaleTo(a.To, nil), nil
+	}
+	if of.Kind == "ReplicaSet" {
+		sets := apps.ReplicaSets(of.Namespace)
+		if of.Through != nil {
+			return r.scaleThrough(ctx, a)
+		}
+		return changeObject(ctx, of.Name, sets.Get, sets.Patch,
+			func(o *appsv1.ReplicaSet) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
+	}
+	deployments := apps.Deployments(of.Namespace)
+	return changeObject(ctx, of.Name, deployments.Get, deployments.Patch,
+		func(o *appsv1.Deployment) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
+}
+
+// scaleTo is the patch of a scale and a label; label nil removes it.
+func scaleTo(replicas int32, label any) map[string]any {
+	return map[string]any{"metadata": surgeLabel(label), "spec": map[string]any{"replicas": replicas}}
+}
+
+// surgeLabel is the metadata of a patch that sets the label of a surge, or with nil removes it.
+func surgeLabel(value any) map[string]any {
+	return map[string]any{"labels": map[string]any{rebalance.SurgeLabel: value}}
+}
+
+// markPod sets a pod's deletion cost, or sets it back. A pod of the same name that is another one
+// is NotFound.
+func (r *requests) markPod(ctx context.Context, a execute.Mark) error {
+	pods := r.client.CoreV1().Pods(a.Namespace)
+	return changeObject(ctx, a.Name, pods.Get, pods.Patch, func(p *v1.Pod) (map[string]any, error) {
+		if p.UID != a.UID {
+			return nil, apierrors.NewNotFound(v1.Resource("pods"), a.Name)
+		}
+		annotations := execute.MarkOf(p, a)
+		if annotations == nil {
+			return nil, nil
+		}
+		return map[string]any{"metadata": map[string]any{"annotations": annotations}}, nil
+	})
 }
 
 // scaleThrough scales a ReplicaSet by the scale subresource of its controller. The ReplicaSet gets

@@ -1,0 +1,105 @@
+package rebalance
+
+import (
+	"cmp"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
+)
+
+// Cost is what a move costs, the most expensive first.
+//
+// It decides among candidates that gain the same, and tells the user what a move disturbs. Costs
+// are compared field by field, not added up: no number of volumes outweighs the only replica of a
+// workload.
+type Cost struct {
+	// Sole is set if it is the only pod of its workload, Stateful if it belongs to a StatefulSet,
+	// which makes the successor only when the pod is gone.
+	Sole     bool `json:"sole,omitempty"`
+	Stateful bool `json:"stateful,omitempty"`
+	// Budget is the disruption budget that the move uses, and Left what it then still allows.
+	Budget string `json:"budget,omitempty"`
+	Left   int32  `json:"left,omitempty"`
+	// Volumes counts the volumes to detach and attach.
+	Volumes  int   `json:"volumes,omitempty"`
+	Priority int32 `json:"priority"`
+	// DeletionCost is the pod's annotation controller.kubernetes.io/pod-deletion-cost.
+	DeletionCost int32 `json:"deletionCost,omitempty"`
+	// AgeSeconds is how long the pod has been ready; 0 if it is not. GraceSeconds is its grace
+	// period.
+	AgeSeconds   int64 `json:"ageSeconds"`
+	GraceSeconds int64 `json:"graceSeconds"`
+
+	avoid bool // prefer-no-eviction
+}
+
+// costOf returns what moving a pod would cost now. What its budget still allows is as of the
+// beginning of the plan.
+func (pt *protections) costOf(p *pod) Cost {
+	c := Cost{
+		Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds,
+		Stateful: rules.ControllerKind(p.object) == rules.StatefulSet,
+	}
+	c.Sole = pt.w.countSiblings(p) == 1 && !rules.IsTerminal(p.object)
+	if list := pt.budgetsOf(p); len(list) == 1 && !disruption.Ungoverned(p.object) {
+		c.Budget, c.Left = list[0].Name, max(list[0].Status.DisruptionsAllowed-1, 0)
+	}
+
+	for i := range p.object.Spec.Volumes {
+		if v := &p.object.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			c.Volumes++
+		}
+	}
+
+	c.DeletionCost = rules.DeletionCost(p.object)
+	if disruption.IsReady(p.object) {
+		c.AgeSeconds = max(int64(pt.w.ageOf(p).Seconds()), 0)
+	}
+
+	if g := p.object.Spec.TerminationGracePeriodSeconds; g != nil {
+		c.GraceSeconds = *g
+	}
+	_, c.avoid = p.object.Annotations[preferNoAnnotation]
+	return c
+}
+
+// compare compares two costs and returns what decides. The text says what makes the more expensive
+// one so, for the explanation of why it was not chosen; the result is 0 if none is more expensive.
+func (c *Cost) compare(o *Cost) (int, string) {
+	if *c == *o { // as most are
+		return 0, asGood
+	}
+	for _, of := range []struct {
+		what string
+		a, b int64
+	}{
+		{"it is annotated prefer-no-eviction", boolToInt(c.avoid), boolToInt(o.avoid)},
+		{"it is the only pod of its workload", boolToInt(c.Sole), boolToInt(o.Sole)},
+		{"it belongs to a StatefulSet", boolToInt(c.Stateful), boolToInt(o.Stateful)},
+		{"it uses its disruption budget up", boolToInt(c.Budget != "" && c.Left == 0), boolToInt(o.Budget != "" && o.Left == 0)},
+		{"its volumes have to be attached again", int64(c.Volumes), int64(o.Volumes)},
+		{"its priority is higher", int64(c.Priority), int64(o.Priority)},
+		{"its deletion cost is higher", int64(c.DeletionCost), int64(o.DeletionCost)},
+		{"it has worked longer", c.AgeSeconds, o.AgeSeconds},
+		{"it takes longer to end", c.GraceSeconds, o.GraceSeconds},
+	} {
+		if d := cmp.Compare(of.a, of.b); d != 0 {
+			return d, of.what
+		}
+	}
+
+	return 0, asGood
+}
+
+// asGood is what decides between moves of the same cost.
+const asGood = "as good; the order of names decides"
+
+// boolToInt is 1 for true, so that booleans can be compared and counted.
+func boolToInt(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,103 @@
+package execute
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// outOfTime is what the timeout stops. A node that is empty by then is drained, whatever has become
+// of the successors, if these may stay pending. It returns what the drain ends with, or "" if it is
+// as good as done.
+func (d *Drainer) outOfTime() string {
+	left, ending := d.remaining()
+	if d.stage == listing || d.stage == recovering || d.stage == checking || d.stage == cordoning || left+ending > 0 {
+		return fmt.Sprintf("not done within %s", d.options.Timeout)
+	}
+	for _, p := range d.under {
+		switch {
+		case p.ended:
+		case !d.options.AllowPending:
+			return fmt.Sprintf("not done within %s: %s/%s: %s", d.options.Timeout, p.Namespace, p.Name, homeless(d.successorOf(p)))
+		default:
+			d.leavePending(p, d.successorOf(p))
+		}
+	}
+	return ""
+}
+
+// remaining counts the pods that are still to be evicted, and those that have not ended yet. Each
+// pod counts once, also if it is in the plan and has been evicted since.
+func (d *Drainer) remaining() (left, ending int) {
+	if d.plan == nil {
+		return 0, 0
+	}
+	seen := map[types.UID]bool{}
+	count := func(namespace, name string, uid types.UID, leaves bool) {
+		switch victim := d.cluster.pod(namespace, name, uid); {
+		case victim == nil || seen[uid]:
+		case victim.DeletionTimestamp == nil && !leaves:
+			left++
+		default:
+			ending++
+		}
+		seen[uid] = true
+	}
+
+	for _, p := range d.under {
+		if p.left.IsZero() {
+			count(p.Namespace, p.Name, p.UID, true)
+		}
+	}
+	for i := range d.plan.Pods {
+		p := &d.plan.Pods[i]
+		count(p.Namespace, p.Name, p.UID, false)
+	}
+	for _, k := range d.plan.Ending {
+		count(k.Namespace, k.Name, k.UID, false)
+	}
+	return left, ending
+}
+
+// end ends the drain; why is what stopped it, or "". The first reason counts.
+func (d *Drainer) end(why string) {
+	if d.stage != closing && d.stage != drained {
+		d.stage, d.stopped = closing, why
+		d.close()
+	}
+}
+
+// close reports the end once surges are put back and the eviction in flight is answered, so that it
+// counts.
+func (d *Drainer) close() {
+	d.at = time.Time{}
+	d.surges.follow(d.stopped)
+	p := d.evicting
+	if len(d.surges.list) > 0 || p != nil && p.ticket != 0 {
+		return
+	}
+	d.stage = drained
+	if p != nil {
+		d.evicting, d.unsure = nil, append(d.unsure, p)
+	}
+	d.settle()
+	d.leaveRoom()
+	d.withdraw()
+	left, ending := d.remaining()
+	d.do(DrainDone{Evicted: d.count, Left: left, Ending: ending, Stopped: d.stopped})
+}
+
+// withdraw takes back what was asked for the pods that stay. Otherwise responders would evict pods
+// after the command has ended.
+func (d *Drainer) withdraw() {
+	pods := map[types.UID]bool{}
+	for _, p := range d.unsure {
+		if !p.asked.IsZero() {
+			pods[p.UID] = true
+		}
+	}
+	if len(pods) > 0 {
+		d.do(Withdraw{Pods: pods})
+	}
+}

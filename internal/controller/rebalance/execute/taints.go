@@ -1,0 +1,115 @@
+package execute
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// Values of the taint berth.dev/emptying.
+const (
+	valueEmpty = "empty" // the node is emptied, and stays closed
+	valueRoom  = "room"  // the node is closed until there is room on it for a pod that waits
+)
+
+// taintOf returns the value of Berth's taint on a node; "" if it has none.
+func taintOf(n *v1.Node) string {
+	for i := range n.Spec.Taints {
+		if t := &n.Spec.Taints[i]; t.Key == rebalance.EmptyingTaint {
+			return t.Value
+		}
+	}
+	return ""
+}
+
+// closed returns the nodes that the first move of a plan needs closed, with the value of their
+// taint; without a move, those that are empty. Nodes of later moves stay open until then.
+func closed(plan *rebalance.Plan) map[string]string {
+	nodes := map[string]string{}
+	if len(plan.Moves) == 0 {
+		for _, name := range plan.Empties {
+			nodes[name] = valueEmpty
+		}
+		return nodes
+	}
+	m := &plan.Moves[0]
+	for _, name := range m.Closed {
+		nodes[name] = valueEmpty
+	}
+	if m.Closes == rebalance.MakingRoom {
+		nodes[m.From] = valueRoom
+	}
+	return nodes
+}
+
+// close writes the taints that a plan wants, and removes those of earlier plans that it does not
+// want. Nodes that were emptied keep theirs. Nodes get their taints before the first move that
+// needs them, so that no successor lands on a node that is emptied next.
+func (c *Core) close(wanted map[string]string) {
+	c.enter(tainting)
+	c.closes = len(wanted) > 0
+	holding := c.cluster.holding()
+	for _, n := range c.cluster.nodes() {
+		want := wanted[n.Name]
+		has, unseen := c.written[n.Name]
+		if !unseen {
+			has = taintOf(n)
+		}
+		switch {
+		// A node whose last write was not seen is written again, since that write may have failed.
+		// A value that is not Berth's was set by a person, and stays.
+		case has == want && (want == "" || !unseen), has != "" && has != valueEmpty && has != valueRoom: // not Berth's
+			continue
+		// A node that was emptied keeps its taint. Without the journal, only nodes that this run
+		// has closed are opened: the others are another process's.
+		case want == "" && has == valueEmpty && !holding[n.Name], want == "" && !c.journal.recalled && !c.closed[n.Name]:
+			continue
+		}
+		c.closed[n.Name] = want != ""
+		taint := SetTaint{Ticket: c.nextTicket(), Node: n.Name, Value: want}
+		c.waiting[taint.Ticket] = taint
+		c.written[n.Name] = want
+		c.do(taint)
+	}
+	c.closedAll()
+}
+
+// closedAll continues once all taints are written. A run that ends opens what it has just closed.
+// It is called after each answer, and does nothing until the last one is there.
+func (c *Core) closedAll() {
+	ends := c.run.stopped != "" || c.stopping
+	switch {
+	case len(c.waiting) > 0:
+	case ends && c.closes:
+		c.close(nil)
+	case ends || len(c.plan.Moves) == 0:
+		c.end()
+	default:
+		c.start(&c.plan.Moves[0])
+	}
+}
+
+// answered handles the answer to a request that is the Core's own: a taint, or the journal.
+func (c *Core) answered(e Answered) {
+	if taint, ok := c.waiting[e.Ticket]; ok {
+		delete(c.waiting, e.Ticket)
+		// It was certainly not written, or it does not matter; otherwise it stays in written, since
+		// it may have been.
+		if e.Outcome == Refused || e.Outcome != OK && taint.Value == "" {
+			delete(c.written, taint.Node)
+		}
+		// A node that cannot be opened is left with its taint, and the next run tries again. One
+		// that cannot be closed makes the proof void.
+		if e.Outcome != OK && e.Outcome != NotFound && taint.Value != "" && c.run.stopped == "" {
+			c.run.stopped = fmt.Sprintf("node %s cannot be closed: %s", taint.Node, e.Message)
+		}
+		c.closedAll()
+		return
+	}
+
+	if e.Ticket == c.journal.write && (c.phase == noting || c.phase == ending) {
+		c.noted(e)
+	}
+}

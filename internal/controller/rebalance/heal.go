@@ -1,0 +1,59 @@
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// setupHeal has the ledger of violated constraints made smaller. Soft spread constraints have a
+// separate ledger, which counts after the hard one.
+func (st *strategy) setupHeal() {
+	w := st.w
+	ledger := w.hard
+	if st.Heal.Soft {
+		ledger = newLedger(w, "uneven spread", v1.ScheduleAnyway)
+	}
+	st.gauge, st.among = ledger, ledger.podsInExcess
+	st.says = func(p *pod) string { return cmp.Or(ledger.describeViolation(p), "violates a constraint") }
+	st.gain = func(p *pod) int64 {
+		if !st.healsPod(ledger, p) {
+			return 0
+		}
+		return removalGain(ledger, p)
+	}
+	// A single kind of constraint is what a plugin of the descheduler asks for: its order is kept.
+	if st.Heal.Only != "" {
+		st.order = byPriority
+	}
+}
+
+// healsPod reports whether a pod violates what the goal is limited to. It is a filter for
+// removalGain, which knows no kinds of constraints: a pod that violates nothing of the kind is not
+// moved, even if the ledger would fall for another reason.
+func (st *strategy) healsPod(l *ledger, p *pod) bool {
+	k := l.concernOf(p)
+	switch st.Heal.Only {
+	case NodeAffinity:
+		return k.judge != nil && k.judge(p.Node) != nil
+	case NodeTaints:
+		return slices.ContainsFunc(repellingTaints(p.Pod, p.Node),
+			func(t *v1.Taint) bool { return st.Heal.Taints == nil || st.Heal.Taints(t) })
+	case AntiAffinity:
+		return slices.ContainsFunc(k.groups, func(g *group) bool { return g.anti && k.own[g] && g.excessWithout(k, p) < g.excess })
+	case Spread:
+		return slices.ContainsFunc(k.groups, func(g *group) bool { return g.spread != nil && g.excessWithout(k, p) < g.excess })
+	}
+	return l.static > 0 && countMisfits(k, p, p.Node) > 0 ||
+		slices.ContainsFunc(k.groups, func(g *group) bool { return g.excess > 0 }) // of no other can it lower any
+}
+
+// excessWithout is the group's excess if the pod is removed. The group is as before afterwards.
+func (g *group) excessWithout(k *concern, p *pod) int64 {
+	if !g.movePod(p.Node, k.own[g], k.counts[g], -1) {
+		return g.excess
+	}
+	defer g.movePod(p.Node, k.own[g], k.counts[g], 1)
+	return g.measureExcess()
+}

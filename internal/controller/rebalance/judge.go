@@ -1,0 +1,97 @@
+package rebalance
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// leaving is a pod that is judged where its successor would do. From the first of these nodes on
+// the gauges do not count it on its own, until undo; the cluster itself is not touched.
+type leaving struct {
+	*world
+	p, next *pod
+	from    *cluster.Node
+	before  []int64 // the gauges with the pod where it is; nil: they count it still
+}
+
+// countGone has the gauges count the pod no more.
+func (l *leaving) countGone() {
+	if l.before != nil {
+		return
+	}
+	l.before = l.gaugeValues()
+	l.hard.watchGroups()
+	for _, g := range l.gauges {
+		g.countPod(l.p, l.from, -1)
+	}
+}
+
+// undo has them count it again.
+func (l *leaving) undo() {
+	if l.before == nil {
+		return
+	}
+	for _, g := range l.gauges {
+		g.countPod(l.p, l.from, 1)
+	}
+	l.hard.touched = nil
+}
+
+// judgeNode counts a move to one node, and undoes it. It returns the gauges after the move. It only
+// counts: whether the successor fits is what the scheduler has decided before.
+func (l *leaving) judgeNode(n *cluster.Node, is wish) ([]int64, proof) {
+	// A pod that is to be replaced may come back to its node: a fresh pod is all that is wanted.
+	if !is.renews {
+		if n == l.from || slices.Contains(l.p.been, n.Name) {
+			return nil, refuseMove(ReturnsToSameNode, "the scheduler may put it on %s again", n.Name)
+		}
+		if is.on != nil && !is.on(n) {
+			return nil, refuseMove(NoBetterNode, "%s is no better", n.Name)
+		}
+	}
+
+	if why := l.whyUnfit(n, is.settled); why != "" {
+		return nil, refuseMove(NoBetterNode, "%s %s", n.Name, why)
+	}
+	l.countGone()
+	for _, g := range l.gauges {
+		g.countPod(l.next, n, 1)
+	}
+	before, after, raised := l.before, l.gaugeValues(), l.hard.worstRaised()
+	for _, g := range l.gauges {
+		g.countPod(l.next, n, -1)
+	}
+
+	if raised != nil {
+		return after, refuseMove(NoBetterNode, "on %s it would violate the %s", n.Name, raised.text)
+	}
+	// Only the gauges before the goal's own are protected. Those after it are less important, and
+	// may rise.
+	for i := range is.gauge {
+		if after[i] > before[i] {
+			return after, refuseMove(Contradiction, "on %s it would raise %s from %d to %d", n.Name,
+				l.gauges[i].gaugeName(), before[i], after[i])
+		}
+	}
+
+	lowered, kept := before[is.gauge]-after[is.gauge] >= max(1, is.least), after[is.gauge] <= before[is.gauge]
+	switch {
+	case !lowered && !(is.within && kept) && after[is.gauge] < before[is.gauge]:
+		return after, refuseMove(NoBetterNode, "%s would lower %s by %d only, and %d are asked for", n.Name,
+			l.gauges[is.gauge].gaugeName(), before[is.gauge]-after[is.gauge], is.least)
+	case !lowered && !(is.within && kept):
+		return after, refuseMove(NoBetterNode, "%s is no better", n.Name)
+	}
+	return after, proof{}
+}
+
+// gaugeValues returns the current value of each gauge. Slices of it compare lexicographically,
+// which is the order of the policy's goals.
+func (w *world) gaugeValues() []int64 {
+	list := make([]int64, len(w.gauges))
+	for i, g := range w.gauges {
+		list[i] = g.currentValue()
+	}
+	return list
+}

@@ -1,0 +1,81 @@
+package live
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// NewDrainer returns a Mover that drains nodes. profiles are the scheduler's; told and done are
+// called as the drain proceeds, and must not block.
+func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions,
+	told func(execute.DrainTold), done func(execute.DrainDone)) *Mover {
+	options.Wall = wallTime
+	return newDrainer(client, profiles, &options, execute.NewDrainer(options), told, func(action execute.Action) bool {
+		a, ok := action.(execute.DrainDone)
+		if ok {
+			done(a)
+		}
+		return ok
+	})
+}
+
+// NewRoller returns a Mover that rolls nodes. What it tells of pods goes to told, and what it tells
+// of nodes to rolled. The functions are called as those of NewDrainer.
+func NewRoller(
+	client kubernetes.Interface, profiles []*plugins.Profile, options execute.RollOptions,
+	told func(execute.DrainTold), rolled func(execute.RollTold), done func(execute.RollDone),
+) *Mover {
+	options.Wall = wallTime
+	return newDrainer(client, profiles, &options.DrainOptions, execute.NewRoller(options), told, func(action execute.Action) bool {
+		switch a := action.(type) {
+		case execute.RollTold:
+			rolled(a)
+		case execute.RollDone:
+			done(a)
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// newDrainer returns a Mover of one drain, or of a roll. tell takes what is reported of them beside
+// the progress of pods.
+//
+// DaemonSets are read besides what moves depend on: kubectl drain looks at whether the one that
+// owns a pod exists.
+func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options *execute.DrainOptions, core core,
+	told func(execute.DrainTold), tell func(execute.Action) bool) *Mover {
+	m := newMover(client, drainRequester, core, rebalance.Options{Profiles: profiles}, options.Surge)
+	m.kinds = append(m.kinds, kind{client.AppsV1().RESTClient(), "daemonsets",
+		func() runtime.Object { return &appsv1.DaemonSetList{} }, false})
+	events := newDrainEvents(client)
+	m.dry, m.beside = options.DryRun, append(m.beside, events.log.Run)
+	m.tell = func(_ context.Context, action execute.Action) bool {
+		a, ok := action.(execute.DrainTold)
+		if ok {
+			events.writeEvents(&a)
+			told(a)
+		}
+		return ok || tell(action)
+	}
+
+	// Requests that could not be withdrawn are told of in the end: their pods are still going to be
+	// evicted, and nothing but the user can take them back then.
+	m.finish = func(ctx context.Context) {
+		if err := m.requests.left.Load(); err != nil {
+			m.tell(ctx, execute.DrainTold{Result: execute.Direct, Message: fmt.Sprintf("pods that stay may still be evicted, because "+
+				"EvictionRequests could not be withdrawn: %v: kubectl delete evictionrequests -A -l berth.dev/requester=%s",
+				*err, drainRequester)})
+		}
+	}
+	return m
+}

@@ -1,0 +1,173 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	kjson "sigs.k8s.io/json"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/config/document"
+)
+
+// reader reads one file. It keeps the first error.
+//
+// A file is read in two passes: as YAML nodes, which know their lines, and then part by part into
+// typed arguments. A fault does not stop the reading, but only the first one is returned.
+type reader struct {
+	// file is what messages begin with.
+	file   string
+	policy *rebalance.Policy
+	// priorities may be nil: then names of priority classes are not known.
+	priorities Priorities
+	second     *rebalance.Goal // of the plugin that is being read; see another
+	err        error
+}
+
+// noteUnread notes a document behind the first. One that is empty says nothing. The descheduler
+// reads the first and says nothing.
+func (r *reader) noteUnread(text []byte) {
+	const words = "only the first document is read, as by the descheduler"
+	switch line, found := document.Second(string(text)); {
+	case line > 0:
+		r.addNote(&yaml.Node{Line: line}, words)
+	case found:
+		r.policy.Notes = append(r.policy.Notes, r.file+": "+words)
+	}
+}
+
+// resolveAliases puts the nodes that aliases and merge keys stand for in their place. within are
+// the nodes around this one, which it must not stand for. Without that check, an alias to its own
+// mapping would never end. It changes the nodes in place: an aliased value is shared by all places
+// that name it, and is only read from then on.
+func (r *reader) resolveAliases(n *yaml.Node, within map[*yaml.Node]bool) {
+	within[n] = true
+	defer delete(within, n)
+	n.Anchor = ""
+	for i, child := range n.Content {
+		if child.Kind == yaml.AliasNode {
+			if within[child.Alias] {
+				r.setError(child, "*%s: stands for what it is part of", child.Value)
+				return
+			}
+			n.Content[i] = child.Alias
+		}
+		r.resolveAliases(n.Content[i], within)
+	}
+	if n.Kind == yaml.MappingNode {
+		mergeKeys(n)
+	}
+}
+
+// mergeKeys puts the pairs of merge keys in their place; those that the mapping has itself count.
+//
+//	base: &base {a: 1, b: 2}
+//	args: {<<: *base, b: 3}      -> {b: 3, a: 1}
+//
+// Of several that are merged, the first that has a key counts, as YAML says.
+func mergeKeys(n *yaml.Node) {
+	var own, merged []*yaml.Node
+	keys := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		switch {
+		case key.Tag != "!!merge":
+			own, keys[key.Value] = append(own, key, value), true
+		case value.Kind == yaml.SequenceNode:
+			merged = append(merged, value.Content...)
+		default:
+			merged = append(merged, value)
+		}
+	}
+
+	for _, from := range merged {
+		for i := 0; i+1 < len(from.Content) && from.Kind == yaml.MappingNode; i += 2 {
+			if key := from.Content[i]; !keys[key.Value] {
+				own, keys[key.Value] = append(own, key, from.Content[i+1]), true
+			}
+		}
+	}
+	n.Content = own
+}
+
+// checkUnique refuses keys that a mapping has twice: one of the values would be passed over.
+func (r *reader) checkUnique(n *yaml.Node) {
+	lines := map[string]int{}
+	for i, child := range n.Content {
+		// A mapping's content has keys at even positions, and values at odd ones.
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			if line, twice := lines[child.Value]; twice {
+				r.setError(child, "%s: is already given in line %d", child.Value, line)
+			}
+			lines[child.Value] = child.Line
+		}
+		r.checkUnique(child)
+	}
+}
+
+// setError keeps an error with the line of a node, unless there is one already: the first is the
+// most likely to explain the others.
+func (r *reader) setError(at *yaml.Node, format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%s:%d: %s", r.file, at.Line, fmt.Sprintf(format, args...))
+	}
+}
+
+// addNote notes something that is read and has no effect, with its line.
+func (r *reader) addNote(at *yaml.Node, format string, args ...any) {
+	r.policy.Notes = append(r.policy.Notes, fmt.Sprintf("%s:%d: %s", r.file, at.Line, fmt.Sprintf(format, args...)))
+}
+
+// field is a key with its value.
+type field struct {
+	name  string
+	key   *yaml.Node
+	value *yaml.Node
+}
+
+// listItems are those of a list; null is an empty one. Other kinds are refused. what names the list
+// in the error.
+func (r *reader) listItems(n *yaml.Node, what string) []*yaml.Node {
+	if n.Kind != yaml.SequenceNode && n.Tag != "!!null" {
+		r.setError(n, "%s: must be a list", what)
+	}
+	return n.Content
+}
+
+// listFields returns the keys and values of a mapping in the order of the file; none for null.
+// Other kinds are refused.
+func (r *reader) listFields(n *yaml.Node, what string) (list []field) {
+	if n.Kind == yaml.ScalarNode && (n.Tag == "!!null" || n.Value == "") {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		r.setError(n, "%s: must be a mapping", what)
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		list = append(list, field{n.Content[i].Value, n.Content[i], n.Content[i+1]})
+	}
+	return list
+}
+
+// decodeStrictly reads a value strictly: unknown fields are refused, and so is another case of a
+// known one. into is a pointer. Several faults of one value are one error.
+func (r *reader) decodeStrictly(n *yaml.Node, what string, into any) {
+	// YAML nodes have no strict decoder that knows JSON tags, so the value goes through JSON.
+	text, err := yaml.Marshal(n)
+	if err == nil {
+		text, err = sigsyaml.YAMLToJSON(text)
+	}
+	if err == nil {
+		var strict []error
+		if strict, err = kjson.UnmarshalStrict(text, into); err == nil {
+			err = errors.Join(strict...)
+		}
+	}
+	if err != nil {
+		r.setError(n, "%s: %s", what, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "json: "), "\n", "; "))
+	}
+}

@@ -1,0 +1,67 @@
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// renewal is a gauge of the pods that are to be replaced, and of those that have ended and are to
+// be removed.
+type renewal struct {
+	tally
+	ended []*pod
+	left  map[*pod]bool // of those that have ended
+}
+
+// currentValue implements gauge: both kinds of pods count alike.
+func (r *renewal) currentValue() int64 { return r.sum + int64(len(r.left)) }
+
+// setupRenew has pods replaced that the goal names, by age, restarts or state, and those removed
+// that have ended.
+func (st *strategy) setupRenew() {
+	wants := func(p *pod) string {
+		object := p.object
+		// A policy may look at the phase: a successor is Pending when it is made, but it is to be
+		// judged as it runs.
+		if p.victim != p { // as it will be
+			object = object.DeepCopy()
+			object.Status.Phase = v1.PodRunning
+		}
+		return st.Renew.Wants(object, st.w.now)
+	}
+	st.gauge = &renewal{left: map[*pod]bool{}, tally: tally{title: cmp.Or(st.Renew.Title, "pods to renew"),
+		// Successors count 0 even if they would have to be renewed: refusalOf does not begin such
+		// moves.
+		of: func(p *pod, n *cluster.Node) int64 {
+			return boolToInt(p.victim == p && st.sees(n) && st.Scope.includesPod(p) && wants(p) != "")
+		}}}
+	st.renews = true
+	st.gain = func(p *pod) int64 { return boolToInt(wants(p) != "") }
+	st.says = wants
+	if st.Renew.Before != nil {
+		st.order = func(a, b *pod) int { return st.Renew.Before(a.object, b.object) }
+	}
+}
+
+// nominateEnded finds the pods that have ended and are to be removed. Those of a node that is not
+// ready cannot go. They are on no node of the cluster, so the gauge is not told of them as of
+// others.
+func (st *strategy) nominateEnded() {
+	g, renews := st.gauge.(*renewal)
+	if !renews {
+		return
+	}
+	for _, p := range st.w.ended {
+		n := st.w.c.Node(p.object.Spec.NodeName)
+		if n != nil && st.sees(n) && st.w.isReady(n) && st.Scope.includesPod(p) && st.says(p) != "" {
+			g.ended, g.left[p] = append(g.ended, p), true
+		}
+	}
+	if st.order != nil {
+		slices.SortStableFunc(g.ended, st.order)
+	}
+}

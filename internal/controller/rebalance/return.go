@@ -1,0 +1,102 @@
+package rebalance
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// goHome counts the weight of preferred node affinity that pods miss, and the PreferNoSchedule
+// taints on their nodes.
+//
+// A weight is missed relative to the best node of all, whether or not it has room, so that the
+// gauge does not depend on where other pods are.
+func (st *strategy) goHome() {
+	r := st.Return
+	most := map[int32]int64{} // the greatest weight on any node, by class
+	g := &tally{title: "preferences missed", of: func(p *pod, n *cluster.Node) (missed int64) {
+		if r.Weights {
+			if _, known := most[p.Class.ID]; !known {
+				most[p.Class.ID] = st.w.greatestWeight(p, func(*cluster.Node) bool { return true })
+			}
+			missed += most[p.Class.ID] - st.w.affinityWeight(p, n)
+		}
+		if r.Taints {
+			missed += int64(len(unwelcomeTaints(p, n, r.TaintCounts)))
+		}
+		return missed
+	}}
+	// What pods are nominated for is what they can reach: open nodes that suit them.
+	reachable := &reach{w: st.w}
+	st.gauge, st.settled = g, r.Settled
+	st.gain = func(p *pod) int64 {
+		if r.Taints && len(unwelcomeTaints(p, p.Node, r.TaintCounts)) > 0 {
+			return int64(len(unwelcomeTaints(p, p.Node, r.TaintCounts)))
+		}
+		if !r.Weights {
+			return 0
+		}
+		return max(0, reachable.of(p)-st.w.affinityWeight(p, p.Node))
+	}
+	st.among = st.podsAway
+	st.says = func(p *pod) string {
+		if taints := unwelcomeTaints(p, p.Node, r.TaintCounts); r.Taints && len(taints) > 0 {
+			return "its node has the taint " + taints[0].ToString()
+		}
+		return "another node has more of its preferred node affinity"
+	}
+}
+
+// podsAway are the pods that may miss a preference: those of classes that prefer nodes, and those
+// of nodes with taints. Most classes prefer none.
+func (st *strategy) podsAway(yield func(*pod) bool) {
+	for _, k := range st.w.hard.known {
+		prefers := false
+		for p := range k.pods {
+			prefers = st.w.preferenceOf(p) != nil
+			break // all pods of a class are alike
+		}
+		if !prefers && !st.Return.Taints {
+			continue
+		}
+		for p := range k.pods {
+			if (prefers || len(p.Node.Taints.Taints) > 0) && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// reach is the greatest weight of the preferred node affinity of a class on the nodes that are open
+// and suit its pods, while no node changes.
+type reach struct {
+	w      *world
+	most   map[int32]int64 // by class
+	change int             // of the nodes, until which it is good
+}
+
+// of returns the weight for a pod's class. It looks at all nodes once per class, and again when a
+// node was closed or opened.
+func (r *reach) of(p *pod) int64 {
+	if r.most == nil || r.change != r.w.closures.nodeChanges {
+		r.most, r.change = map[int32]int64{}, r.w.closures.nodeChanges
+	}
+	most, known := r.most[p.Class.ID]
+	if !known {
+		most = r.w.greatestWeight(p, func(n *cluster.Node) bool { return !isClosed(n) && r.w.suitsPod(p, n) })
+		r.most[p.Class.ID] = most
+	}
+	return most
+}
+
+// unwelcomeTaints returns the PreferNoSchedule taints that a pod does not tolerate. counts selects
+// the taints that matter; nil means all.
+func unwelcomeTaints(p *pod, n *cluster.Node, counts func(t *v1.Taint) bool) (list []*v1.Taint) {
+	for i := range n.Taints.Taints {
+		t := &n.Taints.Taints[i]
+		if t.Effect == v1.TaintEffectPreferNoSchedule && (counts == nil || counts(t)) && !toleratesTaint(p, t) {
+			list = append(list, t)
+		}
+	}
+	return list
+}

@@ -1,0 +1,126 @@
+package rebalance
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
+)
+
+// makeMove proves one move and makes it in the world. On success the move is appended, and undone
+// with the world; on failure nothing has changed.
+func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing Closing) proof {
+	is.on = st.landingFilter()
+	found := s.w.proveMove(p, is)
+	if found.code != "" {
+		return found
+	}
+	// What is wrong now, and what it costs, has to be read before the world changes.
+	m := s.describeMove(st, p, found)
+	m.Attempt, m.Closes, m.Closed = attempt, closing, s.newlyClosed()
+	before, from := s.w.gaugeValues(), p.NodeName
+	next := s.w.movePod(p, found.to)
+	if !disruption.IsReady(p.object) { // its successor is, before the next move is made
+		s.w.protections.countRecovered(next)
+	}
+	s.noteImproved(&m, before)
+	if u := st.Utilization; u != nil && u.Deviation { // another search begins from another average
+		s.w.protections.unsettled = true
+	}
+	s.recordMove(m, from)
+	delete(s.stays, p)
+	return proof{}
+}
+
+// newlyClosed returns the nodes that the search has closed so far. Those that were closed before
+// the plan need no mention.
+func (s *search) newlyClosed() []string {
+	return slices.DeleteFunc(s.w.closures.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
+}
+
+// recordMove appends a move and counts it. from is the node that is charged for it.
+func (s *search) recordMove(m Move, from string) {
+	s.moves = append(s.moves, m)
+	s.countMove(from, &m, 1)
+	s.w.Note(func() {
+		s.moves = s.moves[:len(s.moves)-1]
+		s.countMove(from, &m, -1)
+	})
+}
+
+// countMove counts a move towards the limits, or takes it back with by = -1.
+func (s *search) countMove(node string, m *Move, by int) {
+	s.spent.Total += by
+	s.spent.PerNode[node] += by
+	s.spent.PerNamespace[m.Namespace] += by
+	s.spent.PerCause[m.Cause] += by
+	s.spent.ByGoal[m.fromNode()] += by
+}
+
+// describeMove returns a move with all that can be said before it is made. found without a node
+// describes the removal of a pod that has ended.
+func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
+	m := Move{
+		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.NodeName,
+		Surge: p.surge, NoSurge: p.noSurge, Cause: st.Name, Profile: st.Profile, Cost: s.w.protections.costOf(p), Improves: []Measure{},
+	}
+
+	if found.to != nil {
+		m.To, m.successor = found.to.Name, s.w.successorFor(p).Name
+	}
+	for _, n := range found.or {
+		m.Or = append(m.Or, n.Name)
+	}
+
+	if st.says != nil {
+		m.Detail = st.says(p)
+	}
+	if s.policy.GracePeriod != nil {
+		m.Cost.GraceSeconds = *s.policy.GracePeriod
+	}
+	return m
+}
+
+// removeEnded removes pods that have ended. Their controllers have replaced them already, or never
+// will. No proof is needed: the pod holds no room, and nothing comes in its place. Limits and
+// protections hold as for any other pod.
+func (s *search) removeEnded(st *strategy) (moved bool) {
+	g, renews := st.gauge.(*renewal)
+	if !renews {
+		return false
+	}
+
+	for _, p := range g.ended {
+		if !g.left[p] {
+			continue
+		}
+		if code, why := s.refusalOf(st, p); code != "" {
+			s.recordStay(st, p, code, why)
+			continue
+		}
+		m, before := s.describeMove(st, p, proof{}), s.w.gaugeValues()
+		m.From = p.object.Spec.NodeName
+		// Several goals may want the same pod removed; it is gone for all of them.
+		for _, other := range s.w.gauges {
+			if g, renews := other.(*renewal); renews {
+				delete(g.left, p)
+			}
+		}
+		s.noteImproved(&m, before)
+		s.w.moved++
+		s.recordMove(m, m.From)
+		delete(s.stays, p)
+		moved = true
+	}
+
+	return moved
+}
+
+// noteImproved says of a move which gauges it has changed.
+func (s *search) noteImproved(m *Move, before []int64) {
+	for i, after := range s.w.gaugeValues() {
+		if before[i] != after {
+			m.Improves = append(m.Improves, Measure{s.w.gauges[i].gaugeName(), before[i], after})
+		}
+	}
+}

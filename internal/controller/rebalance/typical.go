@@ -1,0 +1,258 @@
+package rebalance
+
+import (
+	"fmt"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	objects "github.com/berth-k8s/berth/internal/world"
+	"github.com/berth-k8s/berth/internal/world/disruption"
+)
+
+// What a move for the pods that come has to bring, in thousandths of a device: leastGain, and as
+// much again for each hour that the pod has worked, which its successor may have to do again, up to
+// mostGain. See [prices.priceOfWork] for pods whose work is lost.
+const (
+	leastGain = 50
+	mostGain  = 500
+)
+
+// movesPer100 bounds the moves of one plan for the pods that come, per 100 pods: each of them is
+// worth less than the one before.
+const movesPer100 = 3
+
+// losses is a gauge of the free capacity that the pods that come cannot use, by the scheduler's
+// plugin Fragmentation. It counts pods itself, since a proof counts a successor before it is
+// placed.
+//
+// The plugin's Loss is the expected amount of devices that the next pods cannot use, from how the
+// pods on a node lie. It is computed again only for nodes whose pods have changed, and only when
+// the value is asked for.
+type losses struct {
+	w *world
+	// plugin is nil if no profile has Fragmentation; then the gauge is always 0.
+	plugin plugins.DeviceValuer
+	nodes  map[int32]*nodeLoss
+	// dirty are the nodes whose amount is out of date; sum is that of the amounts, with those.
+	dirty []*nodeLoss
+	sum   int64
+}
+
+// nodeLoss is what one node adds to the gauge.
+type nodeLoss struct {
+	n      *cluster.Node
+	pods   []*cluster.Pod
+	amount int64
+	dirty  bool
+}
+
+func (g *losses) gaugeName() string { return "devices that pods cannot use (thousandths)" }
+
+// countPod implements gauge.
+func (g *losses) countPod(p *pod, n *cluster.Node, by int64) {
+	of := g.lossOf(n)
+	if by > 0 {
+		of.pods = append(of.pods, p.Pod)
+	} else if at := slices.Index(of.pods, p.Pod); at >= 0 {
+		of.pods = slices.Delete(of.pods, at, at+1)
+	}
+	if !of.dirty {
+		of.dirty = true
+		g.dirty = append(g.dirty, of)
+	}
+}
+
+// lossOf returns what is known of a node, which is created without pods when it is first asked for.
+func (g *losses) lossOf(n *cluster.Node) *nodeLoss {
+	of := g.nodes[n.Index]
+	if of == nil {
+		of = &nodeLoss{n: n}
+		g.nodes[n.Index] = of
+	}
+	return of
+}
+
+// currentValue implements gauge. It costs one evaluation by the plugin for each node that has
+// changed.
+func (g *losses) currentValue() int64 {
+	if g.plugin == nil {
+		return 0
+	}
+	if len(g.nodes) < g.w.c.Len() { // empty nodes have free capacity, too
+		for _, n := range g.w.c.SortedNodes() {
+			if g.nodes[n.Index] == nil {
+				of := g.lossOf(n)
+				of.dirty = true
+				g.dirty = append(g.dirty, of)
+			}
+		}
+	}
+	for _, of := range g.dirty {
+		g.sum -= of.amount
+		of.amount, of.dirty = g.plugin.Loss(g.w.c, of.n, of.pods), false
+		g.sum += of.amount
+	}
+	g.dirty = g.dirty[:0]
+	return g.sum
+}
+
+// prices say what a move has to bring to be worth the work that the pod would do again. members is
+// as of membersAt moves, and made anew by whoever asks later: see [prices.membersOf].
+//
+// Without a price, a plan would move a pod that has trained for a week to win a fraction of a
+// device. The unit is a thousandth of a device, that of the gauge losses, so that a price can be
+// compared with a gain.
+type prices struct {
+	w         *world
+	members   map[cluster.Name][]*pod // of pod groups, on nodes
+	membersAt int
+}
+
+// deviceValuer returns that of the first profile that has one, or nil.
+func (pc *prices) deviceValuer() plugins.DeviceValuer {
+	for _, profile := range pc.w.options.Profiles {
+		if v := profile.DeviceValuer(); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// setupTypical moves pods so that more of what is free can be used by the pods that come.
+func (st *strategy) setupTypical() {
+	w := st.w
+	g := &losses{w: w, plugin: w.prices.deviceValuer(), nodes: map[int32]*nodeLoss{}}
+	st.gauge, st.anew = g, true
+	st.ready = func() string {
+		if g.plugin == nil {
+			return "no profile of the scheduler has the plugin Fragmentation, which knows the pods that come; only pending pods count"
+		}
+		return ""
+	}
+
+	// Gain and price are compared twice: here to nominate, by what removing the pod frees, and in
+	// the proof, by what is left of that once the successor has landed.
+	st.price = w.prices.priceOf
+	st.gain = func(p *pod) int64 {
+		if gain := removalGain(g, p); gain >= w.prices.priceOf(p) {
+			return gain
+		}
+		return 0
+	}
+	// Rounded up, so that a small cluster is allowed one move.
+	st.most = func() int { return max(1, (len(w.placed)*movesPer100+99)/100) }
+	st.says = func(p *pod) string {
+		return fmt.Sprintf("what is left beside it on %s is of little use", p.Node.Name)
+	}
+}
+
+// priceOf is what moving a pod has to bring. A pod group works only as a whole: moving one of its
+// pods costs the work of all.
+//
+//	a web server, 3 hours   50 * (1+3) = 200, and never more than 500
+//	a Job's pod, 3 hours, 4 devices   50 + 50*3*4 = 650
+//
+// The first resumes its work at once, so its price is bounded. The second may lose all of it.
+func (pc *prices) priceOf(p *pod) int64 {
+	switch {
+	case isInGroup(p):
+		sum := int64(0)
+		for _, member := range pc.membersOf(p) {
+			sum += pc.priceOfWork(member)
+		}
+		return sum
+	case rules.ControllerKind(p.object) == rules.Job:
+		return pc.priceOfWork(p)
+	}
+	return min(leastGain*(1+pc.hoursOf(p)), mostGain)
+}
+
+// priceOfWork is the price of a pod whose work is lost: it grows with each hour and each device
+// that the pod has, and nothing bounds it. A pod without devices is priced as with one. Without the
+// plugin there are no devices to count.
+func (pc *prices) priceOfWork(p *pod) int64 {
+	price := int64(leastGain)
+	if v := pc.deviceValuer(); v != nil {
+		kind := v.ComingOf(p.Pod)
+		price += leastGain * pc.hoursOf(p) * max(kind.Devices(), 1000) / 1000
+	}
+	return price
+}
+
+// hoursOf is how long a pod has worked. They are whole hours since it was started, and 0 for one
+// that is not ready: it is not working.
+func (pc *prices) hoursOf(p *pod) int64 {
+	if !disruption.IsReady(p.object) {
+		return 0
+	}
+	return max(0, int64(pc.w.ageOf(p).Hours()))
+}
+
+// isInGroup reports whether a pod belongs to a pod group, which works only as a whole.
+func isInGroup(p *pod) bool { return p.Spec().SchedulingGroup != nil }
+
+// groupNameOf names the group of a pod that is in one. It must not be called for others.
+func groupNameOf(p *pod) cluster.Name {
+	name := ""
+	if of := p.Spec().SchedulingGroup.PodGroupName; of != nil {
+		name = *of
+	}
+	return cluster.Name{Namespace: p.Namespace(), Name: name}
+}
+
+// membersOf lists the pods on nodes that are of the same group as a pod.
+func (pc *prices) membersOf(p *pod) []*pod {
+	// Prices are asked between attempts, never within one, so the number of moves tells worlds
+	// apart.
+	if pc.members == nil || pc.membersAt != pc.w.moved {
+		pc.members, pc.membersAt = map[cluster.Name][]*pod{}, pc.w.moved
+		for _, of := range pc.w.placed {
+			if isInGroup(of) {
+				pc.members[groupNameOf(of)] = append(pc.members[groupNameOf(of)], of)
+			}
+		}
+	}
+	return pc.members[groupNameOf(p)]
+}
+
+// whyGroupStays returns why a pod of a group must not be moved by itself, or "". Members are moved
+// one at a time, and the first successor could land in another domain than the rest.
+func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
+	name := groupNameOf(p)
+	group, _ := objects.Get[*schedulingv1beta1.PodGroup](pc.w.World, name.Namespace, name.Name)
+	switch {
+	case !goal.typical:
+		return "it belongs to a pod group, all of which would have to start anew"
+	case group == nil:
+		return "it belongs to a pod group that is not known, all of which would have to start anew"
+	case group.Spec.SchedulingConstraints != nil:
+		return "it belongs to a pod group that has to stay in one domain"
+	}
+	return ""
+}
+
+// jobSurvives reports whether the Job of a pod makes the pod again after an eviction without
+// counting it as a failure. A rule that comes first could find an exit code of an evicted pod.
+//
+// Otherwise evictions count towards the Job's backoffLimit, at which it fails as a whole.
+func (pc *prices) jobSurvives(p *pod) bool {
+	l := pc.w.Workloads().ControllerOf(p.object)
+	if l == nil {
+		return false
+	}
+	job, _ := l.Object.(*batchv1.Job)
+	if job == nil || job.Spec.PodFailurePolicy == nil || len(job.Spec.PodFailurePolicy.Rules) == 0 {
+		return false
+	}
+	first := &job.Spec.PodFailurePolicy.Rules[0]
+	return first.Action == batchv1.PodFailurePolicyActionIgnore &&
+		slices.ContainsFunc(first.OnPodConditions, func(c batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
+			return c.Type == v1.DisruptionTarget && (c.Status == v1.ConditionTrue || c.Status == "")
+		})
+}

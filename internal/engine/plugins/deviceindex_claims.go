@@ -1,0 +1,169 @@
+package plugins
+
+import (
+	"slices"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// followClaims recounts the claims that have changed; all of them, known and new, if the table no
+// longer knows which.
+func (x *deviceIndex) followClaims() {
+	names, known := x.c.ResourceClaims.Since(x.claims)
+	x.claims = x.c.ResourceClaims.Version
+	for _, name := range names {
+		x.readClaim(name)
+	}
+
+	if known {
+		return
+	}
+	// Claims that are gone are only known here.
+	for name := range x.held {
+		x.readClaim(name)
+	}
+
+	for name := range x.owners {
+		x.readClaim(name)
+	}
+	for claim := range x.c.ResourceClaims.Each {
+		x.readClaim(cluster.Name{Namespace: claim.Namespace, Name: claim.Name})
+	}
+}
+
+// readClaim recounts the devices of a claim. Most changes of a claim leave its devices the same;
+// then no node counts as changed.
+func (x *deviceIndex) readClaim(name cluster.Name) {
+	var now *resourcev1.AllocationResult
+	claim, exists := x.c.ResourceClaims.Get(name.Namespace, name.Name)
+	if exists {
+		now = claim.Status.Allocation
+	}
+
+	// Whether or not it has devices: a claim that an attempt left may have none.
+	x.readOwner(name, claim)
+	before := x.held[name]
+	// The allocation is replaced all the same: it is what is subtracted later.
+	if before != nil && now != nil && sameDevices(before, now) {
+		x.held[name] = now
+		return
+	}
+
+	delete(x.held, name)
+	if before != nil {
+		x.countAllocation(before, -1)
+	}
+
+	if now != nil {
+		x.held[name] = now
+		x.countAllocation(now, 1)
+	}
+}
+
+// countAllocation adds or subtracts (by 1 or -1) the devices of an allocation. Devices with admin
+// access remain available to others.
+func (x *deviceIndex) countAllocation(allocation *resourcev1.AllocationResult, by int) {
+	for i := range allocation.Devices.Results {
+		result := &allocation.Devices.Results[i]
+		if pool := x.pools[poolID{result.Driver, result.Pool}]; pool != nil {
+			x.touchPool(pool)
+		}
+
+		if result.AdminAccess != nil && *result.AdminAccess {
+			continue
+		}
+		device := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
+		if result.ShareID != nil {
+			x.countShare(device, result, by)
+			continue
+		}
+
+		// Two claims can hold the same device, if somebody else allocated one of them: it is free
+		// when both have gone.
+		if x.holders[device] += by; x.holders[device] > 0 {
+			x.taken.AllocatedDevices.Insert(device)
+		} else {
+			delete(x.holders, device)
+			x.taken.AllocatedDevices.Delete(device)
+		}
+	}
+}
+
+// countShare adds or subtracts one share of a device. What is consumed is summed up anew from all
+// shares that are left.
+func (x *deviceIndex) countShare(device structured.DeviceID, result *resourcev1.DeviceRequestAllocationResult, by int) {
+	share := structured.MakeSharedDeviceID(device, result.ShareID)
+	of := x.shares[device]
+	if by > 0 {
+		if of == nil {
+			of = map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult{}
+			x.shares[device] = of
+		}
+		of[share] = result
+		x.taken.AllocatedSharedDeviceIDs.Insert(share)
+	} else {
+		delete(of, share)
+		x.taken.AllocatedSharedDeviceIDs.Delete(share)
+	}
+
+	// Only a device of which shares consume capacity has an entry.
+	delete(x.taken.AggregatedCapacity, device)
+	for _, other := range of {
+		if other.ConsumedCapacity != nil {
+			x.taken.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, other.ConsumedCapacity))
+		}
+	}
+
+	if len(of) == 0 {
+		delete(x.shares, device)
+	}
+}
+
+// sameDevices reports whether two allocations take the same devices.
+func sameDevices(a, b *resourcev1.AllocationResult) bool {
+	return a == b || slices.EqualFunc(a.Devices.Results, b.Devices.Results, func(a, b resourcev1.DeviceRequestAllocationResult) bool {
+		return a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device && ptr.Equal(a.ShareID, b.ShareID) &&
+			ptr.Equal(a.AdminAccess, b.AdminAccess) && apiequality.Semantic.DeepEqual(a.ConsumedCapacity, b.ConsumedCapacity)
+	})
+}
+
+// readOwner records which pod's extended resources a claim is for. The claim is nil if it is gone.
+func (x *deviceIndex) readOwner(name cluster.Name, claim *resourcev1.ResourceClaim) {
+	if pod, known := x.owners[name]; known {
+		delete(x.owners, name)
+		if delete(x.extended[pod], name); len(x.extended[pod]) == 0 {
+			delete(x.extended, pod)
+		}
+	}
+
+	if claim == nil || claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" {
+		return
+	}
+	owner := metav1.GetControllerOfNoCopy(claim)
+	if owner == nil {
+		return
+	}
+
+	if x.extended[owner.UID] == nil {
+		x.extended[owner.UID] = map[cluster.Name]bool{}
+	}
+	x.extended[owner.UID][name], x.owners[name] = true, owner.UID
+}
+
+// extendedClaim returns the existing claim for a pod's extended resources, or nil.
+func (x *deviceIndex) extendedClaim(namespace, pod string, uid types.UID) *resourcev1.ResourceClaim {
+	for name := range x.extended[uid] {
+		if claim, ok := x.c.ResourceClaims.Get(name.Namespace, name.Name); ok && name.Namespace == namespace &&
+			isExtendedClaimOf(claim, pod, uid) {
+			return claim
+		}
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package simulate
+
+import (
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/workload"
+)
+
+// The StatefulSet controller with podManagementPolicy OrderedReady, the default: it makes a pod
+// only when those before it run and are ready, and removes one only when all others are.
+//
+//	db-0 pending, db-1 and db-2 evicted    -> neither is made again until db-0 is ready
+//	db-0 pending, scaled from 3 to 2       -> db-2 stays until db-0 is ready
+
+// orderedSet returns the pod's StatefulSet if that makes its pods one after the other, or nil.
+func (c *controllers) orderedSet(object *v1.Pod) *appsv1.StatefulSet {
+	if l := c.workloads.table().ControllerOf(object); l != nil {
+		if set, ok := l.Object.(*appsv1.StatefulSet); ok && workload.InOrder(set) {
+			return set
+		}
+	}
+	return nil
+}
+
+// awaitTurn has a pod that left made again when its turn comes, which may be now.
+func (c *controllers) awaitTurn(d *Departure, set *appsv1.StatefulSet) {
+	d.Fate = Waits
+	c.waiting[Name{d.Namespace, d.Name}] = d
+	c.proceed(set)
+}
+
+// proceed does what the controller of an ordered set does next: it makes the first missing pod, or
+// removes those that are too many, unless a pod that is not ready keeps it from that. It is called
+// whenever one of the set's pods has come, gone, or become ready.
+func (c *controllers) proceed(set *appsv1.StatefulSet) {
+	first, l := workload.FirstOrdinal(set), workload.Of(set)
+	for ordinal := first; ordinal < first+int(*l.Replicas) && !c.allowed.mustStop(); ordinal++ {
+		p := c.pods.named[Name{set.Namespace, workload.OrdinalName(set, ordinal)}]
+		switch {
+		case p == nil || isReplaceable(p):
+			c.makeOrdinal(set, ordinal)
+			return
+		case !isUp(p):
+			return
+		}
+	}
+
+	surplus := slices.DeleteFunc(c.podsOf(l), func(p *pod) bool { return workload.HasReplica(set, p.Name, int(*l.Replicas)) })
+	for i, p := range surplus {
+		// The highest goes first; if it is not ready, only when no pod below it is unready, too.
+		if !isUp(p) && slices.ContainsFunc(surplus[i+1:], func(lower *pod) bool { return !isUp(lower) }) {
+			return
+		}
+		c.dropPod(p, ByScaling, l.Ref())
+	}
+}
+
+// isUp reports whether the controller takes the pod for running and ready.
+func isUp(p *pod) bool {
+	return p.Pod != nil && p.NodeName != "" && !p.Terminating && !p.unready
+}
+
+// isReplaceable reports whether the pod has ended, so that its controller deletes it and makes it
+// again under its name.
+func isReplaceable(p *pod) bool {
+	return p.Pod == nil && rules.IsTerminal(p.object) && len(p.object.Finalizers) == 0
+}
+
+// makeOrdinal makes a pod of a set, in place of one that has ended or beside the others. One whose
+// name is taken, by a pod that is stuck on a node that does not answer, is not made.
+func (c *controllers) makeOrdinal(set *appsv1.StatefulSet, ordinal int) {
+	p, claims := workload.StatefulPod(set, ordinal)
+	name := Name{p.Namespace, p.Name}
+	if ended := c.pods.named[name]; ended != nil {
+		c.pods.forgetPod(ended)
+	}
+	for _, list := range c.stuck {
+		if slices.ContainsFunc(list, func(p *pod) bool { return name == nameOf(p) }) {
+			return
+		}
+	}
+
+	if d := c.waiting[name]; d != nil {
+		delete(c.waiting, name)
+		d.Fate, d.next = Returns, c.makeAgain(d.object)
+		if d.next != nil {
+			d.next.again = d.Cause == ByTaint || d.Cause == ByPressure
+		}
+		return
+	}
+	if c.claims.addClaims(claims) {
+		c.claims.identifyClaims()
+	}
+	c.pods.createPod(p, false)
+}
+
+// podLanded has pods that have got a node run, and ordered sets go on for which they are the ones
+// waited for.
+func (c *controllers) podLanded(p *pod) {
+	c.pods.podLanded(p)
+	if !c.pods.lasting { // the object may be released
+		return
+	}
+	if set := c.orderedSet(p.object); set != nil {
+		c.proceed(set)
+	}
+}

@@ -1,0 +1,32 @@
+package driver
+
+import (
+	"io"
+	"slices"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// ReadMetrics reads what a program serves at /metrics.
+func ReadMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(text)
+}
+
+// SumMetric adds up those series of a metric that have all of these labels, each as name=value: the
+// values of gauges and counters, or the observations of histograms and how many there were.
+func SumMetric(family *dto.MetricFamily, labels ...string) (sum float64, count uint64) {
+	for _, m := range family.GetMetric() {
+		lacks := func(label string) bool {
+			return !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName()+"="+l.GetValue() == label })
+		}
+		if slices.ContainsFunc(labels, lacks) {
+			continue
+		}
+		sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
+		count += m.GetHistogram().GetSampleCount()
+	}
+	return sum, count
+}

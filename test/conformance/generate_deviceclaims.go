@@ -1,0 +1,200 @@
+package conformance
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// deviceClaim draws a claim for devices, waiting or allocated.
+func (g *deviceGenerator) deviceClaim(namespace, name string) *resourcev1.ResourceClaim {
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
+	for i := range 1 + g.drawFew(2) {
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, g.deviceRequest(fmt.Sprintf("r%d", i)))
+	}
+
+	if g.withChance(0.2) {
+		c := resourcev1.DeviceConstraint{}
+		attribute := resourcev1.FullyQualifiedName(gpuDriver + "/" + pickOne(g, "numa", "size"))
+		if g.withChance(0.7) {
+			c.MatchAttribute = &attribute
+		} else {
+			c.DistinctAttribute = &attribute
+		}
+		if g.withChance(0.3) {
+			c.Requests = []string{"r0"}
+		}
+		claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{c}
+	}
+
+	if g.withChance(0.35) {
+		g.allocateClaim(claim)
+	}
+	if g.withChance(0.03) {
+		deleted := g.nextTime()
+		claim.DeletionTimestamp = &deleted
+	}
+
+	g.w.addObject(claim)
+	g.deviceClaims[namespace] = append(g.deviceClaims[namespace], name)
+	return claim
+}
+
+func (g *deviceGenerator) deviceRequest(name string) resourcev1.DeviceRequest {
+	r := resourcev1.DeviceRequest{Name: name}
+	if g.withChance(0.2) {
+		for i := range g.drawBetween(1, 3) {
+			e := g.exactRequest()
+			r.FirstAvailable = append(r.FirstAvailable, resourcev1.DeviceSubRequest{Name: fmt.Sprintf("s%d", i),
+				DeviceClassName: e.DeviceClassName,
+				Selectors:       e.Selectors, AllocationMode: e.AllocationMode, Count: e.Count,
+				Tolerations: e.Tolerations, Capacity: e.Capacity})
+		}
+		return r
+	}
+	r.Exactly = g.exactRequest()
+	if g.withChance(0.05) {
+		r.Exactly.AdminAccess = ptr.To(true)
+	}
+	return r
+}
+
+func (g *deviceGenerator) exactRequest() *resourcev1.ExactDeviceRequest {
+	e := &resourcev1.ExactDeviceRequest{DeviceClassName: pickOne(g, "gpu", "gpu", "big", "nic", "any"),
+		AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: int64(pickOne(g, 1, 1, 1, 2, 3))}
+	if g.withChance(0.03) {
+		e.DeviceClassName = "gone"
+	}
+
+	if g.withChance(0.1) {
+		e.AllocationMode, e.Count = resourcev1.DeviceAllocationModeAll, 0
+	}
+	if g.withChance(0.2) {
+		e.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: pickOne(g,
+			`device.attributes["gpu.example.com"].numa == 0`, `device.attributes["gpu.example.com"].size == "small"`,
+			`device.attributes["gpu.example.com"].linked`, `device.attributes["gpu.example.com"].firmware.isGreaterThan(semver("1.5.0"))`,
+			`device.allowMultipleAllocations == true`,
+			`device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("20Gi"))`)}}}
+	}
+
+	if g.withChance(0.2) {
+		e.Tolerations = []resourcev1.DeviceToleration{pickOne(g,
+			resourcev1.DeviceToleration{Key: "broken", Operator: resourcev1.DeviceTolerationOpExists},
+			resourcev1.DeviceToleration{Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffectNoSchedule},
+			resourcev1.DeviceToleration{Key: "broken", Operator: resourcev1.DeviceTolerationOpEqual, Value: "a"})}
+	}
+
+	if g.withChance(0.2) {
+		e.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{
+			"memory": resource.MustParse(pickOne(g, "3Gi", "5Gi", "6Gi", "20Gi")),
+		}}
+	}
+	return e
+}
+
+// allocateClaim gives the claim a device that is free, or a share of one, as a scheduler did
+// before.
+func (g *deviceGenerator) allocateClaim(claim *resourcev1.ResourceClaim) {
+	if len(g.free) == 0 {
+		return
+	}
+	i := g.IntN(len(g.free))
+	d := g.free[i]
+	result := resourcev1.DeviceRequestAllocationResult{Request: "r0", Driver: d.driver, Pool: d.pool, Device: d.device}
+	switch {
+	case d.divisible:
+		result.ShareID = ptr.To("share-" + claim.UID)
+		result.ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pickOne(g, "4Gi", "5Gi"))}
+	case g.withChance(0.05):
+		result.AdminAccess = ptr.To(true) // which leaves it free
+	default:
+		g.free = append(g.free[:i], g.free[i+1:]...)
+	}
+	allocation := &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
+		Results: []resourcev1.DeviceRequestAllocationResult{result},
+	}}
+	if g.withChance(0.9) {
+		at := g.nextTime()
+		allocation.AllocationTimestamp = &at
+	}
+	if d.node != "" {
+		allocation.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchFields: []v1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn,
+				Values: []string{d.node}}}}}}
+	}
+	claim.Status.Allocation = allocation
+	if g.withChance(0.6) {
+		claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "someone", UID: "uid-someone"}}
+	}
+}
+
+// podClaims lets a pod ask for devices: by a claim that is there, by one made for it, or as an
+// extended resource.
+func (g *deviceGenerator) podClaims(pod *v1.Pod) {
+	if g.leaning["devices"] == 0 || !g.withChance(min(0.3, g.leaning["devices"])) {
+		return
+	}
+	for i := range 1 + g.drawFew(2) {
+		c := v1.PodResourceClaim{Name: fmt.Sprintf("c%d", i)}
+		if names := g.deviceClaims[pod.Namespace]; len(names) > 0 && g.withChance(0.6) {
+			c.ResourceClaimName = ptr.To(pickOne(g, names...))
+		} else {
+			g.madeClaim(pod, &c)
+		}
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, c)
+	}
+
+	if g.withChance(0.4) {
+		g.extendedRequests(pod.Spec.Containers)
+		g.extendedRequests(pod.Spec.InitContainers)
+		if g.withChance(0.7) {
+			pod.Spec.ResourceClaims = nil
+		}
+	}
+}
+
+// extendedRequests has some of the containers request devices as extended resources, the first one
+// always.
+func (g *deviceGenerator) extendedRequests(containers []v1.Container) {
+	for i := range containers {
+		if i > 0 && g.withChance(0.5) {
+			continue
+		}
+		list := containers[i].Resources.Requests
+		if list == nil {
+			list = v1.ResourceList{}
+			containers[i].Resources.Requests = list
+		}
+		g.putAmount(list, pickOne(g, fpga, fpga, v1.ResourceName(resourcev1.ResourceDeviceClassPrefix+"gpu")), "0", "1", "1", "2")
+	}
+}
+
+// madeClaim is made from a template; it may not be there yet, or be another pod's.
+func (g *deviceGenerator) madeClaim(pod *v1.Pod, c *v1.PodResourceClaim) {
+	c.ResourceClaimTemplateName = ptr.To("template")
+	status := v1.PodResourceClaimStatus{Name: c.Name}
+	switch g.IntN(10) {
+	case 0: // nothing is known of it
+		return
+	case 1: // none is needed
+	case 2:
+		status.ResourceClaimName = ptr.To("gone")
+	default:
+		claim := g.deviceClaim(pod.Namespace, pod.Name+"-"+c.Name)
+		uid := pod.UID
+		if g.withChance(0.05) {
+			uid = "uid-other"
+		}
+		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: uid, Controller: ptr.To(true)}}
+		if claim.Status.Allocation != nil && g.withChance(0.5) {
+			claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}}
+		}
+		status.ResourceClaimName = ptr.To(claim.Name)
+	}
+	pod.Status.ResourceClaimStatuses = append(pod.Status.ResourceClaimStatuses, status)
+}
