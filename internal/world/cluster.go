@@ -1,7 +1,6 @@
 package world
 
 import (
-	"reflect"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,12 +23,8 @@ func (w *World) Cluster() *cluster.Cluster {
 	w.cluster = cluster.New()
 	noting := w.noting
 	w.noting = false // it changes nothing
-	pods := reflect.TypeFor[*v1.Pod]()
-	for _, kind := range w.kinds() {
-		if kind == pods {
-			continue
-		}
-		for _, object := range w.tables[kind].objects() {
+	for object := range w.Objects() {
+		if !isPod(object) {
 			w.showCluster(object, false)
 		}
 	}

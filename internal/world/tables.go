@@ -95,7 +95,7 @@ func (t *table) set(name cluster.Name, object metav1.Object) {
 	if p, ok := object.(*v1.Pod); ok {
 		t.adopt(p, name)
 	}
-	if len(t.over) > max(leastOver, len(t.base.list)/2) {
+	if len(t.over) > max(leastOver, len(t.base.list)) {
 		*t = table{base: newBase(t.objects())}
 	}
 }
@@ -155,6 +155,19 @@ func (t *table) fork() *table {
 		}
 	}
 	return f
+}
+
+// Objects yields all objects, kind by kind, each as All does.
+func (w *World) Objects() iter.Seq[metav1.Object] {
+	return func(yield func(metav1.Object) bool) {
+		for _, kind := range w.kinds() {
+			for _, object := range w.tables[kind].objects() {
+				if !yield(object) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Get returns the object of that kind and name; ok reports whether there is one.

@@ -29,7 +29,7 @@ type World struct {
 	workloads *workload.Table
 	lent      bool
 	// cluster is what the engine decides on; nil until it is asked for. From then on it follows
-	// every change.
+	// every change. If it is another's (see Over), it is changed only by what is undone.
 	cluster *cluster.Cluster
 	// notes undo the changes since the first mark, in the order in which these were made. Without
 	// a mark, noting is false and there are none.
@@ -55,6 +55,19 @@ func Open(objects []metav1.Object) *World {
 		w.tables[kind] = newTable(list)
 	}
 	return w
+}
+
+// Over returns a world without objects whose cluster is another's, such as a scheduling core's.
+// What that one has changed is told by Follow. All other changes are trials, which have to be
+// undone before it changes anything again.
+func Over(c *cluster.Cluster) *World {
+	return &World{tables: map[reflect.Type]*table{}, workloads: &workload.Table{}, cluster: c}
+}
+
+// Follow records an object as it is, or that it is gone, where the cluster knows it already or is
+// not concerned.
+func (w *World) Follow(object metav1.Object, gone bool) {
+	w.record(w.tableOf(object), object, gone)
 }
 
 // identified returns a pod with a UID, and any other object as it is.
@@ -116,14 +129,7 @@ func (w *World) change(object metav1.Object, gone bool) {
 	if gone && !there {
 		return
 	}
-	if gone {
-		w.store(t, nameOf(object), nil)
-	} else {
-		w.store(t, nameOf(object), object)
-	}
-	if makesPods(object) {
-		w.changeWorkload(object, gone)
-	}
+	w.record(t, object, gone)
 	switch {
 	case w.cluster == nil:
 	case isPod(object):
@@ -142,6 +148,18 @@ func (w *World) change(object metav1.Object, gone bool) {
 				w.showCluster(object, true)
 			}
 		})
+	}
+}
+
+// record changes an object in the tables.
+func (w *World) record(t *table, object metav1.Object, gone bool) {
+	if gone {
+		w.store(t, nameOf(object), nil)
+	} else {
+		w.store(t, nameOf(object), object)
+	}
+	if makesPods(object) {
+		w.changeWorkload(object, gone)
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 // Undoing random changes, nested as trials are, gives the world that was there before: objects and
 // pods of the cluster are the very same ones.
 func TestUndoGivesBackTheWorld(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(40) {
 		c := newCourse(seed)
 		c.w.Cluster()
 		c.change(20)
@@ -56,10 +56,32 @@ func (c *course) undoTrials(t *testing.T, depth int) {
 	}
 }
 
+// Trials on the cluster of another leave it as it was, and see what that one has told.
+func TestTrialsOnAnothersCluster(t *testing.T) {
+	for seed := range uint64(30) {
+		c := newCourse(seed)
+		over := world.Over(c.w.Cluster())
+		for _, object := range c.objects {
+			over.Follow(object, false)
+		}
+		c.w = over
+		if c.undoTrials(t, 2); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+		for key, object := range c.objects {
+			over.Follow(object, true)
+			delete(c.objects, key)
+		}
+		for object := range over.Objects() {
+			t.Fatalf("seed %d: %s is left", seed, keyOf(object))
+		}
+	}
+}
+
 // Whatever came before, a world and its cluster are those of its objects, and forks that are
 // changed at the same time do not see each other.
 func TestForksAreWorldsOfTheirOwn(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(40) {
 		courses := []*course{newCourse(seed)}
 		for range 12 {
 			c := courses[int(seed)%len(courses)]

@@ -35,11 +35,10 @@ func newClaiming(of *objects.World, now metav1.Time) *claiming {
 	k, c := &claiming{of: of}, of.Cluster()
 	k.claims = standin.Claims{
 		Cluster: c, StorageClass: admission.DefaultStorageClass(c.StorageClasses.All()),
-		Templates: map[cluster.Name]*resourcev1.ResourceClaimTemplate{},
-		Show:      k.recordObject, ShowGone: k.showGone,
-	}
-	for t := range objects.All[*resourcev1.ResourceClaimTemplate](of) {
-		k.claims.Templates[cluster.Name{Namespace: t.Namespace, Name: t.Name}] = t
+		Template: func(namespace, name string) (*resourcev1.ResourceClaimTemplate, bool) {
+			return objects.Get[*resourcev1.ResourceClaimTemplate](of, namespace, name)
+		},
+		Show: k.recordObject, ShowGone: k.showGone,
 	}
 	k.standin = standin.Controllers{Cluster: c, Feed: k.takeEvent, Now: func() metav1.Time { return now }}
 	return k

@@ -22,7 +22,11 @@ func (s *stage) claims() *standin.Claims {
 		}
 	}
 	return &standin.Claims{
-		Cluster: c, StorageClass: admission.DefaultStorageClass(c.StorageClasses.All()), Templates: templates,
+		Cluster: c, StorageClass: admission.DefaultStorageClass(c.StorageClasses.All()),
+		Template: func(namespace, name string) (*resourcev1.ResourceClaimTemplate, bool) {
+			t, there := templates[cluster.Name{Namespace: namespace, Name: name}]
+			return t, there
+		},
 		Show:     func(_ cycle.Kind, o metav1.Object) { c.Put(o); s.write(o) },
 		ShowGone: func(_ cycle.Kind, o metav1.Object) { s.remove(o) },
 	}

@@ -100,8 +100,8 @@ func (w *world) proveMove(p *pod, is wish) proof {
 // placed before it; nil if there are none. A pending pod may have a higher priority than the
 // successor, or just be tried before it.
 func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
-	arrived, mark := len(w.arrivals), w.Mark()
-	defer w.Undo(mark)
+	arrived := len(w.arrivals)
+	defer w.Undo(w.Mark())
 	w.placeWaiting()
 	if len(w.arrivals) == arrived {
 		return nil, proof{}

@@ -21,8 +21,8 @@ import (
 // if the controller makes the successor only when the pod has gone. Both callbacks get the node
 // that the pod leaves, and must change nothing that lasts.
 func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *cluster.Node)) {
-	next, from, mark := w.successorFor(p), p.Node, w.Mark()
-	defer w.Undo(mark)
+	next, from := w.successorFor(p), p.Node
+	defer w.Undo(w.Mark())
 	w.Remove(p.Pod)
 
 	if w.successionOf(p) != workload.WhenGone {

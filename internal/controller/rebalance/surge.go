@@ -325,8 +325,8 @@ func (su *surges) nodesBeside(p *pod, is wish) (nodes []*cluster.Node, why proof
 	if s == nil {
 		return nil, refuseMove(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
-	next, mark := su.w.successorFor(p), su.w.Mark()
-	defer su.w.Undo(mark)
+	next := su.w.successorFor(p)
+	defer su.w.Undo(su.w.Mark())
 	su.w.createClaims(next.claims)
 	nodes, why = su.w.landingsOf(s, next, p.Node, is)
 	sortByName(nodes)

@@ -13,6 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // edit is a change that can be made and undone. The embedded Change is what is published
@@ -27,7 +28,7 @@ type edit struct {
 	// like is the node that the added one is like: its CSINode is copied with it.
 	like   string
 	delete []*cluster.Pod       // pods that go
-	set    func() (undo func()) // other objects
+	set    func(w *world.World) // other objects
 	parts  []*edit              // edits that only help together
 	// preempts is set if the pod fits by preempting others: the victims are removed before it is
 	// tried again. preempted is what was found then.
@@ -84,8 +85,9 @@ type bench struct {
 func (b *bench) tryEdits(edits ...*edit) (node string) {
 	b.tries++
 	object := b.object
-	var undo []func()
 	var preempts *edit
+	trial := b.w.Trial()
+	defer trial.Undo(trial.Mark())
 	for _, e := range edits {
 		switch {
 		case e.pod != nil:
@@ -95,24 +97,20 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 			}
 			e.pod(object)
 		case e.node != nil:
-			undo = append(undo, b.alterNode(e.node))
+			after := b.w.Node(e.node.name).DeepCopy()
+			e.node.alter(after)
+			trial.Put(after)
 		case e.add != nil:
-			undo = append(undo, b.addNode(e))
+			b.addNode(e)
 		case e.delete != nil:
-			undo = append(undo, b.removePods(e.delete))
+			removePods(trial, e.delete)
 		case e.set != nil:
-			undo = append(undo, e.set())
+			e.set(trial)
 		}
 		if e.preempts {
 			preempts = e
 		}
 	}
-
-	defer func() {
-		for _, back := range slices.Backward(undo) {
-			back()
-		}
-	}()
 
 	// An edited pod is another pod to the engine: it may be of another class, and is
 	// nominated nowhere.
@@ -132,7 +130,7 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 		// The victims have to go before the pod can have the node. Whether it then gets
 		// that node is asked again.
 		if preempts.preempted = d.Preempt(p); preempts.preempted.Node != nil {
-			undo = append(undo, b.removePods(preempts.preempted.Victims))
+			removePods(trial, preempts.preempted.Victims)
 			decision = d.Decide(p)
 		}
 	}
@@ -143,50 +141,21 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 	return decision.Node.Name
 }
 
-// alterNode changes a node until undo is called.
-func (b *bench) alterNode(e *nodeEdit) (undo func()) {
-	before := b.w.Node(e.name)
-	after := before.DeepCopy()
-	e.alter(after)
-	b.c.SetNode(after)
-	return func() { b.c.SetNode(before) }
-}
-
-// addNode adds a node until undo is called, with the volume limits of the node that it is
-// like.
-func (b *bench) addNode(e *edit) (undo func()) {
-	b.c.SetNode(e.add)
-	csi, ok := b.c.CSINodes.Get("", e.like)
-	if ok {
+// addNode adds a node, with the volume limits of the node that it is like.
+func (b *bench) addNode(e *edit) {
+	b.w.Trial().Put(e.add)
+	if csi, ok := b.c.CSINodes.Get("", e.like); ok {
 		csi = csi.DeepCopy()
 		csi.Name = e.add.Name
-		b.c.CSINodes.Set(csi)
-	}
-	return func() {
-		if ok {
-			b.c.CSINodes.Delete("", e.add.Name)
-		}
-		b.c.RemoveNode(e.add.Name)
+		b.w.Trial().Put(csi)
 	}
 }
 
-// removePods takes pods off their nodes until undo is called.
-func (b *bench) removePods(pods []*cluster.Pod) (undo func()) {
-	type place struct {
-		pod  *cluster.Pod
-		node *cluster.Node
-	}
-	var places []place
+// removePods takes pods off their nodes, but for those that another edit has removed.
+func removePods(w *world.World, pods []*cluster.Pod) {
 	for _, p := range pods {
-		if p.Node == nil {
-			continue // another edit has removed it
-		}
-		places = append(places, place{p, p.Node})
-		b.c.RemovePod(p.UID)
-	}
-	return func() {
-		for _, p := range places {
-			b.c.Place(p.pod, p.node)
+		if p.Node != nil {
+			w.Remove(p)
 		}
 	}
 }

@@ -218,9 +218,9 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	// The pod is taken off its node while it is judged: it would otherwise count against
 	// itself, with its requests, its ports and its anti-affinity.
 	waiting := e.asPending()
-	on := e.pod.Node
-	e.c.RemovePod(e.pod.UID)
-	defer func() { e.c.Place(e.pod, on) }()
+	trial := e.w.Trial()
+	defer trial.Undo(trial.Mark())
+	trial.Remove(e.pod)
 	evaluation := decide.NewPlain(e.c, profile).Evaluate(waiting)
 	if evaluation.Err != nil {
 		return evaluation.Err

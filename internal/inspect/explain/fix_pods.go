@@ -13,6 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // Changes against what other pods cause: a taken port, anti-affinity, a missing
@@ -65,8 +66,9 @@ func byValue(a, b *cluster.Pod) int {
 // acceptsWithout reports whether the plugin accepts the node once other pods have gone.
 // Other plugins may still reject it; the search finds out.
 func (f *fixer) acceptsWithout(plugin string, n *cluster.Node, pods ...*cluster.Pod) bool {
-	back := f.removePods(pods)
-	defer back()
+	trial := f.w.Trial()
+	defer trial.Undo(trial.Mark())
+	removePods(trial, pods)
 	for _, by := range f.w.Profile(f.object.Spec.SchedulerName).Filters {
 		if by.Name() == plugin {
 			// The filter is prepared anew, because what it had prepared counts the pods
@@ -237,10 +239,7 @@ func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 					selectorText(t.LabelSelector), namespace, t.TopologyKey, v.node.Name),
 			},
 			size: 35,
-			set: func() func() {
-				f.c.SetPod(object)
-				return func() { f.c.RemovePod(object.UID) }
-			},
+			set:  func(w *world.World) { w.Put(object) },
 		}
 		if f.tryEdits(e) != "" {
 			return e

@@ -11,6 +11,7 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // Changes of volumes, claims and devices. None of them can be made by one command that is
@@ -95,13 +96,13 @@ func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 				Text: fmt.Sprintf("delete the claim %s, which has the name of that of the pod's volume %s and is not "+
 					"the pod's", name, v.Name),
 			},
-			size: 60, set: f.bindClaim(own),
+			size: 60, set: bindClaim(own),
 		}
 	case !there:
 		return &edit{
 			Change: Change{Kind: "CreateClaim", Object: ref,
 				Text: fmt.Sprintf("create the claim %s, bound to a volume that every node can reach", name)},
-			size: 15, set: f.bindClaim(&v1.PersistentVolumeClaim{
+			size: 15, set: bindClaim(&v1.PersistentVolumeClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "new-claim"},
 				Spec:       v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
 			}),
@@ -116,14 +117,14 @@ func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 				text = fmt.Sprintf("create the storageclass %s, or a volume of it of %s, for the claim %s", *class, sizeText(size), name)
 			}
 		}
-		return &edit{Change: Change{Kind: "BindClaim", Object: ref, Text: text}, size: 15, set: f.bindClaim(claim)}
+		return &edit{Change: Change{Kind: "BindClaim", Object: ref, Text: text}, size: 15, set: bindClaim(claim)}
 	}
 
 	if _, there := f.c.Volumes.Get("", claim.Spec.VolumeName); !there {
 		return &edit{
 			Change: Change{Kind: "CreateVolume", Object: "persistentvolume/" + claim.Spec.VolumeName,
 				Text: fmt.Sprintf("create the volume %s, which the claim %s is bound to", claim.Spec.VolumeName, name)},
-			size: 20, set: f.bindClaim(claim),
+			size: 20, set: bindClaim(claim),
 		}
 	}
 	return nil
@@ -143,7 +144,7 @@ func (f *fixer) farAway(_ *v1.Volume, name string) *edit {
 	return &edit{
 		Change: Change{Kind: "MoveVolume", Object: "persistentvolume/" + volume.Name,
 			Text: fmt.Sprintf("move the data of the claim %s to a volume that more nodes can reach than %s", name, volume.Name)},
-		size: 70, set: f.bindClaim(claim),
+		size: 70, set: bindClaim(claim),
 	}
 }
 
@@ -155,17 +156,15 @@ func sizeText(q resource.Quantity) string {
 	return q.String()
 }
 
-// bindClaim binds the claim to a volume that all nodes can reach, until undo is called: a
-// network volume without affinity.
-func (f *fixer) bindClaim(claim *v1.PersistentVolumeClaim) func() func() {
-	return func() (undo func()) {
-		// The claim as it is, for undo.
-		before, there := f.c.Claims.Get(claim.Namespace, claim.Name)
+// bindClaim binds the claim to a volume that all nodes can reach: a network volume without
+// affinity.
+func bindClaim(claim *v1.PersistentVolumeClaim) func(w *world.World) {
+	return func(w *world.World) {
 		now, name := claim.DeepCopy(), "a new volume for "+claim.Namespace+"/"+claim.Name // which no volume of the cluster can have
 		now.Spec.VolumeName, now.Status.Phase, now.DeletionTimestamp = name, v1.ClaimBound, nil
 		metav1.SetMetaDataAnnotation(&now.ObjectMeta, "pv.kubernetes.io/bind-completed", "yes")
-		f.c.Claims.Set(now)
-		f.c.Volumes.Set(&v1.PersistentVolume{
+		w.Put(now)
+		w.Put(&v1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: v1.PersistentVolumeSpec{
 				Capacity: now.Spec.Resources.Requests, AccessModes: now.Spec.AccessModes,
@@ -174,14 +173,6 @@ func (f *fixer) bindClaim(claim *v1.PersistentVolumeClaim) func() func() {
 			},
 			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
 		})
-		return func() {
-			f.c.Volumes.Delete("", name)
-			if there {
-				f.c.Claims.Set(before)
-			} else {
-				f.c.Claims.Delete(claim.Namespace, claim.Name)
-			}
-		}
 	}
 }
 
@@ -247,15 +238,11 @@ func (f *fixer) fixDevices(string, []verdict) (edits []*edit) {
 		// Deleting the pod is not enough here: its claim has to be deallocated, too, as
 		// its controller does in a cluster.
 		e.delete = nil
-		e.set = func() func() {
-			back := f.removePods([]*cluster.Pod{p})
+		e.set = func(w *world.World) {
+			removePods(w, []*cluster.Pod{p})
 			free := claim.DeepCopy()
 			free.Status.Allocation, free.Status.ReservedFor = nil, nil
-			f.c.ResourceClaims.Set(free)
-			return func() {
-				f.c.ResourceClaims.Set(claim)
-				back()
-			}
+			w.Put(free)
 		}
 		edits = append(edits, e)
 	}

@@ -110,8 +110,9 @@ func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 // nodesWithout returns the nodes that the pods of the group would get without some pods;
 // nil if the group is not placed then. The pods are put back before it returns.
 func (s *groupSearch) nodesWithout(pods []*cluster.Pod) map[string]bool {
-	b := &bench{w: s.w, c: s.w.Cluster()}
-	defer b.removePods(pods)()
+	trial := s.w.Trial()
+	defer trial.Undo(trial.Mark())
+	removePods(trial, pods)
 	t := s.w.TryGroup(s.g.Name.Namespace, s.g.Name.Name)
 	if t == nil || !isPlaced(t) {
 		return nil

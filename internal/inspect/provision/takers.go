@@ -171,19 +171,17 @@ func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
 // suppose puts an empty node of each kind into the cluster, and returns what removes them. They
 // must be removed before anything else happens in the world: a pending pod could be placed there.
 func (d *demand) suppose() (over func()) {
-	c := d.world.Cluster()
+	trial := d.world.Trial()
+	mark := trial.Mark()
 	for k, of := range d.kinds {
 		node := d.offers[of.largest].Node.DeepCopy()
 		node.Name = fmt.Sprint(trialNode, k)
 		node.Labels = maps.Clone(node.Labels)
 		metav1.SetMetaDataLabel(&node.ObjectMeta, v1.LabelHostname, node.Name)
-		d.trials = append(d.trials, c.SetNode(node))
+		trial.Put(node)
+		d.trials = append(d.trials, d.world.Cluster().Node(node.Name))
 	}
-	return func() {
-		for k := range d.kinds {
-			c.RemoveNode(fmt.Sprint(trialNode, k))
-		}
-	}
+	return func() { trial.Undo(mark) }
 }
 
 // apartOf are the groups of which a node holds a pod, and the class is in: those of its host ports,

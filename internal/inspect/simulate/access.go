@@ -14,6 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // What other packages may ask of a world: its pods, nodes, decisions and departures. Nothing
@@ -39,6 +40,10 @@ type Found struct {
 // Cluster is the cluster as decisions see it. Callers may change it to try something, and
 // must change it back before anything else is asked.
 func (w *World) Cluster() *cluster.Cluster { return w.c }
+
+// Trial returns the world for trials: what is changed in it has to be undone before the caller
+// returns.
+func (w *World) Trial() *world.World { return w.scheduler.api }
 
 // Now is the time in the world.
 func (w *World) Now() time.Time { return w.clock.time() }

@@ -62,7 +62,7 @@ func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 		// existing one is only marked as known, and its expanded pods are not created.
 		if was := there[object]; was != nil {
 			o.controllers.updateWorkload(was, workload.Of(object), set)
-		} else if job, ok := object.(*batchv1.Job); ok && o.workloads.Named(rules.Job, job.Namespace, job.Name) != nil {
+		} else if job, ok := object.(*batchv1.Job); ok && o.workloads.table().Named(rules.Job, job.Namespace, job.Name) != nil {
 			there[object] = workload.Of(object)
 			done.Notes = append(done.Notes, fmt.Sprintf("job %s/%s is there already and is left as it is", job.Namespace, job.Name))
 		} else {

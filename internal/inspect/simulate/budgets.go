@@ -98,7 +98,7 @@ func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected,
 		}
 	}
 	object = object.DeepCopy()
-	object.Status = count.Status(object, &workloads.Table)
+	object.Status = count.Status(object, workloads.table())
 	scheduler.showChanged(cycle.DisruptionBudgets, object)
 }
 

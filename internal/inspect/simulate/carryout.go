@@ -73,7 +73,7 @@ func (s *scheduler) bindPod(a cycle.Bind) {
 	bound := *object
 	bound.Spec.NodeName, bound.Status.NominatedNodeName = a.Attempt.Node, ""
 	if p.object != nil {
-		p.object = &bound
+		s.keepObject(p, &bound)
 	}
 	s.showObject(cycle.Pods, &bound)
 	s.podBound(p)
@@ -85,6 +85,13 @@ func (s *scheduler) nameClaim(uid types.UID, status *v1.PodExtendedResourceClaim
 	if p := s.pending[uid]; p != nil && p.object != nil {
 		object := *p.object
 		object.Status.ExtendedResourceClaimStatus = status
-		p.object = &object
+		s.keepObject(p, &object)
+	}
+}
+
+// keepObject replaces a pod's object. Where time may pass, the API has it, too.
+func (s *scheduler) keepObject(p *pod, object *v1.Pod) {
+	if p.object = object; s.lasting {
+		s.api.Follow(object, false)
 	}
 }

@@ -171,12 +171,14 @@ func (k *costs) lowerBound(name string) Cost {
 // new room: two pods that would fit in the same gap do not both count as moved. Nothing is
 // preempted.
 func (k *costs) countHomeless(name string) (count int) {
-	m, n := k.nodes.named[name], k.scheduler.c.Node(name)
+	m := k.nodes.named[name]
 	// The node is only cordoned, as in a drain, and not removed.
 	cordoned := m.object.DeepCopy()
 	cordoned.Spec.Unschedulable = true
-	k.scheduler.c.SetNode(cordoned)
-	var moving, moved []*cluster.Pod
+	api := k.scheduler.api
+	defer api.Undo(api.Mark())
+	api.Put(cordoned)
+	var moving []*cluster.Pod
 
 	for _, p := range k.pods.podsOn(name) {
 		succession := workload.SuccessionOf(metav1.GetControllerOfNoCopy(p.object), nil)
@@ -186,7 +188,7 @@ func (k *costs) countHomeless(name string) (count int) {
 	}
 
 	for _, p := range moving {
-		k.scheduler.c.RemovePod(p.UID)
+		api.Remove(p)
 	}
 	// Each is tried as a pod that its controller makes again: not nominated, and with a UID
 	// of its own, because the other one is still known.
@@ -200,20 +202,10 @@ func (k *costs) countHomeless(name string) (count int) {
 			continue
 		}
 		if d := decider.Decide(guest); d.Node != nil {
-			k.scheduler.c.Place(guest, d.Node)
-			moved = append(moved, guest)
+			api.Place(object, guest, d.Node)
 		} else {
 			count++
 		}
-	}
-
-	// Take everything back, in the reverse order.
-	for _, p := range moved {
-		k.scheduler.c.RemovePod(p.UID)
-	}
-	k.scheduler.c.SetNode(m.object)
-	for _, p := range moving {
-		k.scheduler.c.Place(p, n)
 	}
 	return count
 }

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
@@ -17,6 +17,11 @@ import (
 type claims struct {
 	standin.Claims
 	scheduler *scheduler
+}
+
+// templateNamed returns a template of device claims.
+func (c *claims) templateNamed(namespace, name string) (*resourcev1.ResourceClaimTemplate, bool) {
+	return world.Get[*resourcev1.ResourceClaimTemplate](c.scheduler.api, namespace, name)
 }
 
 // identifyClaims gives new claims what the API server gives them: a UID and, if they name no
@@ -33,13 +38,6 @@ func (c *claims) identifyClaims() {
 			claim.UID = types.UID("claim/" + claim.Namespace + "/" + claim.Name)
 			c.scheduler.showObject(cycle.Claims, claim)
 		}
-	}
-}
-
-// addTemplates adds templates, or replaces those of the same name.
-func (c *claims) addTemplates(templates []*resourcev1.ResourceClaimTemplate) {
-	for _, t := range templates {
-		c.Templates[cluster.Name{Namespace: t.Namespace, Name: t.Name}] = t
 	}
 }
 

@@ -103,7 +103,7 @@ func (c *controllers) runsDaemon(p *v1.Pod, node *v1.Node) bool {
 	if !c.workloads.isWanted(p) {
 		return false
 	}
-	if l := c.workloads.ControllerOf(p); l != nil {
+	if l := c.workloads.table().ControllerOf(p); l != nil {
 		if set, ok := l.Object.(*appsv1.DaemonSet); ok {
 			return workload.RunsDaemon(set, node)
 		}

@@ -45,7 +45,7 @@ func (c *controllers) failsJob(d *Departure) bool {
 // jobOf returns the Job that controls a pod; nil if it has another controller, none, or its
 // Job was not read.
 func (w *workloads) jobOf(object *v1.Pod) *batchv1.Job {
-	l := w.ControllerOf(object)
+	l := w.table().ControllerOf(object)
 	if l == nil {
 		return nil
 	}

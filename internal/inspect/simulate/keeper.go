@@ -50,7 +50,7 @@ func (w *World) OwnerOf(p *v1.Pod) *Owner {
 	hash := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 	if name, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && hash != "" { // as the Deployment controller names it
 		owner = &Owner{Kind: "Deployment", Name: name}
-		if l := w.workloads.Named(rules.Deployment, p.Namespace, name); l != nil {
+		if l := w.workloads.table().Named(rules.Deployment, p.Namespace, name); l != nil {
 			owner.Object, owner.Template = l.Object, l.Template
 		}
 	}
@@ -72,7 +72,7 @@ func (w *workloads) ownerBy(namespace string, ref *metav1.OwnerReference) *Owner
 		return nil
 	}
 	owner := &Owner{Kind: ref.Kind, Name: ref.Name}
-	if l := w.By(rules.OwnerBy(namespace, ref)); l != nil {
+	if l := w.table().By(rules.OwnerBy(namespace, ref)); l != nil {
 		owner.Object, owner.Template = l.Object, l.Template
 	}
 	return owner

@@ -10,6 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // How objects other than nodes and pods enter the world: those of the manifests when it is
@@ -21,6 +22,18 @@ import (
 // they get the priority of their class from the catalog, and composite groups come before the
 // groups in them.
 func (s *scheduler) showSet(set *manifest.Set, catalog *admission.Catalog) {
+	// What the core is not concerned with. Nodes, pods and workloads are recorded as they are
+	// added.
+	for _, object := range set.Objects() {
+		switch object.(type) {
+		case *v1.Node, *v1.Pod:
+		default:
+			if workload.Of(object) == nil {
+				s.api.Follow(object, false)
+			}
+		}
+	}
+
 	showAll(s, cycle.Namespaces, set.Namespaces)
 	showAll(s, cycle.Services, set.Services)
 	showAll(s, cycle.ReplicationControllers, set.ReplicationControllers)
@@ -75,7 +88,6 @@ func (o *operations) loadApplied(set *manifest.Set) {
 	// With the identity and status that were copied above, the core sees an update of the
 	// same object, and not another one of its name.
 	o.scheduler.showSet(&applied, o.pods.catalog)
-	o.claims.addTemplates(set.ResourceClaimTemplates)
 	// New quotas count what exists in their namespace already. A pod that a quota refused is
 	// not charged anywhere, and does not count.
 	var charged []*v1.Pod

@@ -18,7 +18,7 @@ import (
 
 // orderedSet returns the pod's StatefulSet if that makes its pods one after the other, or nil.
 func (c *controllers) orderedSet(object *v1.Pod) *appsv1.StatefulSet {
-	if l := c.workloads.ControllerOf(object); l != nil {
+	if l := c.workloads.table().ControllerOf(object); l != nil {
 		if set, ok := l.Object.(*appsv1.StatefulSet); ok && workload.InOrder(set) {
 			return set
 		}

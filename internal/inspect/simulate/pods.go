@@ -173,17 +173,17 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 func (s *pods) podLanded(p *pod) {
 	s.podSettled(p, s.clock.time())
 	if s.lasting {
-		p.startRunning()
+		s.startRunning(p)
 		s.budgets.podJoined(p.Pod)
 	}
 }
 
 // startRunning has the pod's containers started, as soon as it has a node: from then on
 // budgets hold it. The object is copied, because others may still have the old one.
-func (p *pod) startRunning() {
+func (s *pods) startRunning(p *pod) {
 	object := *p.object
 	object.Status.Phase = v1.PodRunning
-	p.object = &object
+	s.scheduler.keepObject(p, &object)
 }
 
 // podSettled records that a pod has been on its node since then, and drops what will not be needed
@@ -227,6 +227,7 @@ func (s *pods) registerPod(p *pod) {
 	if p.object != nil {
 		s.named[Name{p.object.Namespace, p.object.Name}] = p
 		s.sorted = nil
+		s.scheduler.keepObject(p, p.object)
 	}
 }
 
@@ -241,6 +242,7 @@ func (s *pods) forgetPod(p *pod) {
 	if name := (Name{p.object.Namespace, p.object.Name}); s.named[name] == p {
 		delete(s.named, name)
 		s.sorted = nil
+		s.scheduler.api.Follow(p.object, true)
 	}
 }
 
@@ -284,7 +286,7 @@ func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 	}
 
 	if made.Pod != nil && made.NodeName != "" && !made.Terminating {
-		made.startRunning()
+		s.startRunning(made)
 		s.budgets.podJoined(made.Pod)
 	}
 	return made
@@ -337,7 +339,7 @@ func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 		})
 	}
 
-	p.object = &leaving
+	s.scheduler.keepObject(p, &leaving)
 	s.scheduler.showObject(cycle.Pods, &leaving)
 	p.Pod = s.scheduler.c.Pod(p.UID)
 	p.due = eviction.Due{}
@@ -358,7 +360,7 @@ func (s *pods) openGates(p *pod, applied *v1.Pod) bool {
 	}
 	object := *p.object
 	object.Spec.SchedulingGates = applied.Spec.SchedulingGates
-	p.object = &object
+	s.scheduler.keepObject(p, &object)
 	s.scheduler.renewPending(p, &object)
 	return true
 }

@@ -6,11 +6,7 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -232,43 +228,18 @@ func (s *pods) hasMovable(node string) bool {
 	})
 }
 
-// listObjects returns the cluster's objects as the API has them now. Kinds that change in the
-// world come from where they are kept, and all others from the set that the world was made
-// from.
+// listObjects returns the cluster's objects as the API has them now, without pods that it would
+// refuse, and without those that have ended.
 func (o *operations) listObjects() (list []metav1.Object) {
-	for _, object := range o.workloads.set.Objects() {
-		switch object.(type) {
-		case *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet, *batchv1.Job, *v1.ReplicationController:
-		case *v1.Node, *v1.Pod, *policyv1.PodDisruptionBudget, *v1.PersistentVolume, *v1.PersistentVolumeClaim, *resourcev1.ResourceClaim:
-		default:
+	for object := range o.scheduler.api.Objects() {
+		if _, is := object.(*v1.Pod); !is {
 			list = append(list, object)
 		}
-	}
-
-	for l := range o.workloads.All() {
-		list = append(list, l.Object)
-	}
-	for _, name := range o.nodes.names() {
-		list = append(list, o.nodes.named[name].object)
 	}
 	for _, f := range o.scheduler.allFound(o.pods) {
 		if f.Pod != nil && f.Refused == "" {
 			list = append(list, f.Object)
 		}
-	}
-
-	for _, b := range o.scheduler.c.Budgets.All() {
-		list = append(list, b)
-	}
-	for _, v := range o.scheduler.c.Volumes.All() {
-		list = append(list, v)
-	}
-
-	for _, c := range o.scheduler.c.Claims.All() {
-		list = append(list, c)
-	}
-	for _, c := range o.scheduler.c.ResourceClaims.All() {
-		list = append(list, c)
 	}
 	return list
 }

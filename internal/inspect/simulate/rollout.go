@@ -53,7 +53,7 @@ func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload.Work
 	there := map[metav1.Object]*workload.Workload{}
 	for _, object := range workloadsOf(set) {
 		l := workload.Of(object)
-		was := w.Named(l.Kind.GroupKind(), object.GetNamespace(), object.GetName())
+		was := w.table().Named(l.Kind.GroupKind(), object.GetNamespace(), object.GetName())
 		if was == nil || l.Kind.GroupKind() == rules.Job {
 			continue
 		}
@@ -174,7 +174,7 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 // partition is made again from the old template, so the result for it is nil.
 func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
 	owner := rules.OwnerOf(old)
-	l := c.workloads.By(owner)
+	l := c.workloads.table().By(owner)
 	if l == nil || !c.workloads.renewed[owner] {
 		return nil
 	}
@@ -198,7 +198,7 @@ func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
 // replaceReplicaSets leaves a Deployment the ReplicaSet of its new template only. Old ones,
 // which a cluster keeps for rollbacks, have no pods any more and make none.
 func (w *workloads) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) {
-	for _, maker := range w.MakersOf(workload.Of(d)) {
+	for _, maker := range w.table().MakersOf(workload.Of(d)) {
 		w.forgetWorkload(maker)
 	}
 	for _, r := range set.ReplicaSets {

@@ -70,13 +70,13 @@ func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 		return nil, fmt.Errorf("%s has no replicas to set", op.Workload)
 	case op.Replicas < 0 || op.Replicas > mostPods:
 		return nil, fmt.Errorf("%d replicas: must be from 0 to %d", op.Replicas, mostPods)
-	case len(c.workloads.MakersOf(l)) == 0:
+	case len(c.workloads.table().MakersOf(l)) == 0:
 		return nil, fmt.Errorf("%s has no ReplicaSet that could be read, so that its pods are not known", op.Workload)
 	}
 
 	c.setReplicas(l, op.Replicas)
 	// The Deployment sets the number back at once: pods were removed and made for nothing.
-	owner := c.workloads.DeploymentOf(l)
+	owner := c.workloads.table().DeploymentOf(l)
 	if owner == nil {
 		return &Done{}, nil
 	}
@@ -122,7 +122,7 @@ func (c *controllers) fillUp(l *workload.Workload) {
 
 // replicaSetsOf returns the ReplicaSets of a Deployment.
 func (w *workloads) replicaSetsOf(l *workload.Workload) (sets []*appsv1.ReplicaSet) {
-	for _, maker := range w.MadeBy(l) {
+	for _, maker := range w.table().MadeBy(l) {
 		if set, ok := maker.Object.(*appsv1.ReplicaSet); ok {
 			sets = append(sets, set)
 		}

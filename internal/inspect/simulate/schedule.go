@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
@@ -30,6 +31,9 @@ type scheduler struct {
 	allowed *allowed
 	core    *cycle.Core
 	c       *cluster.Cluster // of the core
+	// api has what the API server has: the objects that the core was shown, and those that it is
+	// not concerned with. Pods are in it where time may pass.
+	api *world.World
 	// behind is how far the core's clock is behind the world's until what is pending has been
 	// tried once. A live scheduler has tried it before: its back-off is over. trySettled sets
 	// it to 0.
@@ -98,7 +102,7 @@ func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 	}
 
 	view := s.core.View()
-	s.c, s.groups = view.Cluster, view.Groups
+	s.c, s.groups, s.api = view.Cluster, view.Groups, world.Over(view.Cluster)
 	s.standin = standin.Controllers{
 		Cluster: s.c, Feed: s.feedEvent, Named: s.nameClaim, Now: func() metav1.Time { return metav1.NewTime(s.clock.time()) },
 	}
@@ -148,6 +152,7 @@ func (s *scheduler) showGone(kind cycle.Kind, last metav1.Object) {
 // not given to others.
 func (s *scheduler) feedEvent(e cycle.Event) {
 	actions := slices.Clone(s.core.Step(s.coreClock(), e)) // the core's own until the next step
+	s.followEvent(e)
 	decided := s.core.Decided()
 	// Decisions are listed before the actions are carried out: a binding takes the pod out of
 	// pending, where hearTogether looks it up.
@@ -171,6 +176,23 @@ func (s *scheduler) feedEvent(e cycle.Event) {
 		default:
 			s.withdrawPod(p)
 		}
+	}
+}
+
+// followEvent records what the core was shown. Pods and workloads are recorded by those who make
+// them: the core is not shown all of them.
+func (s *scheduler) followEvent(e cycle.Event) {
+	kind, object, gone := cycle.Kind(""), metav1.Object(nil), false
+	switch e := e.(type) {
+	case cycle.Seen:
+		kind, object = e.Kind, e.Object
+	case cycle.Gone:
+		kind, object, gone = e.Kind, e.Object, true
+	}
+	switch kind {
+	case "", cycle.Pods, cycle.ReplicaSets, cycle.StatefulSets, cycle.ReplicationControllers:
+	default:
+		s.api.Follow(object, gone)
 	}
 }
 

@@ -51,23 +51,18 @@ func (w *World) ShortfallOf(ref, namespace string) (Shortfall, error) {
 	if err != nil {
 		return Shortfall{}, err
 	}
-	return w.shortfalls.shortfallOf(l, w.workloads.MakersOf(l), w.controllers.podsOf(l)), nil
+	return w.shortfalls.shortfallOf(l, w.workloads.table().MakersOf(l), w.controllers.podsOf(l)), nil
 }
 
 // Shortfalls lists the workloads that lack pods, by name. ReplicaSets of Deployments are left
-// to these. It looks at all pods once.
+// to these.
 func (w *World) Shortfalls() (list []Shortfall) {
-	pods := w.controllers.byOwner()
-	for l := range w.workloads.All() {
-		if w.workloads.DeploymentOf(l) != nil {
+	for l := range w.workloads.table().All() {
+		if w.workloads.table().DeploymentOf(l) != nil {
 			continue
 		}
-		makers := w.workloads.MakersOf(l)
-		var own []*pod
-		for _, maker := range makers {
-			own = append(own, pods[maker.Owner()]...)
-		}
-		if s := w.shortfalls.shortfallOf(l, makers, own); s.Missing > 0 {
+		makers := w.workloads.table().MakersOf(l)
+		if s := w.shortfalls.shortfallOf(l, makers, w.controllers.podsBy(makers)); s.Missing > 0 {
 			list = append(list, s)
 		}
 	}
@@ -76,18 +71,6 @@ func (w *World) Shortfalls() (list []Shortfall) {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Workload, b.Workload))
 	})
 	return list
-}
-
-// byOwner has the pods that count for their controllers, by these: they have not ended, and
-// are not being deleted.
-func (c *controllers) byOwner() map[rules.Owner][]*pod {
-	pods := map[rules.Owner][]*pod{}
-	for _, p := range c.pods.named {
-		if owner := rules.OwnerOf(p.object); owner != (rules.Owner{}) && p.Pod != nil && !p.Terminating {
-			pods[owner] = append(pods[owner], p)
-		}
-	}
-	return pods
 }
 
 // shortfalls find out why pods do not exist. They ask admission as a controller would that is about
@@ -107,7 +90,7 @@ func (w *World) MakeMissing() {
 		if err != nil || l.Replicas == nil || s.Missing > mostPods {
 			continue
 		}
-		for _, maker := range w.workloads.MakersOf(l) {
+		for _, maker := range w.workloads.table().MakersOf(l) {
 			_, _, failed := replicaFailure(maker.Object)
 			if maker.Object.GetDeletionTimestamp() == nil && (!failed || w.shortfalls.refusalOf(maker) != "") {
 				w.controllers.makeMissing(maker)

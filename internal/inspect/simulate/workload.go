@@ -23,9 +23,9 @@ import (
 // made again. One that is not known at all, because its kind was not read, is taken to want
 // its pods.
 type workloads struct {
-	workload.Table
-	set     *manifest.Set        // what the world was made from, with its workloads as they were
-	deleted map[rules.Owner]bool // those that were deleted
+	scheduler *scheduler           // has them, in its api
+	set       *manifest.Set        // what the world was made from, with its workloads as they were
+	deleted   map[rules.Owner]bool // those that were deleted
 	// renewed are those whose template was changed: pods of the old one may be left.
 	renewed map[rules.Owner]bool
 	// failures counts the pods that Jobs and their indexes have lost since the beginning, and
@@ -37,6 +37,9 @@ type workloads struct {
 	daemons []*appsv1.DaemonSet
 	listed  bool
 }
+
+// table has the workloads that exist.
+func (w *workloads) table() *workload.Table { return w.scheduler.api.Workloads() }
 
 // findNamed finds a workload by TYPE/NAME as kubectl writes it, short names included. An
 // empty namespace means default.
@@ -51,7 +54,7 @@ func (w *workloads) findNamed(ref, namespace string) (*workload.Workload, error)
 			"daemonset or job", ref)
 	}
 	namespace = cmp.Or(namespace, v1.NamespaceDefault)
-	l := w.Named(kind, namespace, name)
+	l := w.table().Named(kind, namespace, name)
 	if l == nil {
 		return nil, fmt.Errorf("there is no %s %s/%s", strings.ToLower(word), namespace, name)
 	}
@@ -61,7 +64,7 @@ func (w *workloads) findNamed(ref, namespace string) (*workload.Workload, error)
 // keepWorkload adds a workload, or replaces the one of the same name. One that was deleted
 // and is created again wants its pods again.
 func (w *workloads) keepWorkload(object metav1.Object) {
-	w.Put(object)
+	w.scheduler.api.Follow(object, false)
 	w.listed = false
 	delete(w.deleted, workload.Of(object).Owner())
 }
@@ -70,7 +73,7 @@ func (w *workloads) keepWorkload(object metav1.Object) {
 // made anew under its name begins without failures.
 func (w *workloads) forgetWorkload(l *workload.Workload) {
 	owner := l.Owner()
-	w.Drop(l)
+	w.scheduler.api.Follow(l.Object, true)
 	w.listed = false
 	w.deleted[owner] = true
 	delete(w.failed, owner)
@@ -86,7 +89,7 @@ func (w *workloads) isWanted(object *v1.Pod) bool {
 	if owner == (rules.Owner{}) || w.deleted[owner] || w.failed[owner] {
 		return false
 	}
-	l := w.By(owner)
+	l := w.table().By(owner)
 	if l == nil {
 		return true
 	}
@@ -104,7 +107,7 @@ func (w *workloads) daemonSets() []*appsv1.DaemonSet {
 		return w.daemons
 	}
 	w.daemons, w.listed = nil, true
-	for l := range w.All() {
+	for l := range w.table().All() {
 		if set, ok := l.Object.(*appsv1.DaemonSet); ok {
 			w.daemons = append(w.daemons, set)
 		}
@@ -116,7 +119,7 @@ func (w *workloads) daemonSets() []*appsv1.DaemonSet {
 // may be a part of a cluster. A whole cluster (set.Whole) without any has none.
 func (w *workloads) daemonSet(namespace, name string) disruption.Presence {
 	switch {
-	case w.Named(rules.DaemonSet, namespace, name) != nil:
+	case w.table().Named(rules.DaemonSet, namespace, name) != nil:
 		return disruption.There
 	case w.set.Whole, len(w.set.DaemonSets) > 0, len(w.daemonSets()) > 0:
 		return disruption.Gone
@@ -134,11 +137,7 @@ func (w *workloads) isOrphaned(p *v1.Pod, controller *metav1.OwnerReference) boo
 // podsOf returns the workload's pods in the order in which its controller removes them when
 // scaling down. Pods that have ended or are being deleted are not among them.
 func (c *controllers) podsOf(l *workload.Workload) []*pod {
-	owners := map[rules.Owner]bool{}
-	for _, maker := range c.workloads.MakersOf(l) {
-		owners[maker.Owner()] = true
-	}
-	list := c.podsBy(owners)
+	list := c.podsBy(c.workloads.table().MakersOf(l))
 	// Longer names first: of web-9 and web-10, the second has the higher ordinal.
 	if l.Kind.GroupKind() == rules.StatefulSet { // the highest ordinal first
 		slices.SortFunc(list, func(a, b *pod) int { return cmp.Or(cmp.Compare(len(b.Name), len(a.Name)), cmp.Compare(b.Name, a.Name)) })
@@ -146,11 +145,8 @@ func (c *controllers) podsOf(l *workload.Workload) []*pod {
 	}
 
 	related := list
-	if top := c.workloads.DeploymentOf(l); top != nil { // pods of its other ReplicaSets count for crowding, too
-		for _, maker := range c.workloads.MakersOf(top) {
-			owners[maker.Owner()] = true
-		}
-		related = c.podsBy(owners)
+	if top := c.workloads.table().DeploymentOf(l); top != nil { // pods of its other ReplicaSets count for crowding, too
+		related = c.podsBy(c.workloads.table().MakersOf(top))
 	}
 	together := map[string]int{}
 	for _, p := range related {
@@ -165,11 +161,14 @@ func (c *controllers) podsOf(l *workload.Workload) []*pod {
 	return list
 }
 
-// podsBy returns the pods of controllers that count for these, in no order.
-func (c *controllers) podsBy(owners map[rules.Owner]bool) (list []*pod) {
-	for _, p := range c.pods.named {
-		if p.Pod != nil && !p.Terminating && owners[rules.OwnerOf(p.object)] {
-			list = append(list, p)
+// podsBy returns the pods of controllers that count for these: they have not ended, and are not
+// being deleted.
+func (c *controllers) podsBy(owners []*workload.Workload) (list []*pod) {
+	for _, owner := range owners {
+		for _, object := range c.scheduler.api.PodsOf(owner.Owner()) {
+			if p := c.pods.named[Name{object.Namespace, object.Name}]; p.Pod != nil && !p.Terminating {
+				list = append(list, p)
+			}
 		}
 	}
 	return list
@@ -221,13 +220,13 @@ func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.workloads.DeploymentOf(l) != nil {
+	if c.workloads.table().DeploymentOf(l) != nil {
 		for _, p := range c.podsOf(l) { // its Deployment makes the ReplicaSet again, and that its pods
 			c.deletePod(p)
 		}
 		return &Done{}, nil
 	}
-	pods, makers := c.podsOf(l), c.workloads.MakersOf(l)
+	pods, makers := c.podsOf(l), c.workloads.table().MakersOf(l)
 	c.workloads.forgetWorkload(l)
 	for _, maker := range makers {
 		c.workloads.forgetWorkload(maker)
@@ -260,7 +259,7 @@ func (c *controllers) deleteEnded(p *pod) *Done {
 	m := c.nodes.named[workload.DaemonNode(object)]
 	if kind := rules.ControllerKind(object); kind == rules.StatefulSet {
 		c.makeReturn(&Departure{Namespace: object.Namespace, Name: object.Name, Cause: ByDeletion, object: object}, object)
-	} else if l := c.workloads.ControllerOf(object); l != nil && kind == rules.DaemonSet && m != nil && c.runsDaemon(object, m.object) {
+	} else if l := c.workloads.table().ControllerOf(object); l != nil && kind == rules.DaemonSet && m != nil && c.runsDaemon(object, m.object) {
 		if set := l.Object.(*appsv1.DaemonSet); !c.hasDaemon(m, set) {
 			c.makeDaemon(set, m.object.Name)
 		}

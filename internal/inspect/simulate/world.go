@@ -2,7 +2,6 @@ package simulate
 
 import (
 	v1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
@@ -91,11 +90,6 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		},
 	}
 
-	// Budgets and the stand-ins for controllers look up the owners of pods here, from the
-	// first pod on.
-	for _, object := range set.Controllers() {
-		w.workloads.Put(object)
-	}
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now
 	}
@@ -108,8 +102,9 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
 
 	w.budgets = budgets{scheduler: &w.scheduler, workloads: &w.workloads, unready: map[*cluster.PodClass]int{}}
+	w.workloads.scheduler = &w.scheduler
 	w.claims = claims{scheduler: &w.scheduler}
-	w.claims.Templates = map[cluster.Name]*resourcev1.ResourceClaimTemplate{}
+	w.claims.Template = w.claims.templateNamed
 	w.pods = pods{
 		clock: &w.clock, report: &w.report, scheduler: &w.scheduler, budgets: &w.budgets, bounds: w.bounds,
 		claims: &w.claims, evictions: &w.evictions,
@@ -169,9 +164,13 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	// first.
 	w.c = w.scheduler.c
 	w.claims.Cluster, w.claims.Show, w.claims.ShowGone = w.c, w.scheduler.showObject, w.scheduler.showGone
+	// Budgets and the stand-ins for controllers look up the owners of pods here, from the
+	// first pod on.
+	for _, object := range set.Controllers() {
+		w.scheduler.api.Follow(object, false)
+	}
 	w.scheduler.showSet(set, w.pods.catalog)
 	w.claims.identifyClaims()
-	w.claims.addTemplates(set.ResourceClaimTemplates)
 	for _, n := range set.Nodes {
 		w.nodes.addNode(n)
 	}

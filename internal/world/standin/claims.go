@@ -22,9 +22,8 @@ type Claims struct {
 	Cluster *cluster.Cluster
 	// StorageClass is the default one, or nil.
 	StorageClass *storagev1.StorageClass
-	// Templates are the device claim templates. Whoever owns this map keeps it up to
-	// date.
-	Templates map[cluster.Name]*resourcev1.ResourceClaimTemplate
+	// Template returns the template of device claims that has a name.
+	Template func(namespace, name string) (*resourcev1.ResourceClaimTemplate, bool)
 	// Show and ShowGone are called with what is made, and with what is deleted.
 	Show, ShowGone func(kind cycle.Kind, object metav1.Object)
 }
@@ -114,8 +113,8 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 	}
 
 	if !shared {
-		from := c.Templates[cluster.Name{Namespace: p.Namespace, Name: *of.ResourceClaimTemplateName}]
-		if from == nil {
+		from, there := c.Template(p.Namespace, *of.ResourceClaimTemplateName)
+		if !there {
 			return
 		}
 		c.Show(cycle.ResourceClaims, &resourcev1.ResourceClaim{
