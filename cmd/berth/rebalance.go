@@ -38,7 +38,7 @@ type balancing struct {
 }
 
 func newRebalanceCommand() *cobra.Command {
-	b := balancing{Question: ask.Question{UserAgent: "berth-rebalance"}}
+	b := balancing{Question: ask.Question{UserAgent: "berth-rebalance", DropManagedFields: true}}
 	cmd := &cobra.Command{
 		Use:     "rebalance [GOAL...]",
 		GroupID: groupAsk,

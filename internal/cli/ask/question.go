@@ -37,7 +37,9 @@ type Question struct {
 	Output    string
 	Cluster   connect.Flags
 	Unseen    bool // nothing is asked about pods before they are tried
-	Meter     print.Meter
+	// DropManagedFields: nothing depends on who wrote which fields, and they need not be kept.
+	DropManagedFields bool
+	Meter             print.Meter
 
 	recursive bool
 	seed      uint64
@@ -181,6 +183,7 @@ func (q *Question) readLive(ctx context.Context) (*snapshot.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	client.DropManagedFields = q.DropManagedFields
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
 	return client.Read(ctx, func(objects int) { q.Meter.Words(fmt.Sprintf("%d objects read", objects)) })

@@ -38,14 +38,29 @@ type Cost struct {
 // costOf returns what moving a pod would cost now. What its budget still allows is as of the
 // beginning of the plan.
 func (pt *protections) costOf(p *pod) Cost {
+	own := pt.costs[p]
+	if own == nil {
+		if pt.costs == nil {
+			pt.costs = map[*pod]*Cost{}
+		}
+		own = new(pt.ownCost(p))
+		pt.costs[p] = own
+	}
+
+	c := *own
+	if list := pt.budgetsOf(p); len(list) == 1 && !disruption.Ungoverned(p.object) {
+		c.Budget, c.Left = list[0].Name, max(list[0].Status.DisruptionsAllowed-1, 0)
+	}
+	return c
+}
+
+// ownCost is the cost but for what the budget allows.
+func (pt *protections) ownCost(p *pod) Cost {
 	c := Cost{
 		Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds,
 		Stateful: rules.ControllerKind(p.object) == rules.StatefulSet,
 	}
 	c.Sole = pt.w.countSiblings(p) == 1 && !rules.IsTerminal(p.object)
-	if list := pt.budgetsOf(p); len(list) == 1 && !disruption.Ungoverned(p.object) {
-		c.Budget, c.Left = list[0].Name, max(list[0].Status.DisruptionsAllowed-1, 0)
-	}
 
 	for i := range p.object.Spec.Volumes {
 		if v := &p.object.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
@@ -61,8 +76,14 @@ func (pt *protections) costOf(p *pod) Cost {
 	if g := p.object.Spec.TerminationGracePeriodSeconds; g != nil {
 		c.GraceSeconds = *g
 	}
-	_, c.avoid = p.object.Annotations[preferNoAnnotation]
+	c.avoid = prefersNoEviction(p)
 	return c
+}
+
+// prefersNoEviction reports whether a pod is annotated so, whatever the value.
+func prefersNoEviction(p *pod) bool {
+	_, is := p.object.Annotations[preferNoAnnotation]
+	return is
 }
 
 // compare compares two costs and returns what decides. The text says what makes the more expensive

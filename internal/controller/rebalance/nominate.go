@@ -2,9 +2,9 @@ package rebalance
 
 import (
 	"cmp"
+	"container/heap"
 	"fmt"
 	"maps"
-	"slices"
 )
 
 // candidate is a pod that a goal nominates, with what it would gain.
@@ -14,7 +14,16 @@ type candidate struct {
 	// depth is the number of pods in its domains: among equal gains, the fullest domain comes
 	// first.
 	depth int64
-	cost  Cost
+	avoid bool
+	cost  *Cost // nil: nobody has asked for it yet
+}
+
+// nominations are the candidates of a goal, as a heap: of goals that choose again after every move
+// only the first few are looked at.
+type nominations struct {
+	*search
+	st   *strategy
+	list []*candidate
 }
 
 // nominateCandidates returns the pods that a goal would have moved, the best first. Names have the
@@ -23,7 +32,8 @@ type candidate struct {
 // Pods annotated prefer-no-eviction come last, whatever they gain. Then the goal's own order
 // decides, or gain, depth and cost. Pods that arrived during the plan are never candidates, but
 // they are a reason to search again.
-func (s *search) nominateCandidates(st *strategy) (list []candidate) {
+func (s *search) nominateCandidates(st *strategy) *nominations {
+	list := &nominations{search: s, st: st}
 	among := st.among
 	if among == nil {
 		among = maps.Values(s.w.placed)
@@ -36,28 +46,61 @@ func (s *search) nominateCandidates(st *strategy) (list []candidate) {
 		case gain > 0 && p.late:
 			s.w.protections.unsettled = true
 		case gain > 0:
-			list = append(list, candidate{p, gain, s.excessDepth(st, p), s.w.protections.costOf(p)})
+			c := &candidate{pod: p, gain: gain, depth: s.excessDepth(st, p), avoid: prefersNoEviction(p)}
+			if !st.anew { // the cost is that before the first move of the round
+				s.costOf(c)
+			}
+			list.list = append(list.list, c)
 		}
 	}
-
-	slices.SortFunc(list, func(a, b candidate) int {
-		order := cmp.Compare(boolToInt(a.cost.avoid), boolToInt(b.cost.avoid))
-		if order == 0 && st.order != nil {
-			order = st.order(a.pod, b.pod)
-		}
-		if order == 0 {
-			order = cmp.Or(cmp.Compare(b.gain, a.gain), cmp.Compare(b.depth, a.depth))
-		}
-		if order == 0 {
-			order, _ = a.cost.compare(&b.cost)
-		}
-		if order == 0 { // names are long, and most orders are decided by then
-			order = byName(a.pod, b.pod)
-		}
-		return order
-	})
-
+	heap.Init(list)
 	return list
+}
+
+// costOf returns what moving the candidate costs.
+func (s *search) costOf(c *candidate) *Cost {
+	if c.cost == nil {
+		c.cost = new(s.w.protections.costOf(c.pod))
+	}
+	return c.cost
+}
+
+// next takes the best candidate, or returns nil.
+func (l *nominations) next() *candidate {
+	if len(l.list) == 0 {
+		return nil
+	}
+	return heap.Pop(l).(*candidate)
+}
+
+// Less reports whether one candidate comes before another; with the methods below, it implements
+// heap.Interface.
+func (l *nominations) Less(i, j int) bool {
+	a, b := l.list[i], l.list[j]
+	order := cmp.Compare(boolToInt(a.avoid), boolToInt(b.avoid))
+	if order == 0 && l.st.order != nil {
+		order = l.st.order(a.pod, b.pod)
+	}
+	if order == 0 {
+		order = cmp.Or(cmp.Compare(b.gain, a.gain), cmp.Compare(b.depth, a.depth))
+	}
+	if order == 0 { // few are compared by what takes long
+		order, _ = l.costOf(a).compare(l.costOf(b))
+	}
+	if order == 0 {
+		order = byName(a.pod, b.pod)
+	}
+	return order < 0
+}
+
+func (l *nominations) Len() int      { return len(l.list) }
+func (l *nominations) Swap(i, j int) { l.list[i], l.list[j] = l.list[j], l.list[i] }
+func (l *nominations) Push(x any)    { l.list = append(l.list, x.(*candidate)) }
+func (l *nominations) Pop() any {
+	last := len(l.list) - 1
+	c := l.list[last]
+	l.list = l.list[:last]
+	return c
 }
 
 // excessDepth returns how many pods count in the fullest of the pod's domains whose spread is
@@ -80,16 +123,16 @@ func (s *search) excessDepth(st *strategy, p *pod) (depth int64) {
 // nextCandidate returns the next best candidate, and why it was not chosen. before is the candidate
 // that was refused right before this one, nil if none was: that it came first and why it stays says
 // more than what comes after.
-func (s *search) nextCandidate(st *strategy, c, before *candidate, rest []candidate) *Next {
+func (s *search) nextCandidate(st *strategy, c, before *candidate, rest *nominations) *Next {
 	if before != nil {
 		return &Next{before.Namespace(), before.Name, string(s.stays[before.pod].Code) + ": " + s.stays[before.pod].Message}
 	}
-	if len(rest) == 0 {
+	if rest.Len() == 0 {
 		return nil
 	}
 
-	next := &rest[0]
-	_, why := next.cost.compare(&c.cost)
+	next := rest.list[0]
+	_, why := s.costOf(next).compare(s.costOf(c))
 	switch {
 	case st.order != nil && next.Node != nil && st.order(c.pod, next.pod) != 0:
 		why = "it comes later in the order of " + st.Name

@@ -83,6 +83,7 @@ type protections struct {
 	w        *world
 	budgets  []*budget
 	covering map[int32][]*budget // by class; those of all pods of a class are the same
+	costs    map[*pod]*Cost      // but for the budget; the rest does not change
 	pinned   map[types.UID]bool  // would have to move twice
 	// unsettled: something was skipped only because a pod had been moved or placed already. What is
 	// skipped for that reason alone may be moved by the next plan.

@@ -83,8 +83,7 @@ func (s *search) runRound(st *strategy) (moved bool) {
 	}
 	list := s.nominateCandidates(st)
 	var refusedBefore *candidate
-	for i := range list {
-		c := &list[i]
+	for c := list.next(); c != nil; c = list.next() {
 		if st.gain(c.pod) < c.gain || s.excessDepth(st, c.pod) < c.depth {
 			continue // an earlier move has helped it already: the next round looks again
 		}
@@ -93,7 +92,7 @@ func (s *search) runRound(st *strategy) (moved bool) {
 			refusedBefore = c
 			continue
 		}
-		number, next := len(s.moves), s.nextCandidate(st, c, refusedBefore, list[i+1:])
+		number, next := len(s.moves), s.nextCandidate(st, c, refusedBefore, list)
 		is := st.moveWish()
 		if st.price != nil {
 			is.least = st.price(c.pod)

@@ -27,9 +27,8 @@ type usage struct {
 	// the average.
 	resources           []v1.ResourceName
 	thresholds, targets []int64
-	// nodes are by node index.
-	nodes map[int32]*fullness
-	sum   int64
+	nodes               []*fullness // by node index; nil: not asked for yet
+	sum                 int64
 }
 
 // fullness is how full one node is.
@@ -48,7 +47,7 @@ const whole = 1_000_000 // 100 %
 // newUsage returns the gauge of a strategy's goal, without pods.
 func newUsage(st *strategy) *usage {
 	u := st.Utilization
-	g := &usage{w: st.w, u: u, nodes: map[int32]*fullness{}, sees: func(n *cluster.Node) bool { return st.sees(n) && st.w.isReady(n) }}
+	g := &usage{w: st.w, u: u, sees: func(n *cluster.Node) bool { return st.sees(n) && st.w.isReady(n) }}
 	for name := range u.Thresholds {
 		g.resources = append(g.resources, name)
 	}
@@ -76,6 +75,9 @@ func (g *usage) currentValue() int64 { return g.sum }
 
 // fullnessOf returns how full a node is; one that was not asked for before is empty.
 func (g *usage) fullnessOf(n *cluster.Node) *fullness {
+	for int(n.Index) >= len(g.nodes) {
+		g.nodes = append(g.nodes, nil)
+	}
 	f := g.nodes[n.Index]
 	if f == nil {
 		f = &fullness{n: n, requests: make([]int64, len(g.resources)), used: make([]int64, len(g.resources))}
@@ -151,8 +153,10 @@ func (g *usage) resolveDeviations() {
 
 	g.sum = 0
 	for _, f := range g.nodes {
-		f.amount = g.excessOf(f)
-		g.sum += f.amount
+		if f != nil {
+			f.amount = g.excessOf(f)
+			g.sum += f.amount
+		}
 	}
 }
 
@@ -240,7 +244,7 @@ func (st *strategy) setupUtilization() {
 // gain, so they need not be asked.
 func (g *usage) podsAboveTargets(yield func(*pod) bool) {
 	for _, f := range g.nodes {
-		if f.amount == 0 {
+		if f == nil || f.amount == 0 {
 			continue
 		}
 		for _, p := range f.n.Pods {

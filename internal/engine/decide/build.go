@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"slices"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
@@ -24,7 +26,8 @@ func (r *ranking) rebuild() {
 	}
 
 	r.statics, r.inStatics = nil, staticTable{byKey: map[staticKey]int32{}}
-	r.groups, r.inGroups = nil, groupTable{byKey: map[groupKey]int32{}, byLong: map[string]int32{}, last: none}
+	r.groups, r.inGroups = nil, groupTable{byKey: map[groupKey]int32{}, byLong: map[string]int32{}, recent: &r.space.recent}
+	r.space.recent = recentGroups{}
 	r.reasons = reasonTable{byText: map[string]int16{}, text: r.reasons.text}
 	r.countTallies()
 	for i := range r.bucket {
@@ -39,10 +42,17 @@ func (r *ranking) rebuild() {
 	}
 
 	r.ix.meter.Work += effort.CostOfBulk(c, r.plan.example.Class)
-	for _, n := range c.Nodes {
-		if n != nil {
-			r.groupNode(n, r.staticOf(n))
+	parts, many := r.ix.partsOfNodes()
+	statics := slices.Repeat([]int32{none}, many) // by parts
+	for i, n := range c.Nodes {
+		if n == nil {
+			continue
 		}
+		static := &statics[parts[i]]
+		if *static == none || r.plan.perNode {
+			*static = r.staticOf(n)
+		}
+		r.groupNode(n, *static)
 	}
 }
 
@@ -63,8 +73,8 @@ func (r *ranking) unflatten() {
 	}
 }
 
-// followPod counts a pod that came to a node or left it, first in the tallies, which may move other
-// nodes to other groups, and then on its own node, which must be judged by the new counts.
+// followPod counts a pod that came to a node or left it in the tallies, which may move nodes to
+// other groups. The pod's own node is judged by the new counts after that; see updateBucket.
 func (r *ranking) followPod(change *cluster.Change, sign int64) {
 	if len(r.tallies) > 0 {
 		for _, e := range r.effectsOf(change.Class) {
@@ -73,7 +83,6 @@ func (r *ranking) followPod(change *cluster.Change, sign int64) {
 			}
 		}
 	}
-	r.updateBucket(change.Node)
 }
 
 // updateBucket looks at a node whose pods changed. In most cases it stays in its bucket; otherwise

@@ -23,6 +23,8 @@ type cache struct {
 	// Classes that differ in nothing that matters share a ranking: members of a StatefulSet, or
 	// pods with volumes of their own.
 	rankings    map[rankingKey]*ranking
+	weight      int               // of rankings, the sum of ranking.weight
+	using       *ranking          // what was used last, and may weigh more or less by now
 	idle        uint64            // that many decisions, unless Decider.KeepFor says otherwise
 	latest      []*ranking        // by decision, modulo idle+1: the one that it used; grows with the first
 	byClass     map[int32]*member // the ranking of each class

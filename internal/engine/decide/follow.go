@@ -28,6 +28,7 @@ func (r *ranking) catchUp() {
 	}
 
 	r.seen = log.Len()
+	judged := none // the node of the change before, if it was judged: as it is now, not as it was then
 	for i := 0; i < len(changes); i++ {
 		if r.flat != nil && r.plan.onlyRoom() {
 			if i += r.followRooms(changes[i:]); i == len(changes) {
@@ -43,8 +44,11 @@ func (r *ranking) catchUp() {
 		case cluster.NodeChanged:
 			r.growTo(len(r.ix.c.Nodes))
 			r.regroupNodeAs(change.Node, true)
-		case cluster.Nomination:
+			judged = change.Node
+		}
+		if change.Kind != cluster.PodChanged && change.Node != judged {
 			r.updateBucket(change.Node)
+			judged = change.Node
 		}
 	}
 }

@@ -18,13 +18,23 @@ func (t *groupTable) find(static int32, values []int64) (index int32, key groupK
 	}
 
 	copy(key.values[:], values)
-	if t.last != none && t.lastKey == key {
-		return t.last, key, "", true
+	slot := t.recent.slotFor(static, values)
+	if slot.of == t && slot.key == key {
+		return slot.index, key, "", true
 	}
 	if index, known = t.byKey[key]; known {
-		t.last, t.lastKey = index, key
+		slot.of, slot.key, slot.index = t, key, index
 	}
 	return index, key, "", known
+}
+
+// slotFor returns where a group with this key is if it was found recently.
+func (s *recentGroups) slotFor(static int32, values []int64) *recentGroup {
+	at := uint64(static)
+	for _, v := range values {
+		at = 31*at + uint64(v)
+	}
+	return &s[at%uint64(len(s))]
 }
 
 // add gives a group its index.
@@ -51,8 +61,8 @@ func (t *groupTable) remove(g *group, index int32) bool {
 	} else {
 		delete(t.byKey, g.key)
 	}
-	if t.last == index {
-		t.last = none
+	if slot := t.recent.slotFor(g.key.static, g.values); slot.of == t && slot.index == index {
+		slot.of = nil
 	}
 	t.vacant = append(t.vacant, index)
 	return true

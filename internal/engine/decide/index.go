@@ -37,6 +37,12 @@ type index struct {
 	budgets budgetNews
 	guests  map[int32][]*cluster.PodClass // by node: of nominated pods, as terms counts them
 
+	// parts numbers what nodes share, by node, and manyParts is how many such numbers there are;
+	// partsVersion is the version of the nodes that they are of.
+	parts        []int32
+	manyParts    int
+	partsVersion uint64
+
 	// balance is, by node, the score for how evenly its CPU and memory are requested: the score
 	// with a pod added is compared with it. Where pods are nominated to the node, hasGuests is set,
 	// which makes it negative.
@@ -127,6 +133,38 @@ func (ix *index) readNode(node int32) {
 	for _, t := range ix.topologies {
 		t.updateNode(ix.c, node)
 	}
+}
+
+// nodeParts are what a plan that is not perNode looks at of a node without its pods.
+type nodeParts struct {
+	labels   *cluster.LabelSet
+	taints   *cluster.TaintSet
+	images   *cluster.ImageSet
+	features *cluster.FeatureSet
+	hostname bool
+}
+
+// partsOfNodes numbers the parts of nodes: nodes with the same number share all of them.
+func (ix *index) partsOfNodes() (of []int32, many int) {
+	if ix.partsVersion == ix.nodesVersion {
+		return ix.parts, ix.manyParts
+	}
+	numbers := map[nodeParts]int32{}
+	ix.parts = slices.Grow(ix.parts[:0], len(ix.c.Nodes))
+	for _, n := range ix.c.Nodes {
+		parts := nodeParts{}
+		if n != nil {
+			parts = nodeParts{n.Labels, n.Taints, n.Images, n.Features, n.HasHostname}
+		}
+		number, known := numbers[parts]
+		if !known {
+			number = int32(len(numbers))
+			numbers[parts] = number
+		}
+		ix.parts = append(ix.parts, number)
+	}
+	ix.manyParts, ix.partsVersion = len(numbers), ix.nodesVersion
+	return ix.parts, ix.manyParts
 }
 
 // followNominations records which pods are nominated to a node: their terms count, in case they

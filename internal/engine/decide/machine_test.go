@@ -493,6 +493,14 @@ func sortedKeys(rankings map[rankingKey]*ranking) []rankingKey {
 func (m *machine) recount(t *draw) {
 	m.d.ix.followLog()
 	m.d.checkBases(t)
+	m.d.cache.weighUsed()
+	weight := 0
+	for _, r := range m.d.cache.rankings {
+		weight += m.d.cache.bytesOf(r)
+	}
+	if weight != m.d.cache.weight {
+		t.Fatalf("the rankings weigh %d bytes, not %d", weight, m.d.cache.weight)
+	}
 	known, counted := m.d.ix.placed, newPlaced()
 	terms := map[[2]uint64]int{}
 	for _, n := range m.c.Nodes {

@@ -28,6 +28,7 @@ type ranking struct {
 	terms      int    // version of all terms when the plan was made
 	used       uint64 // when, by the decider's clock
 	dropped    bool   // it is no longer kept up to date
+	weight     int    // what cache.bytesOf said last
 
 	// Where each node is, by index. The buckets are apart from the rest because they are all that
 	// is read when the pods of a node change and it stays in its bucket, as in most cases.
@@ -134,6 +135,7 @@ type rankScratch struct {
 	best    []*group      // of bestGroups
 	weights []float64     // of weighConstraints
 	asked   []int32       // of askNodes and finestNodes
+	recent  recentGroups  // of all rankings
 	copy    *cluster.Node // of lacksNominatedRoom
 }
 
@@ -145,10 +147,17 @@ type groupTable struct {
 	byKey  map[groupKey]int32
 	byLong map[string]int32 // instead of byKey, if there are more tallies than a groupKey holds
 	vacant []int32          // free indices in groups
+	recent *recentGroups    // of byKey
+}
 
-	// Most nodes are like the one before, so the group that byKey gave last is looked at first.
-	last    int32 // or none
-	lastKey groupKey
+// recentGroups are groups that were found last, of all rankings of a cache: most nodes are like one
+// of those right before.
+type recentGroups [64]recentGroup
+
+type recentGroup struct {
+	of    *groupTable
+	key   groupKey
+	index int32
 }
 
 // staticKey is what two nodes must have in common to share a static. Of a node that an early filter
@@ -176,8 +185,12 @@ type countedPods struct {
 	in        marks                  // of each node, the spread tallies that count its pods
 	inDomains int                    // what domainChanges was when the tallies were counted
 	effects   map[[2]uint64][]effect // by PodClass.Look of placed pods
-	places    []effect               // by tally of the plan: its tally here, and its part of that
-	marks     tallySet               // scratch space of keepsTallies
+	// A pod that moves comes and goes several times in a row, so what was asked for last is looked
+	// at first.
+	look   [2]uint64
+	latest []effect // of look
+	places []effect // by tally of the plan: its tally here, and its part of that
+	marks  tallySet // scratch space of keepsTallies
 }
 
 // reasonIn returns the reason in a negative bucket.
@@ -185,6 +198,9 @@ func reasonIn(bucket int16) int { return int(^bucket) & (settled - 1) }
 
 // effectsOf returns what a pod of the class counts in the tallies.
 func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
+	if r.counted.look == class.Look {
+		return r.counted.latest
+	}
 	effects, known := r.counted.effects[class.Look]
 	if !known {
 		const few = 1 << 10
@@ -198,5 +214,6 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 		}
 		r.counted.effects[class.Look] = effects
 	}
+	r.counted.look, r.counted.latest = class.Look, effects
 	return effects
 }

@@ -17,6 +17,7 @@ func (ca *cache) hasRanking(class *cluster.PodClass) bool {
 // ranking, brought up to date; otherwise nil.
 func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	ca.ix.followLog()
+	ca.weighUsed()
 	now, m := ca.ix.versionsFor(p.Class), ca.byClass[p.Class.ID]
 	if m != nil && m.terms == ca.ix.terms.version {
 		now.terms = m.versions.terms

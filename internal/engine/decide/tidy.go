@@ -17,6 +17,7 @@ const (
 
 // noteUse notes that the current decision uses the ranking.
 func (ca *cache) noteUse(r *ranking) {
+	ca.using = r
 	r.used = ca.meter.Clock
 	*ca.usedNow() = r
 }
@@ -37,6 +38,7 @@ func (ca *cache) usedNow() **ranking {
 // stale.
 func (ca *cache) dropRanking(r *ranking) {
 	delete(ca.rankings, r.key)
+	ca.weight -= r.weight
 	ca.forgetCandidates(r)
 	*r = ranking{dropped: true}
 }
@@ -78,13 +80,19 @@ func (ca *cache) dropAllIdle() {
 	ca.dropTopologies(nil)
 }
 
+// weighUsed weighs the ranking that was used last anew. A ranking changes only while it is used, so
+// the weights of all others hold.
+func (ca *cache) weighUsed() {
+	if r := ca.using; r != nil && !r.dropped {
+		ca.weight -= r.weight
+		r.weight = ca.bytesOf(r)
+		ca.weight += r.weight
+	}
+}
+
 // makeRoom drops the rankings that were used least recently until a new one fits.
 func (ca *cache) makeRoom(r *ranking) {
-	limit, total := ca.mostBytes(), ca.bytesOf(r)
-	for _, other := range ca.rankings {
-		total += ca.bytesOf(other)
-	}
-
+	limit, total := ca.mostBytes(), ca.weight-r.weight+ca.bytesOf(r)
 	if total > limit {
 		defer ca.loseDropped()
 	}
@@ -95,7 +103,7 @@ func (ca *cache) makeRoom(r *ranking) {
 				oldest = other
 			}
 		}
-		total -= ca.bytesOf(oldest)
+		total -= oldest.weight
 		ca.dropRanking(oldest)
 	}
 }

@@ -41,6 +41,9 @@ func Kinds() (list []Kind) {
 
 // Client reads kinds from a cluster. All API groups share one connection.
 type Client struct {
+	// DropManagedFields has Read drop who wrote which fields: up to half of a pod's size.
+	DropManagedFields bool
+
 	config *rest.Config
 	http   clientOf
 }

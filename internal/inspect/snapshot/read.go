@@ -48,7 +48,12 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 	group.SetLimit(atATime)
 	for i, k := range kinds {
 		group.Go(func() error {
-			version, err := c.ListAll(ctx, k, func(object metav1.Object) { lists[i] = append(lists[i], object) })
+			version, err := c.ListAll(ctx, k, func(object metav1.Object) {
+				if c.DropManagedFields {
+					object.SetManagedFields(nil)
+				}
+				lists[i] = append(lists[i], object)
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {

@@ -57,6 +57,24 @@ func TestAClusterIsReadInPages(t *testing.T) {
 	}
 }
 
+func TestManagedFieldsAreDroppedIfNobodyNeedsThem(t *testing.T) {
+	api := fakeapi.New(t)
+	pod := object("v1", "Pod", "default", "a")
+	pod["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{"manager": "kubelet", "operation": "Update"}}
+	api.Set("pods", pod)
+	for _, drop := range []bool{false, true} {
+		c := client(t, api)
+		c.DropManagedFields = drop
+		s, err := c.Read(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kept := len(s.Pods[0].ManagedFields) > 0; kept == drop {
+			t.Errorf("to be dropped: %v, kept: %v", drop, kept)
+		}
+	}
+}
+
 func TestWhatMayNotBeReadIsLeftOutUnlessItIsNeeded(t *testing.T) {
 	api := fakeapi.New(t)
 	api.Refuse("csidrivers", http.StatusForbidden)
