@@ -55,7 +55,8 @@ func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 
 // TestNoPodSucceedsTwo: also where the first of them is no longer followed.
 func TestNoPodSucceedsTwo(t *testing.T) {
-	m := newMover(nil, newCluster(), nil)
+	m := &mover{}
+	m.init(nil, newCluster(), nil)
 	first, second := departureOf(&Flight{OwnerUID: "web"}), departureOf(&Flight{OwnerUID: "web"})
 	first.Namespace, first.known, first.owner.Namespace = "shop", map[types.UID]bool{}, "shop"
 	second.Namespace, second.known, second.owner.Namespace = "shop", map[types.UID]bool{}, "shop"

@@ -138,8 +138,7 @@ func New(options Options) *Core {
 		options: options, waiting: map[Ticket]SetTaint{}, written: map[string]string{},
 		journal: logbook{Journal: Journal{Resting: map[string]Rest{}}},
 	}
-	c.mover = newMover(c, newCluster(), options.Wall)
-	c.surges = &surges{mover: &c.mover}
+	c.init(c, newCluster(), options.Wall)
 	c.proof.cluster = c.cluster
 	return c
 }

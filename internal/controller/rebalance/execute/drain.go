@@ -123,8 +123,7 @@ func newDrainer(options DrainOptions, cluster *cluster) *Drainer {
 		options: options, waiting: map[Ticket]string{}, held: map[types.UID]putOff{},
 		tried: map[types.UID]int{}, stays: map[types.UID]string{},
 	}
-	d.mover = newMover(d, cluster, options.Wall)
-	d.surges = &surges{mover: &d.mover}
+	d.init(d, cluster, options.Wall)
 	return d
 }
 

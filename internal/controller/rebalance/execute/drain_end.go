@@ -12,7 +12,7 @@ import (
 // as good as done.
 func (d *Drainer) outOfTime() string {
 	left, ending := d.remaining()
-	if d.stage == listing || d.stage == recovering || d.stage == checking || d.stage == cordoning || left+ending > 0 {
+	if d.stage < emptying || left+ending > 0 {
 		return fmt.Sprintf("not done within %s", d.options.Timeout)
 	}
 	for _, p := range d.under {

@@ -53,13 +53,11 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 	if first {
 		d.do(DrainTold{Result: Proved, Plan: plan})
 	}
-	stranded := plan.Stranded()
+	why := d.options.prevents(plan.Refused, plan.Stranded(), len(plan.Pods))
 	switch {
-	case len(plan.Refused) > 0:
-		d.end(refusals(plan.Refused))
-	case stranded > 0 && !d.options.AllowPending:
-		d.stranded = true
-		d.end(fmt.Sprintf("%d of %d pods would find no other node (--allow-pending goes on nevertheless)", stranded, len(plan.Pods)))
+	case why != "":
+		d.stranded = len(plan.Refused) == 0
+		d.end(why)
 	case d.options.DryRun:
 		d.end("")
 	case first:
@@ -67,6 +65,18 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 	default:
 		d.stage = emptying
 	}
+}
+
+// prevents says why the pods of a plan may not leave, or "": some are refused, or so many of them
+// are stranded.
+func (o *DrainOptions) prevents(refused []rebalance.Kept, stranded, pods int) string {
+	switch {
+	case len(refused) > 0:
+		return refusals(refused)
+	case stranded > 0 && !o.AllowPending:
+		return fmt.Sprintf("%d of %d pods would find no other node (--allow-pending goes on nevertheless)", stranded, pods)
+	}
+	return ""
 }
 
 // refusals says which pods prevent the drain, as kubectl does.
@@ -87,7 +97,7 @@ func refusals(list []rebalance.Kept) string {
 	return strings.Join(reasons, "; ")
 }
 
-// A node that is cordoned already needs no request.
+// cordon makes the nodes unschedulable. One that is already needs no request.
 func (d *Drainer) cordon() {
 	d.stage = cordoning
 	for _, name := range d.options.Nodes {

@@ -131,33 +131,24 @@ func (c *Core) follow() {
 	if victim == nil && m.left.IsZero() {
 		m.left = c.now
 	}
-	if m.To == "" { // the move expects no successor
-		c.followEnded(victim)
-		return
+	var next *v1.Pod
+	if m.To != "" {
+		next = c.successorOf(m)
 	}
-	next := c.successorOf(m)
 	switch {
 	case next != nil && next.Spec.NodeName != "":
 		c.followLanded(next)
 	// A successor without a node is no miss as long as the victim may hold its room.
 	case victim != nil:
 		c.wait(m.ends(), Stuck, "the pod does not end")
+	case m.To == "": // it had ended, and was only to be removed
+		c.conclude(Arrived, "", "")
 	// The workload was scaled down meanwhile.
 	case next == nil && c.cluster.satisfied(m):
 		c.conclude(Ended, "", "the workload wants no successor any more")
 	default:
 		c.wait(latest(m.left, m.at).Add(pendingFor), Pending, homeless(next))
 	}
-}
-
-// followEnded follows a pod that had ended and is only to be removed.
-func (c *Core) followEnded(victim *v1.Pod) {
-	m := c.move
-	if victim == nil {
-		c.conclude(Arrived, "", "")
-		return
-	}
-	c.wait(m.ends(), Stuck, "the pod does not end")
 }
 
 // followLanded follows a successor that has a node until it is ready. Where it landed is judged
@@ -195,7 +186,7 @@ func (c *Core) wait(until time.Time, result Result, message string) {
 // journal.
 func (c *Core) conclude(result Result, node, message string) {
 	m := c.move
-	c.do(Told{Result: result, Move: &m.flight.Move, Node: node, Message: message})
+	c.tell(m, result, node, message)
 	workload := m.flight.Workload()
 	switch {
 	// Its proof was not wrong, so it is no miss, and the journal's rests are as before.
@@ -212,11 +203,10 @@ func (c *Core) conclude(result Result, node, message string) {
 			c.rest(workload, result.missed())
 		}
 		c.run.missed++
-		c.run.misses++
 		if !result.missed() {
 			c.run.missed = 0
-			c.run.misses--
 		}
+		c.run.misses += min(c.run.missed, 1)
 	}
 	// Statuses of workloads and budgets lag behind the pods, so the next plans may find everything
 	// busy.

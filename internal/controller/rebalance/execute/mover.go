@@ -57,9 +57,9 @@ type policy interface {
 	surgeEnded(s *surge)
 }
 
-// newMover returns a mover that knows what the cluster does.
-func newMover(policy policy, cluster *cluster, wall func(time.Time) time.Time) mover {
-	return mover{machine: machine{wallOf: wall}, policy: policy, cluster: cluster, found: map[types.UID]bool{}}
+// init makes the mover of a policy. It knows what the cluster does.
+func (m *mover) init(policy policy, cluster *cluster, wall func(time.Time) time.Time) {
+	*m = mover{machine: machine{wallOf: wall}, policy: policy, cluster: cluster, surges: &surges{mover: m}, found: map[types.UID]bool{}}
 }
 
 // take takes up what an event means to any mover.
@@ -121,16 +121,13 @@ func (m *mover) evictionAnswered(p *departure, e Answered) {
 	}
 }
 
-// retryEviction goes on with the eviction in progress, unless its request is in flight: the pod may
-// have left meanwhile, and else it is tried again when it is time.
+// retryEviction goes on with the eviction in progress, unless its request is in flight: it may have
+// been made, and then the pod leaves; else it is tried again when it is time.
 func (m *mover) retryEviction() {
 	switch p := m.evicting; {
 	case p.ticket != 0:
-	case m.leaves(p) && p.maybe:
-		m.leave(p)
 	case m.leaves(p):
-		m.evicting = nil
-		m.policy.vanished(p)
+		m.leave(p)
 	case m.now.Before(p.retry):
 		m.wake(p.retry)
 	default:

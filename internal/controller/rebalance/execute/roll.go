@@ -353,12 +353,9 @@ func (r *Roller) planned(e RollPlanned) {
 	switch r.stage {
 	case rollPlanning:
 		r.do(RollTold{Result: Proved, Plan: e.Plan})
-		stranded := e.Plan.Stranded()
-		switch refused := e.Plan.Refused(); {
-		case len(refused) > 0:
-			r.stop(refusals(refused))
-		case stranded > 0 && !r.options.AllowPending:
-			r.stop(fmt.Sprintf("%d of %d pods would find no other node (--allow-pending goes on nevertheless)", stranded, e.Plan.Pods))
+		switch why := r.options.prevents(e.Plan.Refused(), e.Plan.Stranded(), e.Plan.Pods); {
+		case why != "":
+			r.stop(why)
 		case r.options.DryRun || len(e.Plan.Turns) == 0:
 			r.stop("")
 		default:
