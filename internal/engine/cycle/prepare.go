@@ -113,7 +113,7 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	}
 	part()
 	b.prepare.groups = groups
-	expected := (len(groups) > 0 || b.permit != nil) && b.Pod.Status.NominatedNodeName != b.Node
+	expected := (b.permit != nil || b.takesLong()) && b.Pod.Status.NominatedNodeName != b.Node
 	if expected && !ps.options.Disabled.Expectation { // tells autoscalers to keep the node
 		node := b.Node
 		ticket := ps.issueErrand(nominateErrand{ps, b})
@@ -125,6 +125,16 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	if b.permit == nil || b.permit.over {
 		ps.nextGroup(b)
 	}
+}
+
+// takesLong reports whether anyone else has work for the pod before its binding: an out-of-tree
+// plugin, or the controller or driver that Berth's own plugin waits for. Claims that only have to
+// be written take as long as the binding does, and the nomination would be one more write.
+func (b *placement) takesLong() bool {
+	return slices.ContainsFunc(slices.Concat(b.prepare.groups...), func(plugin string) bool {
+		own := b.ownWork(plugin)
+		return own == nil || own.then.needed == nil || own.then.needed(b)
+	})
 }
 
 // nominateStep is the write of the nomination in preparation.running, in place of a plugin's name.

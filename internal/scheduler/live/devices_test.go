@@ -55,6 +55,18 @@ func claiming(pod *v1.Pod, claim string) *v1.Pod {
 	return pod
 }
 
+// claimingLate makes the pod write another claim first, one that asks for nothing; isLateClaim
+// tells of that write.
+func claimingLate(pod *v1.Pod, claim string) []fakeapi.Object {
+	first := aClaim("first-" + pod.Name)
+	first.Spec.Devices.Requests = nil
+	claiming(pod, claim)
+	pod.Spec.ResourceClaims = append([]v1.PodResourceClaim{{Name: "first", ResourceClaimName: &first.Name}}, pod.Spec.ResourceClaims...)
+	return []fakeapi.Object{first, pod}
+}
+
+func isLateClaim(r *http.Request, pod string) bool { return isClaimUpdate(r, "first-"+pod) }
+
 func (w *world) claim(name string) *resourcev1.ResourceClaim {
 	for _, c := range fakeapi.All(w.api, &resourcev1.ResourceClaim{}) {
 		if c.Name == name {
@@ -254,7 +266,7 @@ func TestSharedClaimIsProtected(t *testing.T) {
 	const pods = 30
 	for name, late := range map[string]func(*http.Request) bool{
 		"the first is ready first": func(r *http.Request) bool { return isClaimWrite(r, "c") },
-		"the first is ready last":  func(r *http.Request) bool { return isPodPatch(r, "p00") },
+		"the first is ready last":  func(r *http.Request) bool { return isLateClaim(r, "p00") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -264,7 +276,8 @@ func TestSharedClaimIsProtected(t *testing.T) {
 				var seen attempts
 				w.start(Options{Observer: &seen})
 				w.until("begun", w.s.Synced)
-				for i := range pods {
+				w.api.Put(claimingLate(aPod("p00", "1"), "c")...)
+				for i := 1; i < pods; i++ {
 					w.api.Put(claiming(aPod(fmt.Sprintf("p%02d", i), "1"), "c"))
 				}
 				w.pass(time.Minute)
@@ -293,14 +306,14 @@ func TestSharedClaimOutlivesItsFirstPod(t *testing.T) {
 		t.Run(fmt.Sprintf("both gone %t", both), func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				waits := fakeapi.Fault{Late: 10 * time.Second}
-				w.api.SetFault(times(2, func(r *http.Request) bool { return isPodPatch(r, "a") || isPodPatch(r, "b") }, waits))
+				w.api.SetFault(times(2, func(r *http.Request) bool { return isLateClaim(r, "a") || isLateClaim(r, "b") }, waits))
 				w.api.Put(aNode("n", "64"), aClaim("c"), aClaim("other"))
 				w.api.Put(aDriver("n", "gpu-0")...)
 				w.start(Options{})
 				w.until("begun", w.s.Synced)
-				w.api.Put(claiming(aPod("a", "1"), "c"))
+				w.api.Put(claimingLate(aPod("a", "1"), "c")...)
 				w.pass(time.Second)
-				w.api.Put(claiming(aPod("b", "1"), "c"))
+				w.api.Put(claimingLate(aPod("b", "1"), "c")...)
 				w.pass(time.Second)
 				w.api.Delete(aPod("a", "1"))
 				w.pass(time.Second)
@@ -331,14 +344,15 @@ func TestSharedClaimOutlivesItsFirstPod(t *testing.T) {
 // the devices were given up meanwhile, has no right to them.
 func TestAllocationTakenBackIsNotWrittenAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.api.SetFault(times(1, func(r *http.Request) bool { return isPodPatch(r, "b") }, fakeapi.Fault{Late: 10 * time.Second}))
+		w.api.SetFault(times(1, func(r *http.Request) bool { return isLateClaim(r, "b") }, fakeapi.Fault{Late: 10 * time.Second}))
 		w.api.Put(aNode("n", "64"), aClaim("c"))
 		w.api.Put(aDriver("n", "gpu-0", "gpu-1")...)
 		var seen attempts
 		w.start(Options{Observer: &seen})
 		w.until("begun", w.s.Synced)
 		w.api.Hold("resourceclaims")
-		w.api.Put(claiming(aPod("a", "1"), "c"), claiming(aPod("b", "1"), "c"))
+		w.api.Put(claiming(aPod("a", "1"), "c"))
+		w.api.Put(claimingLate(aPod("b", "1"), "c")...)
 		w.untilBound("a")
 		w.api.Delete(aPod("a", "1"))
 		fakeapi.Change(w.api, aClaim("c"), func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} }) // as its controller does
@@ -368,7 +382,8 @@ func isPodPatch(r *http.Request, pod string) bool {
 func TestWhatIsGivenBackHelpsWhoWaitsForIt(t *testing.T) {
 	inTurn := func(t *testing.T, objects []fakeapi.Object, use func(pod *v1.Pod, claim string) *v1.Pod, has func(w *world) bool) {
 		inWorld(t, func(w *world) {
-			w.api.SetFault(times(1, func(r *http.Request) bool { return isPodPatch(r, "a") }, fakeapi.Fault{Late: 10 * time.Second}))
+			w.api.SetFault(times(1, func(r *http.Request) bool { return isPodPatch(r, "a") || isClaimUpdate(r, "first") },
+				fakeapi.Fault{Late: 10 * time.Second}))
 			w.api.Put(aNode("n", "9"))
 			w.api.Put(objects...)
 			w.start(Options{})
