@@ -67,7 +67,7 @@ func TestASimpleClaimIsDecidedAtOnceInALargeCluster(t *testing.T) {
 	tell(begin, Seen{Pods, claiming})
 	tell(begin.Add(time.Millisecond), Seen{Pods, other})
 
-	want := []string{"bind default/other to ", "write status of default/claiming #2, nominated "}
+	want := []string{"bind default/other to ", "write claims of default/claiming #2: "}
 	var acted []string
 	for range 20 {
 		for _, a := range tell(begin.Add(time.Second), Tick{}) {

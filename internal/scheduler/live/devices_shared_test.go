@@ -180,3 +180,31 @@ func TestRestartWithAReservedClaim(t *testing.T) {
 		}
 	})
 }
+
+// TestClaimThatIsOnlyWrittenNominatesNoPod: the claim and the binding are all that is written of
+// the pod; one whose device is not ready yet is nominated.
+func TestClaimThatIsOnlyWrittenNominatesNoPod(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				var patches atomic.Int32
+				w.api.SetFault(counted(&patches, func(r *http.Request) bool { return isPodPatch(r, "p00") },
+					func(*http.Request) fakeapi.Fault { return fakeapi.Fault{} }))
+				w.sharers(1)
+				if waits {
+					slice := aDriver("n", "gpu-0")[0].(*resourcev1.ResourceSlice)
+					slice.Spec.Devices[0].BindingConditions = []string{"ready"}
+					slice.Spec.Devices[0].BindingFailureConditions = []string{"broken"}
+					w.api.Put(slice)
+				}
+				w.start(Options{})
+				w.pass(10 * time.Second)
+				pod := w.api.Pods()[0]
+				if waits && (pod.Spec.NodeName != "" || pod.Status.NominatedNodeName != "n") ||
+					!waits && (pod.Spec.NodeName != "n" || patches.Load() != 0) {
+					t.Errorf("on %q, nominated to %q, %d patches", pod.Spec.NodeName, pod.Status.NominatedNodeName, patches.Load())
+				}
+			})
+		})
+	}
+}
