@@ -308,7 +308,9 @@ func (c *controllers) awaitsEnd(m *machine, object *v1.Pod, cause Cause) bool {
 }
 
 // finishTermination ends a pod when its grace period is over, or once its node responds. A
-// pod with finalizers stays: what would remove them is not simulated.
+// pod with finalizers stays: what would remove them is not simulated. Pods are tried after each:
+// those that end at one time end one after the other in a cluster, and the room of the first goes
+// to a small pod while a large one would need that of several.
 func (c *controllers) finishTermination(p *pod) {
 	m := c.nodes.named[p.NodeName]
 	switch {
@@ -317,6 +319,7 @@ func (c *controllers) finishTermination(p *pod) {
 		c.ending[p.NodeName] = append(c.ending[p.NodeName], p)
 	default:
 		c.departPod(p, ByTermination, "")
+		c.scheduler.trySettled()
 	}
 }
 

@@ -45,3 +45,46 @@ spec: {nodeName: %s, containers: [{name: c, image: i, resources: {requests: {cpu
 		t.Errorf("what stays: %q", got)
 	}
 }
+
+// Pods whose deletions end at the same time end one after the other: a small pod takes the room of
+// the first of them before a large one, whatever their priorities are, has that of several.
+func TestRoomBecomesFreePodByPod(t *testing.T) {
+	text := `
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 100
+preemptionPolicy: Never
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: large}
+spec: {priorityClassName: high, containers: [{name: c, image: i, resources: {requests: {cpu: "4"}}}]}
+`
+	for i := range 2 {
+		text += fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {name: small-%[1]d}
+spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "2"}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  {name: leaving-%[1]d, uid: l%[1]d, resourceVersion: "1", creationTimestamp: "2026-01-01T00:00:00Z", deletionTimestamp: "2026-01-01T00:00:30Z", deletionGracePeriodSeconds: 30}
+spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: {cpu: "2"}}}]}
+`, i)
+	}
+	w := opened(t, text)
+	w.Advance(time.Minute)
+	for name, want := range map[string]string{"large": "", "small-0": "node-1", "small-1": "node-1"} {
+		if f, _ := w.Find("default", name); f.Pod.NodeName != want {
+			t.Errorf("%s is on %q, want %q", name, f.Pod.NodeName, want)
+		}
+	}
+}
