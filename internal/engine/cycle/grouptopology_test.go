@@ -2,11 +2,14 @@ package cycle_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	config "k8s.io/kube-scheduler/config/v1"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
@@ -120,5 +123,57 @@ func TestTheDomainThatIsFullestByWhatIsScoredWins(t *testing.T) {
 		if on["p"] != row.want {
 			t.Errorf("scored by %v it is in %q, want %q: %s", row.resources, on["p"], row.want, said)
 		}
+	}
+}
+
+// TestATreeSaysWhatFailsWhereItWouldBe: all that is below a composite fits into zone a, but for one
+// pod, so that zone b is tried, too, where its group does not fit. It is the other group of the
+// tree that fits nowhere, and this is what the pods say.
+func TestATreeSaysWhatFailsWhereItWouldBe(t *testing.T) {
+	core, err := New(Options{
+		Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true, Composite: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Step(begin, Follows{})
+	core.Step(begin, Led{})
+	for name, cpu := range map[string]string{"a": "1500m", "b": "4"} {
+		n := aNode(name, cpu)
+		n.Labels[v1.LabelTopologyZone] = name
+		core.Step(begin, Seen{Nodes, n})
+	}
+	there := aPod("there", "100m")
+	there.Labels, there.Spec.NodeName = map[string]string{"app": "x"}, "b"
+	core.Step(begin, Seen{Pods, there})
+	root, block, inner := compositeOf("root", 2), compositeOf("block", 0), compositeOf("inner", 0)
+	block.Spec.ParentCompositePodGroupName, inner.Spec.ParentCompositePodGroupName = new("root"), new("block")
+	block.Spec.SchedulingConstraints = &schedulingv1alpha3.CompositePodGroupSchedulingConstraints{
+		Topology: []schedulingv1alpha3.TopologyConstraint{{Key: v1.LabelTopologyZone}},
+	}
+	for _, c := range []*groups.CompositePodGroup{root, block, inner} {
+		core.Step(begin, Seen{CompositePodGroups, c})
+	}
+	for _, x := range []struct {
+		group, parent, cpu string
+		pods               int
+	}{{"fits", "inner", "1", 2}, {"large", "root", "4", 1}} {
+		g := gangOf(x.group, 1)
+		g.Spec.ParentCompositePodGroupName = &x.parent
+		core.Step(begin, Seen{PodGroups, g})
+		for i := range x.pods {
+			p := aPod(fmt.Sprintf("%s-%d", x.group, i), x.cpu)
+			p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &x.group}
+			p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+				TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: there.Labels},
+			}}}}
+			core.Step(begin, Seen{Pods, p})
+		}
+	}
+
+	core.Step(begin, Tick{})
+	const want = `composite pod group "root" is unschedulable: 1 of 2 groups fit, 2 are needed at once`
+	if got := core.View().Queue.Get(aPod("fits-0", "1").UID).Message; !strings.HasPrefix(got, want) {
+		t.Errorf("it says %q, want %q", got, want)
 	}
 }

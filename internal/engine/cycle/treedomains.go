@@ -20,6 +20,8 @@ type treePlacement struct {
 	all    bool             // no pod is left
 	full   float64          // how much of the domain is requested then, in percent
 	leave  [][]*cluster.Pod // the units that leave for it
+	// failing is treeAttempt.failing with it.
+	failing map[*groups.Composite]int
 }
 
 // manner is how a tree is placed.
@@ -52,6 +54,7 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, how manner) (settled b
 	before := t.countBefore(c)
 	var fitting []treePlacement
 	most, closest := -1, map[*groupAttempt][]*decide.Failure{}
+	outside, failing := t.failing, t.failing
 	for i, in := range t.listProspects(c, key, domains, how) {
 		if i > 0 && t.isOver() {
 			t.shortened = true
@@ -61,6 +64,7 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, how manner) (settled b
 			continue
 		}
 		left := how.room.Len()
+		t.failing = maps.Clone(outside)
 		settled, err := t.placeConfined(c, confine{key, in.Domain}, how)
 		if err != nil {
 			return false, err
@@ -77,20 +81,21 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, how manner) (settled b
 		}
 		how.room.Restore(left)
 		if t.failing[c] > most {
-			most = t.failing[c]
+			most, failing = t.failing[c], t.failing
 			closest = t.listFailures(c, key)
 		}
 	}
 
 	if len(fitting) == 0 {
+		t.failing = failing
 		t.failing[c] = max(most, 0)
 		for a, failures := range closest {
 			a.attempt.SetFailures(failures)
 		}
 		return false, nil
 	}
-	delete(t.failing, c)
 	best := bestOf(fitting)
+	t.failing = best.failing
 	how.room.Remove(best.leave)
 	return true, t.restoreGroups(best.groups)
 }
@@ -155,7 +160,7 @@ func (t *treeAttempt) countBefore(c *groups.Composite) (count int) {
 // describePlacement describes where the pods below a composite count now.
 func (t *treeAttempt) describePlacement(c *groups.Composite, in confine) treePlacement {
 	t.nameDomains(c, in.key)
-	p := treePlacement{domain: in.domain, groups: t.rememberGroups(c)}
+	p := treePlacement{domain: in.domain, groups: t.rememberGroups(c), failing: t.failing}
 	p.all = true
 	for i := range p.groups {
 		p.pods += len(p.groups[i].places)
