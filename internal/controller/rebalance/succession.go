@@ -24,7 +24,6 @@ func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *clust
 	w.c.RemovePod(p.UID)
 	defer func() {
 		w.undoTo(notes)
-		p.NodeName = from.Name
 		w.c.Place(p.Pod, from)
 	}()
 

@@ -352,7 +352,7 @@ func (w *world) addPod(p *pod, n *cluster.Node) {
 func (w *world) dropPod(p *pod) {
 	w.countInGauges(p, -1)
 	w.c.RemovePod(p.UID)
-	p.NodeName = ""
+	p.SetNodeName("")
 	delete(w.placed, p.UID)
 }
 
