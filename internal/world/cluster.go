@@ -83,9 +83,9 @@ func (w *World) leaveCluster(object *v1.Pod) {
 func (w *World) takeOff(p *cluster.Pod) {
 	from := p.NodeName
 	w.cluster.RemovePod(p.UID)
-	p.NodeName = ""
+	p.SetNodeName("")
 	w.Note(func() {
-		p.NodeName = from
+		p.SetNodeName(from)
 		w.cluster.Return(p)
 	})
 }
@@ -101,7 +101,7 @@ func (w *World) Place(object *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 	w.cluster.Place(p, n)
 	w.Note(func() {
 		w.cluster.RemovePod(p.UID)
-		if p.NodeName = ""; nominated != nil {
+		if p.SetNodeName(""); nominated != nil {
 			w.cluster.Nominate(nominated, nominated.Nominated)
 		}
 	})

@@ -34,7 +34,7 @@ func TestLargeClassesThatAreGoneAreDropped(t *testing.T) {
 	for i := range 200 {
 		c.Pending(largePod(i))
 		now := 0
-		for _, class := range c.classes.byKey {
+		for class := range c.classes.byKey.All {
 			now += class.Bulk
 		}
 		kept = max(kept, now)
@@ -42,8 +42,8 @@ func TestLargeClassesThatAreGoneAreDropped(t *testing.T) {
 	if kept > MostBulk+(1<<20) || kept == 0 {
 		t.Errorf("classes of %d KiB are kept", kept>>10)
 	}
-	if len(c.classes.byKey) < 2000 {
-		t.Errorf("%d classes are left, want those of 2000 pods", len(c.classes.byKey))
+	if c.classes.byKey.Len() < 2000 {
+		t.Errorf("%d classes are left, want those of 2000 pods", c.classes.byKey.Len())
 	}
 }
 
@@ -93,10 +93,10 @@ func TestAClassKeepsTheStatusAlone(t *testing.T) {
 	pod := largePod(0)
 	pod.Spec.ResourceClaims, pod.Status.Phase = []v1.PodResourceClaim{{Name: "c"}}, v1.PodPending
 	class := New().Pending(pod).Class
-	if class.Status == nil || class.Status.Phase != v1.PodPending {
-		t.Fatalf("the status is %v", class.Status)
+	if class.Spec.Status == nil || class.Spec.Status.Phase != v1.PodPending {
+		t.Fatalf("the status is %v", class.Spec.Status)
 	}
-	if class.Status == &pod.Status {
+	if class.Spec.Status == &pod.Status {
 		t.Error("the class refers to the pod")
 	}
 }

@@ -15,9 +15,9 @@ type PodClass struct {
 	// ID is unique and never reused.
 	ID int32
 
+	Priority  int32
 	Namespace string
 	Labels    *rules.Labels
-	Priority  int32
 	// Spec is shared by classes for which it is the same.
 	Spec *Spec
 	// Controller is the owner that made the pods, or nil.
@@ -35,9 +35,6 @@ type PodClass struct {
 	// claims.
 	Needs [2]uint64
 
-	// Static is a digest of what the pods need from single nodes, apart from room, ports, volumes,
-	// devices and Target.
-	Static [2]uint64
 	// Target is the name of the only node that the pods can go to, if their required node affinity
 	// says that and nothing else. The DaemonSet controller creates such pods.
 	Target string
@@ -51,20 +48,20 @@ type PodClass struct {
 	// is kept of classes that may be gone is bounded by it.
 	Bulk int
 
-	// Status is kept only where decisions depend on it: for pods with device claims, each of which
-	// is a class of its own.
-	Status *v1.PodStatus
-
 	key digest
 }
 
-// Demand is what one pod takes of a node. Classes with equal demands share it.
+// Demand is what one pod takes of a node, and needs of it. Classes with equal demands share it.
 type Demand struct {
 	// Requests is what one pod requests, overhead included.
 	Requests Resources
 	// NonZeroCPU (in thousandths) and NonZeroMemory are the requested CPU and memory, with defaults
 	// for containers that request nothing.
 	NonZeroCPU, NonZeroMemory int64
+
+	// Static is a digest of what the pods need from single nodes, apart from room, ports, volumes,
+	// devices and Target.
+	Static [2]uint64
 
 	Ports *Ports
 }
@@ -91,18 +88,16 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	if pod.Spec.Priority != nil {
 		c.Priority = *pod.Spec.Priority
 	}
-	c.Demand = shared.demandOf(readDemand(pod))
 	c.Target = targetOf(spec)
-	c.Static, c.Simple = staticDigest(pod, c.Target != ""), isSimple(pod, &c.Requests, c.Ports)
-	if len(pod.Spec.ResourceClaims) > 0 {
-		status := pod.Status // a pointer into the pod would keep all of it
-		c.Status = &status
-	}
+	demand := readDemand(pod)
+	demand.Static = staticDigest(pod, c.Target != "")
+	c.Demand = shared.demandOf(demand)
+	c.Simple = isSimple(pod, &c.Requests, c.Ports)
 	c.Look = lookOf(c)
 	return c
 }
 
-// readDemand reads what a pod takes of a node.
+// readDemand reads what a pod takes of a node, but for Static.
 func readDemand(pod *v1.Pod) (d Demand) {
 	d.Requests, d.NonZeroCPU, d.NonZeroMemory = placedRequests(pod)
 	d.Ports = portsOf(pod)

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"maps"
-
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -15,9 +13,8 @@ import (
 // whoever holds it, and placing a pod of it puts it back. Until then its like may have got a new
 // class: that costs memory and work, and changes no decision.
 type classTable struct {
-	byKey  map[digest]*PodClass
+	byKey  Set[PodClass]
 	next   int32 // the ID of the next class; IDs are never reused
-	most   int   // of byKey; see Shrunk
 	kept   int   // how many were left when classes were last dropped
 	bulk   int   // of those that came since
 	left   int   // how many lost their last pod since
@@ -28,24 +25,35 @@ type classTable struct {
 // a pod of a known class costs no more than that.
 func (t *classTable) classOf(pod *v1.Pod) *PodClass {
 	key, needs := classDigest(pod)
-	if class, ok := t.byKey[key]; ok {
+	if class := t.at(key); class != nil {
 		return class
 	}
 	class := newPodClass(pod, key, needs, &t.shares)
 	class.ID = t.next
 	t.next++
-	if len(t.byKey) >= worthDropping(t.kept) || t.bulk >= MostBulk {
+	if t.byKey.Len() >= worthDropping(t.kept) || t.bulk >= MostBulk {
 		t.dropUnused()
 	}
-	t.byKey[key] = class
+	t.byKey.Add(ShortHash(key[0]), class)
 	t.bulk += class.Bulk
 	return class
 }
 
+// at returns the class of that key, or nil.
+func (t *classTable) at(key digest) *PodClass {
+	return t.byKey.Find(ShortHash(key[0]), func(class *PodClass) bool { return class.key == key })
+}
+
 // addPod counts a placed pod of the class.
 func (t *classTable) addPod(class *PodClass) {
-	if class.pods++; class.pods == 1 {
-		t.byKey[class.key] = class // it may have been dropped
+	if class.pods++; class.pods > 1 {
+		return
+	}
+	if known := t.at(class.key); known != class { // it was dropped
+		if known != nil {
+			t.byKey.Remove(ShortHash(class.key[0]), func(c *PodClass) bool { return c == known })
+		}
+		t.byKey.Add(ShortHash(class.key[0]), class)
 	}
 }
 
@@ -56,17 +64,15 @@ func (t *classTable) removePod(class *PodClass) {
 		return
 	}
 	const few = 1 << 10 // they often come again
-	if t.left++; t.left >= few+len(t.byKey)/2 {
+	if t.left++; t.left >= few+t.byKey.Len()/2 {
 		t.dropUnused()
 	}
 }
 
 // dropUnused forgets the classes without pods.
 func (t *classTable) dropUnused() {
-	t.byKey = Shrunk(t.byKey, &t.most)
-	maps.DeleteFunc(t.byKey, func(_ digest, class *PodClass) bool { return class.pods == 0 })
-	t.byKey = Shrunk(t.byKey, &t.most)
-	t.kept, t.bulk, t.left = len(t.byKey), 0, 0
+	t.byKey.DeleteFunc(func(class *PodClass) bool { return class.pods == 0 })
+	t.kept, t.bulk, t.left = t.byKey.Len(), 0, 0
 }
 
 // worthDropping is the number of entries from which a search for unused ones pays off, given how

@@ -35,8 +35,7 @@ type Cluster struct {
 
 	nodes       map[string]*Node
 	free        []int32                       // indices of Nodes that can be reused
-	pods        map[types.UID]*Pod            // placed pods, on known nodes or not
-	mostPods    int                           // of pods; see Shrunk
+	pods        Set[Pod]                      // placed pods, on known nodes or not, by UID
 	strays      map[string]map[types.UID]*Pod // placed pods whose node is not known, by its name
 	nominated   map[types.UID]*Pod
 	absent      map[string][]*Pod  // nominated pods whose node is not known, by its name
@@ -61,9 +60,9 @@ type ImageState struct {
 // New returns an empty cluster.
 func New() *Cluster {
 	return &Cluster{
-		nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, strays: map[string]map[types.UID]*Pod{},
+		nodes: map[string]*Node{}, strays: map[string]map[types.UID]*Pod{},
 		nominated: map[types.UID]*Pod{}, absent: map[string][]*Pod{},
-		classes: classTable{byKey: map[digest]*PodClass{}}, parts: newPartTable(), imageStates: map[string]*ImageState{},
+		parts: newPartTable(), imageStates: map[string]*ImageState{},
 	}
 }
 
@@ -157,6 +156,7 @@ func hasKey(m map[string]string, key string) bool { _, ok := m[key]; return ok }
 // before it is gone, so a reader that has caught up never takes one node for another.
 func (c *Cluster) addNode(name string) *Node {
 	n := &Node{Name: name}
+	n.here = &Whereabouts{Node: n, NodeName: name}
 	if last := len(c.free) - 1; last >= 0 {
 		n.Index, c.free = c.free[last], c.free[:last]
 		c.Nodes[n.Index], c.Rooms[n.Index] = n, Room{}

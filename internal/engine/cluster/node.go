@@ -43,6 +43,8 @@ type Node struct {
 	// Nominated are the pending pods nominated to this node. They are neither in Pods nor in
 	// Requested.
 	Nominated []*Pod
+
+	here, left *Whereabouts // of most Pods, and of most that were among them; left is nil until one was
 }
 
 // Room is the part of a node that changes with every placement, and what it is compared with. It

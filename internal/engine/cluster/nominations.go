@@ -14,7 +14,7 @@ import (
 // earlier record is replaced. The cluster keeps p, which the caller must not change any more.
 func (c *Cluster) Nominate(p *Pod, node string) {
 	c.Unnominate(p.UID)
-	p.Nominated = node
+	p.SetNominated(node)
 	if node == "" {
 		return
 	}
@@ -58,7 +58,7 @@ func (c *Cluster) Renew(p *Pod) {
 		return
 	}
 	renewed := *p
-	renewed.Nominated = old.Nominated
+	renewed.SetNominated(old.Nominated)
 	c.nominated[p.UID] = &renewed
 	nominees := c.absent[old.Nominated]
 	if n, ok := c.nodes[old.Nominated]; ok {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"hash/maphash"
 	"math"
 
 	v1 "k8s.io/api/core/v1"
@@ -27,11 +28,11 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	}
 
 	p := c.Pending(object)
-	p.NodeName = object.Spec.NodeName
-	if old, ok := c.pods[object.UID]; ok {
+	node := object.Spec.NodeName
+	if old := c.Pod(object.UID); old != nil {
 		// Most updates of a pod change nothing that counts. Keeping the same Pod then spares the
 		// sums, and whatever refers to it.
-		if old.Class == p.Class && old.NodeName == p.NodeName && old.Terminating == p.Terminating {
+		if old.Class == p.Class && old.NodeName == node && old.Terminating == p.Terminating {
 			if old.Started != p.Started || old.Preempted != p.Preempted {
 				old.Started, old.Preempted = p.Started, p.Preempted
 				if old.Node != nil {
@@ -42,24 +43,23 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 			return old
 		}
 		// Devices were given by a plugin: the object's new state says nothing about them.
-		if old.NodeName == p.NodeName {
-			p.Devices = old.Devices
+		if old.NodeName == node {
+			p.SetDevices(old.Devices)
 		}
 		c.RemovePod(object.UID)
 	}
 
-	c.placePod(p)
+	c.placePod(p, node)
 	return p
 }
 
 // Pending converts a pod without counting it anywhere. The class is made if need be, so this costs
 // a hash of the whole spec.
 func (c *Cluster) Pending(object *v1.Pod) *Pod {
-	p := &Pod{
-		Class: c.classes.classOf(object), Name: object.Name, UID: object.UID, Nominated: object.Status.NominatedNodeName,
-		Created: TimeOf(object.CreationTimestamp.Time), Terminating: object.DeletionTimestamp != nil, Preempted: isPreempted(object),
-		Generation: object.Generation,
-	}
+	p := NewPod(c.classes.classOf(object), object.Name, object.UID)
+	p.SetNominated(object.Status.NominatedNodeName)
+	p.Created, p.Generation = TimeOf(object.CreationTimestamp.Time), object.Generation
+	p.Terminating, p.Preempted = object.DeletionTimestamp != nil, isPreempted(object)
 	if object.Status.StartTime != nil {
 		p.Started = TimeOf(object.Status.StartTime.Time)
 	}
@@ -68,48 +68,52 @@ func (c *Cluster) Pending(object *v1.Pod) *Pod {
 
 // Place counts a pod on a node. The pod must not have a node yet. It ends the pod's nomination.
 func (c *Cluster) Place(p *Pod, n *Node) {
-	p.NodeName = n.Name
-	c.placePod(p)
+	c.placePod(p, n.Name)
 }
 
 // Return counts a pod again that RemovePod has forgotten, on the node that it names, known or not.
-func (c *Cluster) Return(p *Pod) { c.placePod(p) }
+func (c *Cluster) Return(p *Pod) { c.placePod(p, p.NodeName) }
 
-// placePod counts a pod on the node that it names, or as a stray. Placing it twice would corrupt
+// placePod counts a pod on the node of that name, or as a stray. Placing it twice would corrupt
 // every sum from then on, so it panics at once, where the cause can still be seen.
-func (c *Cluster) placePod(p *Pod) {
-	before := len(c.pods)
-	if c.pods[p.UID] = p; len(c.pods) == before { // cheaper than looking it up before
+func (c *Cluster) placePod(p *Pod, node string) {
+	if c.Pod(p.UID) != nil {
 		panic(fmt.Sprintf("pod %s/%s (%s) is placed twice", p.Namespace(), p.Name, p.UID))
 	}
+	p.joinTexts()
+	c.pods.Add(hashOfUID(p.UID), p)
 	c.Unnominate(p.UID)
-	c.pods = Shrunk(c.pods, &c.mostPods)
 	c.classes.addPod(p.Class)
-	if n, ok := c.nodes[p.NodeName]; ok {
+	if n, ok := c.nodes[node]; ok {
 		c.attachPod(p, n)
-	} else {
-		c.addStray(p)
+		return
 	}
+	p.SetNodeName(node)
+	c.addStray(p)
 }
 
+var uidSeed = maphash.MakeSeed()
+
+func hashOfUID(uid types.UID) uint32 { return ShortHash(maphash.String(uidSeed, string(uid))) }
+
 // Pod returns the placed pod with this UID, whether or not its node is known, or nil.
-func (c *Cluster) Pod(uid types.UID) *Pod { return c.pods[uid] }
+func (c *Cluster) Pod(uid types.UID) *Pod {
+	return c.pods.Find(hashOfUID(uid), func(p *Pod) bool { return p.UID == uid })
+}
 
 // Pods returns the number of placed pods, whether or not their nodes are known.
-func (c *Cluster) Pods() int { return len(c.pods) }
+func (c *Cluster) Pods() int { return c.pods.Len() }
 
 // RemovePod forgets a pod, placed or nominated. A pod that is neither is ignored.
 func (c *Cluster) RemovePod(uid types.UID) {
 	c.Unnominate(uid)
-	p, ok := c.pods[uid]
-	if !ok {
+	p := c.pods.Remove(hashOfUID(uid), func(p *Pod) bool { return p.UID == uid })
+	if p == nil {
 		return
 	}
 
 	// A panic within Suppose must not lose it.
 	c.thoughtAway(p)
-	delete(c.pods, uid)
-	c.pods = Shrunk(c.pods, &c.mostPods)
 	c.classes.removePod(p.Class)
 
 	if p.Node != nil {
@@ -134,7 +138,8 @@ func (c *Cluster) addStray(p *Pod) {
 // attachPod puts a placed pod on its node, and detachPod takes it off. They keep the sums and the
 // log, and nothing else: the callers keep Cluster.pods.
 func (c *Cluster) attachPod(p *Pod, n *Node) {
-	p.Node, p.NodeName, p.place = n, n.Name, int32(len(n.Pods)) // the text of the name is kept once
+	p.setNode(n, n.Name) // the text of the name is kept once
+	p.place = int32(len(n.Pods))
 	n.Pods = append(n.Pods, p)
 	c.countPod(n, p, 1)
 	c.logChange(Change{Node: n.Index, Kind: PodAdded, Class: p.Class, Terminating: p.Terminating})
@@ -149,7 +154,7 @@ func (c *Cluster) detachPod(p *Pod) {
 	n.Pods[p.place].place = p.place
 	n.Pods[last] = nil
 	n.Pods = n.Pods[:last]
-	p.Node = nil
+	p.leaveNode()
 	c.countPod(n, p, -1)
 	c.logChange(Change{Node: n.Index, Kind: PodRemoved, Class: p.Class, Terminating: p.Terminating})
 }
@@ -207,7 +212,6 @@ func (r *Room) takeNonZero(class *PodClass) bool {
 // it all the same.
 func (c *Cluster) Visit(p *Pod, n *Node) *Pod {
 	guest := *p
-	guest.NodeName = n.Name
 	c.attachPod(&guest, n)
 	return &guest
 }

@@ -6,19 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pod is a pod, pending or placed.
+// Pod is a pod, pending or placed. [NewPod] makes one: its Whereabouts are never nil.
 type Pod struct {
 	Class *PodClass
 	Name  string
 	UID   types.UID
-
-	// Node is the node that the pod is placed on; nil while it is pending, and while its node is
-	// not known.
-	Node *Node
-	// NodeName is the name of that node, set also while the node is not known.
-	NodeName string
-	// Nominated is the name of the node that the pod is nominated to.
-	Nominated string
+	*Whereabouts
 
 	Generation       int64 // of the spec, as last seen
 	Created, Started Time  // Started is zero while no kubelet has seen the pod
@@ -26,10 +19,79 @@ type Pod struct {
 	Preempted        bool  // deletion is under way, because the scheduler preempted the pod
 
 	place int32 // index in Node.Pods
+}
 
+// Whereabouts say where a pod is, or is to be. Nearly all pods of a node share theirs: they are
+// replaced, by the pod's methods, and never changed.
+type Whereabouts struct {
+	// Node is the node that the pod is placed on; nil while it is pending, and while its node is
+	// not known.
+	Node *Node
+	// NodeName is the name of that node, set also while the node is not known.
+	NodeName string
+	// Nominated is the name of the node that the pod is nominated to.
+	Nominated string
 	// Devices are those of its node that a plugin gave the pod, where only a sum is requested; nil
-	// if none did. It is set before the pod is placed, and does not change.
+	// if none did. They are set before the pod is placed, and do not change.
 	Devices *DeviceShares
+}
+
+var nowhere = &Whereabouts{}
+
+// NewPod returns a pending pod.
+func NewPod(class *PodClass, name string, uid types.UID) *Pod {
+	return &Pod{Class: class, Name: name, UID: uid, Whereabouts: nowhere}
+}
+
+// joinTexts keeps the name and the UID in one piece of memory.
+func (p *Pod) joinTexts() {
+	text, name := p.Name+string(p.UID), len(p.Name)
+	p.Name, p.UID = text[:name], types.UID(text[name:])
+}
+
+// SetNodeName names the node of a pod that is on no node, or no longer.
+func (p *Pod) SetNodeName(name string) { p.setNode(nil, name) }
+
+// SetNominated sets Nominated.
+func (p *Pod) SetNominated(node string) {
+	p.setWhereabouts(Whereabouts{p.Node, p.NodeName, node, p.Devices})
+}
+
+// SetDevices sets Devices.
+func (p *Pod) SetDevices(shares *DeviceShares) {
+	p.setWhereabouts(Whereabouts{p.Node, p.NodeName, p.Nominated, shares})
+}
+
+// leaveNode is for a pod whose node it takes it from: it keeps the name. Of most pods that left a
+// node, too, the whereabouts are the same.
+func (p *Pod) leaveNode() {
+	n := p.Node
+	if p.Whereabouts != n.here {
+		p.setNode(nil, n.Name)
+		return
+	}
+	if n.left == nil {
+		n.left = &Whereabouts{NodeName: n.Name}
+	}
+	p.Whereabouts = n.left
+}
+
+func (p *Pod) setNode(n *Node, name string) {
+	p.setWhereabouts(Whereabouts{n, name, p.Nominated, p.Devices})
+}
+
+// setWhereabouts gives the pod these whereabouts, without a copy of its own if others have the
+// same.
+func (p *Pod) setWhereabouts(now Whereabouts) {
+	switch {
+	case now == *p.Whereabouts:
+	case now == *nowhere:
+		p.Whereabouts = nowhere
+	case now.Node != nil && now == *now.Node.here:
+		p.Whereabouts = now.Node.here
+	default:
+		p.Whereabouts = &Whereabouts{now.Node, now.NodeName, now.Nominated, now.Devices}
+	}
 }
 
 // DeviceShares are amounts of single devices of a node, each device by its number there.
@@ -61,8 +123,8 @@ func (p *Pod) Object() *v1.Pod {
 	if p.Class.Controller != nil {
 		pod.OwnerReferences = []metav1.OwnerReference{*p.Class.Controller}
 	}
-	if p.Class.Status != nil {
-		pod.Status = *p.Class.Status
+	if p.Class.Spec.Status != nil {
+		pod.Status = *p.Class.Spec.Status
 	}
 
 	pod.Spec.NodeName = p.NodeName

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -42,17 +43,16 @@ func (c *Cluster) Recount() (mended int) {
 	c.supposing = 0
 	// In a fixed order, so that the pods of a node have one.
 	for _, uid := range slices.Sorted(maps.Keys(c.away)) {
-		if p := c.away[uid]; c.pods[uid] == nil {
-			p.Node = nil
+		if p := c.away[uid]; c.Pod(uid) == nil {
+			p.setNode(nil, p.NodeName)
 			p.Class.pods++
-			c.pods[uid] = p
+			c.pods.Add(hashOfUID(uid), p)
 		}
 	}
 
 	clear(c.away)
 	standing := map[string][]*Pod{}
-	for _, uid := range slices.Sorted(maps.Keys(c.pods)) {
-		p := c.pods[uid]
+	for _, p := range slices.SortedFunc(c.pods.All, func(a, b *Pod) int { return cmp.Compare(a.UID, b.UID) }) {
 		if _, known := c.nodes[p.NodeName]; known {
 			standing[p.NodeName] = append(standing[p.NodeName], p)
 		}
@@ -109,7 +109,8 @@ func (c *Cluster) rebuildSums(n *Node, pods []*Pod) {
 	n.Requested, n.Affine, n.AntiAffine, c.Rooms[n.Index] = fresh.Requested, fresh.Affine, fresh.AntiAffine, room
 	n.Pods, n.Held = slices.Clone(pods), fresh.Held
 	for i, p := range pods {
-		p.Node, p.place = n, int32(i)
+		p.setNode(n, n.Name)
+		p.place = int32(i)
 	}
 	c.logChange(Change{Node: n.Index, Kind: NodeChanged})
 }

@@ -22,7 +22,7 @@ type shares struct {
 	selectors   slots[map[string]string] // of nodes
 	constraints slots[[]v1.TopologySpreadConstraint]
 	demands     slots[*Demand]
-	spaces      slots[[]string] // of one namespace each
+	scopes      slots[*TermScope] // of one namespace each
 	shapes      slots[*Shape]
 	specs       slots[*Spec]
 }
@@ -69,7 +69,7 @@ func (s *shares) shareText(t string) string {
 // specOf reads the Spec of a pod that needs what the digest stands for.
 func (s *shares) specOf(pod *v1.Pod, needs digest, own *rules.Labels) *Spec {
 	from := &pod.Spec
-	extras := s.extrasOf(from)
+	extras := s.extrasOf(pod)
 	// Few others have the same extras.
 	common := len(extras.Volumes)+len(extras.ResourceClaims)+len(extras.Overhead) == 0 && extras.Resources == nil
 	var key digest
@@ -86,7 +86,7 @@ func (s *shares) specOf(pod *v1.Pod, needs digest, own *rules.Labels) *Spec {
 
 	read := selectorReader{own: own, shared: s}
 	spec := &Spec{Shape: s.shapeOf(from), Extras: extras, Containers: s.containersOf(from.Containers)}
-	spec.TopologySpreadConstraints, spec.SpreadSelectors = s.constraintsOf(from.TopologySpreadConstraints, &read)
+	spec.Spread = s.spreadOf(from.TopologySpreadConstraints, &read)
 	if from.Affinity != nil {
 		spec.NodeAffinity = from.Affinity.NodeAffinity
 	}
@@ -125,7 +125,8 @@ func (s *shares) shapeOf(from *v1.PodSpec) *Shape {
 }
 
 // extrasOf reads what most specs do not have.
-func (s *shares) extrasOf(from *v1.PodSpec) *Extras {
+func (s *shares) extrasOf(pod *v1.Pod) *Extras {
+	from := &pod.Spec
 	extras := Extras{
 		InitContainers: s.containersOf(from.InitContainers), Overhead: from.Overhead, Resources: from.Resources,
 		Volumes: thatMatter(from.Volumes), ResourceClaims: from.ResourceClaims, SchedulingGates: from.SchedulingGates,
@@ -135,16 +136,18 @@ func (s *shares) extrasOf(from *v1.PodSpec) *Extras {
 		extras.Resources == nil && extras.SchedulingGroup == nil {
 		return noExtras
 	}
+	if len(from.ResourceClaims) > 0 {
+		status := pod.Status // a pointer into the pod would keep all of it
+		extras.Status = &status
+	}
 	return &extras
 }
 
-// constraintsOf reads spread constraints and their selectors. Constraints whose selectors are not
+// spreadOf reads spread constraints and their selectors. Constraints whose selectors are not
 // among them are shared.
-func (s *shares) constraintsOf(
-	from []v1.TopologySpreadConstraint, read *selectorReader,
-) ([]v1.TopologySpreadConstraint, []*rules.Selector) {
+func (s *shares) spreadOf(from []v1.TopologySpreadConstraint, read *selectorReader) *Spread {
 	if len(from) == 0 {
-		return nil, nil
+		return noSpread
 	}
 	list, selectors, whole := slices.Clone(from), make([]*rules.Selector, len(from)), true
 	for i := range list {
@@ -159,7 +162,7 @@ func (s *shares) constraintsOf(
 		}
 	}
 	if !whole || s.alone {
-		return list, selectors
+		return &Spread{list, selectors}
 	}
 
 	h := hasher{}
@@ -168,7 +171,7 @@ func (s *shares) constraintsOf(
 		h.addBool(list[i].NodeAffinityPolicy != nil)
 		h.addBool(list[i].NodeTaintsPolicy != nil)
 	}
-	return s.constraints.get(h.sum(), list, sayAll[[]v1.TopologySpreadConstraint]), selectors
+	return &Spread{s.constraints.get(h.sum(), list, sayAll[[]v1.TopologySpreadConstraint]), selectors}
 }
 
 // demandOf returns an equal demand that was seen before, if it is still remembered.
@@ -179,6 +182,7 @@ func (s *shares) demandOf(demand Demand) *Demand {
 	h := hasher{}
 	for _, amount := range [...]int64{
 		demand.Requests.MilliCPU, demand.Requests.Memory, demand.Requests.EphemeralStorage, demand.NonZeroCPU, demand.NonZeroMemory,
+		int64(demand.Static[0]), int64(demand.Static[1]),
 	} {
 		h.addInt(amount)
 	}

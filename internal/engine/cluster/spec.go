@@ -11,17 +11,14 @@ import (
 // Spec is what the specs of the pods of a class have in common: the fields that decisions may
 // depend on, and the names of containers. Everything else, such as environments and mounts, is the
 // pods' own. It is much smaller than a v1.PodSpec, since there may be as many classes as pods: what
-// most workloads have in common stands in a Shape, what few have in Extras. Neither is nil, nor is
-// either changed.
+// most workloads have in common stands in a Shape, what few have in Extras and Spread. None is nil,
+// nor is one changed.
 type Spec struct {
 	*Shape
 	*Extras
+	*Spread
 	NodeAffinity *v1.NodeAffinity
-	// TopologySpreadConstraints are without their selectors, except for those that SpreadSelectors
-	// cannot give back. SpreadSelectors are nil for those that cannot be parsed.
-	TopologySpreadConstraints []v1.TopologySpreadConstraint
-	SpreadSelectors           []*rules.Selector
-	Containers                []Container
+	Containers   []Container
 
 	terms *Terms // those of the class
 }
@@ -38,6 +35,16 @@ type Shape struct {
 	RuntimeClassName *string
 }
 
+// Spread is how pods are to be spread.
+type Spread struct {
+	// TopologySpreadConstraints are without their selectors, except for those that SpreadSelectors
+	// cannot give back. SpreadSelectors are nil for those that cannot be parsed.
+	TopologySpreadConstraints []v1.TopologySpreadConstraint
+	SpreadSelectors           []*rules.Selector
+}
+
+var noSpread = &Spread{}
+
 // Extras are what the specs of most pods do not have.
 type Extras struct {
 	InitContainers  []Container
@@ -47,6 +54,9 @@ type Extras struct {
 	ResourceClaims  []v1.PodResourceClaim
 	SchedulingGates []v1.PodSchedulingGate
 	SchedulingGroup *v1.PodSchedulingGroup
+	// Status is kept only where decisions depend on it: for pods with device claims, each of which
+	// is a class of its own.
+	Status *v1.PodStatus
 }
 
 var noExtras = &Extras{}

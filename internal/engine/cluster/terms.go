@@ -10,34 +10,75 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Terms are the terms of a class for pod affinity and anti-affinity.
+// Terms are the terms of a class for pod affinity and anti-affinity. None of the pointers is nil,
+// and what they point to is not changed: few workloads have terms of more than one kind.
 type Terms struct {
-	RequiredAffinity, RequiredAntiAffinity   []Term
-	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
-	// SelectsNamespaces: one of the terms above selects namespaces by their labels.
+	*RequiredTerms
+	*PreferredTerms
+	*unreadTerms
+
+	// Affinities is a digest of the four lists: classes with equal digests treat other pods alike.
+	Affinities [2]uint64
+
+	// SelectsNamespaces: one of the terms selects namespaces by their labels.
 	SelectsNamespaces bool
 	// There is an affinity of any kind, a pod affinity, a pod anti-affinity, even an empty one.
 	hasAny, hasPods, hasAnti bool
-	// TermError is why the terms above could not be parsed. InterPodAffinity rejects such a pod.
+}
+
+// RequiredTerms are those that filter nodes.
+type RequiredTerms struct{ RequiredAffinity, RequiredAntiAffinity []Term }
+
+// PreferredTerms are those that score nodes.
+type PreferredTerms struct{ PreferredAffinity, PreferredAntiAffinity []WeightedTerm }
+
+// unreadTerms are what the lists do not tell.
+type unreadTerms struct {
+	// TermError is why the terms could not be parsed. InterPodAffinity rejects such a pod.
 	TermError error
-
-	// Affinities is a digest of the four lists above: classes with equal digests treat other pods
-	// alike.
-	Affinities [2]uint64
-
-	// written are the terms as the API has them, where they cannot be told from the lists above;
-	// nil for most.
+	// written are the terms as the API has them, where they cannot be told from the lists.
 	written *v1.Affinity
 }
 
-// Those of most pods, and of those that have no affinity but for nodes.
-var noTerms, noPodTerms = &Terms{}, &Terms{hasAny: true}
+var (
+	noRequiredTerms, noPreferredTerms, noUnreadTerms = &RequiredTerms{}, &PreferredTerms{}, &unreadTerms{}
+
+	// Those of most pods, and of those that have no affinity but for nodes.
+	noTerms, noPodTerms = newTerms(), newTerms()
+)
+
+func init() { noPodTerms.hasAny = true }
+
+func newTerms() *Terms {
+	return &Terms{RequiredTerms: noRequiredTerms, PreferredTerms: noPreferredTerms, unreadTerms: noUnreadTerms}
+}
+
+// TermsOf returns terms that consist of these.
+func TermsOf(required RequiredTerms, preferred PreferredTerms) *Terms {
+	t := newTerms()
+	t.setLists(required, preferred)
+	return t
+}
+
+func (t *Terms) setLists(required RequiredTerms, preferred PreferredTerms) {
+	if len(required.RequiredAffinity)+len(required.RequiredAntiAffinity) > 0 {
+		t.RequiredTerms = &required
+	}
+	if len(preferred.PreferredAffinity)+len(preferred.PreferredAntiAffinity) > 0 {
+		t.PreferredTerms = &preferred
+	}
+}
 
 // Term is one parsed term of pod affinity or anti-affinity.
 type Term struct {
+	*TermScope // not nil, and shared by terms of many workloads
+	Selector   *rules.Selector
+}
+
+// TermScope is where a term looks for pods.
+type TermScope struct {
 	Namespaces        []string // sorted
 	NamespaceSelector *rules.Selector
-	Selector          *rules.Selector
 	TopologyKey       string
 }
 
@@ -77,7 +118,7 @@ func (t *Terms) CountRequired() int {
 // OfTerms returns a class of which nothing is known but its terms, and its namespace.
 func (c *PodClass) OfTerms() *PodClass {
 	terms := *c.Terms
-	terms.written = nil
+	terms.unreadTerms = &unreadTerms{TermError: c.TermError}
 	return &PodClass{Namespace: c.Namespace, Bulk: c.Bulk, Terms: &terms}
 }
 
@@ -90,27 +131,27 @@ func (s *shares) termsOf(a *v1.Affinity, namespace string, read *selectorReader)
 		return noPodTerms
 	}
 	r := termReader{shares: s, selectors: read, namespace: namespace, said: true}
-	t := &r.terms
-	t.hasAny, t.hasPods, t.hasAnti = true, a.PodAffinity != nil, a.PodAntiAffinity != nil
+	required, preferred := RequiredTerms{}, PreferredTerms{}
 	if p := a.PodAffinity; p != nil {
-		t.RequiredAffinity = r.readList(p.RequiredDuringSchedulingIgnoredDuringExecution)
-		t.PreferredAffinity = r.readWeighted(p.PreferredDuringSchedulingIgnoredDuringExecution)
+		required.RequiredAffinity = r.readList(p.RequiredDuringSchedulingIgnoredDuringExecution)
+		preferred.PreferredAffinity = r.readWeighted(p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if p := a.PodAntiAffinity; p != nil {
-		t.RequiredAntiAffinity = r.readList(p.RequiredDuringSchedulingIgnoredDuringExecution)
-		t.PreferredAntiAffinity = r.readWeighted(p.PreferredDuringSchedulingIgnoredDuringExecution)
+		required.RequiredAntiAffinity = r.readList(p.RequiredDuringSchedulingIgnoredDuringExecution)
+		preferred.PreferredAntiAffinity = r.readWeighted(p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 
+	t := TermsOf(required, preferred)
+	t.hasAny, t.hasPods, t.hasAnti, t.SelectsNamespaces = true, a.PodAffinity != nil, a.PodAntiAffinity != nil, r.selectsNamespaces
 	pods := &v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity}
 	if !r.said {
-		t.written = pods
+		t.unreadTerms = &unreadTerms{TermError: r.err, written: pods}
 	}
 	h := hasher{}
 	h.addString(namespace) // terms without namespaces select in this one
 	h.addAffinity(pods)
 	t.Affinities = h.sum()
-	terms := r.terms
-	return &terms
+	return t
 }
 
 // termReader reads the terms of one class.
@@ -118,8 +159,10 @@ type termReader struct {
 	*shares
 	selectors *selectorReader
 	namespace string
-	terms     Terms
-	said      bool // what was read says all that is written
+	err       error // why terms cannot be parsed
+
+	said              bool // what was read says all that is written
+	selectsNamespaces bool
 }
 
 // readList parses a list of terms. As upstream, it returns none of them if one cannot be parsed.
@@ -131,7 +174,7 @@ func (r *termReader) readList(list []v1.PodAffinityTerm) []Term {
 	for i := range list {
 		t, err := r.readTerm(&list[i])
 		if err != nil {
-			r.terms.TermError, r.said = err, false
+			r.err, r.said = err, false
 			return nil
 		}
 		terms = append(terms, t)
@@ -147,7 +190,7 @@ func (r *termReader) readWeighted(list []v1.WeightedPodAffinityTerm) []WeightedT
 	for i := range list {
 		t, err := r.readTerm(&list[i].PodAffinityTerm)
 		if err != nil {
-			r.terms.TermError, r.said = err, false
+			r.err, r.said = err, false
 			return nil
 		}
 		terms = append(terms, WeightedTerm{t, list[i].Weight})
@@ -164,30 +207,32 @@ func (r *termReader) readTerm(t *v1.PodAffinityTerm) (Term, error) {
 	if err != nil {
 		return Term{}, err
 	}
-	namespaces := slices.Compact(slices.Sorted(slices.Values(t.Namespaces)))
-	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
-		namespaces = r.spaceOf(r.namespace)
-	}
 	if by, _ := namespaceSelector.Requirements(); len(by) > 0 {
-		r.terms.SelectsNamespaces = true
+		r.selectsNamespaces = true
 	}
 
 	for _, selector := range [2]*metav1.LabelSelector{t.LabelSelector, t.NamespaceSelector} {
 		r.said = r.said && (selector == nil || selectsByLabels(selector))
 	}
 	r.said = r.said && len(t.Namespaces)+len(t.MatchLabelKeys)+len(t.MismatchLabelKeys) == 0
-	return Term{namespaces, namespaceSelector, selector, r.shareText(t.TopologyKey)}, nil
+	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
+		return Term{r.scopeOf(r.namespace, t.TopologyKey), selector}, nil
+	}
+	namespaces := slices.Compact(slices.Sorted(slices.Values(t.Namespaces)))
+	return Term{&TermScope{namespaces, namespaceSelector, r.shareText(t.TopologyKey)}, selector}, nil
 }
 
-// spaceOf returns the list of one namespace.
-func (s *shares) spaceOf(namespace string) []string {
+// scopeOf returns the scope of terms that look for pods in one namespace.
+func (s *shares) scopeOf(namespace, topologyKey string) *TermScope {
 	var h hasher
 	h.addString(namespace)
+	h.addString(topologyKey)
 	key := h.sum()
-	if known := s.spaces.at(key); known != nil {
+	if known := s.scopes.at(key); known != nil {
 		return known
 	}
-	return s.spaces.get(key, []string{s.shareText(namespace)}, sayAll[[]string])
+	scope := &TermScope{[]string{s.shareText(namespace)}, rules.Nothing(), s.shareText(topologyKey)}
+	return s.scopes.get(key, scope, sayAll[*TermScope])
 }
 
 // affinity returns the affinity as the API has it, with that for nodes.

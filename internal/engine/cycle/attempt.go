@@ -42,12 +42,12 @@ type attempts struct {
 func (as *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
 	pod := item.Pod
 	b := &placement{profile: p, item: item, began: as.now, watch: as.clock()}
-	waiting := &cluster.Pod{ // allocated on its own: the cluster keeps it while the pod lives, and must not retain the attempt
-		Class: item.Class, Name: pod.Name, UID: pod.UID, Nominated: pod.Status.NominatedNodeName,
-		Created: cluster.TimeOf(pod.CreationTimestamp.Time),
-	}
+	waiting := cluster.NewPod(item.Class, pod.Name, pod.UID) // the cluster keeps it while the pod lives
+	waiting.Created = cluster.TimeOf(pod.CreationTimestamp.Time)
 	if nominated := as.cluster.Nominated(pod.UID); nominated != nil {
-		waiting.Nominated = nominated.Nominated
+		waiting.SetNominated(nominated.Nominated)
+	} else {
+		waiting.SetNominated(pod.Status.NominatedNodeName)
 	}
 	b.Attempt = Attempt{
 		Pod: pod, Waiting: waiting, Profile: pod.Spec.SchedulerName, Cluster: as.cluster, Sampled: as.rng.IntN(100) < sampled,

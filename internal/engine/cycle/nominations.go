@@ -63,7 +63,8 @@ func (ns *nominations) setNomination(of *Attempt, item *queue.Item, node *string
 // nominatePod nominates a pod of the queue to a node. It may be nominated to one node at a time: an
 // earlier nomination is replaced.
 func (ns *nominations) nominatePod(item *queue.Item, node string) {
-	p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: cluster.TimeOf(item.Pod.CreationTimestamp.Time)}
+	p := cluster.NewPod(item.Class, item.Pod.Name, item.Pod.UID)
+	p.Created = cluster.TimeOf(item.Pod.CreationTimestamp.Time)
 	ns.cluster.Nominate(ns.asContender(p, item.Pod), node)
 }
 
@@ -156,7 +157,7 @@ func (ns *nominations) asContender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	as := *pod
 	as.Spec.Priority = new(g.Priority())
 	contender := ns.cluster.Pending(&as)
-	contender.Nominated = p.Nominated
+	contender.SetNominated(p.Nominated)
 	return contender
 }
 

@@ -337,7 +337,7 @@ func (pr *preemptions) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
 	}
 	n, other := p.Node, *p
 	pr.cluster.RemovePod(p.UID)
-	other.Node, other.Terminating, other.Preempted = nil, leaving, leaving
+	other.Terminating, other.Preempted = leaving, leaving
 	pr.cluster.Place(&other, n)
 	pr.noteLeaver(p.UID, &other)
 	return &other

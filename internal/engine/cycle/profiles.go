@@ -120,7 +120,7 @@ func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Exte
 		return func(item *queue.Item) bool { return gate.Admit(item.Pod) != nil }
 	}
 	waiting := func(item *queue.Item) *cluster.Pod {
-		return &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
+		return cluster.NewPod(item.Class, item.Pod.Name, item.Pod.UID)
 	}
 	switch gate := p.Plugin(name).(type) {
 	case plugins.Gate:
@@ -130,7 +130,7 @@ func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Exte
 	case plugins.ObjectGate:
 		var asked cluster.Pod // reused, to save an allocation: such a gate concerns few pods
 		return func(item *queue.Item) bool {
-			asked = cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
+			asked = *cluster.NewPod(item.Class, item.Pod.Name, item.Pod.UID)
 			return gate.PreEnqueue(fs.cluster, &asked) != ""
 		}
 	}

@@ -127,7 +127,8 @@ func (rs *rooms) follow() {
 	}
 	k.gone = false
 	if k.guest == nil && victim.NodeName != k.Node && victim.Spec().SchedulingGroup == nil { // groups are decided as a whole
-		k.guest = &cluster.Pod{Class: victim.Class, Name: victim.Name, UID: victim.UID + "/room", Created: victim.Created}
+		k.guest = cluster.NewPod(victim.Class, victim.Name, victim.UID+"/room")
+		k.guest.Created = victim.Created
 		rs.cluster.Nominate(k.guest, k.Node)
 	}
 	if victim.Terminating && !k.leaving {

@@ -147,13 +147,13 @@ func (ix *index) coveredLooks(namespace string, selector *rules.Selector) (looks
 	p.beginSearch()
 	of, everybody := cluster.RequiredLabels(selector)
 	if everybody {
-		for _, pods := range p.looks {
+		for pods := range p.looks.All {
 			p.found = append(p.found, pods)
 		}
 	}
 
 	for _, at := range of {
-		p.findLooks(p.byLabel[hashOf(at.Key, at.Value)])
+		p.findLooks(&p.byLabel, shortHashOf(at.Key, at.Value))
 	}
 	looks = p.found[:0]
 	for _, pods := range p.found {

@@ -109,7 +109,7 @@ func TestTermsOfLargePodsAreDropped(t *testing.T) {
 		d.ix.followLog()
 	}
 	kept := 0
-	for _, users := range d.ix.terms.known {
+	for users := range d.ix.terms.known.All {
 		kept += users.class.Bulk
 		if users.class.Labels != nil || users.class.Spec != nil {
 			t.Fatal("the class is kept with its labels and spec")
@@ -121,8 +121,8 @@ func TestTermsOfLargePodsAreDropped(t *testing.T) {
 	p := pod(0)
 	c.SetPod(p) // again
 	d.ix.followLog()
-	if d.ix.terms.unused != len(d.ix.terms.known)-1 || d.ix.terms.bulk > kept {
-		t.Errorf("of %d terms %d are unused, with %d bytes", len(d.ix.terms.known), d.ix.terms.unused, d.ix.terms.bulk)
+	if d.ix.terms.unused != d.ix.terms.known.Len()-1 || d.ix.terms.bulk > kept {
+		t.Errorf("of %d terms %d are unused, with %d bytes", d.ix.terms.known.Len(), d.ix.terms.unused, d.ix.terms.bulk)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestMemoryOfListedValues(t *testing.T) {
 	if left := heap() - before; left > 8<<20+many*40 { // the log, and what is given back later
 		t.Errorf("%d KiB are left", left>>10)
 	}
-	if n := len(d.ix.terms.byLabel) + len(d.ix.terms.known); n > 0 {
+	if n := len(d.ix.terms.byLabel) + d.ix.terms.known.Len(); n > 0 {
 		t.Errorf("%d entries are left", n)
 	}
 	runtime.KeepAlive(d)

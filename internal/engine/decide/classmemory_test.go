@@ -81,7 +81,7 @@ func heap() int {
 }
 
 // mostBytesOfClass is a fifth more than what a class of six pods takes, the pods included.
-const mostBytesOfClass = 2800
+const mostBytesOfClass = 2100
 
 // TestMemoryOfClass: what is kept of a workload with selectors of its own depends on its pods, and
 // neither on the number of nodes nor on what only a kubelet needs of them.

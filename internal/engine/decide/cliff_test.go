@@ -306,7 +306,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 		c.RemovePod(p.UID)
 	}
 	d.Decide(c.Pending(benchPod(0, "plain")))
-	if n := len(d.ix.terms.known); n > 2*fewUnused+2 || len(d.ix.terms.byLabel) > n {
+	if n := d.ix.terms.known.Len(); n > 2*fewUnused+2 || len(d.ix.terms.byLabel) > n {
 		t.Errorf("%d terms are known, by %d labels", n, len(d.ix.terms.byLabel))
 	}
 	if n := len(d.ix.guests); n > 0 {
@@ -390,8 +390,8 @@ func TestTermsAreCountedByPod(t *testing.T) {
 	d := New(c, plugins.Default(), 1)
 	pods := func() (n int) {
 		d.ix.followLog()
-		for _, users := range d.ix.terms.known {
-			n += users.pods
+		for users := range d.ix.terms.known.All {
+			n += int(users.pods)
 		}
 		return n
 	}

@@ -16,7 +16,7 @@ func (pl *plan) countedLooks(ix *index) (looks []*lookPods, all bool) {
 			return nil, true
 		}
 		for _, at := range of {
-			p.findLooks(p.byLabel[hashOf(at.Key, at.Value)])
+			p.findLooks(&p.byLabel, shortHashOf(at.Key, at.Value))
 		}
 	}
 
@@ -25,7 +25,7 @@ func (pl *plan) countedLooks(ix *index) (looks []*lookPods, all bool) {
 			if pl.strangersSummed && pl.isApart(users.class.Affinities) {
 				continue
 			}
-			p.findLooks(p.byTerms[users.class.Affinities])
+			p.findLooks(&p.byTerms, cluster.ShortHash(users.class.Affinities[0]))
 		}
 	}
 

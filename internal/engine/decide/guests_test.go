@@ -45,7 +45,7 @@ func TestPreemptorIsNoGuestToItself(t *testing.T) {
 		t.Fatalf("another pod makes room on %s, want node-1, where nobody else is to go", found.name())
 	}
 	waiting := *own
-	waiting.Nominated = "" // as the API still has it
+	waiting.SetNominated("") // as the API still has it
 	d.Decide(&waiting)
 	fast, plain := d.Preempt(&waiting), NewPlain(c, d.profile).Preempt(&waiting, d.Plain().Evaluate(&waiting))
 	if fast.Node != plain.Node || fast.Node != c.Node("node-0") {

@@ -110,7 +110,7 @@ func (ix *index) readAnew() {
 	ix.synced = ix.c.Log.Len()
 	ix.nodesVersion++
 	ix.terms = newTerms(ix.terms.version + 1)
-	ix.placed = newPlaced()
+	ix.placed = placed{}
 	clear(ix.guests)
 
 	for i, n := range ix.c.Nodes {

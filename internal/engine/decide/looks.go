@@ -19,8 +19,8 @@ func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 	}
 
 	terms, _ := sizeOf(class)
-	most, found := ix.limits.Effort/2/max(1, terms), &ix.placed
-	if len(found.looks) <= most {
+	most, found := ix.limits.Effort/2/max(1, int(terms)), &ix.placed
+	if found.looks.Len() <= most {
 		return false
 	}
 
@@ -31,7 +31,7 @@ func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 			return true
 		}
 		for _, at := range of {
-			if found.findLooks(found.byLabel[hashOf(at.Key, at.Value)]); len(found.found) > most {
+			if found.findLooks(&found.byLabel, shortHashOf(at.Key, at.Value)); len(found.found) > most {
 				return true
 			}
 		}

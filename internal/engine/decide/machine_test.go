@@ -170,7 +170,7 @@ func (m *machine) name(pod *v1.Pod) {
 func (m *machine) decide(t *draw, pod *v1.Pod) {
 	p := m.c.Pending(pod)
 	if own := m.c.Nominated(p.UID); own != nil && t.chance(0.8) {
-		p.Nominated = own.Nominated
+		p.SetNominated(own.Nominated)
 	}
 	t.say("  decides %s", summary(pod))
 	preferred := ""
@@ -489,6 +489,17 @@ func sortedKeys(rankings map[rankingKey]*ranking) []rankingKey {
 	return keys
 }
 
+// sizes are the numbers of looks, labels and terms, and of the looks that are listed by them.
+func (p *placed) sizes() (n [5]int) {
+	n = [5]int{p.looks.Len(), p.byLabel.first.Len(), p.byTerms.first.Len()}
+	for i, index := range []*lookIndex{&p.byLabel, &p.byTerms} {
+		for _, also := range index.also {
+			n[3+i] += len(also)
+		}
+	}
+	return n
+}
+
 // recount holds what the decider knows of pods and terms against the cluster.
 func (m *machine) recount(t *draw) {
 	m.d.ix.followLog()
@@ -501,7 +512,7 @@ func (m *machine) recount(t *draw) {
 	if weight != m.d.cache.weight {
 		t.Fatalf("the rankings weigh %d bytes, not %d", weight, m.d.cache.weight)
 	}
-	known, counted := m.d.ix.placed, newPlaced()
+	known, counted := &m.d.ix.placed, placed{}
 	terms := map[[2]uint64]int{}
 	for _, n := range m.c.Nodes {
 		if n == nil {
@@ -516,18 +527,18 @@ func (m *machine) recount(t *draw) {
 			}
 		}
 	}
-	for id, pods := range counted.looks {
-		if known.looks[id] == nil || !maps.Equal(maps.Collect(known.looks[id].nodes.all), maps.Collect(pods.nodes.all)) {
-			t.Fatalf("of class %v %+v are known, want %+v", pods.class.Labels, known.looks[id], pods)
+	for pods := range counted.looks.All {
+		is := known.at(pods.class.Look)
+		if is == nil || !maps.Equal(maps.Collect(is.nodes.all), maps.Collect(pods.nodes.all)) {
+			t.Fatalf("of class %v %+v are known, want %+v", pods.class.Labels, is, pods)
 		}
 	}
-	if len(known.looks) != len(counted.looks) || len(known.byLabel) != len(counted.byLabel) || len(known.byTerms) != len(counted.byTerms) {
-		t.Fatalf("%d looks, %d labels and %d terms are known, want %d, %d and %d", len(known.looks), len(known.byLabel), len(known.byTerms),
-			len(counted.looks), len(counted.byLabel), len(counted.byTerms))
+	if is, want := known.sizes(), counted.sizes(); is != want {
+		t.Fatalf("%v looks, labels and terms are known, want %v", is, want)
 	}
-	for at, users := range m.d.ix.terms.known {
-		if users.pods != terms[at] {
-			t.Fatalf("%d pods have the terms of %v, want %d", users.pods, users.class.Labels, terms[at])
+	for users := range m.d.ix.terms.known.All {
+		if want := terms[users.class.Affinities]; int(users.pods) != want {
+			t.Fatalf("%d pods have the terms of %v, want %d", users.pods, users.class.Labels, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -15,31 +16,69 @@ import (
 // Maps are read in any order here. Whoever sums up what they hold gets the same result in any
 // order, and whoever lists nodes sorts them: decisions must not depend on the order of a map.
 type placed struct {
-	looks   map[[2]uint64]*lookPods // by PodClass.Look
-	byLabel map[uint64]lookSet      // by a hash of the label
-	byTerms map[[2]uint64]lookSet   // by PodClass.Affinities
-	most    [3]int                  // of these; see cluster.Shrunk
+	looks   cluster.Set[lookPods] // by PodClass.Look
+	byLabel lookIndex
+	byTerms lookIndex // by PodClass.Affinities
 
 	found []*lookPods // by the last search
 	round uint64      // how many searches there were
 }
 
-// lookSet is a set of looks. Most have one, which needs no map.
-type lookSet struct {
-	one  *lookPods
-	many map[*lookPods]bool // instead of one, where there are or were several
+// lookIndex finds looks by a hash of something that they have: looks of which only the hash is
+// equal are found together. Most hashes have one look.
+type lookIndex struct {
+	first cluster.Set[lookPods]
+	also  map[uint32]map[*lookPods]bool // beyond the first
 }
 
-// all yields the looks of the set.
-func (s lookSet) all(yield func(*lookPods) bool) {
-	if s.one != nil {
-		yield(s.one)
-		return
-	}
-	for pods := range s.many {
-		if !yield(pods) {
+// with yields the looks with that hash.
+func (x *lookIndex) with(hash uint32) iter.Seq[*lookPods] {
+	return func(yield func(*lookPods) bool) {
+		first := x.firstWith(hash)
+		if first == nil || !yield(first) {
 			return
 		}
+		for pods := range x.also[hash] {
+			if !yield(pods) {
+				return
+			}
+		}
+	}
+}
+
+func (x *lookIndex) firstWith(hash uint32) *lookPods {
+	return x.first.Find(hash, func(*lookPods) bool { return true })
+}
+
+// insert adds a look, which may be there.
+func (x *lookIndex) insert(hash uint32, pods *lookPods) {
+	switch first := x.firstWith(hash); {
+	case first == nil:
+		x.first.Add(hash, pods)
+	case first == pods:
+	case x.also[hash] == nil:
+		if x.also == nil {
+			x.also = map[uint32]map[*lookPods]bool{}
+		}
+		x.also[hash] = map[*lookPods]bool{pods: true}
+	default:
+		x.also[hash][pods] = true
+	}
+}
+
+// remove takes out a look, which may be gone.
+func (x *lookIndex) remove(hash uint32, pods *lookPods) {
+	also := x.also[hash]
+	if x.firstWith(hash) == pods {
+		x.first.Remove(hash, func(*lookPods) bool { return true })
+		for next := range also {
+			x.first.Add(hash, next)
+			pods = next
+			break
+		}
+	}
+	if delete(also, pods); len(also) == 0 {
+		delete(x.also, hash)
 	}
 }
 
@@ -65,18 +104,30 @@ type manyCounts struct {
 	top   int32      // where many is used: the highest node
 }
 
+// nodeCount is a podCount in half of the memory.
 type nodeCount struct {
-	node int32
-	podCount
+	node             int32
+	staying, leaving int16
+}
+
+func (n *nodeCount) count() podCount { return podCount{int32(n.staying), int32(n.leaving)} }
+
+// countOn is a count that fits into a nodeCount; else fits is false.
+func countOn(node int32, n podCount) (short nodeCount, fits bool) {
+	short = nodeCount{node, int16(n.staying), int16(n.leaving)}
+	return short, short.count() == n
 }
 
 // An entry of a map takes as much memory as so many slots.
 const fewNodes, slotsOfEntry = 16, 4
 
+// fewMore is by how many entries the list of few nodes grows.
+const fewMore = 2
+
 // all yields the nodes that have pods of the class.
 func (c *nodeCounts) all(yield func(node int32, n podCount) bool) {
 	for i := range c.few {
-		if !yield(c.few[i].node, c.few[i].podCount) {
+		if !yield(c.few[i].node, c.few[i].count()) {
 			return
 		}
 	}
@@ -109,7 +160,7 @@ func (c *nodeCounts) on(node int32) podCount {
 	}
 	for i := range c.few {
 		if c.few[i].node == node {
-			return c.few[i].podCount
+			return c.few[i].count()
 		}
 	}
 	return podCount{}
@@ -140,18 +191,29 @@ func (c *nodeCounts) addPods(node int32, by podCount) {
 // of sixteen is searched faster than a map, in a fraction of the memory.
 func (c *nodeCounts) addToFew(node int32, by podCount) {
 	i, known := slices.BinarySearchFunc(c.few, node, func(n nodeCount, node int32) int { return cmp.Compare(n.node, node) })
+	if known {
+		now := c.few[i].count()
+		now.add(by)
+		by = now
+	}
+
+	short, fits := countOn(node, by)
 	switch {
-	case known:
-		if c.few[i].add(by); c.few[i].podCount == (podCount{}) {
-			c.few = slices.Delete(c.few, i, i+1)
+	case known && by == podCount{}:
+		c.few = slices.Delete(c.few, i, i+1)
+	case fits && known:
+		c.few[i] = short
+	case fits && len(c.few) < fewNodes:
+		if len(c.few) == cap(c.few) { // append would double it
+			c.few = append(make([]nodeCount, 0, len(c.few)+fewMore), c.few...)
 		}
-	case len(c.few) < fewNodes:
-		c.few = slices.Insert(c.few, i, nodeCount{node, by})
+		c.few = slices.Insert(c.few, i, short)
 	default:
-		c.manyCounts = &manyCounts{many: map[int32]podCount{node: by}}
+		c.manyCounts = &manyCounts{many: map[int32]podCount{}}
 		for _, n := range c.few {
-			c.many[n.node] = n.podCount
+			c.many[n.node] = n.count()
 		}
+		c.many[node] = by
 
 		c.few, c.top = nil, node
 		for other := range c.many {
@@ -217,13 +279,14 @@ func (n *podCount) add(by podCount) {
 	n.staying, n.leaving = n.staying+by.staying, n.leaving+by.leaving
 }
 
-func newPlaced() placed {
-	return placed{looks: map[[2]uint64]*lookPods{}, byLabel: map[uint64]lookSet{}, byTerms: map[[2]uint64]lookSet{}}
+// at returns the pods of a look, or nil.
+func (p *placed) at(look [2]uint64) *lookPods {
+	return p.looks.Find(cluster.ShortHash(look[0]), func(pods *lookPods) bool { return pods.class.Look == look })
 }
 
 // countPod counts a pod that came to a node or left it.
 func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool, by int32) {
-	pods := p.looks[class.Look]
+	pods := p.at(class.Look)
 	if pods == nil {
 		pods = &lookPods{class: class}
 		p.listLook(pods)
@@ -241,47 +304,22 @@ func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool,
 // listLook lists pods under everything by which they are searched. unlistLook takes out exactly the
 // same keys: both must read nothing but the class, which does not change.
 func (p *placed) listLook(pods *lookPods) {
-	p.looks[pods.class.Look] = pods
+	p.looks.Add(cluster.ShortHash(pods.class.Look[0]), pods)
 	for _, label := range pods.class.Labels.List() {
-		insert(p.byLabel, hashOf(label.Key, label.Value), pods)
+		p.byLabel.insert(shortHashOf(label.Key, label.Value), pods)
 	}
 	if pods.class.HasAffinity() {
-		insert(p.byTerms, pods.class.Affinities, pods)
+		p.byTerms.insert(cluster.ShortHash(pods.class.Affinities[0]), pods)
 	}
-	p.shrink()
 }
 
 func (p *placed) unlistLook(pods *lookPods) {
-	delete(p.looks, pods.class.Look)
+	p.looks.Remove(cluster.ShortHash(pods.class.Look[0]), func(o *lookPods) bool { return o == pods })
 	for _, label := range pods.class.Labels.List() {
-		remove(p.byLabel, hashOf(label.Key, label.Value), pods)
+		p.byLabel.remove(shortHashOf(label.Key, label.Value), pods)
 	}
 	if pods.class.HasAffinity() {
-		remove(p.byTerms, pods.class.Affinities, pods)
-	}
-	p.shrink()
-}
-
-func (p *placed) shrink() {
-	p.looks, p.byLabel = cluster.Shrunk(p.looks, &p.most[0]), cluster.Shrunk(p.byLabel, &p.most[1])
-	p.byTerms = cluster.Shrunk(p.byTerms, &p.most[2])
-}
-
-func insert[K comparable](index map[K]lookSet, key K, pods *lookPods) {
-	switch set := index[key]; {
-	case set.many != nil:
-		set.many[pods] = true
-	case set.one == nil:
-		index[key] = lookSet{one: pods}
-	default:
-		index[key] = lookSet{many: map[*lookPods]bool{set.one: true, pods: true}}
-	}
-}
-
-func remove[K comparable](index map[K]lookSet, key K, pods *lookPods) {
-	set := index[key]
-	if delete(set.many, pods); len(set.many) == 0 {
-		delete(index, key)
+		p.byTerms.remove(cluster.ShortHash(pods.class.Affinities[0]), pods)
 	}
 }
 
@@ -291,9 +329,9 @@ func (p *placed) beginSearch() {
 	p.found = p.found[:0]
 }
 
-// findLooks adds those looks of a set to the list that were not found in this round before.
-func (p *placed) findLooks(set lookSet) {
-	for pods := range set.all {
+// findLooks adds those looks with a hash to the list that were not found in this round before.
+func (p *placed) findLooks(index *lookIndex, hash uint32) {
+	for pods := range index.with(hash) {
 		if pods.found != p.round {
 			pods.found = p.round
 			p.found = append(p.found, pods)

@@ -204,7 +204,7 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 	effects, known := r.counted.effects[class.Look]
 	if !known {
 		const few = 1 << 10
-		if len(r.counted.effects) >= few+2*len(r.ix.placed.looks) { // most are of looks whose pods are gone
+		if len(r.counted.effects) >= few+2*r.ix.placed.looks.Len() { // most are of looks whose pods are gone
 			r.counted.effects = map[[2]uint64][]effect{}
 		}
 		effects = r.plan.effectsOf(class)

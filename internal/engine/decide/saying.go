@@ -69,7 +69,7 @@ const noValue = "\x00"
 // termEffects returns what the users' terms say about a class, whose affinities are a. Keys that
 // no node has are left out. What it returns is shared: it must not be changed.
 func (ix *index) termEffects(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
-	if users.size < ix.limits.ManyTerms || users.values > valuesOfTerm*users.size {
+	if int(users.size) < ix.limits.ManyTerms || users.values > valuesOfTerm*users.size {
 		return ix.askTerms(users, a)
 	}
 	s := &ix.terms.sayings
@@ -154,7 +154,7 @@ func (ix *index) unlistedLike(users *termUsers, own *cluster.PodClass) *plugins.
 		}
 	}
 	return plugins.NewAffinities(ix.c, &cluster.PodClass{
-		Namespace: own.Namespace, Labels: rules.NewLabels(set, nil), Terms: &cluster.Terms{},
+		Namespace: own.Namespace, Labels: rules.NewLabels(set, nil), Terms: cluster.TermsOf(cluster.RequiredTerms{}, cluster.PreferredTerms{}),
 	})
 }
 
@@ -201,24 +201,21 @@ func (u *termUsers) countTerms() int {
 // classOfTerm returns a class like the users' with one of the terms, by number.
 func (u *termUsers) classOfTerm(term int) cluster.PodClass {
 	c := u.class
-	alone := cluster.PodClass{Namespace: c.Namespace, Terms: &cluster.Terms{}}
-	for _, list := range [...]struct{ from, to *[]cluster.Term }{
-		{&c.RequiredAffinity, &alone.RequiredAffinity}, {&c.RequiredAntiAffinity, &alone.RequiredAntiAffinity},
-	} {
-		if term < len(*list.from) {
-			*list.to = (*list.from)[term : term+1]
-			return alone
-		}
-		term -= len(*list.from)
-	}
+	var required cluster.RequiredTerms
+	var preferred cluster.PreferredTerms
+	oneOf(c.RequiredAffinity, &required.RequiredAffinity, &term)
+	oneOf(c.RequiredAntiAffinity, &required.RequiredAntiAffinity, &term)
+	oneOf(c.PreferredAffinity, &preferred.PreferredAffinity, &term)
+	oneOf(c.PreferredAntiAffinity, &preferred.PreferredAntiAffinity, &term)
+	return cluster.PodClass{Namespace: c.Namespace, Terms: cluster.TermsOf(required, preferred)}
+}
 
-	if term < len(c.PreferredAffinity) {
-		alone.PreferredAffinity = c.PreferredAffinity[term : term+1]
-	} else {
-		term -= len(c.PreferredAffinity)
-		alone.PreferredAntiAffinity = c.PreferredAntiAffinity[term : term+1]
+// oneOf copies the term of that number, and counts the list off otherwise.
+func oneOf[T any](list []T, to *[]T, term *int) {
+	if *term >= 0 && *term < len(list) {
+		*to = list[*term : *term+1]
 	}
-	return alone
+	*term -= len(list)
 }
 
 // selectorOf returns that of a term, by number.
@@ -233,12 +230,12 @@ func (u *termUsers) selectorOf(term int) *rules.Selector {
 }
 
 // sizeOf counts the terms of a class, and the values that they list.
-func sizeOf(class *cluster.PodClass) (terms, values int) {
+func sizeOf(class *cluster.PodClass) (terms, values int32) {
 	for _, selector := range termSelectors(class) {
 		terms++
 		requirements, _ := selector.Requirements()
 		for i := range requirements {
-			values += len(requirements[i].Values)
+			values += int32(len(requirements[i].Values))
 		}
 	}
 	return terms, values

@@ -35,7 +35,7 @@ func TestWhatManyTermsSayIsRemembered(t *testing.T) {
 			own := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: []string{"default", "other"}[rng.IntN(2)], Labels: oddLabels(rng), UID: types.UID(fmt.Sprint(i))}}
 			class := c.Pending(own).Class
 			a := plugins.NewAffinities(c, class)
-			for _, users := range d.ix.terms.known {
+			for users := range d.ix.terms.known.All {
 				got, want := d.ix.termEffects(users, class, a), d.ix.askTerms(users, a)
 				if !slices.Equal(got.repelled, want.repelled) || !slices.Equal(got.votes, want.votes) || got.affinities != want.affinities {
 					t.Fatalf("of %v in %s is remembered %+v, want %+v", own.Labels, own.Namespace, got, want)
@@ -166,7 +166,7 @@ func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 		}
 		class := c.Pending(own).Class
 		a := plugins.NewAffinities(c, class)
-		for _, users := range d.ix.terms.known {
+		for users := range d.ix.terms.known.All {
 			d.ix.termEffects(users, class, a)
 		}
 		size := 0

@@ -62,7 +62,10 @@ func (s *sums) countAll() {
 	}
 
 	for affinities, effects := range s.says {
-		for pods := range s.ix.placed.byTerms[affinities].all {
+		for pods := range s.ix.placed.byTerms.with(cluster.ShortHash(affinities[0])) {
+			if pods.class.Affinities != affinities {
+				continue
+			}
 			for node, n := range pods.nodes.all {
 				for _, e := range effects {
 					if domain := s.parts[e.part].domain[node]; domain != none {

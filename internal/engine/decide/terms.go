@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"iter"
-	"maps"
 	"math/bits"
 	"slices"
 
@@ -24,7 +23,7 @@ import (
 // Users without pods stay for a while, and a plan that still counts them is right, since they
 // count nothing. So version must grow when terms come, and may stay when they go.
 type terms struct {
-	known map[[2]uint64]*termUsers // by PodClass.Affinities
+	known cluster.Set[termUsers] // by PodClass.Affinities
 	// byLabel has the users of terms by a hash of the label, alsoByLabel those beyond the first of
 	// a label. A selector may list hundreds of thousands of values, and each is here.
 	byLabel     map[uint64]*termUsers
@@ -52,16 +51,17 @@ func hashOf(key, value string) uint64 {
 	return bits.RotateLeft64(maphash.String(labelSeed, key), 1) ^ maphash.String(labelSeed, value)
 }
 
+func shortHashOf(key, value string) uint32 { return cluster.ShortHash(hashOf(key, value)) }
+
 // termUsers are the pods with the same affinity. They may have no pod for a while.
 type termUsers struct {
 	class   *cluster.PodClass // one of theirs, or a copy of its terms
-	pods    int
-	version int // of all terms when they came
-
-	found  uint64      // the last search that found them
-	size   int         // how many terms they have
-	values int         // that the terms list
-	labels *termLabels // nil until needed
+	version int               // of all terms when they came
+	found   uint64            // the last search that found them
+	labels  *termLabels       // nil until needed
+	pods    int32
+	size    int32 // how many terms they have
+	values  int32 // that the terms list
 }
 
 // fewUnused terms are not worth the trouble of dropping, unless they take more than bulkUnused:
@@ -70,7 +70,7 @@ const fewUnused, bulkUnused = 64, cluster.MostBulk / 8
 
 func newTerms(version int) terms {
 	return terms{
-		known: map[[2]uint64]*termUsers{}, byLabel: map[uint64]*termUsers{}, alsoByLabel: map[uint64][]*termUsers{},
+		byLabel: map[uint64]*termUsers{}, alsoByLabel: map[uint64][]*termUsers{},
 		changed: version, version: version,
 	}
 }
@@ -81,13 +81,13 @@ func (t *terms) addPod(class *cluster.PodClass) {
 	if !class.HasAffinity() {
 		return
 	}
-	users := t.known[class.Affinities]
+	users := t.at(class.Affinities)
 	switch {
 	case users == nil:
 		t.version++
 		users = &termUsers{class: termsOf(class), version: t.version}
 		users.size, users.values = sizeOf(class)
-		t.known[class.Affinities] = users
+		t.known.Add(cluster.ShortHash(class.Affinities[0]), users)
 		t.selective += int(asBit(class.SelectsNamespaces))
 		t.listUsers(users)
 	case users.pods == 0:
@@ -96,6 +96,11 @@ func (t *terms) addPod(class *cluster.PodClass) {
 	}
 
 	users.pods++
+}
+
+// at returns the users of terms with that digest, or nil.
+func (t *terms) at(affinities [2]uint64) *termUsers {
+	return t.known.Find(cluster.ShortHash(affinities[0]), func(users *termUsers) bool { return users.class.Affinities == affinities })
 }
 
 // termsOf returns the class, or a copy of its terms if the class is large: other classes may have
@@ -154,13 +159,13 @@ func (t *terms) removePod(class *cluster.PodClass) {
 	if !class.HasAffinity() {
 		return
 	}
-	users := t.known[class.Affinities]
+	users := t.at(class.Affinities)
 	if users.pods--; users.pods > 0 {
 		return
 	}
 	t.unused++
 	t.bulk += users.class.Bulk
-	if t.unused > fewUnused+len(t.known)/8 || t.bulk > bulkUnused {
+	if t.unused > fewUnused+t.known.Len()/8 || t.bulk > bulkUnused {
 		t.dropUnused()
 	}
 }
@@ -176,7 +181,7 @@ func (t *terms) dropUnused() {
 		t.changed = t.version
 	}
 
-	for _, users := range t.known {
+	for users := range t.known.All {
 		if !gone(users) {
 			continue
 		}
@@ -190,7 +195,7 @@ func (t *terms) dropUnused() {
 	}
 
 	t.shrink()
-	maps.DeleteFunc(t.known, func(_ [2]uint64, users *termUsers) bool { return gone(users) })
+	t.known.DeleteFunc(gone)
 	t.unused, t.bulk, t.sayings = 0, 0, sayings{}
 }
 

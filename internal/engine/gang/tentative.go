@@ -78,7 +78,8 @@ func (t *Tentative) takeOff(m *Member) {
 // releaseMember gives back what was reserved for a member that does not count on a node.
 func (t *Tentative) releaseMember(m *Member) {
 	t.host.Release(m)
-	m.Node, m.Waiting.NodeName = nil, ""
+	m.Node = nil
+	m.Waiting.SetNodeName("")
 }
 
 // fitsAgain tells whether a placed member would be let onto its node now.

@@ -61,7 +61,7 @@ func (r *Request) areUnlike() bool {
 			class = r.Cluster.Pending(&pod).Class
 			stripped[m.Waiting.Class] = class
 		}
-		as.Members[i] = &Member{Pod: m.Pod, Waiting: m.Waiting, Asked: &cluster.Pod{Class: class}}
+		as.Members[i] = &Member{Pod: m.Pod, Waiting: m.Waiting, Asked: cluster.NewPod(class, "", "")}
 	}
 	return as.orderMatters()
 }

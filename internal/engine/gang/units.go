@@ -176,7 +176,8 @@ func (s *ProtectedPods) Release() {
 func replacePod(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) {
 	raised := *p
 	c.RemovePod(p.UID)
-	raised.Node, raised.Class = nil, topPriority(c, p)
+	raised.SetNodeName(p.NodeName)
+	raised.Class = topPriority(c, p)
 	c.Place(&raised, n)
 }
 

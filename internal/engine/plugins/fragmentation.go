@@ -227,8 +227,8 @@ func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 	if shares == nil {
 		return nil, fmt.Errorf("node %s has no device with enough free %s", n.Name, f.resource)
 	}
-	p.Devices = &shares
-	return func() { p.Devices = nil }, nil
+	p.SetDevices(&shares)
+	return func() { p.SetDevices(nil) }, nil
 }
 
 // chooseDevices returns the devices that a pod is best given; nil if it does not fit. A share goes

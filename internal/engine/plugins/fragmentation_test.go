@@ -93,7 +93,7 @@ func TestFragmentationKeepsDevicesOnceGiven(t *testing.T) {
 	}
 	pod := parse(t, "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {requests: {example.com/gpu: \"400\"}}}]}")[0].(*v1.Pod)
 	p, n := c.Pending(pod), c.Node("node")
-	p.Devices = &cluster.DeviceShares{{Device: 1, Amount: 400}}
+	p.SetDevices(&cluster.DeviceShares{{Device: 1, Amount: 400}})
 	c.Place(p, n)
 	seen := pod.DeepCopy()
 	seen.Spec.NodeName, seen.Labels = "node", map[string]string{"another": "class"}

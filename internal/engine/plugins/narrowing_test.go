@@ -302,7 +302,7 @@ func anEvent(rng *rand.Rand, c *cluster.Cluster, placed []*cluster.Pod) *queue.E
 		return e
 	case 1:
 		other := c.Pending(waitingPod(rng, p.Name))
-		other.NodeName = p.NodeName
+		other.SetNodeName(p.NodeName)
 		e.Action, e.Pod = queue.UpdatePodLabel|queue.UpdatePodScaleDown, other
 	case 2:
 		if before != nil {

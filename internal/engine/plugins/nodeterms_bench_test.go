@@ -96,7 +96,7 @@ func BenchmarkManyTerms(b *testing.B) {
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}, Spec: v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: affinity}}}
 			var read, asked time.Duration
 			for b.Loop() {
-				p := &cluster.Pod{Class: &cluster.PodClass{Spec: &cluster.Spec{Shape: &cluster.Shape{}, Extras: &cluster.Extras{}, NodeAffinity: pod.Spec.Affinity.NodeAffinity.DeepCopy()}}} // never seen before
+				p := cluster.NewPod(&cluster.PodClass{Spec: &cluster.Spec{Shape: &cluster.Shape{}, Extras: &cluster.Extras{}, Spread: &cluster.Spread{}, NodeAffinity: pod.Spec.Affinity.NodeAffinity.DeepCopy()}}, "", "") // never seen before
 				began := processorTime(b)
 				judge, scoring := plugin.Filter(c, p), plugin.Score(c, p, nil)
 				between := processorTime(b)

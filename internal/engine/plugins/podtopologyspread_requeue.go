@@ -54,7 +54,7 @@ func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 			return w
 		}
 		w := &wantedSpread{own: len(class.Spec.TopologySpreadConstraints) > 0}
-		w.constraints, w.err = s.Hard(in.Cluster, &cluster.Pod{Class: class})
+		w.constraints, w.err = s.Hard(in.Cluster, cluster.NewPod(class, "", ""))
 		if w.own { // defaults depend on services and owners
 			latest.addValue(class, w)
 		}

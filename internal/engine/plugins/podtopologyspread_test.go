@@ -157,7 +157,7 @@ func TestHintsKnowClassesThatComeLater(t *testing.T) {
 			"whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: \"%d\"}}}]}", i, i))
 		return &queue.Item{Pod: &v1.Pod{}, Class: p.Class}
 	}
-	event := &queue.Event{Resource: queue.Pod, Action: queue.Add, Pod: &cluster.Pod{Class: item(0).Class}}
+	event := &queue.Event{Resource: queue.Pod, Action: queue.Add, Pod: cluster.NewPod(item(0).Class, "", "")}
 	allocations := func(of *queue.Item) float64 { return testing.AllocsPerRun(10, func() { hint(of, event) }) }
 	first := allocations(item(0))
 	for i := range 3 * keep {

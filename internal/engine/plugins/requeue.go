@@ -105,7 +105,7 @@ func isOthers(e *queue.Event) bool { return e.Own == nil }
 // askedPod returns the pod that a filter is asked about for an item: its class, name and UID. It
 // has no node, as every pending pod.
 func askedPod(item *queue.Item) *cluster.Pod {
-	return &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
+	return cluster.NewPod(item.Class, item.Pod.Name, item.Pod.UID)
 }
 
 // NodeNowPasses is the hint of a filter that looks at the node alone: the filter lets the pod pass

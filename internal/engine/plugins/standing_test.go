@@ -21,7 +21,7 @@ func TestAPodThatNamesItsNodeFitsNoOther(t *testing.T) {
 	if got, want := judged(c, NodeName{}.Filter(c, pod)), "nothing to judge\n"; got != want {
 		t.Errorf("without a name: got %q, want %q", got, want)
 	}
-	pod.NodeName = "a"
+	pod.SetNodeName("a")
 	want := "a: ok\nb: NodeNameMismatch, unresolvable: node(s) didn't match the requested node name\n"
 	if got := judged(c, NodeName{}.Filter(c, pod)); got != want {
 		t.Errorf("with a name: got %q, want %q", got, want)

@@ -308,7 +308,7 @@ func TestEventsOfLargePodsAreForgotten(t *testing.T) {
 	item := pop(t, q, epoch, "p")
 	q.Happened(&Event{Resource: Node, Action: Add, New: "other"}, epoch)
 	for range 200 {
-		q.Happened(&Event{Resource: Pod, Action: Delete, PodBefore: &cluster.Pod{Class: &cluster.PodClass{Bulk: 1 << 20}}}, epoch)
+		q.Happened(&Event{Resource: Pod, Action: Delete, PodBefore: cluster.NewPod(&cluster.PodClass{Bulk: 1 << 20}, "", "")}, epoch)
 	}
 	kept := 0
 	for i := range q.happened.recent {

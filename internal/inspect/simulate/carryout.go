@@ -32,7 +32,7 @@ func (s *scheduler) carryOut(action cycle.Action) {
 
 	case cycle.WriteStatus:
 		if p := s.pending[a.Pod.UID]; p != nil && a.Nominate != nil {
-			p.Nominated = *a.Nominate
+			p.SetNominated(*a.Nominate)
 		}
 		if a.Ticket != 0 {
 			s.answerTicket(a.Ticket, cycle.Outcome{})

@@ -26,11 +26,13 @@ import (
 // poster creates the two objects that every pod needs: its binding, and the event that it was
 // bound. These two requests are most of what a scheduler costs. What client-go does for requests of
 // any kind (assembling each URL from its parts, and parsing it again for metrics; decoding answers
-// that nobody reads) doubles that. Limits, Retry-After and metrics are as with client-go.
+// that nobody reads; copying the headers in case that a redirect follows) doubles that. Limits,
+// Retry-After, redirects and metrics are as with client-go.
 type poster struct {
 	client     *http.Client
+	transport  http.RoundTripper       // of the client
 	server     *url.URL                // for metrics, which have the server and not the request's path
-	namespaces string                  // their URL
+	namespaces *url.URL                // not changed
 	limit      flowcontrol.RateLimiter // nil: none
 	serializer runtime.Serializer
 	header     http.Header // of all requests; not changed
@@ -64,8 +66,14 @@ func newPoster(through, limited kubernetes.Interface, contentType, agent string)
 		header.Set("User-Agent", agent)
 	}
 
+	sends := cmp.Or(client.Client, http.DefaultClient)
+	transport := sends.Transport
+	if transport == nil {
+		transport = http.DefaultTransport
+	}
+
 	return &poster{
-		client: cmp.Or(client.Client, http.DefaultClient), server: server, namespaces: server.JoinPath("api/v1/namespaces").String(),
+		client: sends, transport: transport, server: server, namespaces: server.JoinPath("api/v1/namespaces"),
 		limit: limited.CoreV1().RESTClient().GetRateLimiter(), serializer: info.Serializer, header: header,
 	}, nil
 }
@@ -90,7 +98,12 @@ func (p *poster) postObject(ctx context.Context, namespace, resource string, obj
 		return err
 	}
 
-	to := p.namespaces + "/" + namespace + "/" + resource
+	to := *p.namespaces
+	to.Path += "/" + namespace + "/" + resource
+	if to.RawPath != "" { // what stands before needs escapes that are not the usual ones
+		to.RawPath += "/" + namespace + "/" + resource
+	}
+
 	for try := 1; ; try++ {
 		// Each try counts, as in client-go: it is a request like any other to the API server.
 		if p.limit != nil {
@@ -98,7 +111,7 @@ func (p *poster) postObject(ctx context.Context, namespace, resource string, obj
 				return err
 			}
 		}
-		comeBack, err := p.sendRequest(ctx, to, body.Bytes())
+		comeBack, err := p.sendRequest(ctx, &to, body.Bytes())
 		if comeBack == 0 || try == mostTries {
 			return err
 		}
@@ -112,14 +125,23 @@ func (p *poster) postObject(ctx context.Context, namespace, resource string, obj
 
 // sendRequest sends one request. If the API server says after what time to retry, sendRequest
 // returns that time.
-func (p *poster) sendRequest(ctx context.Context, to string, body []byte) (comeBack time.Duration, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
-	if err != nil {
-		return 0, err
+func (p *poster) sendRequest(ctx context.Context, to *url.URL, body []byte) (comeBack time.Duration, err error) {
+	if p.client.Timeout > 0 {
+		within, cancel := context.WithTimeout(ctx, p.client.Timeout)
+		defer cancel()
+		ctx = within
 	}
-	request.Header = p.header
+
 	began, code := time.Now(), "<error>"
-	response, err := p.client.Do(request)
+	response, err := p.transport.RoundTrip(p.newRequest(ctx, to, body))
+	switch {
+	case err != nil:
+		err = &url.Error{Op: "Post", URL: to.Redacted(), Err: err} // as http.Client has it
+	case response.StatusCode/100 == 3: // a proxy sends it elsewhere
+		response.Body.Close()
+		response, err = p.client.Do(p.newRequest(ctx, to, body))
+	}
+
 	if err == nil {
 		code = strconv.Itoa(response.StatusCode)
 		defer response.Body.Close()
@@ -135,6 +157,17 @@ func (p *poster) sendRequest(ctx context.Context, to string, body []byte) (comeB
 		return 0, nil
 	}
 	return comeBackAfter(response), errorOf(response)
+}
+
+// newRequest is http.NewRequestWithContext for a URL that is parsed.
+func (p *poster) newRequest(ctx context.Context, to *url.URL, body []byte) *http.Request {
+	read := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	first, _ := read()
+	request := http.Request{
+		Method: http.MethodPost, URL: to, Host: to.Host, Header: p.header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: first, GetBody: read, ContentLength: int64(len(body)),
+	}
+	return request.WithContext(ctx)
 }
 
 // comeBackAfter returns after what time the request may be sent again; 0: never. As client-go, it

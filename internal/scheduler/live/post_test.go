@@ -33,6 +33,7 @@ type answers struct {
 type answer struct {
 	code                   int
 	retryAfter, kind, text string
+	location               string
 	err                    error
 }
 
@@ -46,6 +47,9 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	header := http.Header{"Content-Type": {next.kind}}
 	if next.retryAfter != "" {
 		header.Set("Retry-After", next.retryAfter)
+	}
+	if next.location != "" {
+		header.Set("Location", next.location)
 	}
 	return &http.Response{StatusCode: next.code, Header: header, Request: r, Body: io.NopCloser(strings.NewReader(next.text))}, nil
 }
@@ -144,6 +148,17 @@ func TestComesBackWhenTold(t *testing.T) {
 			t.Errorf("sent %d times within 1.5 s: %v", len(a.got), err)
 		}
 	})
+}
+
+// TestAPostFollowsARedirect: a proxy may send a request elsewhere, as with any client.
+func TestAPostFollowsARedirect(t *testing.T) {
+	a := &answers{list: []answer{{code: http.StatusTemporaryRedirect, location: "http://other/"}, {code: http.StatusTemporaryRedirect, location: "http://other/"}, {code: 201}}}
+	if err := a.poster(t, "http://fake", "").postBinding(t.Context(), aBinding()); err != nil {
+		t.Fatal(err)
+	}
+	if last := a.got[len(a.got)-1]; last.URL.Host != "other" || len(a.body) == 0 {
+		t.Errorf("sent %d bytes to %s at last", len(a.body), last.URL)
+	}
 }
 
 // TestBindingsAreTheSchedulersOwn: they go through the connections of events, and an audit log

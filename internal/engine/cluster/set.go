@@ -1,0 +1,133 @@
+package cluster
+
+// Set is a set of pointers that are found by a hash of something that they have themselves: in half
+// of the memory of a map, which keeps its keys beside them. The zero value is empty.
+type Set[V any] struct {
+	// The values stand at the place of their hash, or after it with no gap between. A hash of 0
+	// marks a free place.
+	hashes []uint32
+	values []*V
+	count  int
+}
+
+const leastSet = 8
+
+// Len returns how many there are.
+func (s *Set[V]) Len() int { return s.count }
+
+// placeOf returns the place where a hash belongs.
+func (s *Set[V]) placeOf(hash uint32) int { return int(uint64(hash) * uint64(len(s.hashes)) >> 32) }
+
+// nextPlace returns the place after another.
+func (s *Set[V]) nextPlace(at int) int {
+	if at++; at < len(s.hashes) {
+		return at
+	}
+	return 0
+}
+
+// distance returns how many places on from one another is.
+func (s *Set[V]) distance(from, to int) int {
+	if to >= from {
+		return to - from
+	}
+	return to - from + len(s.hashes)
+}
+
+// ShortHash is the hash that a Set takes; never 0.
+func ShortHash(hash uint64) uint32 { return max(1, uint32(hash>>32)^uint32(hash)) }
+
+// Find returns the value with this hash that it is, or nil.
+func (s *Set[V]) Find(hash uint32, is func(*V) bool) *V {
+	if at := s.find(hash, is); at >= 0 {
+		return s.values[at]
+	}
+	return nil
+}
+
+func (s *Set[V]) find(hash uint32, is func(*V) bool) int {
+	if s.count == 0 {
+		return -1
+	}
+	for at := s.placeOf(hash); s.hashes[at] != 0; at = s.nextPlace(at) {
+		if s.hashes[at] == hash && is(s.values[at]) {
+			return at
+		}
+	}
+	return -1
+}
+
+// Add adds a value that is not in the set.
+func (s *Set[V]) Add(hash uint32, value *V) {
+	// Four fifths full, three places are looked at to find a value; the arrays grow by half.
+	if 5*(s.count+1) > 4*len(s.hashes) {
+		s.resize(max(leastSet, len(s.hashes)+len(s.hashes)/2))
+	}
+	s.put(hash, value)
+}
+
+func (s *Set[V]) put(hash uint32, value *V) {
+	at := s.placeOf(hash)
+	for s.hashes[at] != 0 {
+		at = s.nextPlace(at)
+	}
+	s.hashes[at], s.values[at] = hash, value
+	s.count++
+}
+
+func (s *Set[V]) resize(places int) {
+	before := *s
+	*s = Set[V]{hashes: make([]uint32, places), values: make([]*V, places)}
+	for at, hash := range before.hashes {
+		if hash != 0 {
+			s.put(hash, before.values[at])
+		}
+	}
+}
+
+// Remove removes the value with this hash that it is, and returns it; nil if there is none.
+func (s *Set[V]) Remove(hash uint32, is func(*V) bool) *V {
+	gap := s.find(hash, is)
+	if gap < 0 {
+		return nil
+	}
+	removed := s.values[gap]
+	for at := s.nextPlace(gap); s.hashes[at] != 0; at = s.nextPlace(at) {
+		// A value moves into the gap unless it would stand before the place of its hash then.
+		if s.distance(s.placeOf(s.hashes[at]), at) >= s.distance(gap, at) {
+			s.hashes[gap], s.values[gap] = s.hashes[at], s.values[at]
+			gap = at
+		}
+	}
+	s.hashes[gap], s.values[gap] = 0, nil
+	s.count--
+	s.shrink()
+	return removed
+}
+
+// shrink gives back arrays that are many times as large as what is in them; see Shrunk.
+func (s *Set[V]) shrink() {
+	if len(s.hashes) >= worthShrinking && s.count < len(s.hashes)/(2*timesTooLarge) {
+		s.resize(max(leastSet, 2*s.count))
+	}
+}
+
+// DeleteFunc removes all values of which gone is true.
+func (s *Set[V]) DeleteFunc(gone func(*V) bool) {
+	before := *s
+	*s = Set[V]{}
+	for at, hash := range before.hashes {
+		if hash != 0 && !gone(before.values[at]) {
+			s.Add(hash, before.values[at])
+		}
+	}
+}
+
+// All yields them in any order.
+func (s *Set[V]) All(yield func(*V) bool) {
+	for _, value := range s.values {
+		if value != nil && !yield(value) {
+			return
+		}
+	}
+}
