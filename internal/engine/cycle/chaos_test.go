@@ -342,6 +342,7 @@ func (c *chaos) judge() {
 	if known.Pods() != truth.Pods() || known.Len() != truth.Len() {
 		c.breaks("it knows %d pods on %d nodes; there are %d on %d", known.Pods(), known.Len(), truth.Pods(), truth.Len())
 	}
+	c.judgeWhereabouts(known)
 	books := c.core.Books()
 	if n := len(books.Assumed) + len(books.Held) + len(books.Preemptor) + len(books.Leaving) + len(books.Unserved) + len(books.Yielding) + books.Awaiting + books.Errands; n != 0 {
 		c.breaks("left over: %+v", books)
@@ -396,4 +397,20 @@ func described(e Event) string {
 		return fmt.Sprintf("gone: %s %s", e.Kind, e.Object.GetUID())
 	}
 	return fmt.Sprintf("%T %+v", e, e)
+}
+
+// judgeWhereabouts: nobody wrote to whereabouts, which all pods of a node share.
+func (c *chaos) judgeWhereabouts(known *cluster.Cluster) {
+	for _, n := range known.SortedNodes() {
+		for _, p := range n.Pods {
+			if p.Node != n || p.NodeName != n.Name {
+				c.breaks("pod %s is on %s, and says %v", p.Name, n.Name, *p.Whereabouts)
+			}
+		}
+		for _, p := range n.Nominated {
+			if p.Node != nil || p.Nominated != n.Name {
+				c.breaks("pod %s is nominated to %s, and says %v", p.Name, n.Name, *p.Whereabouts)
+			}
+		}
+	}
 }
