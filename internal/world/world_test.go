@@ -60,7 +60,8 @@ func (c *course) undoTrials(t *testing.T, depth int) {
 func TestTrialsOnAnothersCluster(t *testing.T) {
 	for seed := range uint64(30) {
 		c := newCourse(seed)
-		over := world.Over(c.w.Cluster())
+		owner, before := c.w, describe(c.w, true)
+		over := world.Over(owner.Cluster())
 		for _, object := range c.objects {
 			over.Follow(object, false)
 		}
@@ -74,6 +75,9 @@ func TestTrialsOnAnothersCluster(t *testing.T) {
 		}
 		for object := range over.Objects() {
 			t.Fatalf("seed %d: %s is left", seed, keyOf(object))
+		}
+		if after := describe(owner, true); after != before {
+			t.Fatalf("seed %d: the cluster is another one:\n%s", seed, difference(before, after))
 		}
 	}
 }
