@@ -152,8 +152,8 @@ func (p *pod) namesHolds() string {
 	return "volumes"
 }
 
-// claimsAfter carries out a plan on the claims of a state. Those of volumes and devices are in after
-// then as they are afterwards; it returns the successors by the UIDs of their victims. The world is
+// claimsAfter carries out a plan on the claims of a state, and gives those of volumes and devices
+// to after as they are then. It returns the successors by the UIDs of their victims. The world is
 // opened again, without gauges and proofs: pods are put where the plan says.
 func (plan *Plan) claimsAfter(state, after *State) (successors map[types.UID]*v1.Pod) {
 	w := beginWorld(state, plan.options)

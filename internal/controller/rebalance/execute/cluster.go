@@ -63,8 +63,8 @@ func (c *cluster) podsOf(owner rules.Owner) map[types.UID]bool {
 	return pods
 }
 
-// opened returns a fork for a plan of moves. Nodes that are closed only during moves are open in it,
-// because the plan closes them itself. Those that are empty stay closed.
+// opened returns a fork for a plan of moves. Nodes that are closed only during moves are open in
+// it, because the plan closes them itself. Those that are empty stay closed.
 func (c *cluster) opened() *world.World {
 	w, holding := c.Fork(), c.holding()
 	for n := range world.All[*v1.Node](w) {
