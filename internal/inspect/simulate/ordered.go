@@ -35,8 +35,12 @@ func (c *controllers) awaitTurn(d *Departure, set *appsv1.StatefulSet) {
 
 // proceed does what the controller of an ordered set does next: it makes the first missing pod, or
 // removes those that are too many, unless a pod that is not ready keeps it from that. It is called
-// whenever one of the set's pods has come, gone, or become ready.
+// whenever one of the set's pods has come, gone, or become ready. For a set that is being deleted, it
+// does nothing.
 func (c *controllers) proceed(set *appsv1.StatefulSet) {
+	if set.DeletionTimestamp != nil {
+		return
+	}
 	first, l := workload.FirstOrdinal(set), workload.Of(set)
 	for ordinal := first; ordinal < first+int(*l.Replicas) && !c.allowed.mustStop(); ordinal++ {
 		p := c.pods.named[Name{set.Namespace, workload.OrdinalName(set, ordinal)}]
