@@ -15,7 +15,7 @@ import (
 // Cluster returns what the engine decides on. It is built from the objects the first time: nodes
 // and pods in the order of their names, so that the same objects give the same cluster. The caller
 // may change it as far as a decision does, which puts everything back; all else goes through the
-// World.
+// World. One that is built after changes that can be undone is not kept beyond these.
 func (w *World) Cluster() *cluster.Cluster {
 	if w.cluster != nil {
 		return w.cluster
@@ -31,7 +31,9 @@ func (w *World) Cluster() *cluster.Cluster {
 	for p := range All[*v1.Pod](w) {
 		w.enterCluster(p)
 	}
-	w.noting = noting
+	if w.noting = noting; len(w.notes) > 0 { // undoing these does not change it
+		w.Note(func() { w.cluster = nil })
+	}
 	return w.cluster
 }
 

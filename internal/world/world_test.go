@@ -152,6 +152,20 @@ func TestNotesOfOthers(t *testing.T) {
 	}
 }
 
+// A cluster that is built within a trial has what is undone, and is not kept.
+func TestAClusterThatIsBuiltInATrial(t *testing.T) {
+	w := world.Open([]metav1.Object{node("a", 0)})
+	mark := w.Mark()
+	w.Put(node("b", 0))
+	if w.Cluster().Node("b") == nil {
+		t.Error("the cluster does not have what is tried")
+	}
+	w.Undo(mark)
+	if w.Cluster().Node("b") != nil || w.Cluster().Node("a") == nil {
+		t.Error("the cluster is not as before the trial")
+	}
+}
+
 func TestPodsWithoutUIDGetOne(t *testing.T) {
 	p := pod("web", "ns", "", "a")
 	w := world.Open([]metav1.Object{node("a", 0), p})

@@ -63,14 +63,12 @@ func (pt *protections) budgetsOf(p *pod) (list []*budget) {
 // countRecovered counts a pod that was not ready, or pending, as healthy: it has to be before the
 // moves that follow are made.
 func (pt *protections) countRecovered(p *pod) {
-	count := func(by int32) {
-		for _, b := range pt.budgetsOf(p) {
-			b.Status.CurrentHealthy += by
-			disruption.Allow(b.PodDisruptionBudget)
-		}
+	for _, b := range pt.budgetsOf(p) {
+		before := b.Status // which may allow less than its counts do, while pods are being evicted
+		pt.w.Note(func() { b.Status = before })
+		b.Status.CurrentHealthy++
+		disruption.Allow(b.PodDisruptionBudget)
 	}
-	count(1)
-	pt.w.Note(func() { count(-1) })
 }
 
 // mayEvict is the Eviction API's answer for a pod. It is asked with the status before the plan, but

@@ -92,7 +92,7 @@ func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool 
 		s.w.Undo(mark)
 		return false
 	}
-	delete(s.nodeStays, n.Name)
+	dropUntilUndone(w, s.nodeStays, n.Name)
 	return true
 }
 

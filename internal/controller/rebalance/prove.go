@@ -255,7 +255,6 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 // settling are the taints by which Karpenter and the cluster autoscaler announce that a node is
 // about to be removed. What is moved there would be disrupted again at once.
 var settling = []string{"karpenter.sh/disrupted", "karpenter.sh/disruption", "ToBeDeletedByClusterAutoscaler",
-
 	"DeletionCandidateOfClusterAutoscaler"}
 
 // whyLeaving returns why a node is neither a source nor a target, or "". Pods on such a node are

@@ -28,8 +28,17 @@ func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing
 		s.w.protections.unsettled = true
 	}
 	s.recordMove(m, from)
-	delete(s.stays, p)
+	dropUntilUndone(s.w, s.stays, p)
 	return proof{}
+}
+
+// dropUntilUndone takes an entry out of a map of what the search says. It is back once the move is
+// undone that has made it untrue.
+func dropUntilUndone[K comparable, V any](w *world, said map[K]V, of K) {
+	if before, known := said[of]; known {
+		delete(said, of)
+		w.Note(func() { said[of] = before })
+	}
 }
 
 // newlyClosed returns the nodes that the search has closed so far. Those that were closed before

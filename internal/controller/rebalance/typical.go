@@ -103,7 +103,7 @@ func (g *losses) currentValue() int64 {
 }
 
 // prices say what a move has to bring to be worth the work that the pod would do again. members is
-// as of membersAt moves, and made anew by whoever asks later: see [prices.membersOf].
+// as of membersAt moves; see [prices.membersOf].
 //
 // Without a price, a plan would move a pod that has trained for a week to win a fraction of a
 // device. The unit is a thousandth of a device, that of the gauge losses, so that a price can be

@@ -47,8 +47,9 @@ func (e *evictions) recordFound(node *v1.Node) {
 	e.hold(node, eviction.NodeOf(node).TaintedSince)
 }
 
-// hold is recordTaints, with since when the node has a taint that carries no time; zero: from now.
-func (e *evictions) hold(node *v1.Node, age func(taint *v1.Taint) time.Time) bool {
+// hold is recordTaints. begun returns since when the node has a taint that carries no time; zero:
+// from now.
+func (e *evictions) hold(node *v1.Node, begun func(taint *v1.Taint) time.Time) bool {
 	had := len(e.held[node.Name]) > 0
 	var held []eviction.Held
 	for i := range node.Spec.Taints {
@@ -59,7 +60,7 @@ func (e *evictions) hold(node *v1.Node, age func(taint *v1.Taint) time.Time) boo
 		since := e.clock.time()
 		if !taint.TimeAdded.IsZero() {
 			since = taint.TimeAdded.Time
-		} else if known := age(&taint); !known.IsZero() && known.Before(since) {
+		} else if known := begun(&taint); !known.IsZero() && known.Before(since) {
 			since = known
 		}
 		held = append(held, eviction.Held{Taint: taint, Since: since})

@@ -35,8 +35,12 @@ func (c *controllers) awaitTurn(d *Departure, set *appsv1.StatefulSet) {
 
 // proceed does what the controller of an ordered set does next: it makes the first missing pod, or
 // removes those that are too many, unless a pod that is not ready keeps it from that. It is called
-// whenever one of the set's pods has come, gone, or become ready.
+// whenever one of the set's pods has come, gone, or become ready. For a set that is being deleted,
+// it does nothing.
 func (c *controllers) proceed(set *appsv1.StatefulSet) {
+	if set.DeletionTimestamp != nil {
+		return
+	}
 	first, l := workload.FirstOrdinal(set), workload.Of(set)
 	for ordinal := first; ordinal < first+int(*l.Replicas) && !c.allowed.mustStop(); ordinal++ {
 		p := c.pods.named[Name{set.Namespace, workload.OrdinalName(set, ordinal)}]
@@ -98,8 +102,7 @@ func (c *controllers) makeOrdinal(set *appsv1.StatefulSet, ordinal int) {
 	c.pods.createPod(p, false)
 }
 
-// podLanded has pods that have got a node run, and ordered sets go on for which they are the ones
-// waited for.
+// podLanded has a pod run that has got a node, and its set go on if that makes its pods in order.
 func (c *controllers) podLanded(p *pod) {
 	c.pods.podLanded(p)
 	if !c.pods.lasting { // the object may be released

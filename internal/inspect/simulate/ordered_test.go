@@ -106,6 +106,24 @@ func TestAStatefulSetProceedsInOrder(t *testing.T) {
 	}
 }
 
+// A set that is being deleted makes no pods, also when one that is left gets a node.
+func TestAStatefulSetThatIsDeletedMakesNothing(t *testing.T) {
+	text := strings.Replace(orderedSet, "uid: db}", `uid: db, deletionTimestamp: "2026-01-01T00:00:00Z", finalizers: [x/y]}`, 1)
+	w := opened(t, strings.Replace(text, "POLICY", "OrderedReady", 1)+`---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: db-0
+  labels: {app: db}
+  ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: db, uid: db, controller: true}]
+spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "4"}}}]}
+`)
+	do(t, w, simulate.Operation{Uncordon: &simulate.Nodes{Node: "node-1"}})
+	if got := placesOf(w); !slices.Equal(got, []string{"db-0 node-1"}) {
+		t.Errorf("%q, want db-0 alone, on node-1", got)
+	}
+}
+
 // A pod that its set has yet to make again has a fate that says so, until it is made or the set no
 // longer wants it.
 func TestAPodWaitsForThoseBeforeIt(t *testing.T) {

@@ -136,9 +136,13 @@ func (m *mover) retryEviction() {
 }
 
 // leave goes on with a pod that is known to leave: it was evicted, or its controller removes it
-// since its successor was ready before. From here on its successor is looked for.
+// since its successor was ready before. From here on its successor is looked for. The eviction of
+// another pod may be in flight, and goes on.
 func (m *mover) leave(p *departure) {
-	m.evicting, p.at = nil, m.now
+	if m.evicting == p {
+		m.evicting = nil
+	}
+	p.at = m.now
 	result := Evicted
 	if p.ended {
 		result = Replaced

@@ -33,7 +33,7 @@ type Options struct {
 }
 
 // New returns a Mover that makes moves by a policy. Events about pods go to events. Nothing is
-// requested until Run, which fails if the policy names no priority class of the cluster.
+// requested until Run, which fails if the policy names a priority class that does not exist.
 // options.Execute.Wall is set here.
 func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mover {
 	options.Execute.Wall = wallTime

@@ -61,7 +61,7 @@ func newRequests(client kubernetes.Interface, noRoom func(why string)) *requests
 }
 
 // carryOut carries out one request and returns its answer, or a Tick for what has no answer. It
-// blocks for answerWithin at the most, beside the room.
+// blocks for answerWithin at the most, and before that for roomWithin where a room is to be kept.
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
 	switch a := action.(type) { // takes none of the request's time
 	case execute.Evict:
