@@ -24,6 +24,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // balancing is what the flags of berth rebalance say.
@@ -174,7 +175,7 @@ func (b *balancing) plan(cmd *cobra.Command, goals *rebalance.Policy) (*rebalanc
 
 	b.Meter.Begin(cmd.ErrOrStderr(), "planning moves")
 	defer b.Meter.End()
-	state := &rebalance.State{AsOf: source.AsOf.Time, Objects: set.Objects()}
+	state := &rebalance.State{AsOf: source.AsOf.Time, World: world.Open(set.Objects())}
 	if state.AsOf.IsZero() {
 		state.AsOf = set.Newest()
 	}

@@ -217,6 +217,20 @@ func In[T metav1.Object](w *World, namespace string) iter.Seq[T] {
 	}
 }
 
+// Replace gives w the objects of a kind that another world has, in place of its own.
+func Replace[T metav1.Object](w, with *World) {
+	for object := range All[T](w) {
+		if _, there := Get[T](with, object.GetNamespace(), object.GetName()); !there {
+			w.Delete(object)
+		}
+	}
+	for object := range All[T](with) {
+		if is, there := Get[T](w, object.GetNamespace(), object.GetName()); !there || any(is) != any(object) {
+			w.Put(object)
+		}
+	}
+}
+
 // PodsOf returns the pods that an owner controls, by name.
 func (w *World) PodsOf(owner rules.Owner) (pods []*v1.Pod) {
 	t := w.tables[reflect.TypeFor[*v1.Pod]()]

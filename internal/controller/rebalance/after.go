@@ -4,11 +4,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	objects "github.com/berth-k8s/berth/internal/world"
 )
 
 // After returns the state that a plan leads to: each victim is gone and its successor runs where
@@ -19,65 +16,57 @@ import (
 // changed; objects that stay as they are are shared. The plan must have been made by [Make] for
 // this very state.
 func (plan *Plan) After(state *State) *State {
-	moves := map[types.UID]*Move{}
-	for i := range plan.Moves {
-		m := &plan.Moves[i]
-		moves[m.UID] = m
+	after := state.fork()
+	for i := range plan.Arrivals {
+		a := &plan.Arrivals[i]
+		if p := after.pod(a.Namespace, a.Name, a.UID); p != nil {
+			p = p.DeepCopy()
+			p.Spec.NodeName, p.Status.Phase = a.Node, v1.PodRunning
+			after.World.Put(p)
+		}
 	}
 
-	arrived := map[types.UID]string{}
-	for _, a := range plan.Arrivals {
-		arrived[a.UID] = a.Node
-	}
-
-	after := &State{AsOf: state.AsOf}
 	// Claims change only if a pod that may have some moves. Without one, the plan need not be
 	// carried out again.
-	claiming := slices.ContainsFunc(state.Objects, func(object metav1.Object) bool {
-		p, ok := object.(*v1.Pod)
-		return ok && (moves[objects.UIDOf(p)] != nil || arrived[objects.UIDOf(p)] != "") && mayClaim(p)
-	})
-
 	var successors map[types.UID]*v1.Pod
-	if claiming {
-		after.Objects, successors = plan.claimsAfter(state)
+	if plan.movesClaims(after) {
+		successors = plan.claimsAfter(state, after)
 	}
-
-	for _, object := range state.Objects {
-		switch o := object.(type) {
-		case *v1.PersistentVolumeClaim, *v1.PersistentVolume, *resourcev1.ResourceClaim:
-			if claiming {
-				continue
-			}
-		case *v1.Pod:
-			m := moves[objects.UIDOf(o)]
-			if node := arrived[objects.UIDOf(o)]; node != "" {
-				o = o.DeepCopy()
-				o.Spec.NodeName, o.Status.Phase = node, v1.PodRunning
-				object = o
-			}
-			if m == nil {
-				break
-			}
-			if m.To == "" {
-				continue
-			}
-			next := successors[objects.UIDOf(o)]
-			if next == nil {
-				next = successorOf(o, state.AsOf)
-			}
-			object = runningOn(next, m.To, state)
-		case *v1.Node:
-			if slices.Contains(plan.Empties, o.Name) {
-				o = o.DeepCopy()
-				o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
-				object = o
-			}
+	for i := range plan.Moves {
+		m := &plan.Moves[i]
+		p := after.pod(m.Namespace, m.Name, m.UID)
+		if p == nil {
+			continue
 		}
-		after.Objects = append(after.Objects, object)
+		after.World.Delete(p)
+		if m.To == "" {
+			continue
+		}
+		next := successors[m.UID]
+		if next == nil {
+			next = successorOf(p, state.AsOf)
+		}
+		after.World.Put(runningOn(next, m.To, state))
 	}
 
+	for _, name := range plan.Empties {
+		if n := after.node(name); n != nil {
+			n = n.DeepCopy()
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
+			after.World.Put(n)
+		}
+	}
 	return after
+}
+
+// movesClaims reports whether a pod moves or arrives that may claim volumes or devices.
+func (plan *Plan) movesClaims(state *State) bool {
+	mayClaimIt := func(namespace, name string, uid types.UID) bool {
+		p := state.pod(namespace, name, uid)
+		return p != nil && mayClaim(p)
+	}
+	return slices.ContainsFunc(plan.Moves, func(m Move) bool { return mayClaimIt(m.Namespace, m.Name, m.UID) }) ||
+		slices.ContainsFunc(plan.Arrivals, func(a Arrival) bool { return mayClaimIt(a.Namespace, a.Name, a.UID) })
 }
 
 // runningOn returns a successor as it runs on its node, ready. Its conditions begin at the time of

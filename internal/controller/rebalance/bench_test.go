@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // BenchmarkMake plans for 5,000 nodes in 10 zones with 50,000 pods of 500 workloads, a fifth of
@@ -34,9 +35,9 @@ func BenchmarkMake(b *testing.B) {
 
 func large(t testing.TB) *rebalance.State {
 	r := rand.New(rand.NewPCG(1, 2))
-	s := &rebalance.State{AsOf: begin}
+	s := &rebalance.State{AsOf: begin, World: world.Open(nil)}
 	for i := range 5000 {
-		s.Objects = append(s.Objects, object(t, fmt.Sprintf("node n%d zone=z%d cpu=16", i, i%10))...)
+		put(s, object(t, fmt.Sprintf("node n%d zone=z%d cpu=16", i, i%10))...)
 	}
 	for app := range 500 {
 		zones, spread := 10, ""
@@ -46,7 +47,7 @@ func large(t testing.TB) *rebalance.State {
 		for i := range 100 {
 			node := r.IntN(500)*10 + i%zones
 			line := fmt.Sprintf("pod a%d-%d on=n%d label=app:a%d owner=ReplicaSet/a%d cpu=%dm mem=512Mi%s", app, i, node, app, app, 100+100*(app%8), spread)
-			s.Objects = append(s.Objects, object(t, line)...)
+			put(s, object(t, line)...)
 		}
 	}
 	return s
@@ -54,14 +55,14 @@ func large(t testing.TB) *rebalance.State {
 
 // BenchmarkPlanRoll plans to roll all of 100 nodes in 5 zones with 3,000 pods of 300 workloads.
 func BenchmarkPlanRoll(b *testing.B) {
-	s, rolling := &rebalance.State{AsOf: begin}, &rebalance.Rolling{}
+	s, rolling := &rebalance.State{AsOf: begin, World: world.Open(nil)}, &rebalance.Rolling{}
 	for i := range 100 {
 		name := fmt.Sprintf("n%d", i)
-		s.Objects = append(s.Objects, object(b, fmt.Sprintf("node %s label=topology.kubernetes.io/zone:z%d cpu=16", name, i%5))...)
+		put(s, object(b, fmt.Sprintf("node %s label=topology.kubernetes.io/zone:z%d cpu=16", name, i%5))...)
 		rolling.Nodes = append(rolling.Nodes, name)
 	}
 	for i := range 3000 {
-		s.Objects = append(s.Objects, object(b, fmt.Sprintf("pod a%d-%d on=n%d owner=ReplicaSet/a%d cpu=420m mem=64Mi", i/10, i%10, i%100, i/10))...)
+		put(s, object(b, fmt.Sprintf("pod a%d-%d on=n%d owner=ReplicaSet/a%d cpu=420m mem=64Mi", i/10, i%10, i%100, i/10))...)
 	}
 	moves := 0
 	for b.Loop() {

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // TestCases runs testdata/*.txt. What a case may say:
@@ -33,28 +34,34 @@ func TestCases(t *testing.T) {
 		if strings.HasSuffix(path, executions) {
 			return
 		}
-		s := &rebalance.State{AsOf: begin}
+		s := &rebalance.State{AsOf: begin, World: world.Open(nil)}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return tell(t, s, d) })
 	})
+}
+
+// put adds objects to a state, or replaces those of their kinds and names.
+func put(s *rebalance.State, objects ...metav1.Object) {
+	for _, o := range objects {
+		s.World.Put(o)
+	}
 }
 
 func tell(t *testing.T, s *rebalance.State, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "world":
-		s.Objects = nil
+		s.World = world.Open(nil)
 		fallthrough
 	case "change":
 		for line := range strings.Lines(d.Input) {
 			if name, gone := strings.CutPrefix(strings.TrimSpace(line), "gone "); gone {
-				s.Objects = slices.DeleteFunc(s.Objects, func(o metav1.Object) bool { return o.GetName() == name })
+				for o := range s.World.Objects() {
+					if o.GetName() == name {
+						s.World.Delete(o)
+					}
+				}
 				continue
 			}
-			for _, o := range object(t, strings.TrimSpace(line)) {
-				s.Objects = slices.DeleteFunc(s.Objects, func(old metav1.Object) bool {
-					return fmt.Sprintf("%T", old) == fmt.Sprintf("%T", o) && old.GetName() == o.GetName() && old.GetNamespace() == o.GetNamespace()
-				})
-				s.Objects = append(s.Objects, o)
-			}
+			put(s, object(t, strings.TrimSpace(line))...)
 		}
 		return ""
 	case "plan", "deschedule":
@@ -95,7 +102,7 @@ func tell(t *testing.T, s *rebalance.State, d *datadriven.TestData) string {
 		return showDraining(rebalance.PlanDrain(s, &options.Leaving, rebalance.Options{Profiles: profiles(t, "")})) + "\n"
 	}
 	if d.Cmd == "roll" {
-		rolling := rollingOf(t, s.Objects, d.CmdArgs)
+		rolling := rollingOf(t, slices.Collect(s.World.Objects()), d.CmdArgs)
 		return showRoll(rebalance.PlanRoll(s, &rolling.Rolling, rebalance.Options{Profiles: profiles(t, "")}))
 	}
 	return "unknown command " + d.Cmd

@@ -152,10 +152,10 @@ func (p *pod) namesHolds() string {
 	return "volumes"
 }
 
-// claimsAfter carries out a plan on the claims of a state. It returns those of volumes and devices
-// as they are afterwards, and the successors by the UIDs of their victims. The world is opened
-// again, without gauges and proofs: pods are put where the plan says.
-func (plan *Plan) claimsAfter(state *State) (claims []metav1.Object, successors map[types.UID]*v1.Pod) {
+// claimsAfter carries out a plan on the claims of a state, and gives those of volumes and devices
+// to after as they are then. It returns the successors by the UIDs of their victims. The world is
+// opened again, without gauges and proofs: pods are put where the plan says.
+func (plan *Plan) claimsAfter(state, after *State) (successors map[types.UID]*v1.Pod) {
 	w := beginWorld(state, plan.options)
 	for _, object := range w.pods {
 		w.enterPod(object)
@@ -183,14 +183,8 @@ func (plan *Plan) claimsAfter(state *State) (claims []metav1.Object, successors 
 		arrive(i + 1)
 	}
 
-	for claim := range objects.All[*v1.PersistentVolumeClaim](w.World) {
-		claims = append(claims, claim)
-	}
-	for volume := range objects.All[*v1.PersistentVolume](w.World) {
-		claims = append(claims, volume)
-	}
-	for claim := range objects.All[*resourcev1.ResourceClaim](w.World) {
-		claims = append(claims, claim)
-	}
-	return claims, successors
+	objects.Replace[*v1.PersistentVolumeClaim](after.World, w.World)
+	objects.Replace[*v1.PersistentVolume](after.World, w.World)
+	objects.Replace[*resourcev1.ResourceClaim](after.World, w.World)
+	return successors
 }

@@ -138,7 +138,7 @@ func number(t testing.TB, text string) int {
 func misclaimed(s *rebalance.State) (wrong []string) {
 	claims, devices, volumes := map[string]metav1.Object{}, map[string]string{}, map[string]*v1.PersistentVolume{}
 	disks, most, ports := map[string]int{}, map[string]int{}, map[string]string{}
-	for _, o := range s.Objects {
+	for o := range s.World.Objects() {
 		switch o := o.(type) {
 		case *v1.PersistentVolumeClaim:
 			claims["volume/"+o.Name] = o
@@ -158,7 +158,7 @@ func misclaimed(s *rebalance.State) (wrong []string) {
 			devices[r.Pool+"/"+r.Device] = o.Name
 		}
 	}
-	for _, o := range s.Objects {
+	for o := range s.World.Objects() {
 		p, ok := o.(*v1.Pod)
 		if !ok || p.Spec.NodeName == "" {
 			continue

@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -117,7 +116,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		options.Placing = Exact
 	}
 	// No goal is pursued, so the policy is empty: only the world is needed.
-	w := openWorld(&State{AsOf: state.AsOf, Objects: cordonNodes(state.Objects, leaving.Nodes)}, &Policy{}, options)
+	w := openWorld(cordonNodes(state, leaving.Nodes), &Policy{}, options)
 	plan, list, daemonSet := &Draining{}, []*pod(nil), daemonSetsOf(w.World)
 	for _, object := range w.pods {
 		if !slices.Contains(leaving.Nodes, object.Spec.NodeName) || leaving.Returned[object.UID] {
@@ -192,14 +191,13 @@ func (d *Draining) postponeStranded() {
 	})
 }
 
-// cordonNodes returns the objects with these nodes cordoned. The objects of the caller are not
-// changed: nodes are copied. The taint is set as well, because the node controller would set it,
-// and the scheduler's filters know a cordon by either.
-func cordonNodes(objects []metav1.Object, names []string) []metav1.Object {
-	list := slices.Clone(objects)
-	for i, object := range list {
-		n, ok := object.(*v1.Node)
-		if !ok || !slices.Contains(names, n.Name) {
+// cordonNodes returns a state with these nodes cordoned. The taint is set as well, because the node
+// controller would set it, and the scheduler's filters know a cordon by either.
+func cordonNodes(state *State, names []string) *State {
+	state = state.fork()
+	for _, name := range names {
+		n := state.node(name)
+		if n == nil {
 			continue
 		}
 		n = n.DeepCopy()
@@ -208,9 +206,9 @@ func cordonNodes(objects []metav1.Object, names []string) []metav1.Object {
 		if !slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.MatchTaint(&taint) }) {
 			n.Spec.Taints = append(n.Spec.Taints, taint)
 		}
-		list[i] = n
+		state.World.Put(n)
 	}
-	return list
+	return state
 }
 
 // daemonSetsOf says which DaemonSets exist. A drain reads DaemonSets, so one that is not there does

@@ -22,6 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/agenda"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
@@ -534,9 +535,9 @@ func evaluate(s *stage, c *cluster.Cluster, p *v1.Pod) int {
 
 // state is what a plan is made on.
 func (s *stage) state() *rebalance.State {
-	state := &rebalance.State{AsOf: s.now}
+	state := &rebalance.State{AsOf: s.now, World: world.Open(nil)}
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
-		state.Objects = append(state.Objects, s.objects[key])
+		state.World.Put(s.objects[key])
 	}
 	return state
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // TestPlansTeachNothing: the pods that run say what comes. The successors of a plan, which tries
@@ -18,11 +19,11 @@ func TestPlansTeachNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &rebalance.State{AsOf: begin}
+	s := &rebalance.State{AsOf: begin, World: world.Open(nil)}
 	for _, line := range []string{
 		"node n1 gpu=8", "node n2 gpu=8", "pod a on=n1 gpu=2 age=1m", "pod b on=n2 gpu=5 age=1m", "pod full on=n1 gpu=1 age=1m",
 	} {
-		s.Objects = append(s.Objects, object(t, line)...)
+		put(s, object(t, line)...)
 	}
 	plan := rebalance.Make(s, &rebalance.Policy{Goals: []rebalance.Goal{*rebalance.OwnGoal("consolidate", 1)}},
 		rebalance.Options{Profiles: parsed.Profiles})

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	objects "github.com/berth-k8s/berth/internal/world"
 )
 
 // Rounds of Make: how often pods are pinned, and how often a plan is continued. A plan that needs
@@ -48,10 +50,12 @@ func Make(state *State, policy *Policy, options Options) *Plan {
 // hasPending reports whether a pod of the state has no node. Without one, the search without goals
 // is saved. A pod counts even if no node fits it.
 func hasPending(state *State) bool {
-	return slices.ContainsFunc(state.Objects, func(object metav1.Object) bool {
-		p, ok := object.(*v1.Pod)
-		return ok && p.Spec.NodeName == ""
-	})
+	for p := range objects.All[*v1.Pod](state.World) {
+		if p.Spec.NodeName == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // planSettled plans for a state in which no pending pod is left that fits.
@@ -128,11 +132,9 @@ func planToEnd(state *State, policy *Policy, options Options, pinned map[types.U
 func pinPods(state *State, again []types.UID, pinned map[types.UID]bool) {
 	owners := map[types.UID]bool{}
 	pods := func(each func(p *v1.Pod, owner types.UID)) {
-		for _, object := range state.Objects {
-			if p, is := object.(*v1.Pod); is {
-				if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
-					each(p, owner.UID)
-				}
+		for p := range objects.All[*v1.Pod](state.World) {
+			if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+				each(p, owner.UID)
 			}
 		}
 	}

@@ -8,18 +8,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	objects "github.com/berth-k8s/berth/internal/world"
 )
 
 // TestSiblingsOfAPinnedPodArePinned: a plan that would move a pod twice is made anew without that
 // pod, and without those that would only take its place.
 func TestSiblingsOfAPinnedPodArePinned(t *testing.T) {
-	state := &State{}
+	state := &State{World: objects.Open(nil)}
 	for uid, owner := range map[types.UID]types.UID{"a-1": "a", "a-2": "a", "b-1": "b", "b-2": "b", "alone": ""} {
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(uid), UID: uid}}
 		if owner != "" {
 			pod.OwnerReferences = []metav1.OwnerReference{{UID: owner, Controller: new(true)}}
 		}
-		state.Objects = append(state.Objects, pod)
+		state.World.Put(pod)
 	}
 
 	pinned := map[types.UID]bool{"b-1": true}

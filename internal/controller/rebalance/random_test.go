@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 var (
@@ -53,9 +54,9 @@ func TestRandomWorlds(t *testing.T) {
 
 func tryWorld(t *testing.T, seed uint64) int {
 	text, goals := draw(rand.New(rand.NewPCG(seed, 7)))
-	s := &rebalance.State{AsOf: begin}
+	s := &rebalance.State{AsOf: begin, World: world.Open(nil)}
 	for line := range strings.Lines(text) {
-		s.Objects = append(s.Objects, object(t, strings.TrimSpace(line))...)
+		put(s, object(t, strings.TrimSpace(line))...)
 	}
 	options := rebalance.Options{Profiles: profiles(t, "")}
 	if seed%7 == 3 {
@@ -84,10 +85,9 @@ func tryWorld(t *testing.T, seed uint64) int {
 		fail("%s", wrong)
 	}
 	if seed%10 == 0 { // R30: the same cluster gives the same plan, in whatever order its objects come
-		shuffled := &rebalance.State{AsOf: begin, Objects: slices.Clone(s.Objects)}
-		rand.New(rand.NewPCG(seed, 8)).Shuffle(len(shuffled.Objects), func(i, j int) {
-			shuffled.Objects[i], shuffled.Objects[j] = shuffled.Objects[j], shuffled.Objects[i]
-		})
+		objects := slices.Collect(s.World.Objects())
+		rand.New(rand.NewPCG(seed, 8)).Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
+		shuffled := &rebalance.State{AsOf: begin, World: world.Open(objects)}
 		if again := show(rebalance.Make(shuffled, policy, options)); again != show(plan) {
 			fail("planned again:\n%s", again)
 		}
@@ -113,7 +113,7 @@ func names(goals []rebalance.Goal) (list []string) {
 func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) (list []string) {
 	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	pods, waited := map[types.UID]*v1.Pod{}, map[string]bool{}
-	for _, o := range s.Objects {
+	for o := range s.World.Objects() {
 		if p, ok := o.(*v1.Pod); ok {
 			pods[p.UID] = p
 			waited[p.Name] = p.Spec.NodeName == ""
@@ -184,13 +184,13 @@ func unready(p *v1.Pod) bool {
 
 // overdrawn names the budgets that the Eviction API would refuse a pod for.
 func overdrawn(s *rebalance.State, victim *v1.Pod) (names []string) {
-	for _, o := range s.Objects {
+	for o := range s.World.Objects() {
 		b, ok := o.(*policyv1.PodDisruptionBudget)
 		if !ok || b.Spec.Selector.MatchLabels["app"] != victim.Labels["app"] {
 			continue
 		}
 		expected, healthy := 0, 0
-		for _, other := range s.Objects {
+		for other := range s.World.Objects() {
 			if p, ok := other.(*v1.Pod); ok && p.Labels["app"] == victim.Labels["app"] {
 				expected++
 				if p.Spec.NodeName != "" && !unready(p) {
@@ -224,14 +224,11 @@ func beyond(plan *rebalance.Plan, l rebalance.Limits) (list []string) {
 }
 
 func closing(s *rebalance.State, node string) *rebalance.State {
-	next := &rebalance.State{AsOf: s.AsOf}
-	for _, o := range s.Objects {
-		if n, ok := o.(*v1.Node); ok && n.Name == node {
-			n = n.DeepCopy()
-			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
-			o = n
-		}
-		next.Objects = append(next.Objects, o)
+	next := &rebalance.State{AsOf: s.AsOf, World: s.World.Fork()}
+	if n, there := world.Get[*v1.Node](next.World, "", node); there {
+		n = n.DeepCopy()
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
+		next.World.Put(n)
 	}
 	return next
 }
@@ -239,7 +236,7 @@ func closing(s *rebalance.State, node string) *rebalance.State {
 // clusterOf is the state without one pod.
 func clusterOf(s *rebalance.State, without types.UID) *cluster.Cluster {
 	c := cluster.New()
-	for _, o := range s.Objects {
+	for o := range s.World.Objects() {
 		switch o := o.(type) {
 		case *v1.Node:
 			c.SetNode(o)
@@ -268,7 +265,7 @@ func lands(s *rebalance.State, profile *plugins.Profile, victim *v1.Pod, to stri
 // homeless names the pods without a node.
 func homeless(s *rebalance.State) map[string]bool {
 	names := map[string]bool{}
-	for _, o := range s.Objects {
+	for o := range s.World.Objects() {
 		if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" {
 			names[p.Name] = true
 		}

@@ -6,7 +6,6 @@ import (
 	"sort"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	objects "github.com/berth-k8s/berth/internal/world"
@@ -91,7 +90,7 @@ func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 	r := &roll{Rolling: *rolling, options: options, now: state}
 	// Nodes with a later turn may still be cordoned by a roll that was interrupted. They are
 	// planned as open, and each turn closes what it has to.
-	r.now = &State{AsOf: state.AsOf, Objects: uncordonNodes(state.Objects, r.notCordoned(r.Nodes))}
+	r.now = uncordonNodes(state, r.notCordoned(r.Nodes))
 	r.zone = r.zoneOf(append(slices.Clone(rolling.Begun), rolling.Done...))
 
 	plan, times := &Roll{}, map[types.NamespacedName]int{}
@@ -120,7 +119,7 @@ func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 // turns before are over.
 func PlanTurn(state *State, rolling *Rolling, options Options) *Turn {
 	r := &roll{Rolling: *rolling, options: options}
-	r.now = &State{AsOf: state.AsOf, Objects: uncordonNodes(state.Objects, r.notCordoned(r.Nodes))}
+	r.now = uncordonNodes(state, r.notCordoned(r.Nodes))
 	// A roll goes on in the zone of the turn before: the nodes that have begun, or else any that
 	// are done.
 	r.zone = r.zoneOf(append(slices.Clone(rolling.Begun), rolling.Done...))
@@ -144,10 +143,8 @@ func (r *roll) notCordoned(nodes []string) []string {
 // zoneOf returns the zone of the first of these nodes that exists.
 func (r *roll) zoneOf(nodes []string) string {
 	for _, name := range nodes {
-		for _, object := range r.now.Objects {
-			if n, ok := object.(*v1.Node); ok && n.Name == name {
-				return n.Labels[v1.LabelTopologyZone]
-			}
+		if n := r.now.node(name); n != nil {
+			return n.Labels[v1.LabelTopologyZone]
 		}
 	}
 	return ""
@@ -182,16 +179,14 @@ func (r *roll) planTurn() *Turn {
 // that have to leave twice.
 func (r *roll) orderNodes() []string {
 	leave, zone, first := map[string]int{}, map[string]string{}, map[string]int{}
-	daemonSet := daemonSetsOf(objects.Open(r.now.Objects))
-	for _, object := range r.now.Objects {
-		switch o := object.(type) {
-		case *v1.Pod:
-			if r.Judge(o, r.now.AsOf, daemonSet).Leaves {
-				leave[o.Spec.NodeName]++
-			}
-		case *v1.Node:
-			zone[o.Name] = o.Labels[v1.LabelTopologyZone]
+	daemonSet := daemonSetsOf(r.now.World)
+	for p := range objects.All[*v1.Pod](r.now.World) {
+		if r.Judge(p, r.now.AsOf, daemonSet).Leaves {
+			leave[p.Spec.NodeName]++
 		}
+	}
+	for n := range objects.All[*v1.Node](r.now.World) {
+		zone[n.Name] = n.Labels[v1.LabelTopologyZone]
 	}
 
 	for _, name := range r.Nodes {
@@ -234,7 +229,7 @@ func (r *roll) planDrain(turn *Turn, open []string, fitting bool) *Draining {
 	closes := slices.DeleteFunc(slices.Clone(turn.Closes), func(name string) bool { return slices.Contains(open, name) })
 	leaving := r.Leaving
 	leaving.Nodes, leaving.Fitting = turn.Nodes, fitting
-	return PlanDrain(&State{AsOf: r.now.AsOf, Objects: cordonNodes(r.now.Objects, closes)}, &leaving, r.options)
+	return PlanDrain(cordonNodes(r.now, closes), &leaving, r.options)
 }
 
 // nodesToOpen returns nodes of the last turns to open, so that as many pods have room as with all
@@ -266,7 +261,7 @@ func (r *roll) nodesToOpen(turn *Turn, later int) []string {
 // roll is as before afterwards; plan is changed and returned.
 func (r *roll) planRest(turn *Turn, plan *Draining) *Draining {
 	before := r.now
-	r.now = &State{AsOf: before.AsOf, Objects: afterDeparture(before.Objects, plan)}
+	r.now = afterDeparture(before, plan)
 	rest := r.planDrain(turn, turn.Opens, false)
 	r.now = before
 	plan.Pods = append(plan.Pods, rest.Pods...)
@@ -280,56 +275,51 @@ func (r *roll) planRest(turn *Turn, plan *Draining) *Draining {
 // for what belongs to them.
 func (r *roll) applyTurn(turn *Turn) {
 	r.Nodes = slices.DeleteFunc(slices.Clone(r.Nodes), func(name string) bool { return slices.Contains(turn.Nodes, name) })
-	r.now = &State{AsOf: r.now.AsOf, Objects: uncordonNodes(afterDeparture(r.now.Objects, &turn.Draining), r.notCordoned(turn.Nodes))}
+	r.now = uncordonNodes(afterDeparture(r.now, &turn.Draining), r.notCordoned(turn.Nodes))
 	r.zone = turn.Zone
 }
 
-// uncordonNodes returns the objects with these nodes no longer cordoned. The objects of the caller
-// are not changed. It is the counterpart of cordonNodes.
-func uncordonNodes(objects []metav1.Object, names []string) []metav1.Object {
-	list := slices.Clone(objects)
-	for i, object := range list {
-		n, ok := object.(*v1.Node)
-		if !ok || !n.Spec.Unschedulable || !slices.Contains(names, n.Name) {
+// uncordonNodes returns a state with these nodes no longer cordoned. It is the counterpart of
+// cordonNodes.
+func uncordonNodes(state *State, names []string) *State {
+	state = state.fork()
+	for _, name := range names {
+		n := state.node(name)
+		if n == nil || !n.Spec.Unschedulable {
 			continue
 		}
 		n = n.DeepCopy()
 		n.Spec.Unschedulable = false
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnschedulable })
-		list[i] = n
+		state.World.Put(n)
 	}
-	return list
+	return state
 }
 
-// afterDeparture returns the objects once pods have left and their successors have landed. A
+// afterDeparture returns the state once pods have left and their successors have landed. A
 // successor is the same pod on another node, so that it is counted how often a pod leaves.
 //
 // [Plan.After] makes real successors instead. Here the UID stays, by which a roll recognizes that
 // the same pod moves again. A pod whose successor found no node becomes pending.
-func afterDeparture(objects []metav1.Object, plan *Draining) []metav1.Object {
-	to := map[types.UID]*Departure{}
-	for i := range plan.Pods {
-		to[plan.Pods[i].UID] = &plan.Pods[i]
-	}
-
-	gone := map[types.UID]bool{}
+func afterDeparture(state *State, plan *Draining) *State {
+	state = state.fork()
 	for _, k := range plan.Ending {
-		gone[k.UID] = true
+		if p := state.pod(k.Namespace, k.Name, k.UID); p != nil {
+			state.World.Delete(p)
+		}
 	}
-
-	list := make([]metav1.Object, 0, len(objects))
-	for _, object := range objects {
-		p, ok := object.(*v1.Pod)
-		switch d := to[object.GetUID()]; {
-		case ok && gone[p.UID], ok && d != nil && d.Lost:
-			continue
-		case ok && d != nil:
+	for i := range plan.Pods {
+		d := &plan.Pods[i]
+		p := state.pod(d.Namespace, d.Name, d.UID)
+		switch {
+		case p == nil:
+		case d.Lost:
+			state.World.Delete(p)
+		default:
 			p = p.DeepCopy()
 			p.Spec.NodeName = d.To
-			object = p
+			state.World.Put(p)
 		}
-		list = append(list, object)
 	}
-
-	return list
+	return state
 }

@@ -4,11 +4,12 @@ import (
 	"maps"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	objects "github.com/berth-k8s/berth/internal/world"
 )
 
 // State is a cluster at one time, as the API has it. It is what a plan is made from; see [Make] and
@@ -16,9 +17,26 @@ import (
 type State struct {
 	// AsOf is the clock of the plan: ages and rests are measured against it.
 	AsOf time.Time
-	// Objects are all objects that decisions depend on, in any order. Other kinds are ignored. They
-	// are not changed.
-	Objects []metav1.Object
+	// World has all objects that decisions depend on. Plans are made in forks of it, and do not
+	// change it.
+	World *objects.World
+}
+
+// fork returns the same state, to be changed.
+func (s *State) fork() *State { return &State{s.AsOf, s.World.Fork()} }
+
+// node returns the node of that name, or nil.
+func (s *State) node(name string) *v1.Node {
+	n, _ := objects.Get[*v1.Node](s.World, "", name)
+	return n
+}
+
+// pod returns the pod of that name if it is still the same one, or nil.
+func (s *State) pod(namespace, name string, uid types.UID) *v1.Pod {
+	if p, there := objects.Get[*v1.Pod](s.World, namespace, name); there && p.UID == uid {
+		return p
+	}
+	return nil
 }
 
 // Placing is how well the node of a successor can be predicted.

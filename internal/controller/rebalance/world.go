@@ -117,7 +117,7 @@ type pod struct {
 // beginWorld opens a world of a state, without gauges and without the pods that strategies look at.
 func beginWorld(state *State, options Options) *world {
 	w := &world{
-		World: objects.Open(state.Objects), now: state.AsOf, options: options, schedulers: map[string]*scheduler{},
+		World: state.World.Fork(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{},
 		placed: map[types.UID]*pod{}, siblings: map[rules.Owner]int{},
 	}
 	w.c, w.pods = w.Cluster(), slices.Collect(objects.All[*v1.Pod](w.World))

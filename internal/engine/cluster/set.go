@@ -113,14 +113,17 @@ func (s *Set[V]) shrink() {
 }
 
 // DeleteFunc removes all values of which gone is true.
+//
+// What stays moves into arrays of the right size at once. It comes in the order of its hashes, so in
+// arrays that grow with it, all of it would crowd at the start.
 func (s *Set[V]) DeleteFunc(gone func(*V) bool) {
-	before := *s
-	*s = Set[V]{}
-	for at, hash := range before.hashes {
-		if hash != 0 && !gone(before.values[at]) {
-			s.Add(hash, before.values[at])
+	for at, value := range s.values {
+		if value != nil && gone(value) {
+			s.hashes[at], s.values[at] = 0, nil
+			s.count--
 		}
 	}
+	s.resize(max(leastSet, s.count+s.count/2))
 }
 
 // All yields them in any order.

@@ -75,3 +75,16 @@ func TestSetGivesBackMemory(t *testing.T) {
 		t.Errorf("%d places for %d values", places, s.Len())
 	}
 }
+
+// TestDeletingFromASetMovesEachValueOnce: in the order of their hashes, values crowd at the start of
+// arrays that grow with them, so that each is put after all before it.
+func TestDeletingFromASetMovesEachValueOnce(t *testing.T) {
+	var s Set[int]
+	for i := range 10_000 {
+		s.Add(ShortHash(uint64(i)*0x9e3779b97f4a7c15), &i)
+	}
+	arrays := testing.AllocsPerRun(1, func() { s.DeleteFunc(func(v *int) bool { return *v%10 == 0 }) })
+	if arrays > 2 || s.Len() != 9_000 {
+		t.Errorf("%v arrays were made for %d values", arrays, s.Len())
+	}
+}

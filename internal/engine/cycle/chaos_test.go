@@ -399,8 +399,11 @@ func described(e Event) string {
 	return fmt.Sprintf("%T %+v", e, e)
 }
 
-// judgeWhereabouts: nobody wrote to whereabouts, which all pods of a node share.
+// judgeWhereabouts: nobody wrote to whereabouts, which pods of a node share, and those without one.
 func (c *chaos) judgeWhereabouts(known *cluster.Cluster) {
+	if nowhere := *cluster.NewPod(nil, "", "").Whereabouts; nowhere != (cluster.Whereabouts{}) {
+		c.breaks("all pods without a node say %v", nowhere)
+	}
 	for _, n := range known.SortedNodes() {
 		for _, p := range n.Pods {
 			if p.Node != n || p.NodeName != n.Name {

@@ -13,6 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // Rebalance moves pods as berth rebalance --execute does. The plan is made for the world as
@@ -92,8 +93,10 @@ func (o *operations) rebalanceNodes(op *Rebalance) (*Done, error) {
 	}
 	m := &moving{
 		clock: o.clock, allowed: o.allowed, pods: o.pods, nodes: o.nodes, controllers: o.controllers, profiles: o.options.Profiles,
-		state: func() *rebalance.State { return &rebalance.State{AsOf: o.clock.time(), Objects: o.listObjects()} },
-		done:  &Moved{}, policy: policy, arrived: map[types.UID]bool{}, closed: map[string]bool{},
+		state: func() *rebalance.State {
+			return &rebalance.State{AsOf: o.clock.time(), World: world.Open(o.listObjects())}
+		},
+		done: &Moved{}, policy: policy, arrived: map[types.UID]bool{}, closed: map[string]bool{},
 	}
 	o.scheduler.trySettled() // pods that are pending already go first
 	m.makePlan()

@@ -26,6 +26,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -140,7 +141,7 @@ func foreseenDrain(t *testing.T, objects []metav1.Object, flags drainFlags) map[
 }
 
 func plannedDrain(objects []metav1.Object, flags drainFlags) map[string]string {
-	plan := rebalance.PlanDrain(&rebalance.State{AsOf: asOf, Objects: objects}, &rebalance.Leaving{
+	plan := rebalance.PlanDrain(&rebalance.State{AsOf: asOf, World: world.Open(objects)}, &rebalance.Leaving{
 		Nodes: []string{"n0"},
 		DrainRules: disruption.DrainRules{
 			IgnoreDaemonSets: flags.IgnoreDaemonSets, DeleteEmptyDirData: flags.DeleteEmptyDirData, Force: flags.Force,

@@ -129,7 +129,7 @@ func (e *engine) placeOn(p *cluster.Pod, n *cluster.Node) error {
 		}
 	}
 	if p.Devices == nil {
-		p.Devices = firstFit(p, n)
+		p.SetDevices(firstFit(p, n))
 	}
 	e.cluster.Place(p, n)
 	for _, r := range e.profile.Reservers {

@@ -202,7 +202,7 @@ func (m *mover) allowsNode(p *cluster.Pod, n *cluster.Node) bool {
 
 // makeMove has a task leave, and the pod come, if the engine then finds another node for what left.
 func (m *mover) makeMove(v, p *cluster.Pod) bool {
-	from, devices, next := v.Node, v.Devices, m.cluster.Pending(m.objects[v.UID])
+	from, next := v.Node, m.cluster.Pending(m.objects[v.UID])
 	m.cluster.RemovePod(v.UID)
 	m.touched[from]++
 	came := p == nil || m.placeOn(p, from) == nil
@@ -213,9 +213,9 @@ func (m *mover) makeMove(v, p *cluster.Pod) bool {
 
 	if p != nil && came {
 		m.cluster.RemovePod(p.UID)
-		p.NodeName, p.Devices = "", nil
+		p.SetNodeName("")
+		p.SetDevices(nil)
 	}
-	v.NodeName, v.Devices = from.Name, devices
 	m.cluster.Place(v, from)
 	m.touched[from]++
 	return false

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // stateOf is a crowd as the API would have it.
@@ -25,11 +26,11 @@ func stateOf(t testing.TB, o *options, wait bool) *rebalance.State {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &rebalance.State{AsOf: time.Now()}
+	s := &rebalance.State{AsOf: time.Now(), World: world.Open(nil)}
 	add := func(objects ...metav1.Object) {
 		for _, o := range objects {
 			o.SetUID(types.UID(fmt.Sprintf("%T/%s/%s", o, o.GetNamespace(), o.GetName())))
-			s.Objects = append(s.Objects, o)
+			s.World.Put(o)
 		}
 	}
 	for _, n := range c.nodes {
@@ -98,7 +99,7 @@ func planFor(t testing.TB, o *options, p *planned, s *rebalance.State) *rebalanc
 func factsAfter(s *rebalance.State, plan *rebalance.Plan) facts {
 	var nodes []v1.Node
 	var pods []v1.Pod
-	for _, o := range s.Objects {
+	for o := range s.World.Objects() {
 		switch o := o.(type) {
 		case *v1.Node:
 			nodes = append(nodes, *o)
@@ -156,7 +157,7 @@ func TestNoPlanIsGivenUp(t *testing.T) {
 	o := &options{nodes: 1000, pods: 10_000}
 	p := &plans[slices.IndexFunc(plans, func(p planned) bool { return p.name == "policy" })]
 	s, r := stateOf(t, o, p.wait), rand.New(rand.NewPCG(148, 1))
-	for _, object := range s.Objects {
+	for object := range s.World.Objects() {
 		if pod, is := object.(*v1.Pod); is {
 			at := metav1.NewTime(s.AsOf.Add(-time.Duration(r.IntN(140)) * time.Second))
 			pod.CreationTimestamp, pod.Status.StartTime = at, &at

@@ -16,49 +16,18 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/disruption"
-	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // cluster is the state of the API as far as it has been seen.
 //
 // It is written by the events that the owner is shown, and by nothing else: what was requested
-// counts once it is seen. Objects are shared with plans, which run on other goroutines, so they are
-// replaced and never changed.
-type cluster struct {
-	// objects are by kind, namespace and name; see keyOf.
-	objects map[string]metav1.Object
-	// byOwner has the pods among them by controller; those without one are under the zero Owner.
-	byOwner map[rules.Owner]map[types.UID]*v1.Pod
-}
+// counts once it is seen. Plans, which run on other goroutines, get forks of it.
+type cluster struct{ *world.World }
 
 // newCluster returns a cluster of which nothing has been seen.
-func newCluster() *cluster {
-	return &cluster{objects: map[string]metav1.Object{}, byOwner: map[rules.Owner]map[types.UID]*v1.Pod{}}
-}
-
-// keyOf identifies an object by its kind, namespace and name, not by its UID: an object that was
-// deleted and made again takes the place of the first. The kind is the name of its Go type.
-func keyOf(object metav1.Object) string {
-	_, kind, _ := strings.Cut(fmt.Sprintf("%T", object), ".")
-	return kind + "/" + object.GetNamespace() + "/" + object.GetName()
-}
-
-// object returns the object of a kind and a name, or nil.
-func (c *cluster) object(kind, namespace, name string) metav1.Object {
-	return c.objects[kind+"/"+namespace+"/"+name]
-}
-
-// all are the objects of a type, in no particular order.
-func all[T metav1.Object](c *cluster) iter.Seq[T] {
-	return func(yield func(T) bool) {
-		for _, object := range c.objects {
-			if o, ok := object.(T); ok && !yield(o) {
-				return
-			}
-		}
-	}
-}
+func newCluster() *cluster { return &cluster{world.Open(nil)} }
 
 // covered are the pods that a budget covers and that have not ended.
 func (c *cluster) covered(b *policyv1.PodDisruptionBudget) iter.Seq[*v1.Pod] {
@@ -67,81 +36,52 @@ func (c *cluster) covered(b *policyv1.PodDisruptionBudget) iter.Seq[*v1.Pod] {
 		if err != nil {
 			return
 		}
-		for p := range all[*v1.Pod](c) {
-			if p.Namespace == b.Namespace && !rules.IsTerminal(p) && selector.Matches(labels.Set(p.Labels)) && !yield(p) {
+		for p := range world.In[*v1.Pod](c.World, b.Namespace) {
+			if !rules.IsTerminal(p) && selector.Matches(labels.Set(p.Labels)) && !yield(p) {
 				return
 			}
 		}
 	}
 }
 
-// set records an object that is new or has changed. One of the same name is replaced.
-func (c *cluster) set(object metav1.Object) {
-	c.drop(object)
-	c.objects[keyOf(object)] = object
-	if p, ok := object.(*v1.Pod); ok {
-		owner := rules.OwnerOf(p)
-		if c.byOwner[owner] == nil {
-			c.byOwner[owner] = map[types.UID]*v1.Pod{}
-		}
-		c.byOwner[owner][p.UID] = p
-	}
-}
-
-// drop forgets an object of this name, whichever it was.
-func (c *cluster) drop(object metav1.Object) {
-	key := keyOf(object)
-	if p, ok := c.objects[key].(*v1.Pod); ok {
-		owner := rules.OwnerOf(p)
-		delete(c.byOwner[owner], p.UID)
-		if len(c.byOwner[owner]) == 0 {
-			delete(c.byOwner, owner)
-		}
-	}
-	delete(c.objects, key)
-}
-
 // see takes up an object that is new, has changed, or is gone.
 func (c *cluster) see(event Event) {
 	switch e := event.(type) {
 	case Seen:
-		c.set(e.Object)
+		c.Put(e.Object)
 	case Gone:
-		c.drop(e.Object)
+		c.Delete(e.Object)
 	}
 }
 
 // podsOf returns which pods a controller has.
 func (c *cluster) podsOf(owner rules.Owner) map[types.UID]bool {
 	pods := map[types.UID]bool{}
-	for uid := range c.byOwner[owner] {
-		pods[uid] = true
+	for _, p := range c.PodsOf(owner) {
+		pods[p.UID] = true
 	}
 	return pods
 }
 
-// state returns a copy for a plan. Nodes that are closed only during moves are open in it, because
-// the plan closes them itself. Those that are empty stay closed. The list is in no particular
-// order; objects are shared, except for the nodes that are changed.
-func (c *cluster) state() (list []metav1.Object) {
-	holding := c.holding()
-	list = make([]metav1.Object, 0, len(c.objects))
-	for _, object := range c.objects {
-		if n, ok := object.(*v1.Node); ok && (taintOf(n) == valueRoom || taintOf(n) == valueEmpty && holding[n.Name]) {
+// opened returns a fork for a plan of moves. Nodes that are closed only during moves are open in
+// it, because the plan closes them itself. Those that are empty stay closed.
+func (c *cluster) opened() *world.World {
+	w, holding := c.Fork(), c.holding()
+	for n := range world.All[*v1.Node](w) {
+		if taintOf(n) == valueRoom || taintOf(n) == valueEmpty && holding[n.Name] {
 			n = n.DeepCopy()
 			n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == rebalance.EmptyingTaint })
-			object = n
+			w.Put(n)
 		}
-		list = append(list, object)
 	}
-	return list
+	return w
 }
 
 // pod returns the pod of that name if it is still the same one. nil also means that another one has
 // its name by now, as that of a StatefulSet soon has.
 func (c *cluster) pod(namespace, name string, uid types.UID) *v1.Pod {
-	p, ok := c.object("Pod", namespace, name).(*v1.Pod)
-	if !ok || p.UID != uid {
+	p, there := world.Get[*v1.Pod](c.World, namespace, name)
+	if !there || p.UID != uid {
 		return nil
 	}
 	return p
@@ -150,11 +90,11 @@ func (c *cluster) pod(namespace, name string, uid types.UID) *v1.Pod {
 // scaled returns what a surge scales, if it is still the same one. nil if it is not there, or
 // another one has its name.
 func (c *cluster) scaled(s rebalance.Scaled) metav1.Object {
-	object := c.object(s.Kind, s.Namespace, s.Name)
-	if object == nil || object.GetUID() != s.UID {
+	l := c.Workloads().By(rules.Owner{Namespace: s.Namespace, UID: s.UID})
+	if l == nil || l.Kind.Kind != s.Kind || l.Object.GetName() != s.Name {
 		return nil
 	}
-	return object
+	return l.Object
 }
 
 // split reports whether what scales a ReplicaSet, and is no Deployment, has pods of another one.
@@ -164,8 +104,8 @@ func (c *cluster) split(object metav1.Object) bool {
 	if _, set := object.(*appsv1.ReplicaSet); !set || through == nil {
 		return false
 	}
-	for other := range all[*appsv1.ReplicaSet](c) {
-		if other.UID != object.GetUID() && other.Namespace == object.GetNamespace() && replicasOf(other) > 0 &&
+	for other := range world.In[*appsv1.ReplicaSet](c.World, object.GetNamespace()) {
+		if other.UID != object.GetUID() && replicasOf(other) > 0 &&
 			metav1.IsControlledBy(other, &metav1.ObjectMeta{UID: through.UID}) {
 			return true
 		}
@@ -178,8 +118,8 @@ func (c *cluster) split(object metav1.Object) bool {
 // KIND/NAME.
 func (c *cluster) notMade(namespace, owner string) string {
 	_, name, _ := strings.Cut(owner, "/")
-	rs, ok := c.object("ReplicaSet", namespace, name).(*appsv1.ReplicaSet)
-	if !ok {
+	rs, there := world.Get[*appsv1.ReplicaSet](c.World, namespace, name)
+	if !there {
 		return ""
 	}
 	for _, condition := range rs.Status.Conditions {
@@ -194,7 +134,7 @@ func (c *cluster) notMade(namespace, owner string) string {
 // one with the lowest deletion cost first. kube-controller-manager removes pods that are not
 // running, or not ready, before it compares costs.
 func (c *cluster) whole(w rules.Owner) bool {
-	for _, p := range c.byOwner[w] {
+	for _, p := range c.PodsOf(w) {
 		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) && (!ready(p) || p.Status.Phase != v1.PodRunning) {
 			return false
 		}
@@ -208,15 +148,7 @@ func (c *cluster) whole(w rules.Owner) bool {
 // It counts anew instead of reading the budget's status, which lags behind: the pod more that was
 // just made may be in neither of its numbers yet.
 func (c *cluster) forbids(victim *v1.Pod) string {
-	var workloads workload.Table
-	for _, object := range c.objects {
-		workloads.Put(object)
-	}
-
-	for b := range all[*policyv1.PodDisruptionBudget](c) {
-		if b.Namespace != victim.Namespace {
-			continue
-		}
+	for b := range world.In[*policyv1.PodDisruptionBudget](c.World, victim.Namespace) {
 		var count disruption.Count
 		covers := false
 		for p := range c.covered(b) {
@@ -226,7 +158,7 @@ func (c *cluster) forbids(victim *v1.Pod) string {
 		if !covers {
 			continue
 		}
-		s := count.Status(b, &workloads)
+		s := count.Status(b, c.Workloads())
 		// One pod less is expected then, and one healthy pod less is there.
 		if desired := disruption.Desired(&b.Spec, int(s.ExpectedPods-1)); s.CurrentHealthy-1 < desired {
 			return fmt.Sprintf("the disruption budget %s needs %d healthy pods, and would have %d", b.Name, desired, s.CurrentHealthy-1)
@@ -237,20 +169,20 @@ func (c *cluster) forbids(victim *v1.Pod) string {
 
 // node returns the node of that name, or nil.
 func (c *cluster) node(name string) *v1.Node {
-	n, _ := c.object("Node", "", name).(*v1.Node)
+	n, _ := world.Get[*v1.Node](c.World, "", name)
 	return n
 }
 
 // nodes returns all nodes by name, so that requests come in the same order each time.
 func (c *cluster) nodes() []*v1.Node {
-	return slices.SortedFunc(all[*v1.Node](c), func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return slices.Collect(world.All[*v1.Node](c.World))
 }
 
 // holding returns the nodes with a pod that can run elsewhere. Mirror pods, pods of DaemonSets and
 // pods that have ended do not count: they do not keep a node from being empty.
 func (c *cluster) holding() map[string]bool {
 	nodes := map[string]bool{}
-	for p := range all[*v1.Pod](c) {
+	for p := range world.All[*v1.Pod](c.World) {
 		if p.Spec.NodeName == "" || rules.IsTerminal(p) || p.Annotations[v1.MirrorPodAnnotationKey] != "" {
 			continue
 		}
@@ -265,17 +197,14 @@ func (c *cluster) holding() map[string]bool {
 // there will be no successor. It is false for kinds that want no number of pods, or are unknown. A
 // false negative only means that a successor is waited for until the time for that is up.
 func (c *cluster) satisfied(p *departure) bool {
-	kind, name, _ := strings.Cut(p.Owner, "/")
-	l := workload.Of(c.object(kind, p.Namespace, name))
-	if l == nil || l.Replicas == nil || l.Object.GetUID() != p.owner.UID && l.Object.GetUID() != "" {
-		return false
-	}
-	return c.live(p.owner) >= int(*l.Replicas)
+	l := c.Workloads().By(p.owner)
+	return l != nil && l.Replicas != nil &&
+		c.live(p.owner) >= int(*l.Replicas)
 }
 
 // live counts the pods of a controller that neither end nor have ended.
 func (c *cluster) live(owner rules.Owner) (count int) {
-	for _, p := range c.byOwner[owner] {
+	for _, p := range c.PodsOf(owner) {
 		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
 			count++
 		}
@@ -289,7 +218,7 @@ func (c *cluster) live(owner rules.Owner) (count int) {
 // that one is taken.
 func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Pod) bool) *v1.Pod {
 	var list []*v1.Pod
-	for _, p := range c.byOwner[rules.Owner{Namespace: of.Namespace, UID: of.Owner}] {
+	for _, p := range c.PodsOf(rules.Owner{Namespace: of.Namespace, UID: of.Owner}) {
 		if of.MayBeSucceededBy(p) && isNew(p) && p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
 			list = append(list, p)
 		}

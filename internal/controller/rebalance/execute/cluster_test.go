@@ -32,7 +32,7 @@ func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 	forged.Spec.NodeName = "b"
 	forged.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 	for _, object := range []metav1.Object{web, podOf("shop", "web-1", "web"), forged} {
-		c.set(object)
+		c.Put(object)
 	}
 	anyone := func(*v1.Pod) bool { return true }
 	if next := c.successor(rules.Predecessor{Namespace: "shop", Owner: "web"}, "b", anyone); next == nil || next.Name != "web-1" {
@@ -41,15 +41,15 @@ func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 	if c.satisfied(leaves) {
 		t.Error("one of two pods, and none is wanted")
 	}
-	c.set(podOf("shop", "web-2", "web"))
+	c.Put(podOf("shop", "web-2", "web"))
 	if !c.satisfied(leaves) {
 		t.Error("two of two pods, and one more is wanted")
 	}
 	for _, p := range []*v1.Pod{podOf("shop", "web-1", "web"), podOf("shop", "web-2", "web"), forged} {
-		c.drop(p)
+		c.Delete(p)
 	}
-	if len(c.byOwner) > 0 {
-		t.Errorf("remembered after all have gone: %v", c.byOwner)
+	if left := c.PodsOf(leaves.owner); len(left) > 0 {
+		t.Errorf("remembered after all have gone: %v", left)
 	}
 }
 
@@ -60,14 +60,14 @@ func TestNoPodSucceedsTwo(t *testing.T) {
 	first, second := departureOf(&Flight{OwnerUID: "web"}), departureOf(&Flight{OwnerUID: "web"})
 	first.Namespace, first.known, first.owner.Namespace = "shop", map[types.UID]bool{}, "shop"
 	second.Namespace, second.known, second.owner.Namespace = "shop", map[types.UID]bool{}, "shop"
-	m.cluster.set(podOf("shop", "web-1", "web"))
+	m.cluster.Put(podOf("shop", "web-1", "web"))
 	if next := m.successorOf(first); next == nil {
 		t.Fatal("the first pod has no successor")
 	}
 	if next := m.successorOf(second); next != nil {
 		t.Errorf("%s succeeds both", next.Name)
 	}
-	m.cluster.set(podOf("shop", "web-2", "web"))
+	m.cluster.Put(podOf("shop", "web-2", "web"))
 	if next := m.successorOf(second); next == nil || next.Name != "web-2" {
 		t.Errorf("the second pod is succeeded by %q, want web-2", next.GetName())
 	}
@@ -84,13 +84,13 @@ func TestABudgetIsOfTheScaleDuringASurge(t *testing.T) {
 		want  string
 	}{{3, ""}, {4, ""}, {5, "the disruption budget web needs 3 healthy pods, and would have 2"}} {
 		c := newCluster()
-		c.set(budget)
-		c.set(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}, Spec: appsv1.ReplicaSetSpec{Replicas: &row.scale}})
+		c.Put(budget)
+		c.Put(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}, Spec: appsv1.ReplicaSetSpec{Replicas: &row.scale}})
 		var victim *v1.Pod
 		for _, name := range []string{"a", "b", "c"} {
 			victim = podOf("shop", name, "web")
 			victim.Labels, victim.Status.Conditions = labels, []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
-			c.set(victim)
+			c.Put(victim)
 		}
 		if got := c.forbids(victim); got != row.want {
 			t.Errorf("of a scale of %d: %q, want %q", row.scale, got, row.want)

@@ -32,7 +32,7 @@ func (d *Drainer) ask(then stage) {
 	for _, s := range d.surges.list {
 		leaving.Surging[s.UID] = true
 	}
-	d.do(PlanDrain{State: &rebalance.State{AsOf: d.wall(), Objects: slices.Collect(maps.Values(d.cluster.objects))}, Leaving: &leaving})
+	d.do(PlanDrain{State: &rebalance.State{AsOf: d.wall(), World: d.cluster.Fork()}, Leaving: &leaving})
 }
 
 // replanned handles a plan.

@@ -50,7 +50,7 @@ func (d *Drainer) crowded() bool {
 		if object == nil || s.owner.UID == "" || replicasOf(object) > s.note.replicas+1 {
 			return false
 		}
-		for _, p := range d.cluster.byOwner[s.owner] {
+		for _, p := range d.cluster.PodsOf(s.owner) {
 			if !rules.IsTerminal(p) {
 				count++
 			}

@@ -11,6 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // explainsAfter is for how long a surge goes on before it is said what it waits for: most are over
@@ -45,7 +46,7 @@ func (d *Drainer) heldBack(p *rebalance.Departure, why string) Held {
 // unreadyOf says which pod of a budget is not ready, and why, or "". It looks at all pods, so it is
 // asked only when something is to be said.
 func (c *cluster) unreadyOf(namespace, budget string) string {
-	b, ok := c.object("PodDisruptionBudget", namespace, budget).(*policyv1.PodDisruptionBudget)
+	b, ok := world.Get[*policyv1.PodDisruptionBudget](c.World, namespace, budget)
 	if !ok {
 		return ""
 	}

@@ -26,7 +26,7 @@ func (c *Core) ask() {
 		resting[workload] = rest.Until.Time
 	}
 	c.do(MakePlan{
-		State:   &rebalance.State{AsOf: c.wall(), Objects: c.cluster.state()},
+		State:   &rebalance.State{AsOf: c.wall(), World: c.cluster.opened()},
 		Options: rebalance.Options{Surge: c.options.Surge, Resting: resting, Arrived: maps.Clone(c.run.arrived), Spent: c.run.spent},
 	})
 }

@@ -343,8 +343,7 @@ func (r *Roller) rolling() *rebalance.Rolling {
 // that of each turn when it comes.
 func (r *Roller) ask(stage rollStage) {
 	r.stage, r.at = stage, time.Time{}
-	objects := slices.Collect(maps.Values(r.cluster.objects))
-	r.do(PlanRoll{State: &rebalance.State{AsOf: r.wall(), Objects: objects}, Rolling: r.rolling(), Next: stage == turnPlanning})
+	r.do(PlanRoll{State: &rebalance.State{AsOf: r.wall(), World: r.cluster.Fork()}, Rolling: r.rolling(), Next: stage == turnPlanning})
 }
 
 // planned handles a plan. A refusal or a pod without a node in any turn ends the roll before it has

@@ -2,7 +2,6 @@ package execute
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // recover gives up the surges that a run which was killed has not put back: those of the pods that
@@ -22,12 +22,10 @@ import (
 // behind, however young it is.
 func (ss *surges) recover(own func(p *v1.Pod) bool) {
 	pods := map[types.UID]*v1.Pod{}
-	for p := range all[*v1.Pod](ss.cluster) {
+	for p := range world.All[*v1.Pod](ss.cluster.World) {
 		pods[p.UID] = p
 	}
-	// Sorted, so that what is requested first does not depend on map order.
-	for _, key := range slices.Sorted(maps.Keys(ss.cluster.objects)) {
-		object := ss.cluster.objects[key]
+	for object := range ss.cluster.Objects() {
 		scaled, scales := scaledOf(object)
 		note, ok := readNote(object.GetLabels()[rebalance.SurgeLabel])
 		if !scales || !ok {
@@ -44,9 +42,8 @@ func (ss *surges) recover(own func(p *v1.Pod) bool) {
 		ss.giveUp(s, fmt.Sprintf("an earlier run has left %s with one more replica", scaled))
 		ss.list = append(ss.list, s)
 	}
-	for _, key := range slices.Sorted(maps.Keys(ss.cluster.objects)) { // scaled back, and another pod was removed
-		p, ok := ss.cluster.objects[key].(*v1.Pod)
-		if !ok || !Marked(p) || p.DeletionTimestamp != nil || !own(p) ||
+	for p := range world.All[*v1.Pod](ss.cluster.World) { // scaled back, and another pod was removed
+		if !Marked(p) || p.DeletionTimestamp != nil || !own(p) ||
 			slices.ContainsFunc(ss.list, func(s *surge) bool { return s.UID == p.UID }) {
 			continue
 		}
