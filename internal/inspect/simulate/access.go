@@ -157,7 +157,7 @@ func (w *World) Outlook() []Eviction {
 // still change as time passes.
 func (w *World) Departures() []*Departure {
 	for _, d := range w.controllers.waiting {
-		if !w.workloads.isWanted(d.object) { // its set was scaled or deleted meanwhile
+		if !w.workloads.isWanted(d.object) { // its set was scaled meanwhile
 			d.Fate = Ends
 		}
 	}

@@ -33,6 +33,16 @@ func (c *controllers) awaitTurn(d *Departure, set *appsv1.StatefulSet) {
 	c.proceed(set)
 }
 
+// endWaiting has a set that is deleted make none of its pods again.
+func (c *controllers) endWaiting(l *workload.Workload) {
+	for name, d := range c.waiting {
+		if rules.OwnerOf(d.object) == l.Owner() {
+			d.Fate = Ends
+			delete(c.waiting, name)
+		}
+	}
+}
+
 // proceed does what the controller of an ordered set does next: it makes the first missing pod, or
 // removes those that are too many, unless a pod that is not ready keeps it from that. It is called
 // whenever one of the set's pods has come, gone, or become ready. For a set that is being deleted,

@@ -151,6 +151,18 @@ func TestAPodWaitsForThoseBeforeIt(t *testing.T) {
 	}
 }
 
+// A set that was deleted makes no pod again, also when one of its name is there later.
+func TestAPodNoLongerWaitsOnceItsSetIsDeleted(t *testing.T) {
+	w := inOrder(t, "OrderedReady")
+	do(t, w, simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-1"}}})
+	do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "statefulset/db"}})
+	_, set, _ := strings.Cut(strings.Replace(orderedSet, "POLICY", "OrderedReady", 1), twoNodes)
+	apply(t, w, set)
+	if d := w.Departures()[1]; d.Name != "db-1" || d.Fate != simulate.Ends {
+		t.Errorf("%s: %s, want db-1 to end", d.Name, d.Fate)
+	}
+}
+
 // The controller of a StatefulSet waits until a pod has ended, and that of a ReplicaSet does not:
 // the ReplicaSet's new pod takes the room first, whatever their priorities are.
 func TestAReplicaSetReplacesItsPodsBeforeAStatefulSet(t *testing.T) {

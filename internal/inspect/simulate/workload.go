@@ -228,6 +228,7 @@ func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 	}
 	pods, makers := c.podsOf(l), c.workloads.table().MakersOf(l)
 	c.workloads.forgetWorkload(l)
+	c.endWaiting(l)
 	for _, maker := range makers {
 		c.workloads.forgetWorkload(maker)
 	}
