@@ -108,6 +108,15 @@ func (l *sharedClaims) mergeSeen(claim *resourcev1.ResourceClaim) *resourcev1.Re
 	return claim
 }
 
+// forgetGone forgets what is held of a claim that is gone.
+func (l *sharedClaims) forgetGone(name cluster.Name) {
+	delete(l.releasing, name)
+	if shared := l.byName[name]; shared != nil {
+		shared.decided = false
+		l.dropUnused(shared)
+	}
+}
+
 // noteReleased notes that a claim is shown without the reservation that is being given up.
 func (l *sharedClaims) noteReleased(claim *resourcev1.ResourceClaim) {
 	group, ok := l.releasing[nameOf(claim)]

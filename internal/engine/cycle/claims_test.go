@@ -224,6 +224,52 @@ func TestWaitForDevicesIsTold(t *testing.T) {
 	}
 }
 
+// TestAllocationThatMayBeInTheAPIStays: a write has failed, and it is not known whether the claim
+// was allocated. The device is taken until a watch shows the claim, whatever becomes of the pod.
+func TestAllocationThatMayBeInTheAPIStays(t *testing.T) {
+	for name, end := range map[string]func(claim *resourcev1.ResourceClaim) (shown Event, free bool){
+		"allocated": func(claim *resourcev1.ResourceClaim) (Event, bool) {
+			claim.Status = leftFor("a", true).Status
+			return Seen{ResourceClaims, claim}, false
+		},
+		"gone": func(claim *resourcev1.ResourceClaim) (Event, bool) { return Gone{ResourceClaims, claim}, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			claims := []*resourcev1.ResourceClaim{leftFor("a", false), leftFor("b", false)}
+			for _, claim := range claims {
+				claim.Annotations, claim.OwnerReferences = nil, nil
+			}
+			tell, tick := deviceWorld(t, 1, claims...)
+			claiming := func(name string) *v1.Pod {
+				p := aPod(name, "1")
+				p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: new(name + "-extended-resources-x")}}
+				return p
+			}
+			tell(Seen{Pods, claiming("a")})
+			said := tick()
+			var ticket Ticket
+			if _, err := fmt.Sscanf(said, "write claims of default/a #%d", &ticket); err != nil {
+				t.Fatalf("%v: %s", err, said)
+			}
+			tell(Answered{ticket, Outcome{Fault: &Fault{Message: "no answer"}, Written: []bool{true}}})
+			tell(Gone{Pods, claiming("a")})
+			tell(Seen{Pods, claiming("b")})
+			if said := tick(); !strings.Contains(said, "FailedScheduling of default/b") {
+				t.Errorf("b is to wait: %s", said)
+			}
+			tell(Gone{Pods, claiming("b")})
+			shown := claims[0].DeepCopy()
+			shown.ResourceVersion = "2"
+			event, free := end(shown)
+			tell(event)
+			tell(Seen{Pods, claiming("b")})
+			if said := tick(); strings.Contains(said, "write claims of default/b") != free {
+				t.Errorf("is b to get the device? %t: %s", free, said)
+			}
+		})
+	}
+}
+
 // permitWaits notes the waits for devices that are over.
 type permitWaits struct {
 	NoObserver

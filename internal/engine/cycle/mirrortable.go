@@ -29,7 +29,7 @@ func (c *Core) newMirrors() map[Kind]mirror {
 	o := &c.cluster.Objects
 	budgets := mirrorTable(s, h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen)
 	deviceClaims := mirrorTable(s, h, &o.ResourceClaims, queue.ResourceClaim, c.claims.mergeSeen)
-	deviceClaims.forgetFirst(func(n cluster.Name) { delete(c.claims.releasing, n) })
+	deviceClaims.forgetFirst(c.claims.forgetGone)
 	// A slice goes into the table with the taints of the rules that select its devices.
 	deviceSlices := mirrorTable(s, h, &o.ResourceSlices, queue.ResourceSlice, o.Tainted)
 	sliceGone := deviceSlices.forget

@@ -194,7 +194,8 @@ func (w *deviceWork) usesOf(shared *sharedClaim) (n int) {
 // allocations in the cluster model, except of the claims for which the function that it is given
 // returns true:
 //
-//   - claims that were written stay as they are until a watch shows what ReleaseClaim made of them;
+//   - claims that were written stay as they are until a watch shows what ReleaseClaim made of them,
+//     and so do those whose allocation may have been written;
 //   - claims of the pod's group stay while another member uses them, or their reservation is or may
 //     be in the API.
 func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.ResourceClaim) bool)) {
@@ -205,6 +206,9 @@ func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.
 	}
 	for i := range b.devices.Claims {
 		r, shared := &b.devices.Claims[i], b.devices.shared[i]
+		if r.Allocated && shared.decided && shared.written {
+			stay[r.Claim.UID] = true
+		}
 		if !r.ForGroup() {
 			continue
 		}

@@ -160,7 +160,7 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 				return fmt.Errorf("read claim %s: %w", name, err)
 			}
 		}
-		// After a conflict, the next round reads the claim.
+		// After a conflict, the next round reads the claim, unless sendAllocation has.
 		claim, fresh := current.DeepCopy(), current != reserved.Before
 		current = nil
 		if claim.UID != uid { // another has its name: what was decided is not for that one
@@ -185,15 +185,18 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 			claim.Status = status
 		}
 
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		with = append(with, t.takeWaiting()...)
 		reserveFor(claim, with)
-		updated, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
-		t.written = t.written || err == nil || !isAnswered(err)
+		newest, known, err := w.sendAllocation(ctx, claim)
+		t.written = t.written || err == nil || !known
 		if err != nil {
-			t.unheard = claim.ResourceVersion
+			current = newest
 			return fmt.Errorf("add allocation and reservation to claim %s: %w", name, err)
 		}
-		made, t.newest = updated, updated
+		made, t.newest = newest, newest
 		return nil
 	})
 	return made, t.written, err
@@ -211,7 +214,7 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 	switch {
 	case claim.DeletionTimestamp != nil:
 		return false, errClaimGone(claim)
-	case claim.Status.Allocation == nil && use.Decided && (!t.written || t.isUnchanged(claim, reserved)):
+	case claim.Status.Allocation == nil && use.Decided && (!t.written || isUnchanged(claim, reserved)):
 		claim.Status.Allocation = decided.DeepCopy()
 	case claim.Status.Allocation == nil:
 		return false, fmt.Errorf("claim %s got deallocated elsewhere in the meantime", klog.KObj(claim))
@@ -230,11 +233,10 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 	return complete, nil
 }
 
-// isUnchanged reports whether the claim is still as it was before an allocation that may have been
-// written: the version is the one that the core has seen last, without an allocation, or the one
-// that a write without an answer began from. If that write arrives after all, it is refused.
-func (t *claimTurn) isUnchanged(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim) bool {
-	return claim.ResourceVersion == t.unheard || reserved.Before != nil && claim.ResourceVersion == reserved.Before.ResourceVersion
+// isUnchanged reports whether the claim is as the core has seen it last, without an allocation:
+// none was written, or the watch has shown that it was revoked.
+func isUnchanged(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim) bool {
+	return reserved.Before != nil && claim.ResourceVersion == reserved.Before.ResourceVersion
 }
 
 // reserveFor adds the reservations that the claim does not have, as far as it takes them: the first

@@ -17,13 +17,11 @@ import (
 // another. Whoever writes adds the reservations of those who wait, so that few of them write.
 type claimTurn struct {
 	users int // guarded by claimTurns
-	// turn holds one token: its holder writes, and owns the next three. newest is the claim as the
-	// API server returned it last. written means that the allocation is in the API, or may be;
-	// unheard is the version that a write without an answer began from.
+	// turn holds one token: its holder writes, and owns the next two. newest is the claim as the
+	// API server returned it last. written means that the allocation is in the API, or may be.
 	turn    chan struct{}
 	newest  *resourcev1.ResourceClaim
 	written bool
-	unheard string
 
 	mu      sync.Mutex
 	waiting []*plugins.ReservedClaim // of those who wait for their turn, until a writer takes them along

@@ -7,7 +7,8 @@
 //
 // Bindings go to a bounded number of workers in their order, and can be withdrawn until one begins
 // them. What a pod needs before (volumes, device claims, out-of-tree plugins at PreBind) runs on a
-// goroutine of its own. If it is not known whether a binding was carried out, the API server is
-// asked until it is. Other workers delete victims and write statuses, and events give way to
-// bindings; writes to one pod keep the order of the core's actions.
+// goroutine of its own. If it is not known whether a binding or an allocation of devices was
+// carried out, the API server is asked until it is. Other workers delete victims and write
+// statuses, and events give way to bindings; writes to one pod keep the order of the core's
+// actions.
 package live

@@ -174,7 +174,7 @@ func (s *Scheduler) addParts(client kubernetes.Interface, post func(context.Cont
 	}
 	s.writer = writer{
 		client: client, observer: s.observer, see: s.seeEvent, strips: s.stripsObjects,
-		turns: claimTurns{turns: map[uint64]*claimTurn{}},
+		turns: claimTurns{turns: map[uint64]*claimTurn{}}, life: &s.life,
 	}
 
 	s.podStatuses = newStatuses(s.helpers, s.writeFirst, func(older, newer *statusWrite) *statusWrite { return newer.mergeAfter(older) })

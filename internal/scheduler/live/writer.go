@@ -22,6 +22,7 @@ type writer struct {
 	see      func(cycle.Event)
 	strips   func() bool // objects that the core has decided about lack what a journal leaves out
 	turns    claimTurns
+	life     *lifetime
 }
 
 // writeStatus patches the state of the pod that was decided: a condition, its nominated node, or
