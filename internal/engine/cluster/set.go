@@ -114,8 +114,8 @@ func (s *Set[V]) shrink() {
 
 // DeleteFunc removes all values of which gone is true.
 //
-// What stays moves into arrays of the right size at once. It comes in the order of its hashes, so in
-// arrays that grow with it, all of it would crowd at the start.
+// What stays moves into arrays of the right size at once. It comes in the order of its hashes, so
+// in arrays that grow with it, all of it would crowd at the start.
 func (s *Set[V]) DeleteFunc(gone func(*V) bool) {
 	for at, value := range s.values {
 		if value != nil && gone(value) {
