@@ -89,7 +89,7 @@ func (q *Question) Prepare(cmd *cobra.Command) (err error) {
 		return usage.Of(err)
 	}
 	if q.schedulerURL != "" {
-		if err := checkURL(q.schedulerURL); err != nil {
+		if _, err := parseURL(q.schedulerURL); err != nil {
 			return err
 		}
 	}

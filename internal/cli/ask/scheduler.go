@@ -137,12 +137,13 @@ func Fetch(ctx context.Context, client *http.Client, at string, within time.Dura
 // clientFor sends the kubeconfig's credentials only to a scheduler whose certificate the cluster's
 // CA has signed, and to no address that it names.
 func (s *Scheduler) clientFor(where string) (client *http.Client, err error) {
-	if err := checkURL(where); err != nil {
+	to, err := parseURL(where)
+	if err != nil {
 		return nil, err
 	}
 
 	client = &http.Client{}
-	if strings.HasPrefix(where, "https://") {
+	if to.Scheme == "https" {
 		config, err := s.Cluster.Config(s.UserAgent)
 		if err != nil {
 			return nil, err
@@ -161,11 +162,11 @@ func (s *Scheduler) clientFor(where string) (client *http.Client, err error) {
 	return &own, nil
 }
 
-// checkURL checks an address of --scheduler-url.
-func checkURL(where string) error {
+// parseURL reads an address of --scheduler-url.
+func parseURL(where string) (*url.URL, error) {
 	to, err := url.Parse(where)
 	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
-		return usage.Errorf("--scheduler-url %q: must begin with http:// or https://, and name a host", where)
+		return nil, usage.Errorf("--scheduler-url %q: must begin with http:// or https://, and name a host", where)
 	}
-	return nil
+	return to, nil
 }

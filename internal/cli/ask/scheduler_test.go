@@ -225,9 +225,11 @@ func TestCredentialsAreSentToTheClustersSchedulerOnly(t *testing.T) {
 		want, fault  string
 	}{
 		"HTTPS, signed by the CA": {secure.URL, ", certificate-authority: " + own, "/x Bearer secret", ""},
-		"HTTPS, of others":        {secure.URL, "", "", "certificate signed by unknown authority"},
-		"HTTPS, nobody verifies":  {secure.URL, ", insecure-skip-tls-verify: true", "", "insecure-skip-tls-verify"},
-		"HTTP":                    {plain.URL, ", certificate-authority: " + own, "/x ", ""},
+		"HTTPS, in capitals": {strings.Replace(secure.URL, "https", "HTTPS", 1), ", certificate-authority: " + own,
+			"/x Bearer secret", ""},
+		"HTTPS, of others":       {secure.URL, "", "", "certificate signed by unknown authority"},
+		"HTTPS, nobody verifies": {secure.URL, ", insecure-skip-tls-verify: true", "", "insecure-skip-tls-verify"},
+		"HTTP":                   {plain.URL, ", certificate-authority: " + own, "/x ", ""},
 		"HTTPS that sends us elsewhere": {secure.URL + "?to=" + plain.URL + "/elsewhere", ", certificate-authority: " + own,
 			"/x Bearer secret", "302 Found"},
 		"HTTP that sends us elsewhere": {plain.URL + "?to=" + plain.URL + "/elsewhere", "", "/x ", "302 Found"},

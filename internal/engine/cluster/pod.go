@@ -21,8 +21,8 @@ type Pod struct {
 	place int32 // index in Node.Pods
 }
 
-// Whereabouts say where a pod is, or is to be. Nearly all pods of a node share theirs: they are
-// replaced, by the pod's methods, and never changed.
+// Whereabouts say where a pod is, or is to be. Nearly all pods of a node share theirs, and so do
+// those without one: never assign to a field, though it compiles; the setters replace the whole.
 type Whereabouts struct {
 	// Node is the node that the pod is placed on; nil while it is pending, and while its node is
 	// not known.
@@ -62,8 +62,8 @@ func (p *Pod) SetDevices(shares *DeviceShares) {
 	p.setWhereabouts(Whereabouts{p.Node, p.NodeName, p.Nominated, shares})
 }
 
-// leaveNode is for a pod whose node it takes it from: it keeps the name. Of most pods that left a
-// node, too, the whereabouts are the same.
+// leaveNode takes the pod off its node, and keeps the node's name. Most pods that left a node share
+// their whereabouts, too.
 func (p *Pod) leaveNode() {
 	n := p.Node
 	if p.Whereabouts != n.here {
@@ -80,8 +80,8 @@ func (p *Pod) setNode(n *Node, name string) {
 	p.setWhereabouts(Whereabouts{n, name, p.Nominated, p.Devices})
 }
 
-// setWhereabouts gives the pod these whereabouts, without a copy of its own if others have the
-// same.
+// setWhereabouts gives the pod these whereabouts: those of its node or of no node where they are
+// equal, else a copy of its own.
 func (p *Pod) setWhereabouts(now Whereabouts) {
 	switch {
 	case now == *p.Whereabouts:

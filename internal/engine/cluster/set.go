@@ -1,7 +1,8 @@
 package cluster
 
-// Set is a set of pointers that are found by a hash of something that they have themselves: in half
-// of the memory of a map, which keeps its keys beside them. The zero value is empty.
+// Set is a set of pointers, found by a hash of a key that the values themselves have. It takes half
+// of the memory of a map, which keeps the keys beside the values. The zero value is empty. It must
+// not be changed while All yields.
 type Set[V any] struct {
 	// The values stand at the place of their hash, or after it with no gap between. A hash of 0
 	// marks a free place.
@@ -15,7 +16,7 @@ const leastSet = 8
 // Len returns how many there are.
 func (s *Set[V]) Len() int { return s.count }
 
-// placeOf returns the place where a hash belongs.
+// placeOf returns the place of a hash: the first at which its value may stand.
 func (s *Set[V]) placeOf(hash uint32) int { return int(uint64(hash) * uint64(len(s.hashes)) >> 32) }
 
 // nextPlace returns the place after another.
@@ -26,7 +27,7 @@ func (s *Set[V]) nextPlace(at int) int {
 	return 0
 }
 
-// distance returns how many places on from one another is.
+// distance returns how many places it is from one place on to another.
 func (s *Set[V]) distance(from, to int) int {
 	if to >= from {
 		return to - from
@@ -37,7 +38,7 @@ func (s *Set[V]) distance(from, to int) int {
 // ShortHash is the hash that a Set takes; never 0.
 func ShortHash(hash uint64) uint32 { return max(1, uint32(hash>>32)^uint32(hash)) }
 
-// Find returns the value with this hash that it is, or nil.
+// Find returns the value with this hash for which is returns true, or nil.
 func (s *Set[V]) Find(hash uint32, is func(*V) bool) *V {
 	if at := s.find(hash, is); at >= 0 {
 		return s.values[at]
@@ -85,7 +86,7 @@ func (s *Set[V]) resize(places int) {
 	}
 }
 
-// Remove removes the value with this hash that it is, and returns it; nil if there is none.
+// Remove removes the value that Find would return, and returns it; nil if there is none.
 func (s *Set[V]) Remove(hash uint32, is func(*V) bool) *V {
 	gap := s.find(hash, is)
 	if gap < 0 {
@@ -112,10 +113,10 @@ func (s *Set[V]) shrink() {
 	}
 }
 
-// DeleteFunc removes all values of which gone is true.
+// DeleteFunc removes all values for which gone returns true.
 //
-// What stays moves into arrays of the right size at once. It comes in the order of its hashes, so in
-// arrays that grow with it, all of it would crowd at the start.
+// What stays moves into arrays of the right size at once. It comes in the order of its hashes, so
+// in arrays that grow with it, all of it would crowd at the start.
 func (s *Set[V]) DeleteFunc(gone func(*V) bool) {
 	for at, value := range s.values {
 		if value != nil && gone(value) {

@@ -76,8 +76,8 @@ func TestSetGivesBackMemory(t *testing.T) {
 	}
 }
 
-// TestDeletingFromASetMovesEachValueOnce: in the order of their hashes, values crowd at the start of
-// arrays that grow with them, so that each is put after all before it.
+// TestDeletingFromASetMovesEachValueOnce: in the order of their hashes, values crowd at the start
+// of arrays that grow with them, so that each is put after all before it.
 func TestDeletingFromASetMovesEachValueOnce(t *testing.T) {
 	var s Set[int]
 	for i := range 10_000 {

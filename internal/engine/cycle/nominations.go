@@ -1,6 +1,8 @@
 package cycle
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -190,4 +192,41 @@ func (ns *nominations) clearGated() {
 		}
 	}
 	ns.doubtful = nil
+}
+
+// takesLong reports whether anyone else has work for the pod before its binding: an out-of-tree
+// plugin, or the controller or driver that Berth's own plugin waits for. Claims that only have to
+// be written take as long as the binding does, and the nomination would be one more write.
+func (b *placement) takesLong() bool {
+	return slices.ContainsFunc(slices.Concat(b.prepare.groups...), func(plugin string) bool {
+		own := b.ownWork(plugin)
+		return own == nil || own.then.needed == nil || own.then.needed(b)
+	})
+}
+
+// nominateStep is the write of the nomination in preparation.running, in place of a plugin's name.
+const nominateStep = "-"
+
+// nominateErrand takes the answer to the write of the nomination. If that failed, the pod goes on
+// without it.
+type nominateErrand struct {
+	ps *placements
+	b  *placement
+}
+
+// handleOutcome starts the first group unless the pod is still held: then the last PermitAllowed
+// does.
+func (e nominateErrand) handleOutcome(o Outcome) {
+	b := e.b
+	// No watch will show it.
+	if n := b.item.Nominating; n != nil && n.Node == b.Node && (o.Fault != nil || o.Withdrawn) {
+		b.item.Nominating = nil
+	}
+	if b.ending != nil { // the preparation ended without waiting for this
+		return
+	}
+	clear(b.prepare.running)
+	if b.permit == nil || b.permit.over {
+		e.ps.nextGroup(b)
+	}
 }

@@ -127,43 +127,6 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	}
 }
 
-// takesLong reports whether anyone else has work for the pod before its binding: an out-of-tree
-// plugin, or the controller or driver that Berth's own plugin waits for. Claims that only have to
-// be written take as long as the binding does, and the nomination would be one more write.
-func (b *placement) takesLong() bool {
-	return slices.ContainsFunc(slices.Concat(b.prepare.groups...), func(plugin string) bool {
-		own := b.ownWork(plugin)
-		return own == nil || own.then.needed == nil || own.then.needed(b)
-	})
-}
-
-// nominateStep is the write of the nomination in preparation.running, in place of a plugin's name.
-const nominateStep = "-"
-
-// nominateErrand takes the answer to the write of the nomination. If that failed, the pod goes on
-// without it.
-type nominateErrand struct {
-	ps *placements
-	b  *placement
-}
-
-// handleOutcome starts the first group unless the pod is still held: then the last PermitAllowed
-// does.
-func (e nominateErrand) handleOutcome(o Outcome) {
-	b := e.b
-	// No watch will show it.
-	if n := b.item.Nominating; n != nil && n.Node == b.Node && (o.Fault != nil || o.Withdrawn) {
-		b.item.Nominating = nil
-	}
-	if b.ending != nil { // the preparation ended without waiting for this
-		return
-	}
-	clear(b.prepare.running)
-	if b.permit == nil || b.permit.over {
-		e.ps.nextGroup(b)
-	}
-}
-
 // nextGroup starts the next group, or binds the pod if all have finished. The node is looked up
 // once more before the Bind, since it may have been removed while something was written.
 func (ps *placements) nextGroup(b *placement) {
