@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	objects "github.com/berth-k8s/berth/internal/world"
 )
 
 // A trial gives a budget its status back, also where that allows less than its counts do: one of
@@ -20,7 +22,7 @@ func TestATrialGivesBudgetsTheirStatusBack(t *testing.T) {
 			ObservedGeneration: 1, ExpectedPods: 3, CurrentHealthy: 3, DesiredHealthy: 2, DisruptionsAllowed: 0,
 		},
 	}
-	w := beginWorld(&State{Objects: []metav1.Object{web, budget}}, Options{})
+	w := beginWorld(&State{World: objects.Open([]metav1.Object{web, budget})}, Options{})
 	w.protections.budgets = readBudgets(w)
 	p := &pod{Pod: w.c.Pending(web), object: web}
 
