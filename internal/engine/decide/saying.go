@@ -154,7 +154,8 @@ func (ix *index) unlistedLike(users *termUsers, own *cluster.PodClass) *plugins.
 		}
 	}
 	return plugins.NewAffinities(ix.c, &cluster.PodClass{
-		Namespace: own.Namespace, Labels: rules.NewLabels(set, nil), Terms: cluster.TermsOf(cluster.RequiredTerms{}, cluster.PreferredTerms{}),
+		Namespace: own.Namespace, Labels: rules.NewLabels(set, nil),
+		Terms: cluster.TermsOf(cluster.RequiredTerms{}, cluster.PreferredTerms{}),
 	})
 }
 

@@ -260,7 +260,8 @@ func (c *controllers) deleteEnded(p *pod) *Done {
 	m := c.nodes.named[workload.DaemonNode(object)]
 	if kind := rules.ControllerKind(object); kind == rules.StatefulSet {
 		c.makeReturn(&Departure{Namespace: object.Namespace, Name: object.Name, Cause: ByDeletion, object: object}, object)
-	} else if l := c.workloads.table().ControllerOf(object); l != nil && kind == rules.DaemonSet && m != nil && c.runsDaemon(object, m.object) {
+	} else if l := c.workloads.table().ControllerOf(object); l != nil && kind == rules.DaemonSet &&
+		m != nil && c.runsDaemon(object, m.object) {
 		if set := l.Object.(*appsv1.DaemonSet); !c.hasDaemon(m, set) {
 			c.makeDaemon(set, m.object.Name)
 		}

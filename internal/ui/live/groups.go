@@ -49,16 +49,16 @@ func (w *Watcher) followComposites(ctx context.Context) {
 // compositeSink applies what a watch shows of CompositePodGroups.
 func (w *Watcher) compositeSink() feed.Sink {
 	return feed.Sink{
-		Listing: func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.CompositesListing() }) },
-		Listed:  func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.CompositesListed() }) },
+		Listing: func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.Trees.Listing() }) },
+		Listed:  func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.Trees.Listed() }) },
 		Seen: func(o runtime.Object) {
 			info := model.CompositeOf(o.(*schedulingv1alpha3.CompositePodGroup))
-			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.CompositeSeen(info) })
+			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.Trees.Seen(info) })
 		},
 		Gone: func(o runtime.Object) {
 			composite := o.(*schedulingv1alpha3.CompositePodGroup)
 			name := types.NamespacedName{Namespace: composite.Namespace, Name: composite.Name}
-			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.CompositeGone(name) })
+			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.Trees.Gone(name) })
 		},
 	}
 }

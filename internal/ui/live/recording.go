@@ -188,13 +188,13 @@ func (p *player) takeStep(s *record.Step) {
 
 	case *schedulingv1alpha3.CompositePodGroup:
 		if s.Gone {
-			c.CompositeGone(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+			c.Trees.Gone(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
 		} else {
-			c.CompositeSeen(model.CompositeOf(o))
+			c.Trees.Seen(model.CompositeOf(o))
 		}
 		if !p.composites {
 			p.composites = true
-			c.CompositesListed()
+			c.Trees.Listed()
 		}
 
 	case *resourcev1.ResourceClaim:
@@ -214,14 +214,14 @@ func (p *player) takeStep(s *record.Step) {
 			c.NodesListing(now)
 			c.PodsListing(now)
 			c.GroupsListing()
-			c.CompositesListing()
+			c.Trees.Listing()
 			c.ClaimsListing()
 		} else if s.Began {
 			c.NodesListed(now)
 			c.PodsListed(now)
 			c.GroupsListed()
 			if p.composites {
-				c.CompositesListed()
+				c.Trees.Listed()
 			}
 			if p.claims {
 				c.ClaimsListed()

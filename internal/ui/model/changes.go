@@ -24,7 +24,7 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 		c.since = now.UnixMilli()
 	}
 	c.judgeRoom()
-	if len(c.dirtyNodes)+len(c.dirtyPods)+len(c.dirtyGroups)+len(c.dirtyComposites)+c.unshown == 0 {
+	if len(c.dirtyNodes)+len(c.dirtyPods)+len(c.dirtyGroups)+len(c.Trees.dirty)+c.unshown == 0 {
 		return nil
 	}
 	d := &Delta{
@@ -40,12 +40,12 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 		delete(c.dirtyPods, uid)
 		c.showPod(uid, d)
 	}
-	c.showTrees(d.Composites)
+	c.Trees.showTrees(d.Composites)
 	for name := range c.dirtyGroups { // few, compared with their pods
 		c.showGroup(name, d.Groups)
 	}
 	clear(c.dirtyGroups)
-	clear(c.dirtyComposites)
+	clear(c.Trees.dirty)
 	rows = 0
 	for name := range c.dirtyNodes {
 		if rows++; rows > mostRows {
@@ -224,7 +224,7 @@ func (c *Cluster) State(now time.Time) *Delta {
 			d.Groups.Rows = append(d.Groups.Rows, g.shown)
 		}
 	}
-	for _, t := range c.composites {
+	for _, t := range c.Trees.byName {
 		if t.shown != (Composite{}) {
 			d.Composites.Rows = append(d.Composites.Rows, t.shown)
 		}

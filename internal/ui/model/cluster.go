@@ -20,7 +20,7 @@ const mostEvents = 300
 // Cluster is the cluster as the page shows it.
 //
 // What watches show is applied at once, and marks the rows that it may change: dirtyNodes,
-// dirtyPods, dirtyGroups, dirtyComposites. Changes then computes these rows, compares them with
+// dirtyPods, dirtyGroups, and those of Trees. Changes then computes these rows, compares them with
 // what is shown, and returns the difference. So a pod whose status changes ten times within a frame
 // is one row, or none.
 //
@@ -33,28 +33,25 @@ type Cluster struct {
 	names map[types.NamespacedName]types.UID // which pod holds its name now
 	// Every pod group seen, or named by a pod.
 	groups map[types.NamespacedName]*group
-	// Every composite pod group seen, or named as a parent.
-	composites map[types.NamespacedName]*composite
+	Trees  Trees
 	// The ResourceClaims that exist, each with the number of the last list that showed it.
 	claims map[types.NamespacedName]uint32
 	served map[string]bool // scheduler names; empty: not known
 
 	// The number of the current list.
-	nodeList, podList, groupList, compositeList, claimList uint32
+	nodeList, podList, groupList, claimList uint32
 
 	listed  bool  // nodes have been listed once: a new one is worth an event
 	grouped bool  // PodGroups have been listed once
-	nested  bool  // CompositePodGroups have been listed once
 	claimed bool  // ResourceClaims have been listed once
 	roomy   bool  // see judgeRoom
 	since   int64 // when Changes was called first
 	noted   int   // own events so far, which number them
 
 	// What may differ from what is shown.
-	dirtyNodes      map[string]bool
-	dirtyPods       map[types.UID]bool
-	dirtyGroups     map[types.NamespacedName]bool
-	dirtyComposites map[types.NamespacedName]bool
+	dirtyNodes  map[string]bool
+	dirtyPods   map[types.UID]bool
+	dirtyGroups map[types.NamespacedName]bool
 	// What is shown.
 	queue     map[types.UID]Waiting
 	evictions map[types.UID]Leaving
@@ -67,7 +64,7 @@ type Cluster struct {
 
 // New returns an empty cluster.
 func New() *Cluster {
-	return &Cluster{
+	c := &Cluster{
 		// One eviction is begun and never answered, so no other is: the core only computes
 		// deadlines.
 		core:  eviction.New(eviction.Options{InFlight: 1}),
@@ -75,9 +72,12 @@ func New() *Cluster {
 		dirtyNodes: map[string]bool{}, dirtyPods: map[types.UID]bool{},
 		claims: map[types.NamespacedName]uint32{}, served: map[string]bool{},
 		groups: map[types.NamespacedName]*group{}, dirtyGroups: map[types.NamespacedName]bool{},
-		composites: map[types.NamespacedName]*composite{}, dirtyComposites: map[types.NamespacedName]bool{},
 		queue: map[types.UID]Waiting{}, evictions: map[types.UID]Leaving{},
 	}
+	c.Trees = Trees{
+		byName: map[types.NamespacedName]*composite{}, dirty: map[types.NamespacedName]bool{}, groups: c.groups, dirtyGroups: c.dirtyGroups,
+	}
+	return c
 }
 
 // NodesListing begins a list of nodes: what is not seen until NodesListed is gone. The same holds

@@ -55,108 +55,107 @@ type composite struct {
 	shown              Composite // zero: not at all
 }
 
-// CompositesListing begins a list of CompositePodGroups: what is not seen until CompositesListed is
-// gone.
-func (c *Cluster) CompositesListing() { c.compositeList++ }
+// Trees are the CompositePodGroups with what is below them. A tree is shown as a whole.
+type Trees struct {
+	// byName has every composite seen, or named as a parent.
+	byName map[types.NamespacedName]*composite
+	dirty  map[types.NamespacedName]bool // which may differ from what is shown
+	list   uint32                        // the number of the current list
+	listed bool                          // there was one
+	// groups and dirtyGroups are the Cluster's.
+	groups      map[types.NamespacedName]*group
+	dirtyGroups map[types.NamespacedName]bool
+}
 
-// CompositesListed ends it. Before the first list no group is shown in a tree: an API without
+// Listing begins a list of CompositePodGroups: what is not seen until Listed is
+// gone.
+func (ts *Trees) Listing() { ts.list++ }
+
+// Listed ends it. Before the first list no group is shown in a tree: an API without
 // CompositePodGroups has no such list.
-func (c *Cluster) CompositesListed() {
-	for name, tree := range c.composites {
-		if tree.info != nil && tree.list != c.compositeList {
-			c.CompositeGone(name)
+func (ts *Trees) Listed() {
+	for name, tree := range ts.byName {
+		if tree.info != nil && tree.list != ts.list {
+			ts.Gone(name)
 		}
 	}
-	if !c.nested {
-		c.nested = true
-		for name := range c.composites {
-			c.dirtyComposites[name] = true
+	if !ts.listed {
+		ts.listed = true
+		for name := range ts.byName {
+			ts.dirty[name] = true
 		}
 	}
 }
 
-// CompositeSeen applies a CompositePodGroup, new or changed.
-func (c *Cluster) CompositeSeen(info *CompositeInfo) {
-	tree := c.compositeNamed(info.name)
+// Seen applies a CompositePodGroup, new or changed.
+func (ts *Trees) Seen(info *CompositeInfo) {
+	tree := ts.compositeNamed(info.name)
 	if tree.info != nil && tree.info.parent.Name != "" {
-		delete(c.compositeNamed(tree.info.parent).composites, info.name)
+		delete(ts.compositeNamed(tree.info.parent).composites, info.name)
 	}
 	if info.parent.Name != "" {
-		c.compositeNamed(info.parent).composites[info.name] = true
+		ts.compositeNamed(info.parent).composites[info.name] = true
 	}
-	tree.info, tree.list = info, c.compositeList
+	tree.info, tree.list = info, ts.list
 }
 
-// CompositeGone removes a CompositePodGroup.
-func (c *Cluster) CompositeGone(name types.NamespacedName) {
-	tree := c.composites[name]
+// Gone removes a CompositePodGroup.
+func (ts *Trees) Gone(name types.NamespacedName) {
+	tree := ts.byName[name]
 	if tree == nil || tree.info == nil {
 		return
 	}
-	c.dirtyComposites[name] = true
+	ts.dirty[name] = true
 	if parent := tree.info.parent; parent.Name != "" {
-		delete(c.compositeNamed(parent).composites, name)
+		delete(ts.compositeNamed(parent).composites, name)
 	}
 	tree.info = nil
 }
 
 // compositeNamed returns a composite that is about to change, and marks it.
-func (c *Cluster) compositeNamed(name types.NamespacedName) *composite {
-	tree := c.composites[name]
+func (ts *Trees) compositeNamed(name types.NamespacedName) *composite {
+	tree := ts.byName[name]
 	if tree == nil {
 		tree = &composite{groups: map[types.NamespacedName]bool{}, composites: map[types.NamespacedName]bool{}}
-		c.composites[name] = tree
+		ts.byName[name] = tree
 	}
-	c.dirtyComposites[name] = true
+	ts.dirty[name] = true
 	return tree
-}
-
-// setGroupInfo has a group be a child of the composite that it names now, and of no other.
-// showTrees then finds its tree.
-func (c *Cluster) setGroupInfo(name types.NamespacedName, info *GroupInfo) {
-	g := c.groupNamed(name)
-	if was := g.parent(); was.Name != "" {
-		delete(c.compositeNamed(was).groups, name)
-	}
-	g.info, g.tree, g.treeWaits = info, "", false
-	if is := g.parent(); is.Name != "" {
-		c.compositeNamed(is).groups[name] = true
-	}
 }
 
 // showTrees brings the rows of all composites up to date in whose trees something may have changed,
 // and marks the groups there. A tree is shown as a whole while a pod in it waits.
-func (c *Cluster) showTrees(set *Set[Composite]) {
-	for name := range c.dirtyGroups {
-		if parent := c.groups[name].parent(); parent.Name != "" {
-			c.dirtyComposites[parent] = true
+func (ts *Trees) showTrees(set *Set[Composite]) {
+	for name := range ts.dirtyGroups {
+		if parent := ts.groups[name].parent(); parent.Name != "" {
+			ts.dirty[parent] = true
 		}
 	}
-	if !c.nested {
+	if !ts.listed {
 		return
 	}
 
 	tops := map[types.NamespacedName]bool{}
-	for name := range c.dirtyComposites {
-		tops[c.topOf(name)] = true
+	for name := range ts.dirty {
+		tops[ts.topOf(name)] = true
 	}
 	for top := range tops {
-		t := c.readTree(top)
+		t := ts.readTree(top)
 		for _, name := range t.groups {
-			g := c.groups[name]
+			g := ts.groups[name]
 			g.tree, g.treeWaits = top.String(), t.waits
-			c.dirtyGroups[name] = true
+			ts.dirtyGroups[name] = true
 		}
 		for _, name := range t.composites {
-			delete(c.dirtyComposites, name)
-			c.showComposite(name, c.compositeRow(name, t), set)
+			delete(ts.dirty, name)
+			ts.showComposite(name, ts.compositeRow(name, t), set)
 		}
 	}
 }
 
 // showComposite shows a row, or none if it is zero.
-func (c *Cluster) showComposite(name types.NamespacedName, row Composite, set *Set[Composite]) {
-	tree := c.composites[name]
+func (ts *Trees) showComposite(name types.NamespacedName, row Composite, set *Set[Composite]) {
+	tree := ts.byName[name]
 	switch {
 	case row == tree.shown:
 	case row == Composite{}:
@@ -167,17 +166,17 @@ func (c *Cluster) showComposite(name types.NamespacedName, row Composite, set *S
 	tree.shown = row
 	// Neither an object nor a child names it any more.
 	if tree.info == nil && len(tree.groups)+len(tree.composites) == 0 {
-		delete(c.composites, name)
+		delete(ts.byName, name)
 	}
 }
 
 // topOf is the root of the tree that a composite is in. If there is none, since composites name
 // each other as parents, it is the first of these by name.
-func (c *Cluster) topOf(name types.NamespacedName) types.NamespacedName {
+func (ts *Trees) topOf(name types.NamespacedName) types.NamespacedName {
 	seen := map[types.NamespacedName]bool{}
 	for !seen[name] {
 		seen[name] = true
-		parent := c.composites[name].parent()
+		parent := ts.byName[name].parent()
 		if parent.Name == "" {
 			return name
 		}
@@ -185,7 +184,7 @@ func (c *Cluster) topOf(name types.NamespacedName) types.NamespacedName {
 	}
 
 	first := name
-	for next := c.composites[name].parent(); next != name; next = c.composites[next].parent() {
+	for next := ts.byName[name].parent(); next != name; next = ts.byName[next].parent() {
 		if next.Name < first.Name {
 			first = next
 		}
@@ -208,8 +207,8 @@ type treeView struct {
 }
 
 // readTree lists what is below a composite, and itself.
-func (c *Cluster) readTree(top types.NamespacedName) *treeView {
-	t := &treeView{rootless: c.composites[top].parent().Name != ""}
+func (ts *Trees) readTree(top types.NamespacedName) *treeView {
+	t := &treeView{rootless: ts.byName[top].parent().Name != ""}
 	seen := map[types.NamespacedName]bool{}
 	var read func(name types.NamespacedName)
 	read = func(name types.NamespacedName) {
@@ -218,11 +217,11 @@ func (c *Cluster) readTree(top types.NamespacedName) *treeView {
 		}
 		seen[name] = true
 		t.composites = append(t.composites, name)
-		for _, group := range sortedNamespaced(c.composites[name].groups) {
+		for _, group := range sortedNamespaced(ts.byName[name].groups) {
 			t.groups = append(t.groups, group)
-			t.waits = t.waits || c.groups[group].waits()
+			t.waits = t.waits || ts.groups[group].waits()
 		}
-		for _, below := range sortedNamespaced(c.composites[name].composites) {
+		for _, below := range sortedNamespaced(ts.byName[name].composites) {
 			read(below)
 		}
 	}
@@ -235,8 +234,8 @@ func sortedNamespaced(names map[types.NamespacedName]bool) []types.NamespacedNam
 }
 
 // compositeRow is the row of a composite; zero if nothing in its tree waits.
-func (c *Cluster) compositeRow(name types.NamespacedName, t *treeView) Composite {
-	tree := c.composites[name]
+func (ts *Trees) compositeRow(name types.NamespacedName, t *treeView) Composite {
+	tree := ts.byName[name]
 	if !t.waits || len(tree.groups)+len(tree.composites) == 0 {
 		return Composite{}
 	}
@@ -254,31 +253,31 @@ func (c *Cluster) compositeRow(name types.NamespacedName, t *treeView) Composite
 		row.Message = "it is in a tree without a root: CompositePodGroups name each other as parents"
 		return row
 	}
-	row.Placed = c.countChildren(name, (*group).isPlaced)
-	row.Message = c.whyCompositeWaits(name)
+	row.Placed = ts.countChildren(name, (*group).isPlaced)
+	row.Message = ts.whyCompositeWaits(name)
 	return row
 }
 
 // whyCompositeWaits is what a tree with a root waits for; empty if that is not known, or nothing.
-func (c *Cluster) whyCompositeWaits(name types.NamespacedName) string {
-	tree := c.composites[name]
+func (ts *Trees) whyCompositeWaits(name types.NamespacedName) string {
+	tree := ts.byName[name]
 	if tree.info.message != "" {
 		return tree.info.message
 	}
-	least := c.leastChildren(name)
-	if ready := c.countChildren(name, (*group).isComplete); ready < least {
+	least := ts.leastChildren(name)
+	if ready := ts.countChildren(name, (*group).isComplete); ready < least {
 		return fmt.Sprintf("%d groups are needed at once; %d have all their pods", least, ready)
 	}
 	for _, below := range sortedNamespaced(tree.groups) {
-		if g := c.groups[below]; !g.isPlaced() {
+		if g := ts.groups[below]; !g.isPlaced() {
 			if why := g.groupRow(below).Message; why != "" {
 				return "PodGroup " + below.Name + ": " + why
 			}
 		}
 	}
 	for _, below := range sortedNamespaced(tree.composites) {
-		if !c.holds(below, (*group).isPlaced) {
-			if why := c.whyCompositeWaits(below); why != "" {
+		if !ts.holds(below, (*group).isPlaced) {
+			if why := ts.whyCompositeWaits(below); why != "" {
 				return "CompositePodGroup " + below.Name + ": " + why
 			}
 		}
@@ -289,31 +288,31 @@ func (c *Cluster) whyCompositeWaits(name types.NamespacedName) string {
 // countChildren counts the children of a composite of which something is true: of a group or, in a
 // composite, of as many children as it asks for. The tree has a root, so all composites in it are
 // known.
-func (c *Cluster) countChildren(name types.NamespacedName, is func(*group) bool) (count int) {
-	for below := range c.composites[name].groups {
-		if is(c.groups[below]) {
+func (ts *Trees) countChildren(name types.NamespacedName, is func(*group) bool) (count int) {
+	for below := range ts.byName[name].groups {
+		if is(ts.groups[below]) {
 			count++
 		}
 	}
-	for below := range c.composites[name].composites {
-		if c.holds(below, is) {
+	for below := range ts.byName[name].composites {
+		if ts.holds(below, is) {
 			count++
 		}
 	}
 	return count
 }
 
-func (c *Cluster) holds(name types.NamespacedName, is func(*group) bool) bool {
-	return c.countChildren(name, is) >= c.leastChildren(name)
+func (ts *Trees) holds(name types.NamespacedName, is func(*group) bool) bool {
+	return ts.countChildren(name, is) >= ts.leastChildren(name)
 }
 
 // leastChildren is how many children of a composite are needed at once: one, if a group below has
 // been scheduled and runs.
-func (c *Cluster) leastChildren(name types.NamespacedName) int {
-	for _, below := range c.readTree(name).groups {
-		if c.groups[below].runs() {
+func (ts *Trees) leastChildren(name types.NamespacedName) int {
+	for _, below := range ts.readTree(name).groups {
+		if ts.groups[below].runs() {
 			return 1
 		}
 	}
-	return max(1, c.composites[name].info.needed)
+	return max(1, ts.byName[name].info.needed)
 }

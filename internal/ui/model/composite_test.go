@@ -29,8 +29,8 @@ func newTreePage(t *testing.T) *treePage {
 	p := &treePage{T: t, c: model.New(), groups: map[string]model.Group{}, composites: map[string]model.Composite{}}
 	p.c.GroupsListing()
 	p.c.GroupsListed()
-	p.c.CompositesListing()
-	p.c.CompositesListed()
+	p.c.Trees.Listing()
+	p.c.Trees.Listed()
 	return p
 }
 
@@ -125,12 +125,12 @@ func TestATreeThatWaits(t *testing.T) {
 		"train 0 of 1 groups, needs 0: CompositePodGroup train does not exist",
 		`  lead in "train": 0 of 1 pods, needs 1: `)
 
-	p.c.CompositeSeen(composite("train", "", 2))
+	p.c.Trees.Seen(composite("train", "", 2))
 	p.check("too few groups",
 		"train 0 of 1 groups, needs 2: 2 groups are needed at once; 1 have all their pods",
 		`  lead in "train": 0 of 1 pods, needs 1: `)
 
-	p.c.CompositeSeen(composite("workers", "train", 0))
+	p.c.Trees.Seen(composite("workers", "train", 0))
 	p.c.GroupSeen(leaf("west", "workers", 2, nil, ""))
 	p.c.GroupSeen(leaf("east", "workers", 0, nil, ""))
 	see(p.c, noon, member(pending("b", ""), "west"))
@@ -168,12 +168,12 @@ func TestATreeThatWaits(t *testing.T) {
 		`    west in "train": 2 of 2 pods, needs 2: 1 of 2 pods fit`,
 		`  lead in "train": 1 of 2 pods, needs 1: `)
 
-	p.c.CompositeGone(types.NamespacedName{Namespace: "default", Name: "workers"})
+	p.c.Trees.Gone(types.NamespacedName{Namespace: "default", Name: "workers"})
 	p.check("the composite between is gone, and its group is in a tree of its own",
 		"train 1 of 1 groups, needs 2: ",
 		`  lead in "train": 1 of 2 pods, needs 1: `)
-	p.c.CompositesListing()
-	p.c.CompositesListed()
+	p.c.Trees.Listing()
+	p.c.Trees.Listed()
 	p.check("listed without",
 		"train 0 of 1 groups, needs 0: CompositePodGroup train does not exist",
 		`  lead in "train": 1 of 2 pods, needs 1: `)
@@ -185,9 +185,9 @@ func TestATreeThatWaits(t *testing.T) {
 // waits for ever.
 func TestATreeWithoutARoot(t *testing.T) {
 	p := newTreePage(t)
-	p.c.CompositeSeen(composite("b", "a", 0))
-	p.c.CompositeSeen(composite("a", "b", 0))
-	p.c.CompositeSeen(composite("c", "b", 0))
+	p.c.Trees.Seen(composite("b", "a", 0))
+	p.c.Trees.Seen(composite("a", "b", 0))
+	p.c.Trees.Seen(composite("c", "b", 0))
 	p.c.GroupSeen(leaf("g", "c", 0, nil, ""))
 	see(p.c, noon, member(pending("x", ""), "g"))
 	p.apply(p.c.Changes(noon))
@@ -200,13 +200,13 @@ func TestATreeWithoutARoot(t *testing.T) {
 			t.Errorf("%s: %+v", name, row)
 		}
 	}
-	p.c.CompositeSeen(composite("a", "", 0))
+	p.c.Trees.Seen(composite("a", "", 0))
 	p.check("one lets go",
 		"a 0 of 1 groups, needs 0: ",
 		"  b 0 of 1 groups, needs 0: ",
 		"    c 0 of 1 groups, needs 0: ",
 		`      g in "a": 0 of 1 pods, needs 0: `)
-	p.c.CompositeSeen(composite("a", "a", 0))
+	p.c.Trees.Seen(composite("a", "a", 0))
 	p.apply(p.c.Changes(noon))
 	if row := p.composites["default/a"]; row.Parent != "default/a" || row.Message == "" {
 		t.Errorf("its own parent: %+v", row)
@@ -221,8 +221,8 @@ func TestWithoutCompositesGroupsAreInNoTree(t *testing.T) {
 	p.c.GroupsListed()
 	see(p.c, noon, member(pending("x", ""), "g"))
 	p.check("not served", `g in "": 0 of 1 pods, needs 2: 2 pods are needed at once; it has 1`)
-	p.c.CompositesListing()
-	p.c.CompositesListed()
+	p.c.Trees.Listing()
+	p.c.Trees.Listed()
 	p.check("served",
 		"train 0 of 1 groups, needs 0: CompositePodGroup train does not exist",
 		`  g in "train": 0 of 1 pods, needs 2: 2 pods are needed at once; it has 1`)
@@ -270,10 +270,10 @@ func (w *randomTrees) change(c *model.Cluster) {
 	switch w.rng.IntN(8) {
 	case 0, 1:
 		w.composites[name.Name] = composite(name.Name, parent, int32(w.rng.IntN(3)))
-		c.CompositeSeen(w.composites[name.Name])
+		c.Trees.Seen(w.composites[name.Name])
 	case 2:
 		delete(w.composites, name.Name)
-		c.CompositeGone(name)
+		c.Trees.Gone(name)
 	case 3, 4:
 		if parent == "" {
 			w.groups[name.Name] = gang(name.Name, int32(1+w.rng.IntN(2)), "")
@@ -301,7 +301,7 @@ func (w *randomTrees) change(c *model.Cluster) {
 
 func (w *randomTrees) showAll(c *model.Cluster) {
 	for _, info := range w.composites {
-		c.CompositeSeen(info)
+		c.Trees.Seen(info)
 	}
 	for _, info := range w.groups {
 		c.GroupSeen(info)

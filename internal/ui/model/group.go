@@ -80,6 +80,19 @@ func (c *Cluster) GroupGone(name types.NamespacedName) {
 	}
 }
 
+// setGroupInfo has a group be a child of the composite that it names now, and of no other.
+// showTrees then finds its tree.
+func (c *Cluster) setGroupInfo(name types.NamespacedName, info *GroupInfo) {
+	g := c.groupNamed(name)
+	if was := g.parent(); was.Name != "" {
+		delete(c.Trees.compositeNamed(was).groups, name)
+	}
+	g.info, g.tree, g.treeWaits = info, "", false
+	if is := g.parent(); is.Name != "" {
+		c.Trees.compositeNamed(is).groups[name] = true
+	}
+}
+
 // groupNamed returns a group that is about to change, and marks it.
 func (c *Cluster) groupNamed(name types.NamespacedName) *group {
 	g := c.groups[name]

@@ -133,7 +133,8 @@ func (d *Drainer) proceed() {
 		}
 		d.next++
 		d.begin(&departure{
-			Departure: *p, owner: rules.OwnerOf(victim), known: d.cluster.podsOf(rules.OwnerOf(victim)), grace: d.options.Grace, past: d.options.Delete,
+			Departure: *p, owner: rules.OwnerOf(victim), known: d.cluster.podsOf(rules.OwnerOf(victim)),
+			grace: d.options.Grace, past: d.options.Delete,
 		})
 		return
 	}
