@@ -16,7 +16,7 @@ import (
 // replaced keeps its place. The zero value is empty. It is not safe for concurrent
 // use; the workloads in it must not be changed, but replaced by Put.
 type Table struct {
-	list []*Workload // with nil where one was dropped
+	list []*Workload // with nil where one was dropped; see tidy
 	// byOwner and byName have the indexes in list. A workload is found by its UID if
 	// it has one, and by its name.
 	byOwner map[rules.Owner]int
@@ -54,6 +54,7 @@ func (t *Table) Put(object metav1.Object) {
 		t.unlink(t.list[i])
 		t.list[i] = l
 	} else {
+		t.tidy()
 		i, t.list = len(t.list), append(t.list, l)
 	}
 	t.byName[l.named()], t.byOwner[l.Owner()] = i, i
@@ -71,6 +72,21 @@ func (t *Table) Drop(l *Workload) {
 		t.unlink(t.list[i])
 		t.list[i] = nil
 		delete(t.byName, l.named())
+	}
+}
+
+// mostDropped is how many places of dropped workloads a list keeps, however short it is.
+const mostDropped = 64
+
+// tidy makes a new list once most of it is places of workloads that were dropped. A table that
+// follows a cluster would grow with each rollout.
+func (t *Table) tidy() {
+	if len(t.list) <= 2*len(t.byName)+mostDropped {
+		return
+	}
+	t.list = slices.DeleteFunc(slices.Clone(t.list), func(l *Workload) bool { return l == nil })
+	for i, l := range t.list {
+		t.byName[l.named()], t.byOwner[l.Owner()] = i, i
 	}
 }
 
@@ -118,7 +134,11 @@ func (t *Table) Named(kind schema.GroupKind, namespace, name string) *Workload {
 func (t *Table) All() iter.Seq[*Workload] {
 	return func(yield func(*Workload) bool) {
 		for _, l := range t.list {
-			if l != nil && !yield(l) {
+			if l == nil {
+				continue
+			}
+			// The list may be an earlier one by now.
+			if l = t.Named(l.Kind.GroupKind(), l.Object.GetNamespace(), l.Object.GetName()); l != nil && !yield(l) {
 				return
 			}
 		}
