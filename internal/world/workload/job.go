@@ -47,7 +47,7 @@ func wantedPods(job *batchv1.Job, pods []*v1.Pod, running int) int {
 		}
 	}
 	succeeded = max(succeeded, int(job.Status.Succeeded))
-	parallel := int(*job.Spec.Parallelism)
+	parallel := int(ptr.Deref(job.Spec.Parallelism, 1))
 	// A fixed number of completions bounds the pods.
 	if job.Spec.Completions != nil {
 		return max(0, min(parallel, int(*job.Spec.Completions)-succeeded))
