@@ -130,6 +130,8 @@ func runReplica(r *rand.Rand, pod *v1.Pod) {
 		}
 		pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: ready, LastTransitionTime: metav1.NewTime(randomTime(r))}}
 	}
+	// The API server writes it with the binding.
+	pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue})
 	if r.IntN(2) == 0 {
 		pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", RestartCount: r.Int32N(3)}}
 	}

@@ -1,6 +1,7 @@
 package e2eexplain
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -117,7 +119,10 @@ func TestForecastsComeTrue(t *testing.T) {
 		all, f.trouble = workloads+slow, &trouble{}
 	}
 	sh(t, "kubectl apply -f - <<'END'\n"+all+"END")
-	t.Cleanup(func() { _, _ = berth(t, "", "kubectl", "delete", "namespace", "forecast", "--timeout=60s") })
+	t.Cleanup(func() {
+		_, _ = berth(t, "", "kubectl", "delete", "namespace", "forecast", "--timeout=60s")
+		openNodes(t)
+	})
 	f.watch()
 	f.quiet()
 	for i := range *operations {
@@ -154,6 +159,20 @@ type fortune struct {
 
 	mu     sync.Mutex
 	marked map[types.UID]time.Time // when a pod was first seen leaving
+}
+
+// openNodes undoes what operations have done to nodes: other tests run on them.
+func openNodes(t *testing.T) {
+	nodes, err := client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes.Items {
+		patch := []byte(`{"spec": {"unschedulable": null, "taints": null}}`)
+		if _, err := client.CoreV1().Nodes().Patch(context.Background(), n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // operation is something that can be forecast, and done with kubectl.
