@@ -365,64 +365,6 @@ func (s *pods) openGates(p *pod, applied *v1.Pod) bool {
 	return true
 }
 
-// markUnready marks the pods of a node as not ready, on behalf of node health: their budgets
-// have fewer healthy pods, and allow fewer disruptions.
-func (s *pods) markUnready(node string) {
-	for _, p := range s.podsOn(node) {
-		if !p.unready && !p.Terminating {
-			p.unready, p.marked = true, true
-			s.budgets.unready[p.Class]++
-			s.budgets.podLeft(p.Pod)
-		}
-	}
-}
-
-// unmarkUnready has the kubelet of a node that is back report its pods, which are ready as
-// before. Pods that were not ready before the node failed stay so.
-func (s *pods) unmarkUnready(node string) {
-	for _, p := range s.podsOn(node) {
-		if p.unready && p.marked && !p.Terminating {
-			p.unready, p.marked = false, false
-			s.budgets.unready[p.Class]--
-			s.budgets.podJoined(p.Pod)
-		}
-	}
-}
-
-// podsOn lists the pods on a node by name, terminating ones included. It is empty for a node
-// that does not exist.
-func (s *pods) podsOn(name string) []*pod {
-	n := s.scheduler.c.Node(name)
-	if n == nil {
-		return nil
-	}
-	var list []*pod
-	for _, p := range n.Pods {
-		if known := s.placed[p.UID]; known != nil {
-			list = append(list, known)
-		}
-	}
-	slices.SortFunc(list, func(a, b *pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name))
-	})
-	return list
-}
-
-// endedOn lists the pods on a node that have ended, by name. The core does not know them,
-// because they take no room. It looks at all pods.
-func (s *pods) endedOn(node string) []*pod {
-	var list []*pod
-	for _, p := range s.named {
-		if p.object.Spec.NodeName == node && rules.IsTerminal(p.object) {
-			list = append(list, p)
-		}
-	}
-	slices.SortFunc(list, func(a, b *pod) int {
-		return cmp.Or(cmp.Compare(a.object.Namespace, b.object.Namespace), cmp.Compare(a.object.Name, b.object.Name))
-	})
-	return list
-}
-
 // nameFor generates a name as the API server would, the same in every run.
 func (s *pods) nameFor(p *v1.Pod, owner *metav1.OwnerReference) string {
 	return s.generateName(p.Namespace, standin.BaseOf(p, owner))

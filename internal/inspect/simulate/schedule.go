@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -274,91 +273,6 @@ func (s *scheduler) postponePod(p *pod) {
 	s.late = append(s.late, p)
 }
 
-// eachWaiting yields the pods in created, late and pending. Those in pending come in no order.
-func (s *scheduler) eachWaiting(yield func(p *pod) bool) {
-	for _, p := range slices.Concat(s.created, s.late) {
-		if !yield(p) {
-			return
-		}
-	}
-	for _, p := range s.pending {
-		if !yield(p) {
-			return
-		}
-	}
-}
-
-// showCreated shows new pods to the core, in the order in which they are to be tried. A pod
-// that is refused, or that no profile serves, gets a turn only: the core would not know what
-// to do with it.
-func (s *scheduler) showCreated() {
-	created := s.created
-	s.created = nil
-	sortQueued(created)
-	for _, p := range created {
-		p.turn = len(s.turn) + 1
-		s.turn = append(s.turn, p)
-		fresh := p.fresh
-		p.fresh = nil
-		if p.refused != "" || s.profiles[p.Spec().SchedulerName] == nil {
-			continue
-		}
-		s.pending[p.UID] = p
-		s.showObject(cycle.Pods, fresh)
-	}
-}
-
-// listUntried lists the pods that are not tried, up to the given turn: the API server refuses
-// them, no profile serves them, or a gate keeps them out. Each is listed where it would have
-// been decided, and once. Of a group that is incomplete, all pods are listed together.
-func (s *scheduler) listUntried(turn int) {
-	for ; s.passed < turn; s.passed++ {
-		p := s.turn[s.passed]
-		if p.gone || p.NodeName != "" || p.listed {
-			continue
-		}
-		why, nodes := s.whyUntried(p)
-		g := s.groupOf(p.Pod)
-		switch {
-		case why == "":
-		case g != nil && why == s.core.Incomplete(p.UID):
-			s.listHeld(g, why)
-		default:
-			s.report.addDecision(p, Pod{Message: why, Nodes: nodes}, false)
-		}
-	}
-}
-
-// whyUntried returns why the pod is not tried, or "" if it is. With explanations, a pod that
-// a plugin gates gets the verdicts on the nodes as well: they say whether it would fit
-// without the gate.
-func (s *scheduler) whyUntried(p *pod) (why string, nodes []Node) {
-	name := p.Spec().SchedulerName
-	profile := s.profiles[name]
-	switch {
-	case p.refused != "":
-		return p.refused, nil
-	case profile == nil:
-		return fmt.Sprintf("no profile serves the scheduler name %q", name), nil
-	}
-	why = s.gateReason(p.Pod)
-	if why != "" && len(p.Spec().SchedulingGates) == 0 {
-		nodes = s.explainPod(name, p.Pod)
-	}
-	return why, nodes
-}
-
-// devicesOf returns the plugin for device claims if the profile runs it at PreEnqueue, or
-// nil. Its gate needs the cluster, so it is not among the profile's Gates.
-func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
-	for _, filter := range profile.Filters {
-		if devices, ok := filter.(*plugins.DynamicResources); ok && profile.Has(plugins.PreEnqueue, devices.Name()) {
-			return devices
-		}
-	}
-	return nil
-}
-
 // progressEvery is how many pods are decided between two calls of Options.Progress: some
 // milliseconds' worth, so that a progress bar moves smoothly and costs nothing.
 const progressEvery = 1024
@@ -426,31 +340,4 @@ func (s *scheduler) withdrawPod(p *pod) {
 	}
 	withdrawn := func(o *pod) bool { return o == p }
 	s.created, s.late = slices.DeleteFunc(s.created, withdrawn), slices.DeleteFunc(s.late, withdrawn)
-}
-
-// stubPod returns as much of a pod as a deletion needs. The whole object may have been
-// released.
-func stubPod(p *cluster.Pod) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}
-}
-
-// gateReason returns why the pod may not be tried yet, or "" if it may: scheduling gates,
-// other plugins at PreEnqueue, missing device claims, or an incomplete group, in this order.
-// A pod that no profile serves has no gates.
-func (s *scheduler) gateReason(p *cluster.Pod) string {
-	profile := s.profiles[p.Spec().SchedulerName]
-	if profile == nil {
-		return ""
-	}
-	for _, gate := range profile.Gates {
-		if message := gate.Admit(p); message != "" {
-			return message
-		}
-	}
-	if devices := devicesOf(profile); devices != nil {
-		if message := devices.PreEnqueue(s.c, p); message != "" {
-			return message
-		}
-	}
-	return s.core.Incomplete(p.UID)
 }

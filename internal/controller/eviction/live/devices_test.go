@@ -152,7 +152,8 @@ func changeLeader(t *testing.T, gap time.Duration, killed bool) {
 	within(t, 10*time.Second, "synced", first.Synced)
 	tainted := a.taintDevicesOf(slice)
 
-	// In the second before the change, two pods are due: at 14 s, and right at its end.
+	// In the second before the change, two pods are due: at 14 s, and right at its end. The waits
+	// are in virtual time: when the leader ends, and how long there is none, is what is tested.
 	time.Sleep(time.Until(tainted.Add(15*time.Second - 2*time.Millisecond)))
 	if killed {
 		a.SetFault(func(r *http.Request) fakeapi.Fault {

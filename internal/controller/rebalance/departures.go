@@ -1,0 +1,154 @@
+package rebalance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	policyv1 "k8s.io/api/policy/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
+	"github.com/berth-k8s/berth/internal/world/workload"
+)
+
+// budgetWaits returns why budgets do not allow pods to leave yet. The others may leave at once, all
+// of them together; they are deducted from what the budgets allow.
+//
+//	budget web allows 1, three of its pods leave: the first goes, and for the others the reason is
+//	"the disruption budget web allows 1 at a time"
+//
+// The budgets of the world are changed by it, so it is called once for a plan.
+func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
+	waits, first := map[*pod]string{}, map[*policyv1.PodDisruptionBudget]int32{}
+	for _, p := range list {
+		if p.later {
+			waits[p] = p.noSurge
+			continue
+		}
+		verdict := w.protections.mayEvict(p)
+		if verdict.Budget == nil || leaving.Delete || p.surge != nil || leaving.Surging[p.object.UID] {
+			continue
+		}
+		b := verdict.Budget
+		switch {
+		// A pod that is not ready may be evicted without spending a disruption.
+		case verdict.Spends:
+			b.Status.DisruptionsAllowed--
+			first[b]++
+		case verdict.Answer == disruption.Allowed:
+		case first[b] > 0:
+			waits[p] = fmt.Sprintf("the disruption budget %s allows %d at a time", b.Name, first[b])
+		default:
+			waits[p] = verdict.Message
+		}
+	}
+
+	return waits
+}
+
+// falseFirst orders false before true.
+func falseFirst(a, b bool) int { return cmp.Compare(boolToInt(a), boolToInt(b)) }
+
+// planDepartures decides for the pods in turn. The world has all departures made when it returns.
+func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]string) (pods []Departure) {
+	for _, p := range list {
+		d := Departure{
+			Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.object.Spec.NodeName,
+			Lost: w.successionOf(p) == workload.None, Grace: leaving.graceOf(p.object),
+		}
+		d.Waits, d.Surge, d.NoSurge = waits[p], p.surge, p.noSurge
+		if budgets := w.protections.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !disruption.Ungoverned(p.object) {
+			d.Budget = budgets[0].Name
+		}
+		// One that has ended holds no room and has no successor.
+		if w.placed[p.UID] != nil {
+			w.departPod(p, &d, leaving)
+		}
+		pods = append(pods, d)
+	}
+
+	return pods
+}
+
+// departPod makes one departure in the world. It fills in where the successor lands. Without a node
+// for it, the pod leaves and its successor is not placed, so that the pods after it find the room
+// that is really there.
+func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) {
+	var found []*cluster.Node
+	switch {
+	// Its successor is there already, as a pod of the state.
+	case leaving.Surging[p.object.UID]:
+		w.removePod(p)
+		return
+	case d.Lost:
+	case d.Surge != nil:
+		var why proof
+		found, why = w.surges.nodesBeside(p, anywhere)
+		d.Stranded = why.message
+	default:
+		found, d.Stranded = w.landingNodes(p)
+	}
+
+	for _, n := range found {
+		switch {
+		// A pod that tolerates the cordon can be sent back to the node that is drained, again and
+		// again. It counts as stranded: the drain goes on only if pods may stay pending.
+		case slices.Contains(leaving.Nodes, n.Name):
+			d.To, d.Or, d.Stranded = "", nil, fmt.Sprintf("may come back to %s: it tolerates the taint of a cordoned node", n.Name)
+		case d.Stranded != "":
+		case d.To == "":
+			d.To = n.Name
+		default:
+			d.Or = append(d.Or, n.Name)
+		}
+	}
+
+	if d.To == "" {
+		w.removePod(p)
+	} else {
+		w.movePod(p, w.c.Node(d.To))
+	}
+}
+
+// comesLate reports whether a pod's successor is made only when it has gone. That of a StatefulSet
+// is, and that of a Job with podReplacementPolicy: Failed or a podFailurePolicy.
+func (w *world) comesLate(p *pod) bool { return w.successionOf(p) == workload.WhenGone }
+
+// landingNodes returns the nodes on which the scheduler may put a pod's successor, by name, or why
+// there are none. The successor is made while the pod terminates, or when it has gone; pending pods
+// that fit then may be placed before it.
+//
+// It asks for less than proveMove: any node will do, so what is found while the pod terminates need
+// not be found again when it has gone.
+func (w *world) landingNodes(p *pod) (nodes []*cluster.Node, stranded string) {
+	s := w.schedulerOf(p)
+	if s == nil {
+		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Spec().SchedulerName)
+	}
+
+	w.withoutPod(p, func(next *pod, from *cluster.Node) {
+		nodes, _ = w.landingsOf(s, next, from, anywhere)
+	}, func(next *pod, from *cluster.Node) {
+		if len(nodes) == 0 {
+			var why proof
+			nodes, why = w.landingsOf(s, next, from, anywhere)
+			stranded = why.message
+		}
+		if len(nodes) == 0 {
+			return
+		}
+		if _, why := w.behindWaiting(s, next, from, anywhere); why.code != "" {
+			nodes, stranded = nil, "a pending pod that fits when it has gone may be placed before its successor, which then finds no node"
+		}
+	})
+
+	sortByName(nodes)
+	return nodes, stranded
+}
+
+// sortByName orders nodes by name, so that plans of the same state are the same.
+func sortByName(nodes []*cluster.Node) {
+	slices.SortFunc(nodes, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
+}

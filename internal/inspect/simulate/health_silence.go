@@ -1,0 +1,96 @@
+package simulate
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// silenceNode makes a node fall silent. Nothing shows that until the grace period is over:
+// its last renewal is delivered with the time that it had.
+func (h *health) silenceNode(name string) {
+	m := h.nodes.named[name]
+	if m.dead {
+		return
+	}
+	m.dead = true
+	h.report.addEvent(Event{Kind: "NodeFailed", Node: name})
+	// Node health ignores a node that reports nothing. From now on all report, so that the
+	// failure is noticed, and is judged against the others of its zone.
+	if !m.isWatched() {
+		h.reportReady(name)
+	}
+	if h.core != nil {
+		h.showLease(name, lastRenewal(name, h.clock.now))
+		h.extendAlert()
+		h.unsettled = true
+	}
+}
+
+// reportReady makes all nodes that report nothing, as in hand-written manifests, report that they
+// are ready, except for those whose taints say otherwise. Node health can then tell the failing
+// node from the others.
+func (h *health) reportReady(failing string) {
+	for _, name := range h.nodes.names() {
+		m := h.nodes.named[name]
+		if m.isWatched() || name != failing && slices.ContainsFunc(m.object.Spec.Taints, func(t v1.Taint) bool { return OfState(&t) }) {
+			continue
+		}
+		h.nodes.changeNode(name, func(n *v1.Node) { setReady(n, v1.ConditionTrue, h.clock.time()) })
+		if !m.dead {
+			h.showLease(name, lastRenewal(name, h.clock.now))
+		}
+	}
+}
+
+// reviveNode makes a node report again: ready, and without the conditions that were set to
+// Unknown for it. A node that is well is left alone.
+func (h *health) reviveNode(name string) {
+	m := h.nodes.named[name]
+	if !m.dead && readyOf(m.object) == v1.ConditionTrue {
+		return
+	}
+	m.dead = false
+	h.report.addEvent(Event{Kind: "NodeRecovered", Node: name})
+	h.nodes.changeNode(name, func(n *v1.Node) {
+		setReady(n, v1.ConditionTrue, h.clock.time())
+		for i := range n.Status.Conditions {
+			if c := &n.Status.Conditions[i]; c.Type != v1.NodeReady && c.Status == v1.ConditionUnknown {
+				c.Status = v1.ConditionFalse
+			}
+		}
+	})
+	h.showLease(name, h.clock.now)
+}
+
+// readyOf is the status of the node's Ready condition; empty if it has none.
+func readyOf(n *v1.Node) v1.ConditionStatus {
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == v1.NodeReady {
+			return n.Status.Conditions[i].Status
+		}
+	}
+	return ""
+}
+
+// setReady sets the node's Ready condition, as a kubelet reports it.
+func setReady(n *v1.Node, status v1.ConditionStatus, now time.Time) {
+	setCondition(n, v1.NodeCondition{
+		Type: v1.NodeReady, Status: status, Reason: "KubeletReady", LastHeartbeatTime: metav1.NewTime(now),
+		LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+// setCondition sets a condition of the node, in place of an earlier one of its type. It
+// changes n.
+func setCondition(n *v1.Node, c v1.NodeCondition) {
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == c.Type {
+			n.Status.Conditions[i] = c
+			return
+		}
+	}
+	n.Status.Conditions = append(n.Status.Conditions, c)
+}
