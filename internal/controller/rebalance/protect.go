@@ -127,6 +127,9 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	if owner == nil && !(failed && !e.FailedBare) {
 		return NoSuccessor, "it has no controller: nobody makes it again"
 	}
+	if job := pt.w.jobOf(object); job != nil && !workload.Replaces(job) && !rules.IsTerminal(object) {
+		return NoSuccessor, "its Job makes no other in its place"
+	}
 
 	if !lifted {
 		if why := e.protectionOf(pt.w, p, owner); why != "" {

@@ -80,11 +80,17 @@ func (w *world) successionOf(p *pod) workload.Succession {
 	if p.orphan || rules.IsTerminal(p.object) {
 		return workload.None
 	}
-	var job *batchv1.Job
-	if l := w.Workloads().ControllerOf(p.object); l != nil {
-		job, _ = l.Object.(*batchv1.Job)
+	return workload.SuccessionOf(metav1.GetControllerOfNoCopy(p.object), w.jobOf(p.object))
+}
+
+// jobOf returns the Job that controls a pod; nil if that is another controller, or was not read.
+func (w *world) jobOf(object *v1.Pod) *batchv1.Job {
+	l := w.Workloads().ControllerOf(object)
+	if l == nil {
+		return nil
 	}
-	return workload.SuccessionOf(metav1.GetControllerOfNoCopy(p.object), job)
+	job, _ := l.Object.(*batchv1.Job)
+	return job
 }
 
 // countSiblings counts the pods of a pod's workload, itself among them; one without a controller is

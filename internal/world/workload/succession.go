@@ -34,7 +34,12 @@ func SuccessionOf(controller *metav1.OwnerReference, job *batchv1.Job) Successio
 	case rules.StatefulSet, rules.DaemonSet:
 		return WhenGone
 	case rules.Job:
-		if job != nil && AwaitsFailure(job) {
+		switch {
+		case job == nil:
+			return AtOnce
+		case !Replaces(job):
+			return None
+		case AwaitsFailure(job):
 			return WhenGone
 		}
 		return AtOnce

@@ -1,0 +1,51 @@
+package rebalance_test
+
+import (
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/world"
+)
+
+// A pod of a Job that makes no other in its place is lost to a drain, and no successor is placed.
+func TestAJobThatReplacesNothing(t *testing.T) {
+	over := []batchv1.JobCondition{{Type: batchv1.JobFailureTarget, Status: v1.ConditionTrue}}
+	for name, c := range map[string]struct {
+		job  batchv1.Job
+		lost bool
+	}{
+		"runs":       {batchv1.Job{Spec: batchv1.JobSpec{Completions: ptr.To[int32](2)}}, false},
+		"suspended":  {batchv1.Job{Spec: batchv1.JobSpec{Suspend: ptr.To(true)}}, true},
+		"over":       {batchv1.Job{Status: batchv1.JobStatus{Conditions: over}}, true},
+		"work queue": {batchv1.Job{Status: batchv1.JobStatus{Succeeded: 1}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := c.job.DeepCopy()
+			job.ObjectMeta = metav1.ObjectMeta{Namespace: "default", Name: "job", UID: "job"}
+			objects := []metav1.Object{job}
+			for _, name := range []string{"n0", "n1"} {
+				n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+				n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("8"), v1.ResourcePods: resource.MustParse("10")}
+				objects = append(objects, n)
+			}
+			p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job-1", UID: "p"}}
+			p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))}
+			p.Spec = v1.PodSpec{NodeName: "n0", SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c"}}}
+			p.Status.Phase = v1.PodRunning
+			state := &rebalance.State{AsOf: time.Unix(0, 0), World: world.Open(append(objects, p))}
+
+			plan := rebalance.PlanDrain(state, &rebalance.Leaving{Nodes: []string{"n0"}}, rebalance.Options{Profiles: []*plugins.Profile{plugins.Default()}})
+			if len(plan.Pods) != 1 || plan.Pods[0].Lost != c.lost || (plan.Pods[0].To == "n1") == c.lost {
+				t.Errorf("%+v", plan.Pods)
+			}
+		})
+	}
+}
