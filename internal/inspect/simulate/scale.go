@@ -57,7 +57,8 @@ func readySince(p *pod) time.Time {
 }
 
 // scaleWorkload carries out a Scale. Scaling a ReplicaSet of a Deployment has no lasting
-// effect, in a cluster as here: both steps are done, and a note says so.
+// effect, in a cluster as here: both steps are done, and a note says so. Nor has scaling what
+// is being deleted.
 func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 	if kind, _, _ := strings.Cut(op.Workload, "/"); slices.Contains([]string{"pod", "pods", "po"}, kind) {
 		return nil, fmt.Errorf("%q: a pod has no replicas: name a deployment, replicaset or statefulset", op.Workload)
@@ -74,6 +75,10 @@ func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 		return nil, fmt.Errorf("%s has no ReplicaSet that could be read, so that its pods are not known", op.Workload)
 	}
 
+	if l.Object.GetDeletionTimestamp() != nil {
+		c.workloads.keepWorkload(l.Resized(op.Replicas))
+		return &Done{Notes: []string{op.Workload + " is being deleted: its controller makes and removes no pods any more"}}, nil
+	}
 	c.setReplicas(l, op.Replicas)
 	// The Deployment sets the number back at once: pods were removed and made for nothing.
 	owner := c.workloads.table().DeploymentOf(l)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -43,6 +45,32 @@ spec: {nodeName: %s, containers: [{name: c, image: i, resources: {requests: {cpu
 	do(t, w, simulate.Operation{Scale: &simulate.Scale{Workload: "replicaset/web", Replicas: 2}})
 	if got := names(w, "web-"); !slices.Equal(got, []string{"web-0", "web-1"}) {
 		t.Errorf("what stays: %q", got)
+	}
+}
+
+// The controllers make and remove no pods of what is being deleted, whatever its replicas are.
+func TestScalingWhatIsBeingDeleted(t *testing.T) {
+	for _, replicas := range []int{1, 3} {
+		set := read(t, twoNodes+`
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, uid: db}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: db}}
+  template: {metadata: {labels: {app: db}}, spec: {containers: [{name: c, image: i}]}}
+`)
+		set.Expand(1)
+		set.OfKind("StatefulSet")[0].SetDeletionTimestamp(&metav1.Time{Time: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)})
+		w, err := simulate.Open(set, simulate.Options{Now: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Settle()
+		done := do(t, w, simulate.Operation{Scale: &simulate.Scale{Workload: "statefulset/db", Replicas: replicas}})
+		if got := names(w, "db-"); !slices.Equal(got, []string{"db-0", "db-1"}) || len(done.Notes) != 1 {
+			t.Errorf("%d replicas: %q, %q", replicas, got, done.Notes)
+		}
 	}
 }
 
