@@ -286,6 +286,9 @@ func (pt *protections) whyBusy(p *pod) string {
 	if why := pt.whyRolling(l); why != "" {
 		return why
 	}
+	if workload.Outdated(l.Object, p.object) {
+		return fmt.Sprintf("its %s has another template by now: its successor is not known", l.Kind.Kind)
+	}
 	// The controller is about to delete pods, perhaps this one, and makes none.
 	if l.Replicas != nil && pt.w.countSiblings(p) > int(*l.Replicas) {
 		return fmt.Sprintf("its %s has more pods than it wants", l.Kind.Kind)
