@@ -30,6 +30,9 @@ const (
 	EmptyingTaint = "berth.dev/emptying"
 )
 
+// Annotations are those of pods that plans read.
+var Annotations = []string{evictAnnotation, preferNoAnnotation, berthAnnotation, karpenterNo, autoscalerSafe}
+
 // systemCritical is the lowest priority of system pods.
 const systemCritical = 2000000000
 

@@ -90,6 +90,10 @@ const (
 	madeOfGeneration   = "pod-template-generation"
 )
 
+// Annotations are those of workloads that forecasts read: how a Deployment's ReplicaSets share its
+// scale, and how often a DaemonSet's template was changed.
+var Annotations = []string{scaleSeen, mostSeen, templateGeneration}
+
 // Outdated reports whether a workload makes another pod in place of this one of its pods: its
 // template was changed since, and waits for pods to be deleted or for the rollout to come to this
 // one. Pods of a ReplicaSet are made of the template that it has.
