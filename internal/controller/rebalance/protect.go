@@ -30,6 +30,9 @@ const (
 	EmptyingTaint = "berth.dev/emptying"
 )
 
+// Annotations are those of pods that plans read.
+var Annotations = []string{evictAnnotation, preferNoAnnotation, berthAnnotation, karpenterNo, autoscalerSafe}
+
 // systemCritical is the lowest priority of system pods.
 const systemCritical = 2000000000
 
@@ -288,6 +291,9 @@ func (pt *protections) whyBusy(p *pod) string {
 	}
 	if why := pt.whyRolling(l); why != "" {
 		return why
+	}
+	if workload.Outdated(l.Object, p.object) {
+		return fmt.Sprintf("its %s has another template by now: its successor is not known", l.Kind.Kind)
 	}
 	// The controller is about to delete pods, perhaps this one, and makes none.
 	if l.Replicas != nil && pt.w.countSiblings(p) > int(*l.Replicas) {

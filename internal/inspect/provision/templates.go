@@ -28,6 +28,9 @@ const (
 	minCountAnnotation = "cluster-autoscaler.kwok.nodegroup/min-count"
 )
 
+// NodeAnnotations are those that are read of nodes of a live cluster.
+var NodeAnnotations = []string{PriceAnnotation, groupAnnotation}
+
 // offerOf reads a template. An error names the field. The node is not changed, except that capacity
 // stands in for allocatable where that is missing: it is a template of the catalog, and no node.
 func offerOf(node *v1.Node) (*Offer, error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
 // What is in the folder already, and is not a recording, is left as it is.
@@ -174,7 +175,8 @@ func TestTwoDoNotRecordIntoOneFolder(t *testing.T) {
 func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	p := pod("a", "node-1")
-	p["metadata"].(map[string]any)["annotations"] = map[string]any{"team/token": "hunter2", v1.MirrorPodAnnotationKey: "x", batchv1.JobIndexFailureCountAnnotation: "1"}
+	p["metadata"].(map[string]any)["annotations"] = map[string]any{"team/token": "hunter2", v1.MirrorPodAnnotationKey: "x",
+		batchv1.JobIndexFailureCountAnnotation: "1", "berth.dev/rebalance": "never", pressure.AnnotationUses: "memory=1Gi"}
 	ended := []any{map[string]any{"name": "init", "state": map[string]any{"terminated": map[string]any{"message": "hunter2"}},
 		"lastState": map[string]any{"terminated": map[string]any{"message": "hunter2"}}}}
 	p["status"] = map[string]any{"initContainerStatuses": ended, "containerStatuses": ended, "ephemeralContainerStatuses": ended}
@@ -183,6 +185,8 @@ func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 	api.Set("deployments", fakeapi.Object{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "web", "namespace": "default"}, "spec": map[string]any{"template": template},
 	})
+	api.Set("replicasets", fakeapi.Object{"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": map[string]any{
+		"name": "web-1", "namespace": "default", "annotations": map[string]any{"deployment.kubernetes.io/max-replicas": "5"}}})
 	api.Set("leases", fakeapi.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{
 		"name": "kube-scheduler", "namespace": "kube-system", "annotations": map[string]any{config.InUseAnnotation: "{}"}}})
 	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
@@ -193,9 +197,12 @@ func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 		t.Errorf("what is confidential was kept:\n%s", text)
 	}
 	for key, why := range map[string]string{
-		v1.MirrorPodAnnotationKey:              "of static pods, which a drain asks for",
-		config.InUseAnnotation:                 "by which a scheduler tells what it decides by",
-		batchv1.JobIndexFailureCountAnnotation: "that counts an index's failures, which its Job asks for",
+		v1.MirrorPodAnnotationKey:               "of static pods, which a drain asks for",
+		config.InUseAnnotation:                  "by which a scheduler tells what it decides by",
+		batchv1.JobIndexFailureCountAnnotation:  "that counts an index's failures, which its Job asks for",
+		"berth.dev/rebalance":                   "that keeps a pod where it is",
+		pressure.AnnotationUses:                 "of what a pod uses, which a forecast of pressure asks for",
+		"deployment.kubernetes.io/max-replicas": "by which a Deployment that is scaled in a rollout shares its pods",
 	} {
 		if !strings.Contains(text, key) {
 			t.Errorf("the annotation is gone %s", why)

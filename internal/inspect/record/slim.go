@@ -1,6 +1,8 @@
 package record
 
 import (
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -10,23 +12,38 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/inspect/provision"
+	"github.com/berth-k8s/berth/internal/node/pressure"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // What of an object is recorded. A recording is made to be handed on, to a colleague
 // or with a bug report, so what may be confidential is never written.
 
-// decisive are the annotations that decisions depend on. A recording has no others, since they can
-// contain anything.
-var decisive = map[string]bool{
-	v1.MirrorPodAnnotationKey: true, v1.PodDeletionCost: true, batchv1.JobCompletionIndexAnnotation: true,
-	batchv1.JobIndexFailureCountAnnotation: true,
-	v1.BetaStorageClassAnnotation:          true, v1.MigratedPluginsAnnotationKey: true, resourcev1.ExtendedResourceClaimAnnotation: true,
-	"pv.kubernetes.io/bind-completed": true, "pv.kubernetes.io/bound-by-controller": true, "volume.kubernetes.io/selected-node": true,
-	"storageclass.kubernetes.io/is-default-class": true, "storageclass.beta.kubernetes.io/is-default-class": true,
-	admission.DefaultTolerationsAnnotation: true, admission.AllowedTolerationsAnnotation: true,
-	admission.DedicatedNodesAnnotation: true, admission.NotReadySecondsAnnotation: true, admission.UnreachableSecondsAnnotation: true,
-	eviction.NoteAnnotation: true, config.InUseAnnotation: true,
+// decisive are the annotations that decisions and answers depend on. A recording has no others,
+// since they can contain anything.
+var decisive = annotations(
+	[]string{
+		v1.MirrorPodAnnotationKey, v1.PodDeletionCost, batchv1.JobCompletionIndexAnnotation, batchv1.JobIndexFailureCountAnnotation,
+		v1.BetaStorageClassAnnotation, v1.MigratedPluginsAnnotationKey, resourcev1.ExtendedResourceClaimAnnotation,
+		"pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller", "volume.kubernetes.io/selected-node",
+		"storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class",
+		admission.DefaultTolerationsAnnotation, admission.AllowedTolerationsAnnotation,
+		admission.DedicatedNodesAnnotation, admission.NotReadySecondsAnnotation, admission.UnreachableSecondsAnnotation,
+		eviction.NoteAnnotation, config.InUseAnnotation, pressure.AnnotationUses,
+	},
+	workload.Annotations, rebalance.Annotations, provision.NodeAnnotations,
+)
+
+// annotations makes a set of lists of keys.
+func annotations(lists ...[]string) map[string]bool {
+	keys := map[string]bool{}
+	for _, key := range slices.Concat(lists...) {
+		keys[key] = true
+	}
+	return keys
 }
 
 // slimAnnotations removes all annotations but the decisive ones.

@@ -1,12 +1,15 @@
 package simulate
 
 import (
+	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -51,13 +54,24 @@ func (b *budgets) countBudgets() {
 	if len(list) == 0 {
 		return
 	}
-	expected, healthy := map[*cluster.PodClass]int{}, map[*cluster.PodClass]int{}
-	for _, n := range c.Nodes {
+	expected, healthy := b.countPods()
+	for _, one := range list {
+		one.fillStatus(b.scheduler, b.workloads, expected, healthy)
+	}
+	b.list = list
+}
+
+// countPods counts the pods that have not ended by class: how many are expected, and how many
+// of them are healthy.
+func (b *budgets) countPods() (expected, healthy map[*cluster.PodClass]int) {
+	expected, healthy = map[*cluster.PodClass]int{}, map[*cluster.PodClass]int{}
+	for _, n := range b.scheduler.c.Nodes {
 		if n == nil {
 			continue
 		}
 		for _, p := range n.Pods {
-			if p.Terminating { // it is neither healthy nor counted by its controller
+			if p.Terminating { // it is neither healthy nor counted by its controller, which counts
+				expected[p.Class] += 0
 				continue
 			}
 			expected[p.Class]++
@@ -73,10 +87,27 @@ func (b *budgets) countBudgets() {
 	for class, n := range b.unready {
 		healthy[class] -= n
 	}
-	for _, one := range list {
-		one.fillStatus(b.scheduler, b.workloads, expected, healthy)
+	return expected, healthy
+}
+
+// endedLeft records that a pod that had ended was deleted. Its controller may have been what
+// failed the sync of budgets, as that of a Job does; these are counted again.
+func (b *budgets) endedLeft(object *v1.Pod) {
+	for _, one := range b.list {
+		budget, there := b.scheduler.c.Budgets.Get(one.namespace, one.name)
+		if there && one.covers(object) && disruption.FailedSync(&budget.Status) {
+			budget = budget.DeepCopy()
+			budget.Status = policyv1.PodDisruptionBudgetStatus{}
+			b.scheduler.showChanged(cycle.DisruptionBudgets, budget)
+			expected, healthy := b.countPods()
+			one.fillStatus(b.scheduler, b.workloads, expected, healthy)
+		}
 	}
-	b.list = list
+}
+
+// covers reports whether the budget covers a pod that may have ended.
+func (b budget) covers(object *v1.Pod) bool {
+	return object.Namespace == b.namespace && b.selector.Matches(labels.Set(object.Labels))
 }
 
 // matches reports whether the budget covers pods of the class.
@@ -95,6 +126,11 @@ func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected,
 	for class, n := range expected {
 		if b.matches(class) {
 			count.Add(class.Namespace, class.Controller, n, healthy[class])
+		}
+	}
+	for p := range world.In[*v1.Pod](scheduler.api, b.namespace) {
+		if rules.IsTerminal(p) && b.covers(p) {
+			count.AddPod(p, false)
 		}
 	}
 	object = object.DeepCopy()

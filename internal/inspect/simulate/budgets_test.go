@@ -78,3 +78,39 @@ status: {phase: Running, startTime: "2026-11-20T09:00:00Z", conditions: [{type: 
 		t.Errorf("%d healthy", b.Status.CurrentHealthy)
 	}
 }
+
+// Controllers of pods that have ended count, too: a finished Job with the labels of a Deployment
+// keeps its budget from allowing anything, until its pods are deleted.
+func TestPodsThatHaveEndedFailTheSyncOfTheirBudget(t *testing.T) {
+	const manifests = twoNodes + `---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: migrate, labels: {app: web}, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: migrate, uid: j, controller: true}]}
+spec: {nodeName: node-1, restartPolicy: Never, containers: [{name: c, image: i}]}
+status: {phase: Succeeded}
+`
+	w := opened(t, manifests)
+	w.Settle()
+	allowed := func(want int32) {
+		t.Helper()
+		if b, _ := w.Cluster().Budgets.Get("default", "web"); b.Status.DisruptionsAllowed != want {
+			t.Errorf("the budget allows %d disruptions, want %d: %+v", b.Status.DisruptionsAllowed, want, b.Status)
+		}
+	}
+	allowed(0)
+	do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/migrate"}})
+	allowed(1)
+}

@@ -141,6 +141,46 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
 	}
 }
 
+// So do pods of a template that was changed before anybody asked.
+func TestPodsOfAnEarlierTemplateComeBackFromTheNewOne(t *testing.T) {
+	const workload = `---
+apiVersion: apps/v1
+kind: KIND
+metadata: {name: web, uid: w, annotations: {deprecated.daemonset.template.generation: "2"}}
+spec:
+  updateStrategy: {type: OnDelete}
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: "i:1", resources: {requests: {cpu: "2"}}}]}
+status: {updateRevision: web-b}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web-0
+  labels: {app: web, controller-revision-hash: web-a, pod-template-generation: "1"}
+  ownerReferences: [{apiVersion: apps/v1, kind: KIND, name: web, uid: w, controller: true}]
+spec: {nodeName: node-1, containers: [{name: c, image: "i:1", resources: {requests: {cpu: "1"}}}]}
+`
+	for _, kind := range []string{"StatefulSet", "DaemonSet"} {
+		text := strings.ReplaceAll(workload, "KIND", kind)
+		if kind == "DaemonSet" {
+			text = strings.ReplaceAll(text, "status: {updateRevision: web-b}\n", "")
+		}
+		w := opened(t, twoNodes+text)
+		do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/web-0"}})
+		next, _, message, ok := w.Departures()[0].Next()
+		if !ok {
+			t.Fatalf("%s: web-0 is not made again: %s", kind, message)
+		}
+		f, _ := w.Find(next.Namespace, next.Name)
+		if cpu := f.Object.Spec.Containers[0].Resources.Requests[v1.ResourceCPU]; cpu.String() != "2" {
+			t.Errorf("%s: web-0 comes back with %s CPUs, want 2", kind, cpu.String())
+		}
+	}
+}
+
 // A DaemonSet that is rolled out while a node keeps its pods off has its new pod there afterwards.
 func TestADaemonSetsGapIsFilledFromTheNewTemplate(t *testing.T) {
 	const set = `

@@ -170,12 +170,12 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 
 // renewedPod returns the pod that its controller makes in place of an old one if its template
 // was changed since, or nil. It is for pods that a rollout left alone, such as those of an
-// OnDelete strategy, and that leave later for another reason. A StatefulSet's pod below the
-// partition is made again from the old template, so the result for it is nil.
+// OnDelete strategy, or has not come to yet, and that leave for another reason. A StatefulSet's
+// pod below the partition is made again from the old template, so the result for it is nil.
 func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
 	owner := rules.OwnerOf(old)
 	l := c.workloads.table().By(owner)
-	if l == nil || !c.workloads.renewed[owner] {
+	if l == nil || !c.workloads.renewed[owner] && !workload.Outdated(l.Object, old) {
 		return nil
 	}
 

@@ -250,6 +250,7 @@ func (c *controllers) deleteEnded(p *pod) *Done {
 
 	p.gone = true
 	c.pods.forgetPod(p)
+	c.budgets.endedLeft(object)
 	c.report.addEvent(Event{Kind: "PodDeleted", Namespace: object.Namespace, Name: object.Name})
 	done := &Done{Notes: []string{fmt.Sprintf("pod %s/%s has ended (%s): deleting it frees no room", object.Namespace,
 		object.Name, object.Status.Phase)}}

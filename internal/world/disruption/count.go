@@ -46,16 +46,17 @@ func (c *Count) Add(namespace string, controller *metav1.OwnerReference, pods, h
 	c.owners[i].pods += pods
 }
 
-// AddPod counts a pod. One that is being deleted is not counted: its controller may
-// have replaced it already.
+// AddPod counts a pod. Of one that has ended or is being deleted, only the controller counts,
+// which may have replaced it already.
 func (c *Count) AddPod(p *v1.Pod, healthy bool) {
+	pods, ready := 1, 0
 	switch {
-	case p.DeletionTimestamp != nil:
+	case p.DeletionTimestamp != nil, rules.IsTerminal(p):
+		pods = 0
 	case healthy:
-		c.Add(p.Namespace, metav1.GetControllerOfNoCopy(p), 1, 1)
-	default:
-		c.Add(p.Namespace, metav1.GetControllerOfNoCopy(p), 1, 0)
+		ready = 1
 	}
+	c.Add(p.Namespace, metav1.GetControllerOfNoCopy(p), pods, ready)
 }
 
 // Status returns the status that the disruption controller writes. What maxUnavailable and
@@ -131,7 +132,7 @@ func Expect(b *policyv1.PodDisruptionBudget, pods int32) {
 // pods as there are beyond the desired ones. It changes b.
 func Allow(b *policyv1.PodDisruptionBudget) {
 	s := &b.Status
-	if s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0); s.ExpectedPods <= 0 || failedSync(s) {
+	if s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0); s.ExpectedPods <= 0 || FailedSync(s) {
 		s.DisruptionsAllowed = 0
 	}
 }
@@ -145,9 +146,9 @@ func FailSync(b *policyv1.PodDisruptionBudget, why string) {
 	})
 }
 
-// failedSync reports whether the disruption controller has said that it cannot count
+// FailedSync reports whether the disruption controller has said that it cannot count
 // the budget's pods.
-func failedSync(s *policyv1.PodDisruptionBudgetStatus) bool {
+func FailedSync(s *policyv1.PodDisruptionBudgetStatus) bool {
 	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
 	return condition != nil && condition.Status == metav1.ConditionFalse && condition.Reason == policyv1.SyncFailedReason
 }

@@ -89,7 +89,7 @@ func why(b *policyv1.PodDisruptionBudget) string {
 	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
 	says := condition != nil && condition.Status == metav1.ConditionFalse && condition.Message != ""
 	switch {
-	case says && failedSync(s): // its numbers are of before then
+	case says && FailedSync(s): // its numbers are of before then
 		return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently "+
 			"because it failed sync: %s", b.Name, condition.Message)
 	case s.CurrentHealthy <= s.DesiredHealthy:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
@@ -80,4 +81,33 @@ func awaited(count int32) string {
 		return "waits for one of its pods to be available"
 	}
 	return fmt.Sprintf("waits for %d of its pods to be available", count)
+}
+
+// templateGeneration is the annotation of a DaemonSet that counts the changes of its template.
+// Its pods have the count, as it was when they were made, in the label madeOfGeneration.
+const (
+	templateGeneration = appsv1.DeprecatedTemplateGeneration
+	madeOfGeneration   = "pod-template-generation"
+)
+
+// Annotations are those of workloads that forecasts read: how a Deployment's ReplicaSets share its
+// scale, and how often a DaemonSet's template was changed.
+var Annotations = []string{scaleSeen, mostSeen, templateGeneration}
+
+// Outdated reports whether a workload makes another pod in place of this one of its pods: its
+// template was changed since, and waits for pods to be deleted or for the rollout to come to this
+// one. Pods of a ReplicaSet are made of the template that it has.
+func Outdated(object metav1.Object, p *v1.Pod) bool {
+	made, now := "", ""
+	switch o := object.(type) {
+	case *appsv1.StatefulSet:
+		rolls := o.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType
+		if rolls && KeepsRevision(o, OrdinalOf(o, p.Name)) {
+			return false
+		}
+		made, now = p.Labels[appsv1.ControllerRevisionHashLabelKey], o.Status.UpdateRevision
+	case *appsv1.DaemonSet:
+		made, now = p.Labels[madeOfGeneration], o.Annotations[templateGeneration]
+	}
+	return made != "" && now != "" && made != now
 }

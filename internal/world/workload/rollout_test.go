@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -69,4 +70,43 @@ func drawWorkload(r *rand.Rand) (metav1.Object, polymorphichelpers.StatusViewer)
 		ObservedGeneration: observed, ReadyReplicas: few(), UpdatedReplicas: few(), CurrentRevision: "a", UpdateRevision: []string{"a", "b"}[r.IntN(2)],
 	}
 	return s, &polymorphichelpers.StatefulSetStatusViewer{}
+}
+
+// TestOutdatedPods: a pod that leaves is made again from another template if its set has one by
+// now, unless it is below the partition, which counts from the first ordinal.
+func TestOutdatedPods(t *testing.T) {
+	set := func(start, partition int32, strategy appsv1.StatefulSetUpdateStrategyType) *appsv1.StatefulSet {
+		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: appsv1.StatefulSetSpec{Ordinals: &appsv1.StatefulSetOrdinals{Start: start}}}
+		s.Spec.UpdateStrategy.Type, s.Status.UpdateRevision = strategy, "db-b"
+		if strategy == appsv1.RollingUpdateStatefulSetStrategyType {
+			s.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition}
+		}
+		return s
+	}
+	daemon := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "db", Annotations: map[string]string{templateGeneration: "2"}}}
+	revision := func(hash string) map[string]string {
+		return map[string]string{appsv1.ControllerRevisionHashLabelKey: hash}
+	}
+	for i, c := range []struct {
+		object metav1.Object
+		pod    string
+		labels map[string]string
+		want   bool
+	}{
+		{set(0, 0, appsv1.OnDeleteStatefulSetStrategyType), "db-0", revision("db-a"), true},
+		{set(0, 0, appsv1.OnDeleteStatefulSetStrategyType), "db-0", revision("db-b"), false},
+		{set(0, 0, appsv1.OnDeleteStatefulSetStrategyType), "db-0", nil, false},
+		{set(0, 1, appsv1.RollingUpdateStatefulSetStrategyType), "db-0", revision("db-a"), false},
+		{set(0, 1, appsv1.RollingUpdateStatefulSetStrategyType), "db-1", revision("db-a"), true},
+		{set(5, 1, appsv1.RollingUpdateStatefulSetStrategyType), "db-5", revision("db-a"), false},
+		{set(5, 1, appsv1.RollingUpdateStatefulSetStrategyType), "db-6", revision("db-a"), true},
+		{daemon, "db-x", map[string]string{madeOfGeneration: "1"}, true},
+		{daemon, "db-x", map[string]string{madeOfGeneration: "2"}, false},
+		{daemon, "db-x", nil, false},
+		{&appsv1.ReplicaSet{}, "db-x", revision("db-a"), false},
+	} {
+		if got := Outdated(c.object, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: c.pod, Labels: c.labels}}); got != c.want {
+			t.Errorf("case %d: %s %v: %t, want %t", i+1, c.pod, c.labels, got, c.want)
+		}
+	}
 }

@@ -113,8 +113,8 @@ func HasReplica(set *appsv1.StatefulSet, name string, replicas int) bool {
 }
 
 // KeepsRevision reports whether a rolling update leaves the set's pod of that number
-// at the old template: it is below the partition.
+// at the old template: it is below the partition, which counts from the first pod.
 func KeepsRevision(set *appsv1.StatefulSet, ordinal int) bool {
 	r := set.Spec.UpdateStrategy.RollingUpdate
-	return r != nil && r.Partition != nil && ordinal < int(*r.Partition)
+	return r != nil && r.Partition != nil && ordinal < FirstOrdinal(set)+int(*r.Partition)
 }
