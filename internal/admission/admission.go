@@ -159,6 +159,9 @@ func applyRules(rules []rule, config Config, objects Objects, pod, old *v1.Pod) 
 // label keys merged into selectors, validated. The pod given stays as it is. It is for pods from
 // files, which no API server has seen.
 func Create(config Config, objects Objects, pod *v1.Pod) (*v1.Pod, error) {
+	if err := checkNamespace(objects, pod.Namespace); err != nil {
+		return nil, err
+	}
 	pod = pod.DeepCopy()
 	Default(pod)
 	if err := Pod(config, objects, pod); err != nil {
@@ -169,6 +172,18 @@ func Create(config Config, objects Objects, pod *v1.Pod) (*v1.Pod, error) {
 		return nil, &Refusal{Field: faults[0].Field, Message: faults.ToAggregate().Error(), Faults: faults}
 	}
 	return pod, nil
+}
+
+// checkNamespace refuses a pod in a namespace that is being deleted: what controllers there would
+// make again is not made.
+func checkNamespace(objects Objects, name string) error {
+	switch namespace, err := objects.Namespace(name); {
+	case err != nil:
+		return fmt.Errorf("namespace %s: %w", name, err)
+	case namespace != nil && namespace.DeletionTimestamp != nil:
+		return newRefusal("metadata.namespace", "unable to create new content in namespace %s because it is being terminated", name)
+	}
+	return nil
 }
 
 // Stored reports whether the pod has been in an API server: it has been

@@ -68,6 +68,10 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 	// The budget was changed, and its numbers are of before.
 	case s.ObservedGeneration < b.Generation:
 		answer.Answer, answer.Message = Later, fmt.Sprintf("the disruption budget %s is still being processed by the server", b.Name)
+		if failedSync(s) { // and so it stays
+			condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
+			answer.Message += ", because it failed sync: " + condition.Message
+		}
 	case s.DisruptionsAllowed < 0:
 		answer.Answer, answer.Message = Never, fmt.Sprintf("the disruption budget %s allows a negative number of disruptions", b.Name)
 	case len(s.DisruptedPods) > mostDisrupted:
@@ -118,11 +122,11 @@ func Hopeless(b *policyv1.PodDisruptionBudget) bool {
 }
 
 // Counted reports whether the disruption controller has written the budget's status
-// for its present spec. In manifests, budgets may have none. An all-zero status with
-// generation 0 is taken for none.
+// for its present spec, or that it cannot. In manifests, budgets may have none. An
+// all-zero status with generation 0 is taken for none.
 func Counted(b *policyv1.PodDisruptionBudget) bool {
 	s := &b.Status
-	return s.ObservedGeneration >= b.Generation && (s.ObservedGeneration != 0 || s.ExpectedPods != 0 ||
+	return failedSync(s) || s.ObservedGeneration >= b.Generation && (s.ObservedGeneration != 0 || s.ExpectedPods != 0 ||
 		s.DisruptionsAllowed != 0 || len(s.Conditions) > 0)
 }
 
