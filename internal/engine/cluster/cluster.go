@@ -108,14 +108,10 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 		n = c.addNode(object.Name)
 	}
 
-	before := *n
-	n.Labels = c.parts.internLabels(object.Labels)
-	n.Hostname, n.HasHostname = object.Labels[v1.LabelHostname], hasKey(object.Labels, v1.LabelHostname)
-	n.Taints = c.parts.internTaints(&object.Spec)
-	n.Images = c.parts.internImages(object.Status.Images)
-	n.Features = c.parts.internFeatures(object.Status.DeclaredFeatures)
-	n.Size = c.parts.internSize(object.Status.Allocatable)
-	if known && n.sameNode(&before) {
+	before, host := n.Parts, n.Hostname
+	n.Parts = c.parts.internParts(object)
+	n.Hostname.Value, n.Hostname.Known = object.Labels[v1.LabelHostname]
+	if known && n.Parts == before && n.Hostname == host {
 		return n
 	}
 
@@ -142,15 +138,6 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 
 	return n
 }
-
-// sameNode reports whether the node is unchanged, apart from its pods.
-func (n *Node) sameNode(o *Node) bool {
-	return n.Labels == o.Labels && n.Hostname == o.Hostname && n.HasHostname == o.HasHostname && n.Taints == o.Taints &&
-		n.Images == o.Images && n.Features == o.Features && n.Size == o.Size
-}
-
-// hasKey reports whether the key is there, whatever its value.
-func hasKey(m map[string]string, key string) bool { _, ok := m[key]; return ok }
 
 // addNode gives a node an index, a free one if there is any. RemoveNode has logged that the node
 // before it is gone, so a reader that has caught up never takes one node for another.

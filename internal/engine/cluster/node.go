@@ -16,18 +16,8 @@ type Node struct {
 	Index int32
 	Name  string
 
-	// The parts that equal nodes share: nodes with the same labels point to the same LabelSet, and
-	// so on. Never nil, and never changed in place.
-	Labels   *LabelSet
-	Taints   *TaintSet
-	Images   *ImageSet
-	Features *FeatureSet
-	Size     *Size
-
-	// Hostname is the value of the label kubernetes.io/hostname. No LabelSet contains it, because
-	// it differs on every node.
-	Hostname    string
-	HasHostname bool
+	Parts
+	Hostname Hostname
 
 	// Pods are the placed pods, in no order. Each knows its own index here (Pod.place).
 	Pods []*Pod
@@ -47,6 +37,24 @@ type Node struct {
 	here, left *Whereabouts // of most Pods, and of most that were among them; left is nil until one was
 }
 
+// Parts are what equal nodes share: nodes of a cluster with the same labels point to the same
+// LabelSet, and so on. What is behind a pointer never changes, so comparing pointers tells what two
+// nodes, or two states of one, have in common. In a node none of them is nil.
+type Parts struct {
+	Labels   *LabelSet
+	Taints   *TaintSet
+	Images   *ImageSet
+	Features *FeatureSet
+	Size     *Size
+}
+
+// Hostname is the label kubernetes.io/hostname. No LabelSet contains it, because it differs on
+// every node.
+type Hostname struct {
+	Value string
+	Known bool // the node has the label
+}
+
 // Room is the part of a node that changes with every placement, and what it is compared with. It
 // fills one cache line, so that looking at a node's free room costs one memory access. What a pod
 // requests besides CPU, memory and a pod slot is compared with Node.Requested and Size.
@@ -61,8 +69,7 @@ type Room struct {
 	PerCPU, PerMemory float32
 }
 
-// LabelSet are the labels that some nodes share, without the host name. Two nodes of a cluster have
-// the same pointer exactly if these labels are equal.
+// LabelSet are the labels that some nodes share, without the host name.
 type LabelSet struct {
 	ID  int32
 	Map map[string]string
@@ -77,21 +84,14 @@ type TaintSet struct {
 }
 
 // ImageSet are the images that some nodes share.
-type ImageSet struct {
-	ID     int32
-	Images []v1.ContainerImage
-}
+type ImageSet struct{ Images []v1.ContainerImage }
 
 // FeatureSet are the features that some nodes declare.
-type FeatureSet struct {
-	ID    int32
-	Names []string
-}
+type FeatureSet struct{ Names []string }
 
 // Size is the allocatable amount of resources that some nodes share. A change of one node's
 // allocatable moves that node to another Size.
 type Size struct {
-	ID int32
 	Resources
 	List v1.ResourceList
 }
@@ -99,7 +99,7 @@ type Size struct {
 // Lookup returns a label's value and whether the node has it.
 func (n *Node) Lookup(key string) (string, bool) {
 	if key == v1.LabelHostname {
-		return n.Hostname, n.HasHostname
+		return n.Hostname.Value, n.Hostname.Known
 	}
 	value, ok := n.Labels.Map[key]
 	return value, ok
@@ -115,8 +115,8 @@ func (n *Node) Has(key string) bool { _, ok := n.Lookup(key); return ok }
 func (n *Node) AllLabels() map[string]string {
 	all := make(map[string]string, len(n.Labels.Map)+1)
 	maps.Copy(all, n.Labels.Map)
-	if n.HasHostname {
-		all[v1.LabelHostname] = n.Hostname
+	if n.Hostname.Known {
+		all[v1.LabelHostname] = n.Hostname.Value
 	}
 	return all
 }

@@ -70,6 +70,14 @@ func dropUnused[T any](nodes map[string]*Node, t *interned[T], of func(*Node) *T
 	t.kept = len(t.values)
 }
 
+// internParts returns the parts of a node.
+func (t *partTable) internParts(object *v1.Node) Parts {
+	return Parts{
+		Labels: t.internLabels(object.Labels), Taints: t.internTaints(&object.Spec), Images: t.internImages(object.Status.Images),
+		Features: t.internFeatures(object.Status.DeclaredFeatures), Size: t.internSize(object.Status.Allocatable),
+	}
+}
+
 // internLabels returns the set of these labels without the host name, which would make every set
 // unique.
 func (t *partTable) internLabels(labels map[string]string) *LabelSet {
@@ -110,21 +118,19 @@ func (t *partTable) internImages(list []v1.ContainerImage) *ImageSet {
 		h.addStrings(list[i].Names)
 		h.addInt(list[i].SizeBytes)
 	}
-	return t.images.get(h.sum(), func(id int32) *ImageSet { return &ImageSet{ID: id, Images: list} })
+	return t.images.get(h.sum(), func(int32) *ImageSet { return &ImageSet{list} })
 }
 
 // internFeatures returns the set of these declared features, in their order.
 func (t *partTable) internFeatures(names []string) *FeatureSet {
 	var h hasher
 	h.addStrings(names)
-	return t.features.get(h.sum(), func(id int32) *FeatureSet { return &FeatureSet{ID: id, Names: names} })
+	return t.features.get(h.sum(), func(int32) *FeatureSet { return &FeatureSet{names} })
 }
 
 // internSize returns the size with these amounts; 1 and 1000m CPU are one size.
 func (t *partTable) internSize(list v1.ResourceList) *Size {
 	var h hasher
 	h.addResources(list)
-	return t.sizes.get(h.sum(), func(id int32) *Size {
-		return &Size{ID: id, Resources: NewResources(list), List: list}
-	})
+	return t.sizes.get(h.sum(), func(int32) *Size { return &Size{NewResources(list), list} })
 }

@@ -170,10 +170,9 @@ func (h *happenings) nodeChanged(before, n *cluster.Node, old, object *v1.Node) 
 	}
 }
 
-// nodeActions are the changes of a node that Berth's own plugins look at. The model shares equal
-// label sets, taints and sizes between nodes, so that a comparison of pointers is enough.
+// nodeActions are the changes of a node that Berth's own plugins look at.
 func nodeActions(was, is *cluster.Node) (actions queue.Action) {
-	if was.Labels != is.Labels || was.Hostname != is.Hostname || was.HasHostname != is.HasHostname {
+	if was.Labels != is.Labels || was.Hostname != is.Hostname {
 		actions |= queue.UpdateNodeLabel
 	}
 	if was.Taints != is.Taints {

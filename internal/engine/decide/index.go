@@ -135,12 +135,10 @@ func (ix *index) readNode(node int32) {
 	}
 }
 
-// nodeParts are what a plan that is not perNode looks at of a node without its pods.
+// nodeParts are what a plan that is not perNode looks at of a node without its pods. It does not
+// look at the size.
 type nodeParts struct {
-	labels   *cluster.LabelSet
-	taints   *cluster.TaintSet
-	images   *cluster.ImageSet
-	features *cluster.FeatureSet
+	cluster.Parts
 	hostname bool
 }
 
@@ -154,7 +152,8 @@ func (ix *index) partsOfNodes() (of []int32, many int) {
 	for _, n := range ix.c.Nodes {
 		parts := nodeParts{}
 		if n != nil {
-			parts = nodeParts{n.Labels, n.Taints, n.Images, n.Features, n.HasHostname}
+			parts = nodeParts{n.Parts, n.Hostname.Known}
+			parts.Size = nil
 		}
 		number, known := numbers[parts]
 		if !known {

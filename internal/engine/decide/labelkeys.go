@@ -28,7 +28,7 @@ func (k *labelKeys) updateNode(c *cluster.Cluster, node int32) {
 	}
 	var now nodeKeys
 	if n := c.Nodes[node]; n != nil {
-		now = nodeKeys{n.Labels, n.HasHostname}
+		now = nodeKeys{n.Labels, n.Hostname.Known}
 	}
 	before := k.read[node]
 	if now == before {

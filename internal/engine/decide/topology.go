@@ -70,7 +70,7 @@ func (t *topology) readDomain(n *cluster.Node, node int32) int32 {
 		return none
 	}
 	if t.perNode {
-		if n.HasHostname || t.key == "" {
+		if n.Hostname.Known || t.key == "" {
 			return node
 		}
 		return none

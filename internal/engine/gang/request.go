@@ -247,7 +247,7 @@ func (r *Request) domainOf(n *cluster.Node) (domain string, ok bool) {
 // DomainOf returns a node's value of a topology key.
 func DomainOf(n *cluster.Node, key string) (domain string, ok bool) {
 	if key == v1.LabelHostname {
-		return n.Hostname, n.HasHostname
+		return n.Hostname.Value, n.Hostname.Known
 	}
 	domain, ok = n.Labels.Map[key]
 	return domain, ok

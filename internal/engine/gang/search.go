@@ -146,16 +146,12 @@ func (s *search) feasibleNodes(m *Member, first int32) (verdicts []*decide.NodeV
 // likeness is equal for nodes that are alike: empty ones with the same parts. A node that has pods,
 // or nominated ones, is like no other.
 type likeness struct {
-	labels   *cluster.LabelSet
-	taints   *cluster.TaintSet
-	images   *cluster.ImageSet
-	features *cluster.FeatureSet
-	size     *cluster.Size
-	node     *cluster.Node // set if it has pods or nominated ones
+	cluster.Parts
+	node *cluster.Node // set if it has pods or nominated ones
 }
 
 func likenessOf(n *cluster.Node) likeness {
-	l := likeness{labels: n.Labels, taints: n.Taints, images: n.Images, features: n.Features, size: n.Size}
+	l := likeness{Parts: n.Parts}
 	if len(n.Pods)+len(n.Nominated) > 0 {
 		l.node = n
 	}

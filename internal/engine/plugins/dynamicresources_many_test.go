@@ -43,7 +43,7 @@ func TestClassesOfManyResourcesAreThoseOfEach(t *testing.T) {
 func TestThousandsOfShortagesAreToldInShort(t *testing.T) {
 	const names = 10_000
 	scalars, lacks := make([]v1.ResourceName, names), make([]string, names)
-	r, n := &cluster.Resources{Scalars: map[v1.ResourceName]int64{}}, &cluster.Node{Size: new(cluster.Size)}
+	r, n := &cluster.Resources{Scalars: map[v1.ResourceName]int64{}}, &cluster.Node{Parts: cluster.Parts{Size: new(cluster.Size)}}
 	n.Size.Pods, n.Size.Scalars, n.Requested.Scalars = 10, map[v1.ResourceName]int64{}, map[v1.ResourceName]int64{}
 	for i := range names {
 		name := v1.ResourceName(fmt.Sprintf("e.io/%05d", i))

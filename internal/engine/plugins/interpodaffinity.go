@@ -349,12 +349,7 @@ func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 		return len(e.Node.Pods) > 0 || !slices.ContainsFunc(a.Required(), func(key string) bool { return !e.Node.Has(key) })
 	}
 
-	changed := func(key string) bool {
-		was, had := e.NodeBefore.Lookup(key)
-		is, has := e.Node.Lookup(key)
-		return was != is || had != has
-	}
-
+	changed := func(key string) bool { return relabels(e, key) }
 	for i := range item.Class.RequiredAntiAffinity {
 		if changed(item.Class.RequiredAntiAffinity[i].TopologyKey) {
 			return true

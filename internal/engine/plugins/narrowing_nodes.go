@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"maps"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -70,21 +71,24 @@ func topicsOfLabels(n *cluster.Node) (topics []queue.Topic) {
 // changedKeys lists the labels that the event's node gained, lost, or has another value of, in no
 // order. Both the node and the node before must be there.
 func changedKeys(e *queue.Event) (keys []string) {
-	if e.Node.Labels == e.NodeBefore.Labels && e.Node.Hostname == e.NodeBefore.Hostname && e.Node.HasHostname == e.NodeBefore.HasHostname {
+	if e.Node.Labels == e.NodeBefore.Labels && e.Node.Hostname == e.NodeBefore.Hostname {
 		return nil
 	}
-	was, is := e.NodeBefore.AllLabels(), e.Node.AllLabels()
-	for key, value := range is {
-		if before, had := was[key]; !had || before != value {
-			keys = append(keys, key)
-		}
-	}
-	for key := range was {
-		if _, has := is[key]; !has {
+	all := e.NodeBefore.AllLabels()
+	maps.Copy(all, e.Node.AllLabels())
+	for key := range all {
+		if relabels(e, key) {
 			keys = append(keys, key)
 		}
 	}
 	return keys
+}
+
+// relabels reports whether the key is one of changedKeys.
+func relabels(e *queue.Event, key string) bool {
+	was, had := e.NodeBefore.Lookup(key)
+	is, has := e.Node.Lookup(key)
+	return was != is || had != has
 }
 
 // wanted is one requirement on a node's labels or name. Without values it depends on more than a

@@ -1,6 +1,8 @@
 package plugins
 
 import (
+	"slices"
+
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -232,18 +234,7 @@ func (k *volumeKeys) readVolumes() {
 // by which volumes select nodes. has is volumeKeys.hasKey, or stands for it.
 func byVolumeKeys(has func(key string) bool) *queue.Narrowing {
 	return everyoneUnless(func(e *queue.Event) bool {
-		if e.Node == nil {
-			return true
-		}
-		if e.NodeBefore == nil {
-			return false
-		}
-		for _, key := range changedKeys(e) {
-			if has(key) {
-				return false
-			}
-		}
-		return true
+		return e.Node == nil || e.NodeBefore != nil && !slices.ContainsFunc(changedKeys(e), has)
 	})
 }
 

@@ -136,18 +136,10 @@ func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool
 	case !is:
 		return false
 	}
-	for i := range s.constraints {
-		if e.Node.Get(s.constraints[i].TopologyKey) != e.NodeBefore.Get(s.constraints[i].TopologyKey) {
-			return true
-		}
-	}
-	if e.Node.Taints != e.NodeBefore.Taints && s.honoursTaints() {
-		return true
-	}
-	changed := changedKeys(e)
-	return slices.ContainsFunc(nodeRequirements(class.Spec), func(w wanted) bool {
-		return slices.Contains(changed, w.key) // the node may be left out of the counts now, or no longer
-	})
+	// The node may be in another domain, or be left out of the counts now, or no longer.
+	return slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return relabels(e, c.TopologyKey) }) ||
+		e.Node.Taints != e.NodeBefore.Taints && s.honoursTaints() ||
+		slices.ContainsFunc(nodeRequirements(class.Spec), func(w wanted) bool { return relabels(e, w.key) })
 }
 
 // byCountedNodes selects the classes to which it may matter whether the event's node is counted. A

@@ -152,6 +152,16 @@ func TestWhatWakesWhom(t *testing.T) {
 	taint := func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}} }
 	disk := func(n *v1.Node) { n.Labels["disk"] = "ssd" }
 	wantsDisk := func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }
+	noDisk := func(n *v1.Node) { n.Labels["disk"] = "" }
+	wantsNoDisk := func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": ""} }
+	elsewhere := func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = "elsewhere" }
+	spreads := func(p *v1.Pod) {
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule}}
+	}
+	honours := func(p *v1.Pod) {
+		honour := v1.NodeInclusionPolicyHonor
+		p.Spec.TopologySpreadConstraints[0].NodeTaintsPolicy = &honour
+	}
 	port := func(n int32) func(*v1.Pod) {
 		return func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: n}} }
 	}
@@ -175,6 +185,13 @@ func TestWhatWakesWhom(t *testing.T) {
 		{"a taint that goes is of no help against affinity", aPod("w", "1", wantsDisk), "NodeAffinity", changes(queue.UpdateNodeTaint, aNode("tainted", "4")), false},
 		{"the label that is wanted", aPod("w", "1", wantsDisk), "NodeAffinity", changes(queue.UpdateNodeLabel, aNode("n", "4", disk)), true},
 		{"another label", aPod("w", "1", wantsDisk), "NodeAffinity", changes(queue.UpdateNodeLabel, aNode("n", "4", func(n *v1.Node) { n.Labels["x"] = "y" })), false},
+		{"a domain, of one that spreads", aPod("w", "1", spreads), "PodTopologySpread", changes(queue.UpdateNodeLabel, aNode("n", "5", elsewhere)), true},
+		{"a domain, of one that is attracted", aPod("w", "1", attracted("one")), "InterPodAffinity", changes(queue.UpdateNodeLabel, aNode("n", "5", elsewhere)), true},
+		{"a label by which nodes are counted", aPod("w", "1", spreads, wantsDisk), "PodTopologySpread", changes(queue.UpdateNodeLabel, aNode("n", "5", disk)), true},
+		{"a label by which no node is counted", aPod("w", "1", spreads), "PodTopologySpread", changes(queue.UpdateNodeLabel, aNode("n", "5", disk)), false},
+		{"an empty label by which no node without it is counted", aPod("w", "1", spreads, wantsNoDisk), "PodTopologySpread", changes(queue.UpdateNodeLabel, aNode("n", "5", noDisk)), true},
+		{"a taint by which nodes are counted", aPod("w", "1", spreads, honours), "PodTopologySpread", changes(queue.UpdateNodeTaint, aNode("tainted", "4")), true},
+		{"a taint by which no node is counted", aPod("w", "1", spreads), "PodTopologySpread", changes(queue.UpdateNodeTaint, aNode("tainted", "4")), false},
 		{"the port that is wanted", aPod("w", "1", port(80)), "NodePorts", goes("port"), true},
 		{"another port", aPod("w", "1", port(81)), "NodePorts", goes("port"), false},
 		{"the pod that is looked for", aPod("w", "1", attracted("new")), "InterPodAffinity", comes(on(aPod("new", "1"), "n")), true},

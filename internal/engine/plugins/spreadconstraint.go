@@ -180,16 +180,13 @@ type SpreadInclusion struct {
 // individual is what tells a node apart from all others. Two that are equal get the same answers
 // from terms on labels and names, so it can be a key of caches.
 type individual struct {
-	name, hostname string
-	hasHostname    bool
-	labels         *cluster.LabelSet
+	name     string
+	hostname cluster.Hostname
+	labels   *cluster.LabelSet
 }
 
-// individualOf returns the key for a node. Label sets are interned, so comparing the pointer is
-// enough.
-func individualOf(n *cluster.Node) individual {
-	return individual{n.Name, n.Hostname, n.HasHostname, n.Labels}
-}
+// individualOf returns the key for a node.
+func individualOf(n *cluster.Node) individual { return individual{n.Name, n.Hostname, n.Labels} }
 
 // NewSpreadInclusion prepares the answers for a pod, about constraints of one profile. They depend
 // on the node alone, so they hold for as long as the caller likes.

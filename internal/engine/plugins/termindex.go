@@ -256,8 +256,8 @@ func (w *termSearch) findLabels(x *termIndex, n *cluster.Node) {
 			}
 		}
 		// No LabelSet has the host name.
-		if k := x.byKey[v1.LabelHostname]; k != nil && n.HasHostname {
-			w.has = append(w.has, labelOf{k, n.Hostname})
+		if k := x.byKey[v1.LabelHostname]; k != nil && n.Hostname.Known {
+			w.has = append(w.has, labelOf{k, n.Hostname.Value})
 		}
 		slices.SortFunc(w.has, func(a, b labelOf) int { return a.number - b.number })
 	}

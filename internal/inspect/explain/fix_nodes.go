@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -127,12 +128,11 @@ func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
 // the smallest first, and the first two that help are proposed. The label with the node's
 // name does not count for its kind.
 func (f *fixer) newNodes(like []verdict) (edits []*edit) {
-	type sort struct{ labels, size int32 }
-	kinds := map[sort]*v1.Node{}
-	var order []sort
+	kinds := map[cluster.Parts]*v1.Node{}
+	var order []cluster.Parts
 	for i := range like {
 		n := like[i].node
-		key := sort{n.Labels.ID, n.Size.ID}
+		key := cluster.Parts{Labels: n.Labels, Size: n.Size}
 		if kinds[key] == nil {
 			kinds[key] = f.w.Node(n.Name)
 			order = append(order, key)
@@ -140,7 +140,7 @@ func (f *fixer) newNodes(like []verdict) (edits []*edit) {
 	}
 
 	// The smallest node that helps costs least.
-	slices.SortStableFunc(order, func(a, b sort) int {
+	slices.SortStableFunc(order, func(a, b cluster.Parts) int {
 		x, y := kinds[a].Status.Allocatable, kinds[b].Status.Allocatable
 		return cmp.Or(x.Cpu().Cmp(*y.Cpu()), x.Memory().Cmp(*y.Memory()), cmp.Compare(kinds[a].Name, kinds[b].Name))
 	})

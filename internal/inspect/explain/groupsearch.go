@@ -170,23 +170,17 @@ func (s *groupSearch) fewestLike(model string, most int) int {
 // modelNodes are nodes of the most frequent kinds, the first of each by name. Nodes are
 // of one kind if they have the same size, labels and taints.
 func (s *groupSearch) modelNodes() (names []string) {
-	type kind struct {
-		size   *cluster.Size
-		labels *cluster.LabelSet
-		taints *cluster.TaintSet
-	}
-	// The sets are interned: equal ones are the same pointer.
-	count, first := map[kind]int{}, map[kind]string{}
-	var kinds []kind
+	count, first := map[cluster.Parts]int{}, map[cluster.Parts]string{}
+	var kinds []cluster.Parts
 
 	for _, n := range s.w.Cluster().SortedNodes() {
-		k := kind{n.Size, n.Labels, n.Taints}
+		k := cluster.Parts{Size: n.Size, Labels: n.Labels, Taints: n.Taints}
 		if count[k]++; count[k] == 1 {
 			kinds, first[k] = append(kinds, k), n.Name
 		}
 	}
 
-	slices.SortStableFunc(kinds, func(a, b kind) int { return cmp.Compare(count[b], count[a]) })
+	slices.SortStableFunc(kinds, func(a, b cluster.Parts) int { return cmp.Compare(count[b], count[a]) })
 	for _, k := range kinds[:min(len(kinds), mostModels)] {
 		names = append(names, first[k])
 	}
