@@ -68,7 +68,7 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 	// The budget was changed, and its numbers are of before.
 	case s.ObservedGeneration < b.Generation:
 		answer.Answer, answer.Message = Later, fmt.Sprintf("the disruption budget %s is still being processed by the server", b.Name)
-		if failedSync(s) { // and so it stays
+		if FailedSync(s) { // and so it stays
 			condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
 			answer.Message += ", because it failed sync: " + condition.Message
 		}
@@ -126,7 +126,7 @@ func Hopeless(b *policyv1.PodDisruptionBudget) bool {
 // all-zero status with generation 0 is taken for none.
 func Counted(b *policyv1.PodDisruptionBudget) bool {
 	s := &b.Status
-	return failedSync(s) || s.ObservedGeneration >= b.Generation && (s.ObservedGeneration != 0 || s.ExpectedPods != 0 ||
+	return FailedSync(s) || s.ObservedGeneration >= b.Generation && (s.ObservedGeneration != 0 || s.ExpectedPods != 0 ||
 		s.DisruptionsAllowed != 0 || len(s.Conditions) > 0)
 }
 
