@@ -414,3 +414,25 @@ status: %s
 		}
 	}
 }
+
+// A pod that comes back gets the defaults of limit ranges that are younger than it: they do not
+// refuse what they fill in.
+func TestLimitRangesFillInWhatIsMissingOfPodsThatComeBack(t *testing.T) {
+	w := opened(t, twoNodes+`---
+apiVersion: v1
+kind: LimitRange
+metadata: {name: small}
+spec: {limits: [{type: Container, max: {cpu: "1"}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-a, uid: a, resourceVersion: "1", ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: w, controller: true}]}
+spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: {cpu: 500m}}}]}
+`)
+	do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/web-a"}})
+	w.Settle()
+	_, node, message, ok := w.Departures()[0].Next()
+	if !ok || node == "" {
+		t.Errorf("web-a is not made again: %s", message)
+	}
+}
