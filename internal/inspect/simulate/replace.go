@@ -63,8 +63,8 @@ type Departure struct {
 	// Reason is why its Job or index fails, if it does.
 	Reason string
 	// Broken lists the disruption budgets that are violated once it has left: fewer pods are
-	// healthy than they want. Only the Eviction API enforces budgets; taints and deletions
-	// ignore them.
+	// healthy than they want. The loss of a pod that was not healthy violates none. Only the
+	// Eviction API enforces budgets; taints and deletions ignore them.
 	Broken []string
 	// Again is set if the pod was itself the replacement of one that a taint evicted.
 	Again bool
@@ -194,11 +194,11 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave func()) *Departure {
 	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(c.clock.now),
 		Cause: cause, Detail: detail, Again: p.again, object: p.object, Owner: rules.ControllerRef(p.object)}
-	class := p.Class
+	class, healthy := p.Class, !p.unready
 	leave()
 	// After leave, which has taken the pod out of its budgets.
 	for _, b := range c.budgets.budgetsOf(class) {
-		if b.Status.CurrentHealthy < b.Status.DesiredHealthy {
+		if healthy && b.Status.CurrentHealthy < b.Status.DesiredHealthy {
 			d.Broken = append(d.Broken, b.Name)
 		}
 	}
