@@ -436,3 +436,29 @@ spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: 
 		t.Errorf("web-a is not made again: %s", message)
 	}
 }
+
+// A pod that was deleted on a node that does not respond ends when the node is taken out of
+// service, as the pod garbage collector has it.
+func TestPodsOfANodeOutOfServiceAreMadeAgain(t *testing.T) {
+	w := opened(t, twoNodes+`---
+apiVersion: v1
+kind: Node
+metadata: {name: dead}
+status: {allocatable: {cpu: "4", pods: "10"}, conditions: [{type: Ready, status: Unknown}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db-0, uid: d, resourceVersion: "1", ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: db, uid: s, controller: true}]}
+spec: {nodeName: dead, containers: [{name: c, image: i}]}
+`)
+	do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/db-0"}})
+	if fate := w.Departures()[0].Fate; fate != simulate.Stays {
+		t.Fatalf("the node does not respond, and its pod is %s", fate)
+	}
+	do(t, w, simulate.Operation{Taint: &simulate.Tainting{
+		Nodes: simulate.Nodes{Node: "dead"}, Taints: []string{v1.TaintNodeOutOfService + "=shutdown:NoSchedule"},
+	}})
+	if _, node, message, ok := w.Departures()[0].Next(); !ok || !strings.HasPrefix(node, "node-") {
+		t.Errorf("db-0 is on %q: %s", node, message)
+	}
+}
