@@ -99,7 +99,7 @@ func (a *asker) limitRequests(then http.HandlerFunc) http.HandlerFunc {
 // askCluster reads the cluster and calls answer. When the context ends, so does the work. at is the
 // time of a recording; read reads the files of "apply -f", nil if there are none. missing names
 // what could not be read, as for lack of permissions: the answer may be incomplete then.
-func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string) (*manifest.Set, error),
+func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string, *manifest.Set) (*manifest.Set, error),
 	answer func(w *simulate.World, source simulate.Source) (any, error)) (any, []string, error) {
 	// The wait for the turn counts, too.
 	ctx, cancel := context.WithTimeout(ctx, askWithin)

@@ -88,14 +88,14 @@ func (q *question) readCatalog(steps []whatif.Step) error {
 
 // readState returns the manifest for "-": no file of this machine is read for the dashboard. Each
 // "apply" reads it anew: the objects must not be shared between them.
-func (q *question) readState(files []string) (*manifest.Set, error) {
+func (q *question) readState(files []string, over *manifest.Set) (*manifest.Set, error) {
 	if slices.ContainsFunc(files, func(name string) bool { return name != "-" }) {
 		return nil, errors.New("on the dashboard, apply -f - is the manifest that was entered: no file is read")
 	}
 	if q.applied++; q.applied > mostApplied {
 		return nil, fmt.Errorf("apply -f -: at most %d times in a forecast", mostApplied)
 	}
-	set, err := manifest.Read([]string{"-"}, bytes.NewReader([]byte(q.Manifest)), manifest.Options{})
+	set, err := manifest.Read([]string{"-"}, bytes.NewReader([]byte(q.Manifest)), manifest.Options{Over: over})
 	if err != nil {
 		return nil, err
 	}

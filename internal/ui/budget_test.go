@@ -85,15 +85,15 @@ func TestAManifestIsRefusedBeforeItIsExpanded(t *testing.T) {
 		"template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n---\n"
 	q := question{Manifest: strings.Replace(deployment, "NAME", "one", 1)}
 	for range mostApplied {
-		if _, err := q.readState([]string{"-"}); err != nil {
+		if _, err := q.readState([]string{"-"}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := q.readState([]string{"-"}); err == nil || !strings.Contains(err.Error(), "at most 4 times") {
+	if _, err := q.readState([]string{"-"}, nil); err == nil || !strings.Contains(err.Error(), "at most 4 times") {
 		t.Errorf("once more: %v", err)
 	}
 	q = question{Manifest: strings.Replace(deployment, "NAME", "one", 1) + strings.Replace(deployment, "NAME", "two", 1)}
-	if _, err := q.readState([]string{"-"}); err == nil || !strings.Contains(err.Error(), "asks for 120000 pods") {
+	if _, err := q.readState([]string{"-"}, nil); err == nil || !strings.Contains(err.Error(), "asks for 120000 pods") {
 		t.Errorf("two that are too much together: %v", err)
 	}
 }

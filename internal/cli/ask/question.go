@@ -196,7 +196,9 @@ func (q *Question) Options(cmd *cobra.Command, set *manifest.Set, source *simula
 		return nil, err
 	}
 	options := simulate.Options{Profiles: running.Profiles, Seed: q.seed, Gates: q.Gates, Now: source.AsOf.Time, Unseen: q.Unseen}
-	options.Read = func(files []string) (*manifest.Set, error) { return readManifests(cmd, files, manifest.Options{}) }
+	options.Read = func(files []string, over *manifest.Set) (*manifest.Set, error) {
+		return readManifests(cmd, files, manifest.Options{Over: over})
+	}
 	if len(q.Gates) == 0 && running.Groups != nil {
 		options.Gates = running.Groups.Named()
 	}

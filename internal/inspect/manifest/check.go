@@ -56,7 +56,7 @@ func (s *Set) checkObjects(options Options) Errors {
 	checkDuplicates(&c, "ReplicationController", s.ReplicationControllers)
 	// In a recording, what an object refers to may have been deleted since.
 	if !options.Lenient {
-		c.checkReferences()
+		c.checkReferences(options.Over)
 		c.withinLimit()
 	}
 
@@ -82,6 +82,7 @@ type checker struct {
 	strict bool
 	// nodes, priorities and runtimes have the names that objects may refer to.
 	nodes, priorities, runtimes map[string]bool
+	workloads                   []*schedulingv1beta1.Workload // that groups may refer to
 	errs                        []*located
 }
 
@@ -147,18 +148,22 @@ func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 	}
 }
 
-// checkReferences checks what new objects refer to. An object that an API server has stored
-// was checked there when it was created, and what it refers to may have been deleted since.
-func (c *checker) checkReferences() {
+// checkReferences checks what new objects refer to, in the set or in the one that it is applied
+// to. An object that an API server has stored was checked there when it was created, and what it
+// refers to may have been deleted since.
+func (c *checker) checkReferences(over *Set) {
 	s := c.set
-	for _, node := range s.Nodes {
-		c.nodes[node.Name] = true
-	}
-	for _, class := range s.PriorityClasses {
-		c.priorities[class.Name] = true
-	}
-	for _, class := range s.RuntimeClasses {
-		c.runtimes[class.Name] = true
+	for _, known := range []*Set{s, cmp.Or(over, &Set{})} {
+		for _, node := range known.Nodes {
+			c.nodes[node.Name] = true
+		}
+		for _, class := range known.PriorityClasses {
+			c.priorities[class.Name] = true
+		}
+		for _, class := range known.RuntimeClasses {
+			c.runtimes[class.Name] = true
+		}
+		c.workloads = append(c.workloads, known.Workloads...)
 	}
 	for i, pod := range s.Pods {
 		at := s.places["Pod"][i]
@@ -211,7 +216,7 @@ func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 		return
 	}
 
-	for _, w := range c.set.Workloads {
+	for _, w := range c.workloads {
 		if w.Namespace != g.Namespace || w.Name != ref.WorkloadName {
 			continue
 		}

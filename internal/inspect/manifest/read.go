@@ -31,6 +31,8 @@ type Options struct {
 	// Strict refuses pods that are bound to a node that the input does not have. Without it
 	// they are kept, and counted in Set.Elsewhere.
 	Strict bool
+	// Over is what the input is applied to, or nil: objects may refer to what it has, too.
+	Over *Set
 	// Stdin is how messages refer to standard input; by default <stdin>.
 	Stdin string
 	// Kustomize returns the manifests of a folder as kubectl kustomize does. It is called for each

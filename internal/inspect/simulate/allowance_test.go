@@ -25,7 +25,7 @@ func allowed(t *testing.T, a simulate.Allowance) *simulate.World {
 		t.Fatal(err)
 	}
 	set.Expand(1)
-	w, err := simulate.Open(set, simulate.Options{Allowance: a, Read: func([]string) (*manifest.Set, error) {
+	w, err := simulate.Open(set, simulate.Options{Allowance: a, Read: func([]string, *manifest.Set) (*manifest.Set, error) {
 		return manifest.Read([]string{"-"}, strings.NewReader("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: more}\nspec: {"+template), manifest.Options{})
 	}})
 	if err != nil {

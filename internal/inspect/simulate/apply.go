@@ -25,7 +25,7 @@ func (o *operations) applyFiles(files Files) (*Done, error) {
 	if o.options.Read == nil {
 		return nil, fmt.Errorf("%s: no files can be read here", strings.Join(files, ", "))
 	}
-	set, err := o.options.Read(files)
+	set, err := o.options.Read(files, o.workloads.set)
 	if err != nil {
 		return nil, err
 	}

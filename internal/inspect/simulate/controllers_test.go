@@ -414,3 +414,51 @@ status: %s
 		}
 	}
 }
+
+// A pod that comes back gets the defaults of limit ranges that are younger than it: they do not
+// refuse what they fill in.
+func TestLimitRangesFillInWhatIsMissingOfPodsThatComeBack(t *testing.T) {
+	w := opened(t, twoNodes+`---
+apiVersion: v1
+kind: LimitRange
+metadata: {name: small}
+spec: {limits: [{type: Container, max: {cpu: "1"}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-a, uid: a, resourceVersion: "1", ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: w, controller: true}]}
+spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: {cpu: 500m}}}]}
+`)
+	do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/web-a"}})
+	w.Settle()
+	_, node, message, ok := w.Departures()[0].Next()
+	if !ok || node == "" {
+		t.Errorf("web-a is not made again: %s", message)
+	}
+}
+
+// A pod that was deleted on a node that does not respond ends when the node is taken out of
+// service, as the pod garbage collector has it.
+func TestPodsOfANodeOutOfServiceAreMadeAgain(t *testing.T) {
+	w := opened(t, twoNodes+`---
+apiVersion: v1
+kind: Node
+metadata: {name: dead}
+status: {allocatable: {cpu: "4", pods: "10"}, conditions: [{type: Ready, status: Unknown}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db-0, uid: d, resourceVersion: "1", ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: db, uid: s, controller: true}]}
+spec: {nodeName: dead, containers: [{name: c, image: i}]}
+`)
+	do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/db-0"}})
+	if fate := w.Departures()[0].Fate; fate != simulate.Stays {
+		t.Fatalf("the node does not respond, and its pod is %s", fate)
+	}
+	do(t, w, simulate.Operation{Taint: &simulate.Tainting{
+		Nodes: simulate.Nodes{Node: "dead"}, Taints: []string{v1.TaintNodeOutOfService + "=shutdown:NoSchedule"},
+	}})
+	if _, node, message, ok := w.Departures()[0].Next(); !ok || !strings.HasPrefix(node, "node-") {
+		t.Errorf("db-0 is on %q: %s", node, message)
+	}
+}

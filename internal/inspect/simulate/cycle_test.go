@@ -18,7 +18,7 @@ func story(t *testing.T, cluster, steps string, files map[string]string) []strin
 	t.Helper()
 	s := run(t, cluster, simulate.Options{
 		For: time.Hour, Scenario: scenario(t, steps),
-		Read: func(names []string) (*manifest.Set, error) { return read(t, files[names[0]]), nil },
+		Read: func(names []string, _ *manifest.Set) (*manifest.Set, error) { return read(t, files[names[0]]), nil },
 	})
 	var told []string
 	for _, p := range s.Pods {

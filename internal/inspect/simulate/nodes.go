@@ -51,6 +51,14 @@ type machine struct {
 	silent time.Duration
 }
 
+// holdsPods reports whether pods that are deleted stay on the node: its kubelet, which would
+// confirm that they have ended, does not respond. On a node that is not ready and has the taint
+// out-of-service, the pod garbage collector removes them.
+func (m *machine) holdsPods() bool {
+	outOfService := slices.ContainsFunc(m.object.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeOutOfService })
+	return m.dead && !(outOfService && readyOf(m.object) != v1.ConditionTrue)
+}
+
 // defaultLease is the Lease duration where none is given: the kubelet's default, four
 // renewals long.
 const defaultLease = 40 * time.Second

@@ -318,9 +318,14 @@ func (s *pods) createAllowed() {
 }
 
 // addReplacement adds a pod in place of one that has left. The object is a copy of an admitted
-// one, so admission is not asked again. Quotas and limit ranges are: they may have become tighter
-// since, and a victim that is still terminating counts for its quota.
+// one, so admission is not asked again, and the object is the world's from then on. Quotas and
+// limit ranges are: they may have become tighter since, and a victim that is still terminating
+// counts for its quota. Limits that a range of later gives by default are not missing.
 func (s *pods) addReplacement(object *v1.Pod) *pod {
+	if len(s.bounds.ranges[object.Namespace]) > 0 {
+		s.bounds.fillDefaults(object)
+		object.Status.QOSClass = rules.ComputeQOS(object)
+	}
 	s.claims.MakeFor(object)
 	return s.enterPod(object, s.bounds.chargePod(object, true))
 }

@@ -63,8 +63,8 @@ type Departure struct {
 	// Reason is why its Job or index fails, if it does.
 	Reason string
 	// Broken lists the disruption budgets that are violated once it has left: fewer pods are
-	// healthy than they want. Only the Eviction API enforces budgets; taints and deletions
-	// ignore them.
+	// healthy than they want. The loss of a pod that was not healthy violates none. Only the
+	// Eviction API enforces budgets; taints and deletions ignore them.
 	Broken []string
 	// Again is set if the pod was itself the replacement of one that a taint evicted.
 	Again bool
@@ -100,9 +100,17 @@ type controllers struct {
 	gaps map[string][]*v1.Pod
 }
 
+// followNode has controllers react to a node that is different from before.
+func (c *controllers) followNode(m *machine, before *v1.Node) {
+	c.updateDaemons(m, before)
+	if m.dead && !m.holdsPods() {
+		c.completeDeletions(m.object.Name)
+	}
+}
+
 // completeDeletions completes the deletions of pods that were waiting for a dead node, now
-// that its kubelet responds. Both lists are emptied before the first pod is made again: that
-// may add to them.
+// that its kubelet responds or they are removed without it. Both lists are emptied before the
+// first pod is made again: that may add to them.
 func (c *controllers) completeDeletions(node string) {
 	stuck, ending := c.stuck[node], c.ending[node]
 	delete(c.stuck, node)
@@ -145,7 +153,7 @@ func (c *controllers) loseNode(node string) {
 //	no longer wanted                                                  Ends
 //	its Job or its index fails                                        Fails, IndexFails
 //	its Job is suspended, over, or a queue that others finish         Ends
-//	a StatefulSet's, on a node that does not respond                  Stuck
+//	a StatefulSet's, on a node that does not respond, nor is given up Stuck
 //	a DaemonSet's that no longer wants the node                       Ends, and a gap
 //	an OrderedReady StatefulSet's                                     Waits, or Returns
 //	any other                                                         Returns
@@ -173,7 +181,7 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 		}
 	case !c.workloads.isReplaced(d.object):
 		d.Fate = Ends
-	case kind == rules.StatefulSet && m != nil && m.dead && cause != ByNodeRemoval:
+	case kind == rules.StatefulSet && m != nil && m.holdsPods() && cause != ByNodeRemoval:
 		d.Fate = Stays
 		p.departure = d
 		c.stuck[d.Node] = append(c.stuck[d.Node], p)
@@ -194,11 +202,11 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave func()) *Departure {
 	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(c.clock.now),
 		Cause: cause, Detail: detail, Again: p.again, object: p.object, Owner: rules.ControllerRef(p.object)}
-	class := p.Class
+	class, healthy := p.Class, !p.unready
 	leave()
 	// After leave, which has taken the pod out of its budgets.
 	for _, b := range c.budgets.budgetsOf(class) {
-		if b.Status.CurrentHealthy < b.Status.DesiredHealthy {
+		if healthy && b.Status.CurrentHealthy < b.Status.DesiredHealthy {
 			d.Broken = append(d.Broken, b.Name)
 		}
 	}
@@ -315,7 +323,7 @@ func (c *controllers) finishTermination(p *pod) {
 	m := c.nodes.named[p.NodeName]
 	switch {
 	case p.gone || len(p.object.Finalizers) > 0:
-	case m != nil && m.dead:
+	case m != nil && m.holdsPods():
 		c.ending[p.NodeName] = append(c.ending[p.NodeName], p)
 	default:
 		c.departPod(p, ByTermination, "")

@@ -41,7 +41,7 @@ type Options struct {
 	Scenario *Scenario
 	// Read reads the manifests that a scenario or an operation deploys; nil means that it cannot
 	// deploy any. A server must pass one that opens no files of its host.
-	Read func(files []string) (*manifest.Set, error)
+	Read func(files []string, over *manifest.Set) (*manifest.Set, error)
 	// Health are the settings of node health; the zero value: kube-controller-manager's defaults.
 	Health nodehealth.Options
 	// Allowance bounds what the world may cost.

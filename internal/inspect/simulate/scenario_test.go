@@ -216,7 +216,7 @@ spec:
 `}
 	s := run(t, district(3), simulate.Options{
 		For: time.Hour, Scenario: scenario(t, "- {at: 30m, deploy: more.yaml}\n"),
-		Read: func(names []string) (*manifest.Set, error) { return read(t, files[names[0]]), nil },
+		Read: func(names []string, _ *manifest.Set) (*manifest.Set, error) { return read(t, files[names[0]]), nil },
 	})
 	placed := 0
 	for _, p := range s.Pods {

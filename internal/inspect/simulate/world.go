@@ -115,7 +115,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 
 	w.nodes = nodes{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods, evictions: &w.evictions,
-		named: map[string]*machine{}, joined: w.controllers.startDaemons, changed: w.controllers.updateDaemons, seen: w.health.showNode,
+		named: map[string]*machine{}, joined: w.controllers.startDaemons, changed: w.controllers.followNode, seen: w.health.showNode,
 	}
 
 	w.health = health{clock: &w.clock, report: &w.report, nodes: &w.nodes, pods: &w.pods, options: o.Health}

@@ -368,9 +368,11 @@ func (p printer) printFills(list []simulate.Fill) {
 // printBudgets prints the budgets that hold pods back or are violated.
 func (p printer) printBudgets(list []Budget) {
 	for _, b := range list {
-		// Violated is the graver of the two, if it is both.
 		what := "holds back"
-		if b.Broken {
+		switch {
+		case b.Broken && b.Blocks:
+			what = "holds back, or is violated by the loss of,"
+		case b.Broken:
 			what = "is violated by the loss of"
 		}
 		p.Line("\nDisruption budget %s/%s %s %s.", b.Namespace, b.Name, what,
