@@ -35,8 +35,8 @@ func TestTheTimeOfAnEvictionIsKnown(t *testing.T) {
 		}
 		return false
 	})
-	// The time is foretold to the second, and is read after the fact. On a machine that is very busy
-	// the pod leaves, and the test sees it, a little later.
+	// The time is foretold to the second. On a machine that is very busy the pod leaves, and the
+	// test sees it, a little later.
 	if off := gone.Sub(e.Eviction.Due.Time); off < -1500*time.Millisecond || off > 4*time.Second {
 		t.Errorf("it went %v after the time that was foretold", off)
 	}
