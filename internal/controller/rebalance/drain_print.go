@@ -25,9 +25,9 @@ func (d *Draining) Write(out io.Writer, nodes []string) error {
 		switch {
 		// The worst comes first: a pod that is lost matters more than one that is pending.
 		case p.Lost:
-			to, note = "-", "nobody makes it again"
+			to, note = "-", andWaits("nobody makes it again", p.Waits)
 		case p.Stranded != "":
-			to, note = "(pending)", p.Stranded
+			to, note = "(pending)", andWaits(p.Stranded, p.Waits)
 		case p.Surge != nil:
 			note = fmt.Sprintf("once one more replica of %s is ready", p.Surge.Scaled)
 		case p.NoSurge != "" && p.Waits == "":
@@ -52,4 +52,12 @@ func (d *Draining) Write(out io.Writer, nodes []string) error {
 			answer.List(len(d.Ending), func(i int) string { return d.Ending[i].Namespace + "/" + d.Ending[i].Name }))
 	}
 	return page.Flush()
+}
+
+// andWaits adds to what becomes of a pod why it does not leave yet.
+func andWaits(note, waits string) string {
+	if waits == "" {
+		return note
+	}
+	return note + "; " + waits
 }
