@@ -560,3 +560,21 @@ func TestADeploymentWithoutReplicaSetsIsNotScaled(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A static pod runs on when what shows it is deleted or evicted.
+func TestStaticPodsStay(t *testing.T) {
+	w := opened(t, twoNodes+`---
+apiVersion: v1
+kind: Pod
+metadata: {name: static, uid: u, resourceVersion: "1", annotations: {kubernetes.io/config.mirror: x}}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+`)
+	for _, op := range []simulate.Operation{
+		{Delete: &simulate.Delete{Object: "pod/static"}}, {Evict: &simulate.Evict{Pods: []string{"static"}}},
+	} {
+		done := do(t, w, op)
+		if len(w.Departures()) > 0 || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "runs on") {
+			t.Errorf("%d pods left: %v", len(w.Departures()), done.Notes)
+		}
+	}
+}
