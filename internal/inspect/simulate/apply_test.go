@@ -376,17 +376,21 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]
 }
 
 func TestAReplicaSetAppliedAgainIsScaled(t *testing.T) {
-	const rs = `
-apiVersion: apps/v1
-kind: ReplicaSet
+	const text = `
+apiVersion: KIND
 metadata: {name: web}
-spec: {replicas: N, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}
+spec: {replicas: N, selector: SELECTOR, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}
 `
-	w := opened(t, twoNodes+strings.Replace(rs, "N", "2", 1))
-	for _, n := range []string{"2", "3", "1"} {
-		apply(t, w, strings.Replace(rs, "N", n, 1))
-		if got := fmt.Sprint(len(names(w, "web-"))); got != n {
-			t.Errorf("%s pods, want %s", got, n)
+	for kind, selector := range map[string]string{
+		"apps/v1\nkind: ReplicaSet": "{matchLabels: {app: web}}", "v1\nkind: ReplicationController": "{app: web}",
+	} {
+		rs := strings.NewReplacer("KIND", kind, "SELECTOR", selector).Replace(text)
+		w := opened(t, twoNodes+strings.Replace(rs, "N,", "2,", 1))
+		for _, n := range []string{"2", "3", "1"} {
+			done := apply(t, w, strings.Replace(rs, "N,", n+",", 1))
+			if got := fmt.Sprint(len(names(w, "web-"))); got != n || len(done.Notes) > 0 {
+				t.Errorf("%s: %s pods, want %s: %v", kind, got, n, done.Notes)
+			}
 		}
 	}
 }
@@ -554,5 +558,23 @@ func TestADeploymentWithoutReplicaSetsIsNotScaled(t *testing.T) {
 	}
 	if _, err := w.Do(&simulate.Operation{Scale: &simulate.Scale{Workload: "deployment/web", Replicas: 2}}); err == nil || !strings.Contains(err.Error(), "no ReplicaSet") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A static pod runs on when what shows it is deleted or evicted.
+func TestStaticPodsStay(t *testing.T) {
+	w := opened(t, twoNodes+`---
+apiVersion: v1
+kind: Pod
+metadata: {name: static, uid: u, resourceVersion: "1", annotations: {kubernetes.io/config.mirror: x}}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+`)
+	for _, op := range []simulate.Operation{
+		{Delete: &simulate.Delete{Object: "pod/static"}}, {Evict: &simulate.Evict{Pods: []string{"static"}}},
+	} {
+		done := do(t, w, op)
+		if len(w.Departures()) > 0 || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "runs on") {
+			t.Errorf("%d pods left: %v", len(w.Departures()), done.Notes)
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -140,7 +139,7 @@ func (k *costs) lowerBound(name string) Cost {
 			continue
 		}
 		owner := metav1.GetControllerOfNoCopy(p.object)
-		if _, mirror := p.object.Annotations[v1.MirrorPodAnnotationKey]; mirror || rules.KindOf(owner) == rules.DaemonSet {
+		if isMirror(p.object) || rules.KindOf(owner) == rules.DaemonSet {
 			continue
 		}
 		c.Evicted++

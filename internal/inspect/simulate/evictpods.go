@@ -34,7 +34,7 @@ type Evicted struct {
 }
 
 // evictPods carries out an Evict. Pods that hold no room, or are going already, are deleted
-// instead: the API server ignores budgets for these.
+// instead: the API server ignores budgets for these. Static pods stay.
 func (o *operations) evictPods(op *Evict) (*Done, error) {
 	done, namespace := &Done{}, cmp.Or(op.Namespace, v1.NamespaceDefault)
 	for _, name := range op.Pods {
@@ -42,7 +42,7 @@ func (o *operations) evictPods(op *Evict) (*Done, error) {
 		switch {
 		case p == nil:
 			return nil, fmt.Errorf("there is no pod %s/%s", namespace, name)
-		case p.Pod == nil || p.Terminating || rules.IsTerminal(p.object) || p.NodeName == "": // as if it were deleted
+		case p.Pod == nil || p.Terminating || rules.IsTerminal(p.object) || p.NodeName == "" || isMirror(p.object): // as if it were deleted
 			if deleted, err := o.controllers.deleteNamed(&Delete{Object: "pod/" + name, Namespace: namespace}); err == nil {
 				done.Notes = append(done.Notes, deleted.Notes...)
 			}

@@ -21,7 +21,7 @@ import (
 // up.
 
 // workloadsOf lists the workloads that manifests name. ReplicaSets of Deployments are not
-// among them, nor are ReplicationControllers.
+// among them.
 func workloadsOf(set *manifest.Set) (list []metav1.Object) {
 	for _, d := range set.Deployments {
 		list = append(list, d)
@@ -32,6 +32,9 @@ func workloadsOf(set *manifest.Set) (list []metav1.Object) {
 		}
 	}
 
+	for _, r := range set.ReplicationControllers {
+		list = append(list, r)
+	}
 	for _, s := range set.StatefulSets {
 		list = append(list, s)
 	}
@@ -67,6 +70,8 @@ func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload.Work
 		case *appsv1.Deployment:
 			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.Replicas)
 		case *appsv1.ReplicaSet:
+			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.Replicas)
+		case *v1.ReplicationController:
 			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.Replicas)
 		case *appsv1.StatefulSet:
 			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.Replicas)
@@ -140,7 +145,7 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 		if o.Spec.Paused {
 			return
 		}
-	case *appsv1.ReplicaSet: // its template is for new pods only
+	case *appsv1.ReplicaSet, *v1.ReplicationController: // its template is for new pods only
 		return
 	case *appsv1.DaemonSet:
 		if o.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
@@ -182,7 +187,7 @@ func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
 	switch o := l.Object.(type) {
 	case *appsv1.DaemonSet:
 		return c.daemonPod(o, workload.DaemonNode(old))
-	case *appsv1.ReplicaSet:
+	case *appsv1.ReplicaSet, *v1.ReplicationController:
 		return c.podOf(l)
 	case *appsv1.StatefulSet:
 		if ordinal := workload.OrdinalOf(o, old.Name); o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType ||

@@ -212,6 +212,9 @@ func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 			return c.deleteEnded(p), nil
 		case p.Pod == nil || p.Terminating:
 			return &Done{Notes: []string{fmt.Sprintf("pod %s/%s is being deleted already", p.object.Namespace, p.object.Name)}}, nil
+		case isMirror(p.object):
+			return &Done{Notes: []string{fmt.Sprintf("pod %s/%s is a static pod of %s, which runs on: its kubelet shows it again at once",
+				p.object.Namespace, p.object.Name, p.NodeName)}}, nil
 		}
 		c.deletePod(p)
 		return &Done{}, nil
@@ -236,6 +239,13 @@ func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 		c.dropPod(p, ByScaling, op.Object)
 	}
 	return &Done{}, nil
+}
+
+// isMirror reports whether a pod only shows a static pod of its node, which deleting it does
+// not end.
+func isMirror(object *v1.Pod) bool {
+	_, mirror := object.Annotations[v1.MirrorPodAnnotationKey]
+	return mirror
 }
 
 // deleteEnded deletes a pod that has ended. Only controllers that keep one pod per ordinal or
