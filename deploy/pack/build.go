@@ -17,6 +17,9 @@ type Platform struct{ OS, Architecture string }
 // String is as in linux-amd64.
 func (p Platform) String() string { return p.OS + "-" + p.Architecture }
 
+// compilerFlags are those of the Makefile: what it has compiled is not compiled again.
+const compilerFlags = "-gcflags=all=-dwarf=false '-toolexec=env GOGC=off GOMEMLIMIT=1GiB'"
+
 // Compile compiles programs for a platform into a folder. The paths of this machine are not in
 // them, nor is a build id.
 func Compile(root string, p Platform, version, folder string, programs ...string) error {
@@ -32,7 +35,7 @@ func Compile(root string, p Platform, version, folder string, programs ...string
 			folder + string(filepath.Separator)}
 		build := exec.Command("go", append(arguments, packages...)...)
 		build.Dir = filepath.Join(root, module)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture, "GOWORK=off", "GOFLAGS=")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture, "GOWORK=off", "GOFLAGS="+compilerFlags)
 		build.Stdout, build.Stderr = os.Stderr, os.Stderr
 		if err := build.Run(); err != nil {
 			return fmt.Errorf("go build for %s: %w", p, err)
