@@ -1,10 +1,13 @@
 package rebalance
 
 import (
+	"slices"
+
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -42,6 +45,18 @@ func (b *budget) fillStatus(w *world) {
 		}
 	}
 	b.Status = count.Status(b.PodDisruptionBudget, w.Workloads())
+}
+
+// countBare counts the pods without a controller that a budget covers.
+func (w *world) countBare(of *policyv1.PodDisruptionBudget) (count int) {
+	i := slices.IndexFunc(w.protections.budgets, func(b *budget) bool { return b.PodDisruptionBudget == of })
+	for _, p := range w.pods {
+		if p.Namespace == of.Namespace && !rules.IsTerminal(p) && p.DeletionTimestamp == nil &&
+			metav1.GetControllerOfNoCopy(p) == nil && w.protections.budgets[i].selector.Matches(labels.Set(p.Labels)) {
+			count++
+		}
+	}
+	return count
 }
 
 // budgetsOf returns the budgets that cover a pod. They are the same for all pods of its class. The

@@ -248,7 +248,7 @@ func (w *world) whyNever(p *pod, leaving *Leaving) string {
 	case leaving.Delete, p.surge != nil, p.later:
 	case verdict.Answer == disruption.Never:
 		return fmt.Sprintf("cannot evict Pods: %s (%s)", verdict.Message, w.remedy(p, leaving))
-	case verdict.Answer == disruption.Later && !leaving.Begun && disruption.Hopeless(verdict.Budget):
+	case verdict.Answer == disruption.Later && !leaving.Begun && disruption.Hopeless(verdict.Budget, w.countBare(verdict.Budget)):
 		return fmt.Sprintf("cannot evict Pods: %s, all that it covers, and allows no disruption at all (%s)",
 			verdict.Message, w.remedy(p, leaving))
 	}

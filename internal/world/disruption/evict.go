@@ -116,9 +116,14 @@ func Ungoverned(p *v1.Pod) bool {
 
 // Hopeless reports whether a budget allows no disruption even when all pods that it
 // covers are healthy, as with minAvailable: 100%. No drain comes to an end that waits
-// for it.
-func Hopeless(b *policyv1.PodDisruptionBudget) bool {
-	return b.Status.ExpectedPods > 0 && b.Status.DesiredHealthy >= b.Status.ExpectedPods && b.Status.DisruptionsAllowed == 0
+// for it. bare is how many of them have no controller: in a budget that is of scales,
+// these are healthy beyond what is expected.
+func Hopeless(b *policyv1.PodDisruptionBudget, bare int) bool {
+	s, most := &b.Status, int(b.Status.ExpectedPods)
+	if OfScale(&b.Spec) {
+		most += bare
+	}
+	return s.ExpectedPods > 0 && int(s.DesiredHealthy) >= most && s.DisruptionsAllowed == 0
 }
 
 // Counted reports whether the disruption controller has written the budget's status

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
@@ -24,5 +25,25 @@ func TestABudgetThatWasNeverCounted(t *testing.T) {
 	const says = `the disruption budget b is still being processed by the server, because it failed sync: no matches for kind "CloneSet"`
 	if !disruption.Counted(b) || verdict.Answer != disruption.Later || verdict.Message != says {
 		t.Errorf("counted: %t, %+v", disruption.Counted(b), verdict)
+	}
+}
+
+// Of three replicas that a budget covers none may be unavailable. One healthy pod without a
+// controller beside them may be, in a budget that is of scales.
+func TestHopelessBudgets(t *testing.T) {
+	none, three := intstr.FromInt32(0), intstr.FromInt32(3)
+	status := policyv1.PodDisruptionBudgetStatus{ExpectedPods: 3, DesiredHealthy: 3, CurrentHealthy: 2}
+	for i, c := range []struct {
+		spec policyv1.PodDisruptionBudgetSpec
+		bare int
+		want bool
+	}{
+		{policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none}, 0, true},
+		{policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none}, 1, false},
+		{policyv1.PodDisruptionBudgetSpec{MinAvailable: &three}, 1, true}, // which is one of the three
+	} {
+		if got := disruption.Hopeless(&policyv1.PodDisruptionBudget{Spec: c.spec, Status: status}, c.bare); got != c.want {
+			t.Errorf("case %d: %t, want %t", i+1, got, c.want)
+		}
 	}
 }
