@@ -159,7 +159,7 @@ func object(t testing.TB, line string) []metav1.Object {
 	case "autoscaler":
 		h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}
 		h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{Kind: w.get("kind", "Deployment"), Name: w.get("of", w.name)}
-		h.Spec.MaxReplicas = int32(w.number("most", 10))
+		h.Spec.MaxReplicas = w.number("most", 10)
 		if w.has("never-down") {
 			h.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{
 				ScaleDown: &autoscalingv2.HPAScalingRules{SelectPolicy: new(autoscalingv2.DisabledPolicySelect)}}
