@@ -130,7 +130,7 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	if owner == nil && !(failed && !e.FailedBare) {
 		return NoSuccessor, "it has no controller: nobody makes it again"
 	}
-	if job := pt.w.jobOf(object); job != nil && !workload.Replaces(job) && !rules.IsTerminal(object) {
+	if job := pt.w.Workloads().JobOf(object); job != nil && !workload.Replaces(job) && !rules.IsTerminal(object) {
 		return NoSuccessor, "its Job makes no other in its place"
 	}
 

@@ -3,7 +3,6 @@ package rebalance
 import (
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -80,17 +79,7 @@ func (w *world) successionOf(p *pod) workload.Succession {
 	if p.orphan || rules.IsTerminal(p.object) {
 		return workload.None
 	}
-	return workload.SuccessionOf(metav1.GetControllerOfNoCopy(p.object), w.jobOf(p.object))
-}
-
-// jobOf returns the Job that controls a pod; nil if that is another controller, or was not read.
-func (w *world) jobOf(object *v1.Pod) *batchv1.Job {
-	l := w.Workloads().ControllerOf(object)
-	if l == nil {
-		return nil
-	}
-	job, _ := l.Object.(*batchv1.Job)
-	return job
+	return workload.SuccessionOf(metav1.GetControllerOfNoCopy(p.object), w.Workloads().JobOf(p.object))
 }
 
 // countSiblings counts the pods of a pod's workload, itself among them; one without a controller is

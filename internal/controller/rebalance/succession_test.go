@@ -42,7 +42,8 @@ func TestAJobThatReplacesNothing(t *testing.T) {
 			p.Status.Phase = v1.PodRunning
 			state := &rebalance.State{AsOf: time.Unix(0, 0), World: world.Open(append(objects, p))}
 
-			plan := rebalance.PlanDrain(state, &rebalance.Leaving{Nodes: []string{"n0"}}, rebalance.Options{Profiles: []*plugins.Profile{plugins.Default()}})
+			options := rebalance.Options{Profiles: []*plugins.Profile{plugins.Default()}}
+			plan := rebalance.PlanDrain(state, &rebalance.Leaving{Nodes: []string{"n0"}}, options)
 			if len(plan.Pods) != 1 || plan.Pods[0].Lost != c.lost || (plan.Pods[0].To == "n1") == c.lost {
 				t.Errorf("%+v", plan.Pods)
 			}

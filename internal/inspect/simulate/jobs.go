@@ -19,7 +19,7 @@ import (
 // fails because of it, or the pod's index of the Job. Then d has the fate and the reason, and
 // no pod is to be made in its place. The other pods of a Job that fails are deleted.
 func (c *controllers) failsJob(d *Departure) bool {
-	job := c.workloads.jobOf(d.object)
+	job := c.workloads.table().JobOf(d.object)
 	if job == nil {
 		return false
 	}
@@ -42,20 +42,9 @@ func (c *controllers) failsJob(d *Departure) bool {
 	return true
 }
 
-// jobOf returns the Job that controls a pod; nil if it has another controller, none, or its
-// Job was not read.
-func (w *workloads) jobOf(object *v1.Pod) *batchv1.Job {
-	l := w.table().ControllerOf(object)
-	if l == nil {
-		return nil
-	}
-	job, _ := l.Object.(*batchv1.Job)
-	return job
-}
-
 // isReplaced reports whether a Job, if the pod has one, makes another in its place.
 func (w *workloads) isReplaced(object *v1.Pod) bool {
-	job := w.jobOf(object)
+	job := w.table().JobOf(object)
 	return job == nil || workload.Replaces(job)
 }
 
@@ -63,7 +52,7 @@ func (w *workloads) isReplaced(object *v1.Pod) bool {
 // indexes that no pod has worked on yet. A Job that replaces its pods once they have ended
 // waits for that here, too. The new pods are copies of the old one, with another index.
 func (c *controllers) goOn(d *Departure) {
-	job := c.workloads.jobOf(d.object)
+	job := c.workloads.table().JobOf(d.object)
 	if job == nil || !c.workloads.isWanted(d.object) {
 		return
 	}

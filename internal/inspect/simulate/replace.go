@@ -312,7 +312,7 @@ func (c *controllers) awaitsEnd(m *machine, object *v1.Pod, cause Cause) bool {
 	case rules.DaemonSet:
 		return cause != ByNodeRemoval && m != nil && c.runsDaemon(object, m.object)
 	}
-	return workload.SuccessionOf(owner, c.workloads.jobOf(object)) == workload.WhenGone
+	return workload.SuccessionOf(owner, c.workloads.table().JobOf(object)) == workload.WhenGone
 }
 
 // finishTermination ends a pod when its grace period is over, or once its node responds. A
@@ -350,7 +350,7 @@ func (c *controllers) comeBack(p *pod) {
 func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	next := c.replacePod(object)
 	if next != nil && next.Pod != nil && next.NodeName == "" &&
-		workload.SuccessionOf(metav1.GetControllerOfNoCopy(object), c.workloads.jobOf(object)) == workload.WhenGone {
+		workload.SuccessionOf(metav1.GetControllerOfNoCopy(object), c.workloads.table().JobOf(object)) == workload.WhenGone {
 		c.scheduler.postponePod(next)
 	}
 	return next

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -120,6 +121,17 @@ func (t *Table) By(owner rules.Owner) *Workload {
 
 // ControllerOf returns the workload that controls an object, or nil.
 func (t *Table) ControllerOf(object metav1.Object) *Workload { return t.By(rules.OwnerOf(object)) }
+
+// JobOf returns the Job that controls a pod; nil if it has another controller, none, or its Job
+// was not read.
+func (t *Table) JobOf(object metav1.Object) *batchv1.Job {
+	l := t.ControllerOf(object)
+	if l == nil {
+		return nil
+	}
+	job, _ := l.Object.(*batchv1.Job)
+	return job
+}
 
 // Named returns the workload of a kind and a name, or nil.
 func (t *Table) Named(kind schema.GroupKind, namespace, name string) *Workload {
