@@ -60,8 +60,8 @@ race: ## the cores, the shells and what packs under the race detector (needs a C
 	@cd deploy/pack && CGO_ENABLED=1 go test -race -short ./...
 
 golangci: ## golangci-lint by .golangci.yaml, in all modules (the first time: it is compiled, about a minute)
-	@for module in . controlplane test test/specs test/karpenter deploy/pack; do echo "==> golangci-lint: $$module"; \
-		(cd $$module && go tool -modfile=$(CURDIR)/hack/golangci/go.mod golangci-lint run -c $(CURDIR)/.golangci.yaml ./...) || exit 1; done
+	@found=0; for module in . controlplane test test/specs test/karpenter deploy/pack; do echo "==> golangci-lint: $$module"; \
+		(cd $$module && go tool -modfile=$(CURDIR)/hack/golangci/go.mod golangci-lint run -c $(CURDIR)/.golangci.yaml ./...) || found=1; done; exit $$found
 
 # How much of what a nightly run plays, in per cent: SCALE=1 shows that every line works.
 SCALE ?= 100

@@ -139,7 +139,7 @@ func TestCandidatesOfPodsWithVolumes(t *testing.T) {
 				w.change()
 			}
 			pod := w.pod("high", "")
-			pod.Spec.Priority = new(int32(10 * (1 + w.Int32N(2))))
+			pod.Spec.Priority = new(10 * (1 + w.Int32N(2)))
 			pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse([]string{"5", "7"}[w.IntN(2)])}
 			p := w.c.Pending(pod)
 			if decision := w.d.Decide(p); decision.Node != nil || decision.Err != nil {

@@ -87,7 +87,7 @@ func (x *deviceIndex) takenOf(content *nodeContent) []byte {
 				taken = append(binary.AppendUvarint(taken, uint64(len(said))), said...)
 			}
 		}
-		taken = append(taken, 0) // the end of a device
+		taken = append(taken, 0) //nolint:makezero // the end of a device; the bits come before all of them
 	}
 	return taken
 }

@@ -223,5 +223,5 @@ func TestReservationsTeachNothing(t *testing.T) {
 	}
 	c.Place(again, n)
 	f.Learn(c, again)
-	check("it was placed at last", 2, map[int64]int64{0: 2, int64(f.devices.Whole()): 1})
+	check("it was placed at last", 2, map[int64]int64{0: 2, f.devices.Whole(): 1})
 }

@@ -76,7 +76,7 @@ func OfSeveral(w *simulate.World, of string, found []simulate.Found,
 		if i >= mostAlike {
 			continue
 		}
-		at := -1
+		var at int
 		if same := slices.IndexFunc(before, func(b explained) bool { return SameReason(b.Found, f) }); same >= 0 {
 			at = before[same].item
 		} else {
