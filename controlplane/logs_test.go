@@ -10,7 +10,7 @@ import (
 
 // lines are a log that cannot be compared: a comparison of two panics.
 type lines struct {
-	of  []func(string)
+	_   []func(string)
 	log *strings.Builder
 }
 

@@ -115,7 +115,8 @@ func (r *Report) plotUpstream(p *plot.Plot, i int, mode string) error {
 		return nil
 	}
 
-	labels, err := plotter.NewLabels(plotter.XYLabels{XYs: xys, Labels: []string{"   kube-scheduler, sampled", "   kube-scheduler, all nodes"}})
+	names := []string{"   kube-scheduler, sampled", "   kube-scheduler, all nodes"}
+	labels, err := plotter.NewLabels(plotter.XYLabels{XYs: xys, Labels: names})
 	if err != nil {
 		return err
 	}

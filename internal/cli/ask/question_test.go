@@ -314,7 +314,10 @@ func TestASchedulerThatIsSilentIsAskedOnce(t *testing.T) {
 	nowhere(t)
 	count := 0
 	server := told(t, 500, "broken")
-	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { count++; http.Error(w, "broken", http.StatusInternalServerError) })
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		count++
+		http.Error(w, "broken", http.StatusInternalServerError)
+	})
 	q := newQuestion("--scheduler-url", server.URL)
 	for range 2 {
 		if _, err := q.running(q.cmd, []*coordinationv1.Lease{}, now); err != nil {

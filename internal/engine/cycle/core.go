@@ -104,6 +104,9 @@ func (c *Core) Due() (next time.Time, ok bool) {
 	if alarms := c.preemptions.alarms; len(alarms) > 0 {
 		sooner(alarms[0].until)
 	}
+	if settling := c.preemptions.settling; len(settling) > 0 {
+		sooner(settling[0].until)
+	}
 	if at := c.preemptions.recount; !at.IsZero() {
 		sooner(at)
 	}

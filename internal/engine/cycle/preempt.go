@@ -137,6 +137,7 @@ func (pr *preemptions) evictUnits(units [][]*cluster.Pod, by preemptor) (names [
 		if victim.Node == nil || victim.Terminating {
 			continue
 		}
+		all.victims = append(all.victims, victim.UID)
 		pr.evictVictim(victim, &removal{
 			victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
 				Name: victim.Name, UID: victim.UID},
@@ -284,11 +285,14 @@ func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 	if r.left--; r.left > 0 {
 		return
 	}
+	pr.observer().RemovedVictims(r.group, !r.failed, pr.now.Sub(r.began))
+	if r.group {
+		pr.settleRound(r)
+		return
+	}
 	if pr.rounds[r.pod] == r.round {
 		delete(pr.rounds, r.pod)
 	}
-	pr.observer().RemovedVictims(r.group, !r.failed, pr.now.Sub(r.began))
-	pr.podGroups.wakeMembers(pr.groupFor(r.pod), queue.ForceActivate, queue.Gated)
 	switch item := pr.queue.Get(r.pod); {
 	case item == nil:
 	case r.failed: // backs off, so that a failing removal is not repeated without a pause

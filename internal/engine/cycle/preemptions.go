@@ -14,7 +14,8 @@ import (
 //
 // Every victim that was not withdrawn in the step itself is in exactly one of binding and leaving,
 // until its binding is over, a watch shows it terminating or gone, or its removal is refused. Every
-// round has a removal that is not answered yet, or that is requested when a binding is over.
+// round has a removal that is not answered yet, or that is requested when a binding is over, or it
+// is settling.
 type preemptions struct {
 	*common
 	news        *happenings
@@ -44,6 +45,9 @@ type preemptions struct {
 	// delays of pods, sorted. The pod of an alarm may be gone or placed.
 	delays map[string]time.Duration
 	alarms []delay
+	// settling are groups' rounds that only the news of their victims' end is awaited for. The one
+	// that ends first is first.
+	settling []settling
 }
 
 // round is one preemption for one pod. It ends when the last removal is answered: then the
@@ -51,8 +55,10 @@ type preemptions struct {
 type round struct {
 	left   int // removals not answered yet
 	failed bool
-	group  bool // for a pod group
+	group  bool // for a pod group or a tree
 	began  time.Time
+
+	victims []types.UID // a group's; the last is there, as of the last look
 }
 
 // removal is one victim of a preemption. Several preemptors may wait for one victim; each has its

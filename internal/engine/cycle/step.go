@@ -184,6 +184,7 @@ func (c *Core) applyTick() {
 	c.rooms.lapse()
 	c.reserved.lapse()
 	c.preemptions.wakeDelayed()
+	c.preemptions.settle()
 	c.preemptions.forgetCounted()
 	c.news.flushEvents()
 	if !c.ready.mayDecide() {
