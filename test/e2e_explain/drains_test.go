@@ -26,6 +26,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 	"github.com/berth-k8s/berth/test/internal/output"
 )
 
@@ -152,7 +153,8 @@ type foretold struct {
 func (f *foretold) cluster() (text string) {
 	for i := range f.pods {
 		pod := &f.pods[i]
-		text += fmt.Sprintf("%s on %s: %s, app %s, deleted %v, owner %v\n", pod.Name, pod.Spec.NodeName, pod.Status.Phase, pod.Labels["app"], pod.DeletionTimestamp, metav1.GetControllerOf(pod))
+		text += fmt.Sprintf("%s on %s: %s, ready %t, app %s, deleted %v, owner %v\n", pod.Name, pod.Spec.NodeName, pod.Status.Phase,
+			disruption.IsReady(pod), pod.Labels["app"], pod.DeletionTimestamp, metav1.GetControllerOf(pod))
 	}
 	for i := range f.budgets {
 		spec, err := json.Marshal(f.budgets[i].Spec)

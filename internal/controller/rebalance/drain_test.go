@@ -194,7 +194,7 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 		}
 	}
 	t.Logf("%d worlds, %d pods evicted, %d after their successors were ready, %d drains stopped because a pod would find no node", runs, evicted, replaced, stranded)
-	if evicted < runs/4 || stranded < runs/10 || replaced < runs/20 {
+	if evicted < runs/4 || stranded < runs/10 || replaced < runs/50 {
 		t.Errorf("%d pods evicted, %d replaced and %d drains stopped in %d worlds: they are too quiet to show anything", evicted, replaced, stranded, runs)
 	}
 }

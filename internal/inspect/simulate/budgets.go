@@ -90,29 +90,53 @@ func (b *budgets) countPods() (expected, healthy map[*cluster.PodClass]int) {
 	return expected, healthy
 }
 
-// endedLeft records that a pod that had ended was deleted. Its controller may have been what
-// failed the sync of budgets, as that of a Job does; these are counted again.
-func (b *budgets) endedLeft(object *v1.Pod) {
+// podGone records that a pod is no longer there, whatever it was. If its controller is one that
+// fails the sync of budgets, as a Job does, and no other pod has such a one, the budgets are
+// counted again.
+func (b *budgets) podGone(namespace string, set labels.Labels, controller *metav1.OwnerReference) {
+	if controller == nil {
+		return
+	}
 	for _, one := range b.list {
 		budget, there := b.scheduler.c.Budgets.Get(one.namespace, one.name)
-		if there && one.covers(object) && disruption.FailedSync(&budget.Status) {
+		if !there || !disruption.FailedSync(&budget.Status) || !one.covers(namespace, set) || !b.mayFailSync(namespace, controller) {
+			continue
+		}
+		if expected, healthy := b.countPods(); !b.stillFails(one, expected) {
 			budget = budget.DeepCopy()
 			budget.Status = policyv1.PodDisruptionBudgetStatus{}
 			b.scheduler.showChanged(cycle.DisruptionBudgets, budget)
-			expected, healthy := b.countPods()
 			one.fillStatus(b.scheduler, b.workloads, expected, healthy)
 		}
 	}
 }
 
-// covers reports whether the budget covers a pod that may have ended.
-func (b budget) covers(object *v1.Pod) bool {
-	return object.Namespace == b.namespace && b.selector.Matches(labels.Set(object.Labels))
+// mayFailSync reports whether a controller may be why budgets of its pods cannot be counted: it has
+// no scale, or is of a kind that was not read.
+func (b *budgets) mayFailSync(namespace string, controller *metav1.OwnerReference) bool {
+	return controller != nil && (disruption.NoScale(controller) != "" ||
+		b.workloads.table().By(rules.OwnerBy(namespace, controller)) == nil)
 }
 
-// matches reports whether the budget covers pods of the class.
-func (b budget) matches(class *cluster.PodClass) bool {
-	return class.Namespace == b.namespace && b.selector.Matches(class.Labels)
+// stillFails reports whether a pod is left that may be why the budget cannot be counted.
+func (b *budgets) stillFails(one budget, expected map[*cluster.PodClass]int) bool {
+	for class := range expected {
+		if one.covers(class.Namespace, class.Labels) && b.mayFailSync(class.Namespace, class.Controller) {
+			return true
+		}
+	}
+	for p := range world.In[*v1.Pod](b.scheduler.api, one.namespace) {
+		if rules.IsTerminal(p) && one.covers(p.Namespace, labels.Set(p.Labels)) &&
+			b.mayFailSync(p.Namespace, metav1.GetControllerOfNoCopy(p)) {
+			return true
+		}
+	}
+	return false
+}
+
+// covers reports whether the budget covers pods with these labels.
+func (b budget) covers(namespace string, set labels.Labels) bool {
+	return namespace == b.namespace && b.selector.Matches(set)
 }
 
 // fillStatus computes the status, unless the disruption controller has written one for this
@@ -124,12 +148,12 @@ func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected,
 	}
 	var count disruption.Count
 	for class, n := range expected {
-		if b.matches(class) {
+		if b.covers(class.Namespace, class.Labels) {
 			count.Add(class.Namespace, class.Controller, n, healthy[class])
 		}
 	}
 	for p := range world.In[*v1.Pod](scheduler.api, b.namespace) {
-		if rules.IsTerminal(p) && b.covers(p) {
+		if rules.IsTerminal(p) && b.covers(p.Namespace, labels.Set(p.Labels)) {
 			count.AddPod(p, false)
 		}
 	}
@@ -147,8 +171,9 @@ func (b *budgets) podLeft(p *cluster.Pod) {
 	})
 }
 
-// expectPods records that a pod's controller wants one pod more, or less. That is the number
-// that maxUnavailable and percentages are of. Nothing is expected of a pod that was refused.
+// expectPods records that a pod's controller wants one pod more, or less, or with 0 that it has
+// made one in place of another. That is the number that maxUnavailable and percentages are of.
+// Nothing is expected of a pod that was refused.
 // A controller without a scale, such as a DaemonSet, makes a budget of that kind fail its
 // sync, which allows nothing; see [disruption.NoScale].
 func (b *budgets) expectPods(p *pod, change int32) {
@@ -159,9 +184,9 @@ func (b *budgets) expectPods(p *pod, change int32) {
 	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		fault := disruption.NoScale(controller)
 		switch ofScale := disruption.OfScale(&object.Spec); {
-		case ofScale && fault != "" && change > 0:
+		case ofScale && fault != "" && change >= 0:
 			disruption.FailSync(object, fault)
-		case ofScale && (fault != "" || controller == nil):
+		case ofScale && (fault != "" || controller == nil), change == 0:
 		default:
 			disruption.Expect(object, max(object.Status.ExpectedPods+change, 0))
 		}
@@ -191,7 +216,7 @@ func (b *budgets) changeBudgets(class *cluster.PodClass, change func(object *pol
 // be changed.
 func (b *budgets) budgetsOf(class *cluster.PodClass) (found []*policyv1.PodDisruptionBudget) {
 	for _, one := range b.list {
-		if object, ok := b.scheduler.c.Budgets.Get(one.namespace, one.name); ok && one.matches(class) {
+		if object, ok := b.scheduler.c.Budgets.Get(one.namespace, one.name); ok && one.covers(class.Namespace, class.Labels) {
 			found = append(found, object)
 		}
 	}

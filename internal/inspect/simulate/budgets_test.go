@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // A budget without a status is counted as the disruption controller counts it.
@@ -113,4 +114,58 @@ status: {phase: Succeeded}
 	allowed(0)
 	do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/migrate"}})
 	allowed(1)
+}
+
+// A pod of a controller without a scale may be the only one that fails the sync of a budget. Once
+// it has left, the others are counted; pods that are not ready stay so.
+func TestABudgetIsCountedWhenWhatFailedItsSyncHasLeft(t *testing.T) {
+	const pod = `
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, uid: NAME, labels: {app: web}, ownerReferences: [{apiVersion: OWNER, name: o, uid: "OWNER", controller: true}]}
+spec: {nodeName: NODE, containers: [{name: c, image: i}]}
+status: {phase: Running, conditions: [{type: Ready, status: "READY"}]}
+`
+	with := func(name, owner, node, ready string) string {
+		return strings.NewReplacer("NAME", name, "OWNER", owner, "NODE", node, "READY", ready).Replace(pod)
+	}
+	const set = "apps/v1, kind: ReplicaSet"
+	for _, c := range []struct{ foreign, others, want string }{
+		{"apps.kruise.io/v1alpha1, kind: CloneSet", "", "3 expected, 2 desired, 2 healthy, 0 allowed, failed false"},
+		// Another one is left, or comes in its place.
+		{"apps.kruise.io/v1alpha1, kind: CloneSet", with("other", "batch/v1, kind: Job", "node-2", "True"),
+			"0 expected, 0 desired, 0 healthy, 0 allowed, failed true"},
+		{"batch/v1, kind: Job", "", "3 expected, 2 desired, 2 healthy, 0 allowed, failed true"},
+	} {
+		w := opened(t, twoNodes+`
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
+status:
+  disruptionsAllowed: 0
+  currentHealthy: 0
+  desiredHealthy: 0
+  expectedPods: 0
+  conditions: [{type: DisruptionAllowed, status: "False", reason: SyncFailed, message: "no", lastTransitionTime: "2026-11-20T09:00:00Z"}]
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: o, uid: "`+set+`"}
+spec: {replicas: 3, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}
+`+with("a", set, "node-1", "True")+with("b", set, "node-2", "True")+with("c", set, "node-2", "False")+with("x", c.foreign, "node-1", "False")+c.others)
+		for _, node := range []string{"node-1", "node-2"} { // nothing new lands
+			do(t, w, simulate.Operation{Cordon: &simulate.Nodes{Node: node}})
+		}
+		do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/x"}})
+		b, _ := w.Cluster().Budgets.Get("default", "web")
+		s := b.Status
+		got := fmt.Sprintf("%d expected, %d desired, %d healthy, %d allowed, failed %t", s.ExpectedPods, s.DesiredHealthy, s.CurrentHealthy,
+			s.DisruptionsAllowed, disruption.FailedSync(&s))
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.foreign, got, c.want)
+		}
+	}
 }

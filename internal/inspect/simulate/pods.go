@@ -220,6 +220,7 @@ func (s *pods) removePod(p *cluster.Pod) {
 		delete(s.placed, p.UID)
 	}
 	s.left(node)
+	s.budgets.podGone(p.Class.Namespace, p.Class.Labels, p.Class.Controller)
 }
 
 // registerPod adds a pod to the list of all pods, in place of another one of its name.
@@ -281,7 +282,9 @@ func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 	s.claims.MakeFor(admitted)
 	s.report.touched = true
 	made := s.enterPod(admitted, s.bounds.chargePod(admitted, true))
-	if !replaces {
+	if replaces {
+		s.budgets.expectPods(made, 0)
+	} else {
 		s.budgets.expectPods(made, 1)
 	}
 
@@ -327,7 +330,9 @@ func (s *pods) addReplacement(object *v1.Pod) *pod {
 		object.Status.QOSClass = rules.ComputeQOS(object)
 	}
 	s.claims.MakeFor(object)
-	return s.enterPod(object, s.bounds.chargePod(object, true))
+	made := s.enterPod(object, s.bounds.chargePod(object, true))
+	s.budgets.expectPods(made, 0)
+	return made
 }
 
 // terminatePod marks the pod as being deleted. It keeps its room until removePod, but budgets

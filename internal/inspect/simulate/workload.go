@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
@@ -195,6 +196,7 @@ func (c *controllers) dropPod(p *pod, cause Cause, detail string) {
 	}
 	c.scheduler.withdrawPod(p)
 	c.pods.forgetPod(p)
+	c.budgets.podGone(p.Namespace(), p.Class.Labels, p.Class.Controller)
 	c.report.addEvent(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
 }
 
@@ -260,7 +262,7 @@ func (c *controllers) deleteEnded(p *pod) *Done {
 
 	p.gone = true
 	c.pods.forgetPod(p)
-	c.budgets.endedLeft(object)
+	c.budgets.podGone(object.Namespace, labels.Set(object.Labels), metav1.GetControllerOfNoCopy(object))
 	c.report.addEvent(Event{Kind: "PodDeleted", Namespace: object.Namespace, Name: object.Name})
 	done := &Done{Notes: []string{fmt.Sprintf("pod %s/%s has ended (%s): deleting it frees no room", object.Namespace,
 		object.Name, object.Status.Phase)}}
