@@ -138,13 +138,25 @@ func (c *cluster) placesItself() {
 // warns of is there.
 func (c *cluster) noErrors() {
 	for _, p := range c.parts.all {
-		for line := range strings.Lines(p.said()) {
-			if troubled.MatchString(line) {
-				c.Errorf("%s says: %s", p.name, strings.TrimSpace(line))
-			}
+		c.noErrorsOf(p)
+	}
+}
+
+func (c *cluster) noErrorsOf(p *process) {
+	said := map[string]bool{}
+	for line := range strings.Lines(p.said()) {
+		if what := unserved.FindString(line); what != "" && !said[what] {
+			said[what] = true
+			continue
+		}
+		if troubled.MatchString(line) {
+			c.Errorf("%s says: %s", p.name, strings.TrimSpace(line))
 		}
 	}
 }
+
+// unserved is what Berth says, once each, of devices that an API server does not have or show.
+var unserved = regexp.MustCompile(`DeviceTaintRules are not followed|Not followed, and no pod is evicted for it: it cannot be listed" resource="\w+"`)
 
 // troubled are errors by klog and slog, warnings that came with an answer of the API server, and
 // its refusals, of which Berth tells in passing: it tries again.

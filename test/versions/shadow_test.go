@@ -103,9 +103,7 @@ func (c *cluster) shadowed() (reports []string) {
 		if code := p.stop(); code != 0 {
 			c.Errorf("%s: exit code %d:\n%s", p.name, code, last(p.said(), 10))
 		}
-		if text := p.said(); troubled.MatchString(text) {
-			c.Errorf("%s says: %s", p.name, troubled.FindString(text))
-		}
+		c.noErrorsOf(p)
 	}
 	c.mayNotWrite()
 	return reports

@@ -51,12 +51,19 @@ func Mine(client kubernetes.Interface) Asker {
 // atATime bounds the concurrent queries: a component has dozens of permissions.
 const atATime = 8
 
-// of136 matches permissions that matter only since Kubernetes 1.36: for the claims that the
-// scheduler creates for extended resources, and the subresource for allocations. In earlier
-// versions the role system:kube-scheduler lacks them.
-func of136(r deploy.Right) bool {
-	return r.Group == "resource.k8s.io" &&
-		(r.Resource == "resourceclaims/binding" || r.Resource == "resourceclaims" && (r.Verb == "create" || r.Verb == "delete"))
+// sinceMinor is the minor of Kubernetes since which a permission matters; 0: always. In earlier
+// versions the role system:kube-scheduler lacks it. 36 are those for the claims that the scheduler
+// creates for extended resources, and the subresource for allocations; 37 those for
+// DeviceTaintRules.
+func sinceMinor(r deploy.Right) int {
+	switch {
+	case r.Group != "resource.k8s.io":
+	case r.Resource == "devicetaintrules":
+		return 37
+	case r.Resource == "resourceclaims/binding", r.Resource == "resourceclaims" && (r.Verb == "create" || r.Verb == "delete"):
+		return 36
+	}
+	return 0
 }
 
 // ofPodGroups matches permissions that matter only where feature gates enable pod groups. Elsewhere
@@ -76,13 +83,15 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 
 	// Lacking these is no fault by itself, so they are not asked about.
 	rights = slices.DeleteFunc(rights, ofPodGroups)
-	if minor := check.MinorOf(version); minor >= 0 && minor < 36 {
-		rights = slices.DeleteFunc(rights, of136)
+	if minor := check.MinorOf(version); minor >= 0 {
+		rights = slices.DeleteFunc(rights, func(r deploy.Right) bool { return sinceMinor(r) > minor })
 	}
 
-	// The manifests name one Lease; the configuration may name another.
+	// The manifests name one Lease; the configuration may name another. That of the rebalance
+	// controller, which shows rooms to keep, is elsewhere, and keeps its name.
 	for i := range rights {
-		if namespace, name, ok := strings.Cut(lease, "/"); ok && part == deploy.Scheduler && rights[i].Resource == "leases" {
+		if namespace, name, ok := strings.Cut(lease, "/"); ok && part == deploy.Scheduler && rights[i].Resource == "leases" &&
+			rights[i].Namespace == deploy.Namespace {
 			rights[i].Namespace = namespace
 			if rights[i].Name != "" {
 				rights[i].Name = name
