@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// TestRightsOfALease: what a configuration names is the Lease by which replicas agree who leads; the
-// one that shows rooms keeps its name.
+// TestRightsOfALease: what a configuration names is the Lease by which replicas agree who leads;
+// the one that shows rooms keeps its name.
 func TestRightsOfALease(t *testing.T) {
 	none := func(context.Context, *authorizationv1.ResourceAttributes) (bool, error) { return false, nil }
 	leases := func(lease string) []string {
