@@ -35,7 +35,7 @@ export function drawLegend(box, store, view) {
   const ramp = (from, to) => h('span', {class: 'entry'}, from, h('span', {class: 'ramp', 'aria-hidden': 'true'}, Array.from({length: 24}, (_, i) => h('i', {style: {background: fill(i / 23)}}))), to);
   if (podColours.has(view.colour) && view.blocks) show(box, view.colour === 'workload' ? workloads(view) : priorities(view), also);
   else if (view.colour === 'fill' || podColours.has(view.colour)) show(box, ramp('0 %', '100 % requested'),
-    podColours.has(view.colour) ? h('span', {class: 'entry'}, 'nodes are too small to show their pods') : null, also);
+    podColours.has(view.colour) && any((n) => n.blocks) ? h('span', {class: 'entry'}, 'nodes are too small to show their pods') : null, also);
   else if (view.colour === 'stranded') {
     const all = nodes.filter((n) => n.ready === 'True' && !n.cordoned).map(stranded);
     const sum = (key) => all.reduce((total, s) => total + s[key], 0);
