@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -115,7 +116,7 @@ func (b *bounds) chargePod(p *v1.Pod, isNew bool) (refusal string) {
 // refusalOf says why a new pod is outside a limit range, or exceeds a quota; empty if it does
 // not. It counts nothing.
 func (b *bounds) refusalOf(p *v1.Pod) string {
-	if why := b.limitRefusal(p); why != "" || len(b.quotas[p.Namespace]) == 0 {
+	if why := cmp.Or(b.invalidByDefault(p), b.limitRefusal(p)); why != "" || len(b.quotas[p.Namespace]) == 0 {
 		return why
 	}
 	usage := b.usageOf(p)

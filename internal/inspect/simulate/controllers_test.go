@@ -428,12 +428,24 @@ apiVersion: v1
 kind: Pod
 metadata: {name: web-a, uid: a, resourceVersion: "1", ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: w, controller: true}]}
 spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: {cpu: 500m}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db-0, uid: d, resourceVersion: "1", ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: db, uid: s, controller: true}]}
+spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: {cpu: "2"}}}]}
 `)
-	do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/web-a"}})
+	for _, pod := range []string{"web-a", "db-0"} {
+		do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/" + pod}})
+	}
 	w.Settle()
 	_, node, message, ok := w.Departures()[0].Next()
 	if !ok || node == "" {
 		t.Errorf("web-a is not made again: %s", message)
+	}
+	// A default limit may be below what a pod requests: as the API server says, it is invalid.
+	const invalid = `Pod "db-0" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`
+	if _, node, message, _ := w.Departures()[1].Next(); node != "" || message != invalid {
+		t.Errorf("db-0 is on %q: %s", node, message)
 	}
 }
 

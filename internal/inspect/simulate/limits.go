@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/resource"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -15,6 +17,21 @@ import (
 // What LimitRanges refuse. The defaults that they set are filled in before that, by
 // bounds.fillDefaults, so a pod without requests may pass because its namespace gives it
 // some.
+
+// invalidByDefault returns why the API server finds a new pod invalid with the defaults of its
+// namespace, or "": a default limit may be below what a container requests.
+func (b *bounds) invalidByDefault(p *v1.Pod) string {
+	if len(b.ranges[p.Namespace]) == 0 {
+		return ""
+	}
+	faults := slices.DeleteFunc(rules.ValidatePodSpec(&p.Spec, field.NewPath("spec")), func(fault *field.Error) bool {
+		return !strings.HasSuffix(fault.Field, ".resources.requests")
+	})
+	if len(faults) == 0 {
+		return ""
+	}
+	return apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), p.Name, faults).Error()
+}
 
 // limitRefusal returns why a limit range of the pod's namespace refuses a new pod, in the API
 // server's words, or "". The first limit range that is violated is the reason; all of its
