@@ -56,7 +56,7 @@ test-upstream: ## upstream's code and live clusters
 
 race: ## the cores, the shells and what packs under the race detector (needs a C compiler)
 	@echo "==> the race detector"
-	@CGO_ENABLED=1 go test -race -short $$(go list ./... | grep -v -e /internal/containerd -e /internal/layout)
+	@CGO_ENABLED=1 go test -race -short -timeout 1h $$(go list ./... | grep -v -e /internal/containerd -e /internal/layout)
 	@cd deploy/pack && CGO_ENABLED=1 go test -race -short ./...
 
 golangci: ## golangci-lint by .golangci.yaml, in all modules (the first time: it is compiled, about a minute)

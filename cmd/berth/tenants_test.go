@@ -52,6 +52,9 @@ var asked = []string{
 // the cluster, and every command about one answers within stated bounds, as do those about the
 // cluster itself: one tenant's objects are no reason to refuse.
 func TestCommandsEndWhateverATenantStores(t *testing.T) {
+	if testing.Short() {
+		t.Skip("bounds the time and memory of processes: not with -short")
+	}
 	neutral(t)
 	for seed := *offlineSeed; seed < *offlineSeed+uint64(*offlineTenants); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

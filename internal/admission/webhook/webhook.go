@@ -157,12 +157,14 @@ func (w *Webhook) Run(ctx context.Context) error {
 	// Beside the filling of the caches: the first certificate is made while they fill.
 	parts.Go(func() { w.keepCertificates(running) })
 
-	servers := []*http.Server{w.newServer(w.newHandler(reviewer))}
+	reviews := w.newServer(w.newHandler(reviewer))
+	servers := []*http.Server{reviews}
 	failed := make(chan error, 2)
-	parts.Go(func() { failed <- servers[0].ServeTLS(guard.Bound(w.listener, connections), "", "") })
+	parts.Go(func() { failed <- reviews.ServeTLS(guard.Bound(w.listener, connections), "", "") })
 	if w.health != nil {
-		servers = append(servers, guard.Server(w.endpointHandler()))
-		parts.Go(func() { failed <- servers[1].Serve(guard.Bound(w.health, guard.Ports)) })
+		health := guard.Server(w.endpointHandler())
+		servers = append(servers, health)
+		parts.Go(func() { failed <- health.Serve(guard.Bound(w.health, guard.Ports)) })
 	}
 
 	var err error

@@ -18,6 +18,7 @@ import (
 // after a time, however many they are. It is tried again and ends as it would have without a bound,
 // and a pod that comes meanwhile does not wait for it.
 func TestNoGangHoldsTheLoop(t *testing.T) {
+	measuresTime(t)
 	size := func(i int, p *v1.Pod) {
 		p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse(fmt.Sprintf("%dm", 100+i))
 	}

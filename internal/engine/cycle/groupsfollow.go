@@ -14,7 +14,9 @@ import (
 
 // groupSeen takes in a PodGroup.
 func (gs *podGroups) groupSeen(object *groups.PodGroup) {
-	object.ManagedFields = nil
+	if object.ManagedFields != nil { // others may read what a journal was given
+		object.ManagedFields = nil
+	}
 	if gs.options.Objects != nil {
 		gs.options.Objects.Group(object)
 	}

@@ -37,6 +37,7 @@ func wideSelector(which int) *metav1.LabelSelector {
 // A selector may list 150,000 values, or have 30,000 requirements. Wherever a tenant writes it, an
 // ordinary pod of another tenant is decided as before, and events are taken in.
 func TestLongSelectorsHoldNobodyUp(t *testing.T) {
+	measuresTime(t)
 	for name, selector := range map[string]func(int) *metav1.LabelSelector{"values": func(which int) *metav1.LabelSelector { return longSelector("", which) }, "requirements": wideSelector} {
 		c := newCrowd(t) // what is stored adds up
 		for i, where := range []struct {

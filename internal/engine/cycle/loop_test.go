@@ -124,9 +124,18 @@ func processorTime(t *testing.T) time.Duration {
 // their share.
 const holdsTheLoop = time.Second
 
+// measuresTime skips a test of processor time with -short, as the race detector is run: it takes
+// several times as long.
+func measuresTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures processor time: not with -short")
+	}
+}
+
 // TestNoAttemptHoldsTheLoop: whatever a pod asks for, the goroutine that decides for all goes on to
 // the next one soon.
 func TestNoAttemptHoldsTheLoop(t *testing.T) {
+	measuresTime(t)
 	c := newCrowd(t)
 	spread := func(pod *v1.Pod, constraints int) {
 		for k := range constraints {

@@ -18,6 +18,7 @@ import (
 // labels of its own on every node. Another tenant's pod that has to preempt looks at no more of
 // them in an attempt than there is effort for.
 func TestManyBudgetsHoldNobodyUp(t *testing.T) {
+	measuresTime(t)
 	const budgets = 4000
 	for name, selector := range map[string]metav1.LabelSelector{
 		"that cover all":  {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"x"}}}},
@@ -52,6 +53,7 @@ func TestManyBudgetsHoldNobodyUp(t *testing.T) {
 // TestManyLabelsHoldNobodyUp: a tenant's pods have as many labels as an object has room for, and
 // others of its pods have terms with as many requirements.
 func TestManyLabelsHoldNobodyUp(t *testing.T) {
+	measuresTime(t)
 	c := newCrowd(t)
 	for i := range 120 {
 		pod := withLongTerm(fmt.Sprint("placed-", i), wideSelector(i%4))
@@ -74,6 +76,7 @@ func TestManyLabelsHoldNobodyUp(t *testing.T) {
 // TestManyTolerationsHoldNobodyUp: every node has taints of its own, and a tenant's pods tolerate
 // tens of thousands: whole keys, and single values of one.
 func TestManyTolerationsHoldNobodyUp(t *testing.T) {
+	measuresTime(t)
 	c := newCrowd(t)
 	for i := range 2000 {
 		name := fmt.Sprint("tainted-", i)
@@ -103,6 +106,7 @@ func TestManyTolerationsHoldNobodyUp(t *testing.T) {
 // TestManyDisksHoldNobodyUp: a tenant's pods name thousands of disks each, of which two pods on a
 // node may not have the same, and others of its pods do, too.
 func TestManyDisksHoldNobodyUp(t *testing.T) {
+	measuresTime(t)
 	const pods, disks = 100, 3000
 	for name, volume := range map[string]func(which int) v1.VolumeSource{
 		"gce": func(i int) v1.VolumeSource {
@@ -140,6 +144,7 @@ func TestManyDisksHoldNobodyUp(t *testing.T) {
 // TestManyAttachedVolumesHoldNobodyUp: every node has a limit of attached volumes, and a tenant's
 // pod has thousands.
 func TestManyAttachedVolumesHoldNobodyUp(t *testing.T) {
+	measuresTime(t)
 	c := newCrowd(t)
 	const driver, volumes = "csi.example.com", 3000
 	for i := range crowdNodes {
@@ -182,6 +187,7 @@ func TestManyAttachedVolumesHoldNobodyUp(t *testing.T) {
 // TestManyVolumesHoldNobodyUp: thousands of volumes that are of one zone, not of one node, and a
 // tenant's pods with claims for them.
 func TestManyVolumesHoldNobodyUp(t *testing.T) {
+	measuresTime(t)
 	c := newCrowd(t)
 	later, class := storagev1.VolumeBindingWaitForFirstConsumer, "local"
 	c.tell(Seen{StorageClasses, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &later}})

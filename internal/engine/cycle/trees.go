@@ -20,7 +20,9 @@ import (
 
 // compositeSeen takes in a CompositePodGroup.
 func (gs *podGroups) compositeSeen(object *groups.CompositePodGroup) {
-	object.ManagedFields = nil
+	if object.ManagedFields != nil { // others may read what a journal was given
+		object.ManagedFields = nil
+	}
 	c := gs.groups.Composite(nameOf(object))
 	fresh := c == nil || c.UID() != object.UID
 	least := 0

@@ -50,7 +50,7 @@ func TestCountsByNode(t *testing.T) {
 			t.Fatalf("%d nodes and slots for %s are left of nothing", counts.len(), counts.form())
 		}
 	})
-	if len(forms) != 3 {
+	if len(forms) != 3 && !testing.Short() { // few are drawn then
 		t.Errorf("only these forms were seen: %v", forms)
 	}
 }

@@ -378,9 +378,10 @@ func TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject(t *testing.T) {
 func TestRepetitionOfAnEventThatExpiredIsWrittenAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		refuse := true
+		var refuse atomic.Bool
+		refuse.Store(true)
 		client.PrependReactor("create", "events", func(ktesting.Action) (bool, runtime.Object, error) {
-			return refuse, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", nil)
+			return refuse.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", nil)
 		})
 		log := New(client, "node-controller")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -401,7 +402,7 @@ func TestRepetitionOfAnEventThatExpiredIsWrittenAnew(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		add()
-		refuse = false
+		refuse.Store(false)
 		add()
 		add()
 		if got := fmt.Sprint(counts()); got != "[3]" {

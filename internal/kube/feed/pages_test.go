@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,6 +22,8 @@ var kibibyte = strings.Repeat("x", 1<<10)
 // shelf serves pods of given sizes in pages, and notes how many bytes of each answer were taken.
 type shelf struct {
 	sizes []int
+
+	mu    sync.Mutex
 	taken []int // by request
 }
 
@@ -48,11 +51,16 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	text := body.String()
 	w.Header().Set("Content-Type", "application/json")
+	s.mu.Lock()
 	at := len(s.taken)
 	s.taken = append(s.taken, 0)
+	s.mu.Unlock()
 	for len(text) > 0 {
 		n, err := io.WriteString(w, text[:min(len(text), 1<<16)])
-		if s.taken[at] += n; err != nil {
+		s.mu.Lock()
+		s.taken[at] += n
+		s.mu.Unlock()
+		if err != nil {
 			return
 		}
 		text = text[n:]

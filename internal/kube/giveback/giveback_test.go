@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,29 +14,36 @@ import (
 // works, nor where there is little to give.
 func TestOnlyAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		now, collected := reading{live: 100 << 20, held: 400 << 20}, 0
+		locked := func(do func()) { mu.Lock(); defer mu.Unlock(); do() }
 		ctx, cancel := context.WithCancel(t.Context())
 		tick := time.NewTicker(rest)
-		go run(ctx, tick.C, func() reading { return now }, func() { collected++; now.cycles++ })
+		go run(ctx, tick.C, func() (r reading) { locked(func() { r = now }); return r },
+			func() { locked(func() { collected++; now.cycles++ }) })
 		time.Sleep(time.Second) // between two ticks
 		after := func(d time.Duration, want int, when string) {
 			t.Helper()
-			if time.Sleep(d); collected != want {
-				t.Errorf("%s: collected %d times, want %d", when, collected, want)
-			}
+			time.Sleep(d)
+			locked(func() {
+				if collected != want {
+					t.Errorf("%s: collected %d times, want %d", when, collected, want)
+				}
+			})
 		}
+		grow := func() { locked(func() { now.cycles++ }) }
 		for range 10 {
-			now.cycles++
+			grow()
 			after(rest, 0, "while the collector works")
 		}
 		after(2*rest, 1, "at rest")
 		after(time.Hour, 1, "still at rest")
-		now.cycles++ // the heap has grown again
+		grow()
 		after(3*rest, 2, "at rest again")
-		now.cycles++
+		grow()
 		after(3*rest, 2, "soon after the last time")
 		after(pause*rest, 3, "later")
-		now.cycles, now.held = now.cycles+1, 130<<20
+		locked(func() { now.cycles, now.held = now.cycles+1, 130<<20 })
 		after(time.Hour, 3, "when little is held")
 		cancel()
 	})

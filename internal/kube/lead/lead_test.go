@@ -375,9 +375,10 @@ func TestBadOptionsAreRefusedByFlag(t *testing.T) {
 func TestTheHolderAnnotatesItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := replicas(t, 2)
-		value := "one"
+		var value atomic.Value
+		value.Store("one")
 		for i, r := range all {
-			r.Annotate("key", func() string { return map[int]string{0: value, 1: "another's"}[i] })
+			r.Annotate("key", func() string { return map[int]string{0: value.Load().(string), 1: "another's"}[i] })
 			r.start()
 			time.Sleep(time.Minute)
 		}
@@ -391,12 +392,12 @@ func TestTheHolderAnnotatesItsLease(t *testing.T) {
 		if got := annotated()["key"]; got != "one" {
 			t.Errorf("annotated %q", got)
 		}
-		value = "two"
+		value.Store("two")
 		time.Sleep(10 * time.Second)
 		if got := annotated()["key"]; got != "two" {
 			t.Errorf("annotated %q after a change", got)
 		}
-		value = ""
+		value.Store("")
 		time.Sleep(10 * time.Second)
 		if got, there := annotated()["key"]; there {
 			t.Errorf("annotated %q without a value", got)

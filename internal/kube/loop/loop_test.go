@@ -255,6 +255,7 @@ func TestRequestsRunBesideTheOwner(t *testing.T) {
 		synctest.Wait()
 		l.See("b")
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if !slices.Equal(took, []string{"a", "b"}) {
 			t.Errorf("while a request is under way, the core was given %v", took)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
@@ -30,7 +31,8 @@ func TestAnAnswerWithoutEndIsNotReadToIt(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	e, err := New(configv1.Extender{URLPrefix: server.URL, FilterVerb: "filter"})
+	patience := metav1.Duration{Duration: time.Minute} // it is the length that counts
+	e, err := New(configv1.Extender{URLPrefix: server.URL, FilterVerb: "filter", HTTPTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,6 +70,12 @@ func (a *api) noteDeleted(name string) {
 	})
 }
 
+// deletedAt is when a pod was first found deleted.
+func (a *api) deletedAt(name string) (at time.Time) {
+	a.locked(func() { at = a.deleted[name] })
+	return at
+}
+
 // checkMarked: a pod has its condition before it is deleted.
 func (a *api) checkMarked(name string) {
 	for _, p := range a.Pods() {
