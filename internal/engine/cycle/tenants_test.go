@@ -333,6 +333,7 @@ func heapInUse() int64 {
 // TestWhateverATenantStoresHoldsNobodyUp: objects of every kind, each with a field as long as there
 // is room for. No event and no decision holds the core for long. A failure names its tenant.
 func TestWhateverATenantStoresHoldsNobodyUp(t *testing.T) {
+	measuresTime(t)
 	c := neighbourhood(t)
 	var without, worst cost
 	for i := range 3 { // the first ones make what is kept
