@@ -268,6 +268,7 @@ func TestLongEventsFillTheQueue(t *testing.T) {
 		}
 		close(answers)
 		time.Sleep(time.Hour) // in the bubble's time
+		synctest.Wait()
 		if log.waits != 0 || log.bytes != 0 {
 			t.Errorf("%d of %d bytes wait", log.waits, log.bytes)
 		}
