@@ -27,6 +27,9 @@ const mostHeld = 100 * time.Millisecond
 // TestAnotherFileHoldsNobodyUp: a journal continues in another file, which begins with everything
 // that a tenant has stored, and meanwhile the goroutine that decides never computes for long.
 func TestAnotherFileHoldsNobodyUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures processor time: not with -short")
+	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // its time is not the owner's
 	values := make([]string, 50_000)
 	for i := range values {

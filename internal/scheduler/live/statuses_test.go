@@ -30,40 +30,46 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		by, ended := newWorkers(), make(chan struct{})
 		go func() { defer close(ended); by.runWorkers(ctx, context.Background(), 2) }()
-		var tried []string
-		down := true
+		var mu sync.Mutex
+		var written []string
+		var down atomic.Bool
+		down.Store(true)
 		s := newStatuses(by, func(_ context.Context, what string) error {
 			time.Sleep(10 * time.Millisecond)
-			tried = append(tried, what)
-			if down {
+			mu.Lock()
+			defer mu.Unlock()
+			written = append(written, what)
+			if down.Load() {
 				return errors.New("connection refused")
 			}
 			return nil
 		}, func(older, newer string) string { return older + "+" + newer })
+		tried := func(after int) []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(written[after:]) }
 		pod := aPod("p", "1")
 		s.addWrite(pod, "a", false)
 		time.Sleep(time.Hour) // it is now tried every half minute
-		down = false
+		down.Store(false)
 		synctest.Wait()
-		before := len(tried)
+		before := len(tried(0))
 		s.addWrite(pod, "b", false)
 		time.Sleep(20 * time.Millisecond)
-		if before < 60 || before > 300 || !slices.Equal(tried[before:], []string{"a+b"}) {
-			t.Errorf("%d tries in an hour; then %q", before, tried[before:])
+		if got := tried(before); before < 60 || before > 300 || !slices.Equal(got, []string{"a+b"}) {
+			t.Errorf("%d tries in an hour; then %q", before, got)
 		}
 		s.addWrite(pod, "c", false)
 		time.Sleep(time.Hour)
-		if !slices.Equal(tried[before:], []string{"a+b", "c"}) || len(s.under) != 0 {
-			t.Errorf("then %q, %d left", tried[before:], len(s.under))
+		synctest.Wait()
+		if got := tried(before); !slices.Equal(got, []string{"a+b", "c"}) || len(s.under) != 0 {
+			t.Errorf("then %q, %d left", got, len(s.under))
 		}
-		down = true
+		down.Store(true)
 		s.addWrite(pod, "d", false)
 		time.Sleep(5 * time.Millisecond)
 		s.addWrite(pod, "e", false) // while d is under way
 		time.Sleep(10 * time.Millisecond)
-		down = false
+		down.Store(false)
 		time.Sleep(time.Minute)
-		if got := tried[before+2:]; !slices.Equal(got, []string{"d", "d+e"}) {
+		if got := tried(before + 2); !slices.Equal(got, []string{"d", "d+e"}) {
 			t.Errorf("then %q", got)
 		}
 		cancel()
@@ -150,6 +156,7 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 			}
 		}
 		mu.Unlock()
+		synctest.Wait()
 		if len(s.under) != 0 {
 			t.Errorf("%d left", len(s.under))
 		}
@@ -162,6 +169,7 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 			}
 		}
 		time.Sleep(23 * time.Second) // 100 at once, of which half are gone, 450 at their rate
+		synctest.Wait()
 		if n := count() - before; n < pods || n > pods+unhurriedBurst/2 || len(s.under)+len(s.late) != 0 {
 			t.Errorf("%d of %d written, %d wait", n, pods, len(s.late))
 		}
