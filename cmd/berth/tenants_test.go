@@ -52,6 +52,7 @@ var asked = []string{
 // the cluster, and every command about one answers within stated bounds, as do those about the
 // cluster itself: one tenant's objects are no reason to refuse.
 func TestCommandsEndWhateverATenantStores(t *testing.T) {
+	// The race detector is run with -short, and takes several times the time and memory.
 	if testing.Short() {
 		t.Skip("bounds the time and memory of processes: not with -short")
 	}

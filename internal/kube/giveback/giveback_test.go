@@ -24,7 +24,7 @@ func TestOnlyAtRest(t *testing.T) {
 		time.Sleep(time.Second) // between two ticks
 		after := func(d time.Duration, want int, when string) {
 			t.Helper()
-			time.Sleep(d)
+			time.Sleep(d) // of the bubble's time: that it collects no more is seen only when it has passed
 			locked(func() {
 				if collected != want {
 					t.Errorf("%s: collected %d times, want %d", when, collected, want)

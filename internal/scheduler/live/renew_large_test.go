@@ -27,6 +27,7 @@ const mostHeld = 100 * time.Millisecond
 // TestAnotherFileHoldsNobodyUp: a journal continues in another file, which begins with everything
 // that a tenant has stored, and meanwhile the goroutine that decides never computes for long.
 func TestAnotherFileHoldsNobodyUp(t *testing.T) {
+	// The race detector is run with -short, and takes several times as long.
 	if testing.Short() {
 		t.Skip("measures processor time: not with -short")
 	}
