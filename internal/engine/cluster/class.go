@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"iter"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -120,14 +122,32 @@ func (s *shares) ownerOf(pod *v1.Pod) *metav1.OwnerReference {
 var yes = true // nobody changes what a class refers to
 
 // lookOf computes PodClass.Look.
-func lookOf(c *PodClass) [2]uint64 {
-	h := hasher{}
-	h.addString(c.Namespace)
-	h.addWord(uint64(c.Labels.Len()))
-	for _, label := range c.Labels.List() {
-		h.addString(label.Key)
-		h.addString(label.Value)
+func lookOf(c *PodClass) [2]uint64 { return c.lookBy(c.Labels.All()) }
+
+// LookBy is like Look, but of the labels with these keys: to constraints that name no other keys,
+// pods of classes with equal digests are the same. The keys are sorted, each once.
+func (c *PodClass) LookBy(keys []string) [2]uint64 { return c.lookBy(c.LabelsWith(keys)) }
+
+// LabelsWith yields the labels with these keys, in their order.
+func (c *PodClass) LabelsWith(keys []string) iter.Seq2[string, string] {
+	return func(yield func(key, value string) bool) {
+		for _, key := range keys {
+			if value, has := c.Labels.Lookup(key); has && !yield(key, value) {
+				return
+			}
+		}
 	}
+}
+
+func (c *PodClass) lookBy(labels iter.Seq2[string, string]) [2]uint64 {
+	h, count := hasher{}, uint64(0)
+	h.addString(c.Namespace)
+	for key, value := range labels {
+		h.addString(key)
+		h.addString(value)
+		count++
+	}
+	h.addWord(count)
 	h.addWord(c.Affinities[0])
 	h.addWord(c.Affinities[1])
 	return h.sum()

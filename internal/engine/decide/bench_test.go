@@ -19,7 +19,7 @@ import (
 // BenchmarkDecide measures from a *v1.Pod to its place on one of 5,000 nodes, bookkeeping included.
 // `make bench` has the same beside upstream.
 func BenchmarkDecide(b *testing.B) {
-	for _, mode := range []string{"plain", "spread", "affinity", "anti", "taints", "500 shapes", "members", "volumes", "1000 apps, spread", "1000 apps, affinity", "1000 apps, anti"} {
+	for _, mode := range []string{"plain", "spread", "affinity", "anti", "taints", "500 shapes", "members", "volumes", "1000 apps, spread", "1000 apps, affinity", "1000 apps, anti", "members, affinity"} {
 		b.Run(mode, func(b *testing.B) {
 			c := benchCluster(5000, mode == "taints")
 			claims(c, 1000)
@@ -110,6 +110,9 @@ func benchPod(i int, mode string) *v1.Pod {
 	case "anti":
 		term.TopologyKey = v1.LabelHostname
 		pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}
+	case "members, affinity":
+		pod.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}
+		fallthrough
 	case "members": // of StatefulSets
 		pod.Labels["apps.kubernetes.io/pod-index"] = fmt.Sprint(i)
 	case "volumes":

@@ -143,6 +143,7 @@ func (ix *index) coveredLooks(namespace string, selector *rules.Selector) (looks
 	if selector == nil {
 		return nil
 	}
+	ix.nameKeys(selector)
 	p := &ix.placed
 	p.beginSearch()
 	of, everybody := cluster.RequiredLabels(selector)

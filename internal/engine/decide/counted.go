@@ -8,9 +8,11 @@ import (
 // countedLooks lists the looks whose pods may count in the tallies of a plan, each once. all: any
 // look may. The list is good until the next call.
 func (pl *plan) countedLooks(ix *index) (looks []*lookPods, all bool) {
+	own := pl.ownSelectors()
+	ix.nameKeys(own...)
 	p := &ix.placed
 	p.beginSearch()
-	for _, selector := range pl.ownSelectors() {
+	for _, selector := range own {
 		of, everybody := cluster.RequiredLabels(selector)
 		if everybody {
 			return nil, true

@@ -32,9 +32,9 @@
 //     [effort.Meter] counts work, [effort.Budget] bounds one attempt.
 //   - plain (plain, judges, evaluation, extend, failure, parallel): every plugin, every node. No
 //     state.
-//   - index (index, topology, labelkeys, terms, saying, placed, versions, budgetnews, looks): what
-//     all plans share of the cluster. It follows the log; it is current before anything below it
-//     is read.
+//   - index (index, topology, labelkeys, terms, saying, placed, namedkeys, versions, budgetnews,
+//     looks): what all plans share of the cluster. It follows the log; it is current before
+//     anything below it is read.
 //   - plan (planner, plan, skeleton, plantallies, room, counted, questions): the answers of all
 //     plugins for one class, by what they depend on: fixed, pods on the node, domains, API
 //     objects.

@@ -110,7 +110,7 @@ func (ix *index) readAnew() {
 	ix.synced = ix.c.Log.Len()
 	ix.nodesVersion++
 	ix.terms = newTerms(ix.terms.version + 1)
-	ix.placed = placed{}
+	ix.countPlaced()
 	clear(ix.guests)
 
 	for i, n := range ix.c.Nodes {
@@ -122,7 +122,6 @@ func (ix *index) readAnew() {
 		}
 		for _, p := range n.Pods {
 			ix.terms.addPod(p.Class)
-			ix.placed.countPod(p.Class, n.Index, p.Terminating, 1)
 		}
 	}
 }

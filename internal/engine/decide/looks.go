@@ -19,13 +19,15 @@ func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 	}
 
 	terms, _ := sizeOf(class)
+	selectors := termSelectors(class)
+	ix.nameKeys(selectors...)
 	most, found := ix.limits.Effort/2/max(1, int(terms)), &ix.placed
 	if found.looks.Len() <= most {
 		return false
 	}
 
 	found.beginSearch()
-	for _, selector := range termSelectors(class) {
+	for _, selector := range selectors {
 		of, everybody := cluster.RequiredLabels(selector)
 		if everybody {
 			return true

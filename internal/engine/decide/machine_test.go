@@ -512,7 +512,7 @@ func (m *machine) recount(t *draw) {
 	if weight != m.d.cache.weight {
 		t.Fatalf("the rankings weigh %d bytes, not %d", weight, m.d.cache.weight)
 	}
-	known, counted := &m.d.ix.placed, placed{}
+	known, counted := &m.d.ix.placed, placed{named: m.d.ix.placed.named}
 	terms := map[[2]uint64]int{}
 	for _, n := range m.c.Nodes {
 		if n == nil {
@@ -528,7 +528,7 @@ func (m *machine) recount(t *draw) {
 		}
 	}
 	for pods := range counted.looks.All {
-		is := known.at(pods.class.Look)
+		is := known.at(pods.look)
 		if is == nil || !maps.Equal(maps.Collect(is.nodes.all), maps.Collect(pods.nodes.all)) {
 			t.Fatalf("of class %v %+v are known, want %+v", pods.class.Labels, is, pods)
 		}

@@ -9,14 +9,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// placed records on which nodes the pods of each look are: of classes that differ in requests only,
-// there may be thousands. Looks are indexed by their labels, so that only those are looked at that
-// a selector may match, and by their terms, to count what these say about a pending pod.
+// placed records on which nodes the pods of each look are. Labels that no selector names make no
+// look: each pod of a StatefulSet, or of an indexed Job, has one of its own. Looks are indexed by
+// their labels, so that only those are looked at that a selector may match, and by their terms, to
+// count what these say about a pending pod.
 //
 // Maps are read in any order here. Whoever sums up what they hold gets the same result in any
 // order, and whoever lists nodes sorts them: decisions must not depend on the order of a map.
 type placed struct {
-	looks   cluster.Set[lookPods] // by PodClass.Look
+	named   namedKeys
+	looks   cluster.Set[lookPods] // by lookOf
 	byLabel lookIndex
 	byTerms lookIndex // by PodClass.Affinities
 
@@ -82,8 +84,10 @@ func (x *lookIndex) remove(hash uint32, pods *lookPods) {
 	}
 }
 
-// lookPods are the pods of a look. class is one of its classes.
+// lookPods are the pods of a look. class is one of its classes: the others may have other labels
+// than it, with keys that are not named.
 type lookPods struct {
+	look  [2]uint64
 	class *cluster.PodClass
 	nodes nodeCounts
 	found uint64 // the last search that found it; see placed.round
@@ -281,14 +285,15 @@ func (n *podCount) add(by podCount) {
 
 // at returns the pods of a look, or nil.
 func (p *placed) at(look [2]uint64) *lookPods {
-	return p.looks.Find(cluster.ShortHash(look[0]), func(pods *lookPods) bool { return pods.class.Look == look })
+	return p.looks.Find(cluster.ShortHash(look[0]), func(pods *lookPods) bool { return pods.look == look })
 }
 
 // countPod counts a pod that came to a node or left it.
 func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool, by int32) {
-	pods := p.at(class.Look)
+	look := p.named.lookOf(class)
+	pods := p.at(look)
 	if pods == nil {
-		pods = &lookPods{class: class}
+		pods = &lookPods{look: look, class: class}
 		p.listLook(pods)
 	}
 	if terminating {
@@ -302,11 +307,12 @@ func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool,
 }
 
 // listLook lists pods under everything by which they are searched. unlistLook takes out exactly the
-// same keys: both must read nothing but the class, which does not change.
+// same keys: both must read nothing but the class, which does not change, and which keys are named,
+// with which all looks change.
 func (p *placed) listLook(pods *lookPods) {
-	p.looks.Add(cluster.ShortHash(pods.class.Look[0]), pods)
-	for _, label := range pods.class.Labels.List() {
-		p.byLabel.insert(shortHashOf(label.Key, label.Value), pods)
+	p.looks.Add(cluster.ShortHash(pods.look[0]), pods)
+	for key, value := range p.named.labelsOf(pods.class) {
+		p.byLabel.insert(shortHashOf(key, value), pods)
 	}
 	if pods.class.HasAffinity() {
 		p.byTerms.insert(cluster.ShortHash(pods.class.Affinities[0]), pods)
@@ -314,9 +320,9 @@ func (p *placed) listLook(pods *lookPods) {
 }
 
 func (p *placed) unlistLook(pods *lookPods) {
-	p.looks.Remove(cluster.ShortHash(pods.class.Look[0]), func(o *lookPods) bool { return o == pods })
-	for _, label := range pods.class.Labels.List() {
-		p.byLabel.remove(shortHashOf(label.Key, label.Value), pods)
+	p.looks.Remove(cluster.ShortHash(pods.look[0]), func(o *lookPods) bool { return o == pods })
+	for key, value := range p.named.labelsOf(pods.class) {
+		p.byLabel.remove(shortHashOf(key, value), pods)
 	}
 	if pods.class.HasAffinity() {
 		p.byTerms.remove(cluster.ShortHash(pods.class.Affinities[0]), pods)
