@@ -1,7 +1,6 @@
 package cycle
 
 import (
-	"cmp"
 	"reflect"
 	"slices"
 	"time"
@@ -320,76 +319,6 @@ func (h *hindsight) mayHaveNode(pending, item *queue.Item) bool {
 	}
 	later := rules.Priority(pending.Pod) <= rules.Priority(item.Pod) && pending.Came() > item.Came()
 	return !later || !h.isOrdered(item)
-}
-
-// rivalPod is a pod that may have been decided before or after the one that is judged.
-type rivalPod struct {
-	number int
-	item   *queue.Item
-	bound  *v1.Pod      // if its binding is yet to come
-	placed *cluster.Pod // if it has been seen
-	ahead  bool         // in the queue
-}
-
-// podsAround returns the pods that were pending at the same time. ordered is set if it is known
-// which of them were decided before.
-func (h *hindsight) podsAround(item *queue.Item) (list []rivalPod, ordered bool) {
-	since := h.earliest(item)
-	for _, b := range h.bound {
-		if p := h.cluster.Pod(b.Pod.UID); !b.at.Before(since) && p != nil && p.Node != nil {
-			list = append(list, rivalPod{item: b.Item, placed: p})
-		}
-	}
-
-	for uid, pod := range h.foreseen {
-		if i := h.queue.Get(uid); i != nil && i != item && h.cluster.Pod(uid) == nil && h.cluster.Node(pod.Spec.NodeName) != nil {
-			list = append(list, rivalPod{item: i, bound: pod})
-		}
-	}
-
-	slices.SortFunc(list, func(a, b rivalPod) int { return cmp.Compare(a.item.Came(), b.item.Came()) })
-	ordered = h.isOrdered(item)
-	own := rules.Priority(item.Pod)
-	for i := range list {
-		o := &list[i]
-		its := rules.Priority(o.item.Pod)
-		o.number, o.ahead = i, its > own || its == own && o.item.Came() < item.Came()
-		ordered = ordered && its == own && h.isOrdered(o.item) && o.item.Pod.Spec.SchedulerName == item.Pod.Spec.SchedulerName
-	}
-
-	return list, ordered
-}
-
-// isOrdered tells whether a pod was decided in the order in which it came: at its first attempt.
-func (h *hindsight) isOrdered(item *queue.Item) bool {
-	_, rejected := h.rejected[item.Pod.UID]
-	return !rejected && !item.Patient && item.Since.After(h.began)
-}
-
-// evaluateWith evaluates the nodes with those of the other pods placed that were decided before,
-// and puts everything back.
-func (h *hindsight) evaluateWith(around []rivalPod, before func(*rivalPod) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
-	var undo []func()
-	for i := range around {
-		o := &around[i]
-		switch decided := before(o); {
-		case decided && o.bound != nil:
-			p := h.cluster.Pending(o.bound)
-			h.cluster.Place(p, h.cluster.Node(o.bound.Spec.NodeName))
-			undo = append(undo, func() { h.cluster.RemovePod(p.UID) })
-		case !decided && o.placed != nil:
-			p, on := o.placed, o.placed.Node
-			h.cluster.RemovePod(p.UID)
-			undo = append(undo, func() { h.cluster.Place(p, on) })
-		}
-	}
-
-	defer func() {
-		for _, back := range slices.Backward(undo) {
-			back()
-		}
-	}()
-	return evaluate()
 }
 
 // isBest tells whether no node has a higher total than this one.

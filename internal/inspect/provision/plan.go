@@ -3,7 +3,6 @@ package provision
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -60,24 +59,6 @@ type Plan struct {
 	Replaced *Replaced `json:"replaced,omitempty"`
 
 	catalog *Catalog
-}
-
-// Node is a node to be bought. It is in the world, under this name, once the plan is made.
-type Node struct {
-	Name         string  `json:"name"`
-	Pool         string  `json:"pool"`
-	Type         string  `json:"type"`
-	Zone         string  `json:"zone,omitempty"`
-	CapacityType string  `json:"capacityType,omitempty"`
-	Price        float64 `json:"pricePerHour"`
-	// Pods are those that go there, as namespace/name. Those of DaemonSets are not listed.
-	Pods []string `json:"pods"`
-	// CPU and Memory are how much of what it has its pods request, in percent.
-	CPU    float64 `json:"cpuPercent"`
-	Memory float64 `json:"memoryPercent"`
-
-	// offer is its index in Catalog.Offers.
-	offer int
 }
 
 // mostRounds is how often nodes are bought for what is left. The first time is for all pods, the
@@ -345,9 +326,6 @@ func (m *maker) left(pool *Pool, name v1.ResourceName) int64 {
 	return left
 }
 
-// isNew reports whether a node was bought by this plan.
-func (m *maker) isNew(node string) bool { return m.named[node] }
-
 // amountOf returns a quantity as an integer: CPU in thousandths, everything else in units, as
 // cluster.Resources counts.
 func amountOf(name v1.ResourceName, q resource.Quantity) int64 {
@@ -372,37 +350,4 @@ func (m *maker) helpless(d *demand, s *packing.Solution) {
 			m.why[simulate.Name{Namespace: p.Namespace(), Name: p.Name}] = "the limits of the node pools are reached"
 		}
 	}
-}
-
-// node makes a node of an offer. It is noted in the plan, but not yet in the world.
-func (m *maker) node(offer int) *v1.Node {
-	// Names count per pool: web-new-1, web-new-2 and so on.
-	o := &m.c.Offers[offer]
-	if m.number == nil {
-		m.number = map[string]int{}
-	}
-
-	name := ""
-	// Names of nodes that there are already are passed over.
-	for name == "" || m.w.Node(name) != nil {
-		m.number[o.Pool]++
-		name = fmt.Sprintf("%s-new-%d", strings.ToLower(o.Pool), m.number[o.Pool])
-	}
-
-	node := o.named(name, m.w)
-	m.plan.Nodes = append(m.plan.Nodes, Node{
-		Name: name, Pool: o.Pool, Type: o.Type, Zone: o.Zone, CapacityType: o.CapacityType, Price: o.Price, Pods: []string{}, offer: offer,
-	})
-	m.bought, m.named[name] = append(m.bought, offer), true
-	return node
-}
-
-// named returns a node of the offer. It was created now, so that nodes which must have been ready
-// for some time are not.
-func (o *Offer) named(name string, w *simulate.World) *v1.Node {
-	node := o.Node.DeepCopy()
-	node.Name = name
-	node.CreationTimestamp = metav1.NewTime(w.Now())
-	metav1.SetMetaDataLabel(&node.ObjectMeta, v1.LabelHostname, name)
-	return node
 }

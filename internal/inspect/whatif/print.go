@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -189,67 +188,6 @@ func (p printer) printPlaced(list []Placed) {
 	if len(list) > most && !p.wide {
 		p.Line("  and %d more", len(list)-most)
 	}
-}
-
-// printPending lists the pods that are pending at the end because of the operations, by pod group
-// and reason.
-func (p printer) printPending(list []Waiting) {
-	for _, r := range reasonsOf(list) {
-		p.Warning("\nPending: %s%s", answer.Count(len(r.pods), "pod"), r.of)
-		p.Line("  %s", r.message)
-		p.printNames(r.pods)
-	}
-}
-
-// pendingAnyway prints the pods that are pending with or without the operations. It comes
-// last: it is not what was asked.
-func (p printer) pendingAnyway(list []Waiting) {
-	if len(list) == 0 {
-		return
-	}
-	hint := " (-o wide says why)"
-	if p.wide {
-		hint = ""
-	}
-	p.Line("\nPending with or without this: %s%s", answer.Count(len(list), "pod"), hint)
-	if !p.wide {
-		p.Line("  %s", answer.List(len(list), func(i int) string { return list[i].Namespace + "/" + list[i].Name }))
-		return
-	}
-	for _, r := range reasonsOf(list) {
-		p.Line("  %s%s: %s", answer.Count(len(r.pods), "pod"), r.of, r.message)
-		p.printNames(r.pods)
-	}
-}
-
-// reason is why pods are pending, and which.
-type reason struct {
-	of      string // the pod group that they belong to, as it is written behind their number
-	message string
-	pods    []string
-}
-
-// reasonsOf groups pending pods by pod group and reason, in the order in which these
-// first occur.
-func reasonsOf(list []Waiting) (reasons []reason) {
-	at := map[[2]string]int{} // of their group and message
-	for _, w := range list {
-		// The name of the pod in a refusal would make each reason another one.
-		r := reason{message: cmp.Or(strings.TrimPrefix(w.Message, fmt.Sprintf("pods %q is ", w.Name)),
-			"not tried yet")} // refused, as others may be
-		if w.Group != "" {
-			r.of = " of podgroup " + w.Namespace + "/" + w.Group
-		}
-		// One paragraph for a group and a reason, whichever pods.
-		key := [2]string{r.of, r.message}
-		i, known := at[key]
-		if !known {
-			i, reasons = len(reasons), append(reasons, r)
-			at[key] = i
-		}
-		reasons[i].pods = append(reasons[i].pods, w.Namespace+"/"+w.Name)
-	}
-	return reasons
 }
 
 // printDrains prints what keeps drains from ending, or delays them.

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"reflect"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/kube/seldom"
@@ -56,48 +54,6 @@ var (
 	errBrief      = errors.New("the watch ended as soon as it began")
 	errOverdue    = errors.New("the watch did not end when it was to end")
 )
-
-// Source is how one kind of object is listed and watched.
-type Source struct {
-	Name     string // of the resource: "pods"
-	Selector string // field selector
-	List     func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	Watch    func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	// Anew, if set, makes the feed list again when it is closed, whatever its watch has shown: a
-	// watch may lag behind for as long as the API server or the network does, a list does not. A
-	// list that begins after Anew is closed suffices; see Sink.Fresh.
-	Anew <-chan struct{}
-}
-
-// Of is a resource of a namespace, "" of all, as an API group's client shows it. client-go's own
-// retries are disabled: the feed decides how soon, and how often, to retry.
-func Of(client rest.Interface, namespace, resource string, newList func() runtime.Object) Source {
-	get := func(o *metav1.ListOptions) *rest.Request {
-		return client.Get().Namespace(namespace).Resource(resource).VersionedParams(o, metav1.ParameterCodec).MaxRetries(0)
-	}
-	return Source{
-		Name: resource,
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list := newList()
-			return list, Into(ctx, get(&o), o.Limit, list)
-		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.Watch = true
-			return checkOpened(get(&o).Watch(ctx))
-		},
-	}
-}
-
-// checkOpened returns an error for a watch that was never opened. Where the connection ended or
-// timed out, client-go returns a watch without events, which looks like one that ended as agreed.
-func checkOpened(w watch.Interface, err error) (watch.Interface, error) {
-	if err == nil && reflect.TypeOf(w) == unopened {
-		return nil, errUnopened
-	}
-	return w, err
-}
-
-var unopened = reflect.TypeOf(watch.NewEmptyWatch())
 
 // Sink receives what there is. Between Listing and Listed, Seen gets all objects; those that it
 // does not get are gone. A list that fails half way, for good, begins again with Listing. The

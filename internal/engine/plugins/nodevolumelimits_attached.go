@@ -1,0 +1,225 @@
+package plugins
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	csitranslation "k8s.io/csi-translation-lib"
+	csiplugins "k8s.io/csi-translation-lib/plugins"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// attached is a volume as its CSI driver identifies it. A volume that is not provisioned yet has no
+// handle, but its claim. Two volumes with the same driver and handle are one, and take one place.
+type attached struct {
+	driver, handle string
+	claim          cluster.Name
+}
+
+// attachedSet is a set of them. All values are true.
+type attachedSet map[attached]bool
+
+// driverCount is how many volumes a driver has to attach.
+type driverCount struct {
+	driver  string
+	volumes int
+}
+
+func (s attachedSet) countByDriver() (list []driverCount) {
+	for a := range s {
+		if at := slices.IndexFunc(list, func(d driverCount) bool { return d.driver == a.driver }); at >= 0 {
+			list[at].volumes++
+		} else {
+			list = append(list, driverCount{a.driver, 1})
+		}
+	}
+	return list
+}
+
+// countShared counts the volumes of a driver that two sets have in common.
+func (s attachedSet) countShared(other attachedSet, driver string) (shared int) {
+	if len(other) < len(s) {
+		s, other = other, s
+	}
+	for a := range s {
+		if a.driver == driver && other[a] {
+			shared++
+		}
+	}
+	return shared
+}
+
+// neededDrivers lists the drivers of the volumes that must be installed where the pod goes, sorted.
+// A driver without a CSIDriver need not be.
+func (s attachedSet) neededDrivers(c *cluster.Cluster) (drivers []string) {
+	for a := range s {
+		if driver, ok := c.CSIDrivers.Get("", a.driver); ok && mustBeInstalled(driver) {
+			drivers = append(drivers, a.driver)
+		}
+	}
+	slices.Sort(drivers)
+	return slices.Compact(drivers)
+}
+
+// addAttachments adds the volumes attached to a node, except for inline volumes of pods, and
+// volumes that are not CSI volumes.
+func (s attachedSet) addAttachments(c *cluster.Cluster, attachments map[string]*storagev1.VolumeAttachment) {
+	for _, a := range attachments {
+		name := a.Spec.Source.PersistentVolumeName
+		if a.Spec.Attacher == "" || name == nil {
+			continue
+		}
+		if volume, ok := c.Volumes.Get("", *name); ok && volume.Spec.CSI != nil {
+			s[attached{driver: a.Spec.Attacher, handle: volume.Spec.CSI.VolumeHandle}] = true
+		}
+	}
+}
+
+// claimMissing is the error for a pending pod whose claim does not exist.
+type claimMissing struct{ namespace, name string }
+
+// Error implements error, in upstream's words.
+func (e *claimMissing) Error() string {
+	return fmt.Sprintf("looking up PVC %s/%s: %s", e.namespace, e.name, claimNotFound(e.name))
+}
+
+// addPod adds the volumes of a pod, as they are attached to the node of the CSINode (nil if it has
+// none). A missing claim is an error only for the pending pod.
+func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *cluster.Pod, waits bool) error {
+	for i := range p.Spec().Volumes {
+		v := &p.Spec().Volumes[i]
+		// Inline volumes have no claim.
+		name, isEphemeral, ok := claimOf(p, v)
+		if !ok {
+			if err := s.addInline(csiNode, p, v); err != nil {
+				return err
+			}
+			continue
+		}
+		if name == "" {
+			return errors.New("PersistentVolumeClaim had no name")
+		}
+		claim, ok := c.Claims.Get(p.Namespace(), name)
+		// The pending pod needs its claim; a placed pod's claim may be gone already, and counts for
+		// nothing.
+		if !ok && waits {
+			return &claimMissing{p.Namespace(), name}
+		}
+		if !ok {
+			continue
+		}
+		if isEphemeral {
+			if err := madeFor(p, claim); err != nil {
+				return err
+			}
+		}
+		s.addClaim(c, csiNode, claim)
+	}
+
+	return nil
+}
+
+// addInline adds a disk that the pod's spec names, if CSI migration leaves it to a CSI driver.
+func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1.Volume) error {
+	if !translator.IsInlineMigratable(v) {
+		return nil
+	}
+	plugin, err := translator.GetInTreePluginNameFromSpec(nil, v)
+	if err != nil {
+		return fmt.Errorf("looking up provisioner name for volume %s: %w", v.Name, err)
+	}
+	if csiNode == nil || !isMigrated(plugin) {
+		return nil
+	}
+	if v.VsphereVolume != nil && v.VsphereVolume.StoragePolicyName != "" {
+		// The library panics on a storage policy, which it looks for where it never is. The policy
+		// does not identify the disk.
+		disk := v1.Volume{Name: v.Name, VolumeSource: v1.VolumeSource{VsphereVolume: v.VsphereVolume.DeepCopy()}}
+		disk.VsphereVolume.StoragePolicyName = ""
+		v = &disk
+	}
+	volume, err := translator.TranslateInTreeInlineVolumeToCSI(klog.Logger{}, v, p.Namespace())
+	if err != nil {
+		return fmt.Errorf("converting volume(%s) from inline to csi: %w", v.Name, err)
+	}
+	driver, err := translator.GetCSINameFromInTreeName(plugin)
+	if err != nil {
+		return fmt.Errorf("looking up CSI driver name for provisioner %s: %w", plugin, err)
+	}
+	if volume.Spec.CSI != nil {
+		s[attached{driver: driver, handle: volume.Spec.CSI.VolumeHandle}] = true
+	}
+	return nil
+}
+
+// addClaim adds what a claim stands for: its volume, or the one that will be provisioned for it. A
+// volume that no CSI driver serves takes no place.
+func (s attachedSet) addClaim(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
+	volume, ok := c.Volumes.Get("", claim.Spec.VolumeName)
+	if !ok {
+		s.addUnbound(c, csiNode, claim)
+		return
+	}
+	source := volume.Spec.CSI
+	if source == nil {
+		source = translateVolume(csiNode, volume)
+	}
+	if source != nil && source.Driver != "" && source.VolumeHandle != "" {
+		s[attached{driver: source.Driver, handle: source.VolumeHandle}] = true
+	}
+}
+
+// translateVolume returns the CSI form of a volume of an in-tree plugin; nil if it is not left to a
+// driver, or not on a node without a CSINode.
+func translateVolume(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v1.CSIPersistentVolumeSource {
+	if csiNode == nil || !translator.IsPVMigratable(volume) {
+		return nil
+	}
+	plugin, err := translator.GetInTreePluginNameFromSpec(volume, nil)
+	if err != nil || !isMigrated(plugin) {
+		return nil
+	}
+	volume, err = translator.TranslateInTreePVToCSI(klog.Logger{}, volume)
+	if err != nil {
+		return nil
+	}
+	return volume.Spec.CSI
+}
+
+// addUnbound adds a claim whose volume is not provisioned yet. Without a storage class it would
+// have been bound before.
+func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
+	class, ok := c.StorageClasses.Get("", claimClass(claim))
+	if !ok {
+		return
+	}
+	driver := class.Provisioner
+	if translator.IsMigratableIntreePluginByName(driver) {
+		if csiNode == nil || !isMigrated(driver) {
+			return
+		}
+		driver, _ = translator.GetCSINameFromInTreeName(driver)
+	}
+	if driver != "" {
+		s[attached{driver: driver, claim: cluster.Name{Namespace: claim.Namespace, Name: claim.Name}}] = true
+	}
+}
+
+// translator translates in-tree volumes. It has no state.
+var translator = csitranslation.New()
+
+// isMigrated reports whether the volumes of an in-tree plugin are left to a CSI driver. The list is
+// upstream's.
+func isMigrated(plugin string) bool {
+	switch plugin {
+	case csiplugins.AWSEBSInTreePluginName, csiplugins.GCEPDInTreePluginName, csiplugins.AzureDiskInTreePluginName,
+		csiplugins.CinderInTreePluginName, csiplugins.PortworxVolumePluginName:
+		return true
+	}
+	return false
+}
