@@ -198,11 +198,14 @@ func (p *player) takeStep(s *record.Step) {
 		}
 
 	case *resourcev1.ResourceClaim:
-		p.claims = true
 		if name := (types.NamespacedName{Namespace: o.Namespace, Name: o.Name}); s.Gone {
 			c.ClaimGone(name)
 		} else {
 			c.ClaimSeen(name)
+		}
+		if !p.claims {
+			p.claims = true
+			c.ClaimsListed()
 		}
 
 	// Kinds that are not shown.

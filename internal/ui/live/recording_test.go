@@ -151,6 +151,37 @@ func TestARecordingHasPodGroups(t *testing.T) {
 	}
 }
 
+// A recording has the claims for devices that were there: the page says which pods lack theirs, from
+// the first claim on.
+func TestARecordingHasClaims(t *testing.T) {
+	dir := recording(t)
+	claim := `{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{"namespace":"default","name":%q}}`
+	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"default","name":"a","uid":"a"},"spec":{"schedulerName":"default-scheduler","containers":[],` +
+		`"resourceClaims":[{"name":"device","resourceClaimName":"gpu"}]}}`
+	change := func(at int, kind, object string) string {
+		return fmt.Sprintf("{\"at\":%q,\"type\":%q,\"object\":%s}\n", stamp(at), kind, object)
+	}
+	gpu, other := fmt.Sprintf(claim, "gpu"), fmt.Sprintf(claim, "other")
+	text := change(250, "Set", pod) + change(260, "Set", other) + change(270, "Set", gpu) + change(280, "Delete", gpu)
+	if err := os.WriteFile(filepath.Join(dir, "sessions/b/changes-000001.jsonl"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := live.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const missing = `could not find ResourceClaim "default/gpu"`
+	for at, want := range map[int]string{255: "", 265: missing, 275: "", 285: missing} {
+		state, err := r.State(noon.Add(time.Duration(at) * time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(state.Queue.Rows); strings.Contains(got, missing) != (want != "") {
+			t.Errorf("at %d s: %s, want it to say %q", at, got, want)
+		}
+	}
+}
+
 // A recording may have been made by somebody else: what is no node and no pod among them, and
 // amounts that no cluster has, are read or refused, and do not end the process.
 func TestACraftedRecordingDoesNotEndTheProcess(t *testing.T) {
