@@ -48,7 +48,7 @@ func (w *world) successorFor(p *pod) *pod {
 	if p.next != nil {
 		return p.next
 	}
-	object, before := successorOf(p.object, w.now), p
+	object, before := successorOf(w.Workloads().AsMade(p.object), w.now), p
 	// Claims of ephemeral volumes are named after their pod. A StatefulSet's successor has its
 	// victim's name, so the victim's claims have to go first.
 	if object.Name != p.Name {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -48,5 +49,30 @@ func TestAJobThatReplacesNothing(t *testing.T) {
 				t.Errorf("%+v", plan.Pods)
 			}
 		})
+	}
+}
+
+// A pod that was resized in place comes back as its template has it, where it has less room.
+func TestAResizedPodComesBackAsItWasMade(t *testing.T) {
+	requests := func(cpu string) v1.ResourceRequirements {
+		return v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}
+	}
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "web"}}
+	set.Spec.Template.Spec.Containers = []v1.Container{{Name: "c", Resources: requests("1")}}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1", UID: "p", Generation: 2}}
+	p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+	p.Spec = v1.PodSpec{NodeName: "n0", SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Resources: requests("6")}}}
+	p.Status.Phase = v1.PodRunning
+
+	all := []metav1.Object{set, p}
+	for name, cpu := range map[string]string{"n0": "8", "n1": "2"} {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourcePods: resource.MustParse("10")}
+		all = append(all, n)
+	}
+	state := &rebalance.State{AsOf: time.Unix(0, 0), World: world.Open(all)}
+	plan := rebalance.PlanDrain(state, &rebalance.Leaving{Nodes: []string{"n0"}}, rebalance.Options{Profiles: []*plugins.Profile{plugins.Default()}})
+	if len(plan.Pods) != 1 || plan.Pods[0].To != "n1" {
+		t.Errorf("%+v", plan.Pods)
 	}
 }

@@ -34,8 +34,8 @@ var played = []struct{ resource, kind string }{
 	{"resourceclaims", "ResourceClaim"}, {"pods", "Pod"},
 }
 
-// Play yields what a watch would have shown of the nodes, pod groups, claims for devices and pods of
-// sessions, in order of time. An error is the last that it yields. Objects are the consumer's.
+// Play yields what a watch would have shown of the nodes, pod groups, claims for devices and pods
+// of sessions, in order of time. An error is the last that it yields. Objects are the consumer's.
 func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 	return func(yield func(Step, error) bool) {
 		for i := range sessions {

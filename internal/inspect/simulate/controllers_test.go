@@ -181,6 +181,52 @@ spec: {nodeName: node-1, containers: [{name: c, image: "i:1", resources: {reques
 	}
 }
 
+// A pod that was resized in place comes back as its template has it, unless what changes requests
+// as pods are made does so again.
+func TestResizedPodsComeBackAsTheyWereMade(t *testing.T) {
+	const workload = `---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: web, uid: w}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: "i:1", resources: {limits: {cpu: "1"}}}]}
+status: {updateRevision: web-b}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web-0
+  generation: GENERATION
+  labels: {app: web, controller-revision-hash: REVISION}
+  annotations: {NOTE: "c: cpu request"}
+  ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: web, uid: w, controller: true}]
+spec:
+  nodeName: node-1
+  containers: [{name: c, image: "i:1", resources: {requests: {cpu: "2", memory: 1Gi}, limits: {cpu: "2"}}}]
+`
+	for _, c := range []struct{ name, generation, revision, note, want string }{
+		{"resized", "2", "web-b", "other", "1 1 1Gi"},
+		{"made so", "1", "web-b", "other", "2 2 1Gi"},
+		{"by an autoscaler", "2", "web-b", "vpaUpdates", "2 2 1Gi"},
+	} {
+		text := strings.NewReplacer("GENERATION", c.generation, "REVISION", c.revision, "NOTE", c.note).Replace(workload)
+		w := opened(t, twoNodes+text)
+		do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/web-0"}})
+		next, _, message, ok := w.Departures()[0].Next()
+		if !ok {
+			t.Fatalf("%s: web-0 is not made again: %s", c.name, message)
+		}
+		f, _ := w.Find(next.Namespace, next.Name)
+		of := f.Object.Spec.Containers[0].Resources
+		if got := fmt.Sprint(of.Requests.Cpu(), of.Limits.Cpu(), of.Requests.Memory()); got != c.want {
+			t.Errorf("%s: web-0 comes back with %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
 // A DaemonSet that is rolled out while a node keeps its pods off has its new pod there afterwards.
 func TestADaemonSetsGapIsFilledFromTheNewTemplate(t *testing.T) {
 	const set = `

@@ -357,12 +357,13 @@ func (c *controllers) makeAgain(object *v1.Pod) *pod {
 }
 
 // replacePod makes a pod from the present template if that was changed since, and otherwise a
-// copy, which is equal to what an unchanged template gives. It returns nil if a changed template
-// makes a pod that is refused.
+// copy, which is equal to what an unchanged template gives, but for what was resized in place. It
+// returns nil if a changed template makes a pod that is refused.
 func (c *controllers) replacePod(object *v1.Pod) *pod {
 	if next := c.renewedPod(object); next != nil {
 		return c.pods.createPod(next, true)
 	}
+	object = c.workloads.table().AsMade(object)
 	uid := types.UID(fmt.Sprintf("%s-%d", metav1.GetControllerOfNoCopy(object).UID, c.pods.entered+1))
 	return c.pods.addReplacement(workload.Successor(object, uid, c.pods.nameFor, metav1.NewTime(c.clock.time())))
 }

@@ -151,8 +151,8 @@ func TestARecordingHasPodGroups(t *testing.T) {
 	}
 }
 
-// A recording has the claims for devices that were there: the page says which pods lack theirs, from
-// the first claim on.
+// A recording has the claims for devices that were there: the page says which pods lack theirs,
+// from the first claim on.
 func TestARecordingHasClaims(t *testing.T) {
 	dir := recording(t)
 	claim := `{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{"namespace":"default","name":%q}}`

@@ -90,21 +90,29 @@ const (
 	madeOfGeneration   = "pod-template-generation"
 )
 
-// Annotations are those of workloads that forecasts read: how a Deployment's ReplicaSets share its
-// scale, and how often a DaemonSet's template was changed.
-var Annotations = []string{scaleSeen, mostSeen, templateGeneration}
+// Annotations are those of workloads and pods that forecasts read: how a Deployment's ReplicaSets
+// share its scale, how often a DaemonSet's template was changed, and what set a pod's requests.
+var Annotations = []string{scaleSeen, mostSeen, templateGeneration, autoscaled}
 
 // Outdated reports whether a workload makes another pod in place of this one of its pods: its
 // template was changed since, and waits for pods to be deleted or for the rollout to come to this
-// one. Pods of a ReplicaSet are made of the template that it has.
+// one.
 func Outdated(object metav1.Object, p *v1.Pod) bool {
+	if set, is := object.(*appsv1.StatefulSet); is {
+		rolls := set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType
+		if rolls && KeepsRevision(set, OrdinalOf(set, p.Name)) {
+			return false
+		}
+	}
+	return isOfAnotherTemplate(object, p)
+}
+
+// isOfAnotherTemplate reports whether a workload's pod was made of another template than it has
+// now. Pods of a ReplicaSet are made of the one that it has.
+func isOfAnotherTemplate(object metav1.Object, p *v1.Pod) bool {
 	made, now := "", ""
 	switch o := object.(type) {
 	case *appsv1.StatefulSet:
-		rolls := o.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType
-		if rolls && KeepsRevision(o, OrdinalOf(o, p.Name)) {
-			return false
-		}
 		made, now = p.Labels[appsv1.ControllerRevisionHashLabelKey], o.Status.UpdateRevision
 	case *appsv1.DaemonSet:
 		made, now = p.Labels[madeOfGeneration], o.Annotations[templateGeneration]
