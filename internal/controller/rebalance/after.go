@@ -44,7 +44,7 @@ func (plan *Plan) After(state *State) *State {
 		}
 		next := successors[m.UID]
 		if next == nil {
-			next = successorOf(after.World.Workloads().AsMade(p), state.AsOf)
+			next = successorOf(after.World.Workloads().Next(p), state.AsOf)
 		}
 		after.World.Put(runningOn(next, m.To, state))
 	}

@@ -40,15 +40,15 @@ func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *clust
 	gone(next, from)
 }
 
-// successorFor returns the pod that the controller creates in place of one. It is assumed to be
-// created from the same template; a workload that is being changed is left alone. It is made once
+// successorFor returns the pod that the controller creates in place of one, of the template that it
+// has now: only a drain has pods leave of a workload that is being changed. It is made once
 // for each pod and kept, so that a proof, the move that follows and messages about it mean the same
 // pod. It is pending until it is placed.
 func (w *world) successorFor(p *pod) *pod {
 	if p.next != nil {
 		return p.next
 	}
-	object, before := successorOf(w.Workloads().AsMade(p.object), w.now), p
+	object, before := successorOf(w.Workloads().Next(p.object), w.now), p
 	// Claims of ephemeral volumes are named after their pod. A StatefulSet's successor has its
 	// victim's name, so the victim's claims have to go first.
 	if object.Name != p.Name {

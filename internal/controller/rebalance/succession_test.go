@@ -52,27 +52,43 @@ func TestAJobThatReplacesNothing(t *testing.T) {
 	}
 }
 
-// A pod that was resized in place comes back as its template has it, where it has less room.
-func TestAResizedPodComesBackAsItWasMade(t *testing.T) {
-	requests := func(cpu string) v1.ResourceRequirements {
-		return v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}
+// A pod that was resized in place comes back as its template has it, where there is less room, and
+// one of a set whose template was changed comes back from that.
+func TestPodsComeBackAsTheyAreMadeNext(t *testing.T) {
+	spec := func(cpu, disk string) v1.PodSpec {
+		return v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, NodeSelector: map[string]string{"disk": disk}, PriorityClassName: "high", Containers: []v1.Container{{
+			Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}},
+		}}}
 	}
-	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "web"}}
-	set.Spec.Template.Spec.Containers = []v1.Container{{Name: "c", Resources: requests("1")}}
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1", UID: "p", Generation: 2}}
-	p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
-	p.Spec = v1.PodSpec{NodeName: "n0", SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Resources: requests("6")}}}
-	p.Status.Phase = v1.PodRunning
+	meta := metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "web"}
+	resized := &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Template: v1.PodTemplateSpec{Spec: spec("1", "ssd")}}}
+	changed := &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Template: v1.PodTemplateSpec{Spec: spec("1", "hdd")}}}
+	changed.Status.UpdateRevision = "new"
+	for _, c := range []struct {
+		by   metav1.Object
+		kind string
+		to   string
+	}{{resized, "ReplicaSet", "n1"}, {changed, "StatefulSet", "n2"}} {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "web-1", UID: "p", Generation: 2, Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: "old"},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(c.by, appsv1.SchemeGroupVersion.WithKind(c.kind))},
+		}, Spec: spec("6", "ssd")}
+		p.Spec.NodeName, p.Spec.Priority, p.Status.Phase = "n0", ptr.To[int32](7), v1.PodRunning
 
-	all := []metav1.Object{set, p}
-	for name, cpu := range map[string]string{"n0": "8", "n1": "2"} {
-		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourcePods: resource.MustParse("10")}
-		all = append(all, n)
-	}
-	state := &rebalance.State{AsOf: time.Unix(0, 0), World: world.Open(all)}
-	plan := rebalance.PlanDrain(state, &rebalance.Leaving{Nodes: []string{"n0"}}, rebalance.Options{Profiles: []*plugins.Profile{plugins.Default()}})
-	if len(plan.Pods) != 1 || plan.Pods[0].To != "n1" {
-		t.Errorf("%+v", plan.Pods)
+		all := []metav1.Object{c.by, p}
+		for name, labels := range map[string][2]string{"n0": {"8", "ssd"}, "n1": {"2", "ssd"}, "n2": {"2", "hdd"}} {
+			n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"disk": labels[1]}}}
+			n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse(labels[0]), v1.ResourcePods: resource.MustParse("10")}
+			all = append(all, n)
+		}
+		state := &rebalance.State{AsOf: time.Unix(0, 0), World: world.Open(all)}
+		plan := rebalance.PlanDrain(state, &rebalance.Leaving{Nodes: []string{"n0"}}, rebalance.Options{Profiles: []*plugins.Profile{plugins.Default()}})
+		if len(plan.Pods) != 1 || plan.Pods[0].To != c.to {
+			t.Errorf("%s: %+v, want %s", c.kind, plan.Pods, c.to)
+		}
+
+		if next := state.World.Workloads().Next(p); *next.Spec.Priority != 7 || next.UID != "p" || p.Spec.Containers[0].Resources.Requests.Cpu().Value() != 6 {
+			t.Errorf("%s: %+v", c.kind, next)
+		}
 	}
 }

@@ -1,12 +1,16 @@
 package workload
 
 import (
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
@@ -74,5 +78,50 @@ func Successor(of *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *metav
 	default:
 		next.Name = name(next, controller)
 	}
+	return next
+}
+
+// Next returns a pod as its controller makes it next, under its own name: of the template that its
+// controller has by now, or as it was before it was resized in place. That is the pod itself where
+// neither makes a difference.
+func (t *Table) Next(p *v1.Pod) *v1.Pod {
+	l := t.ControllerOf(p)
+	if l == nil {
+		return p
+	}
+	if set, is := l.Object.(*appsv1.StatefulSet); is && Outdated(set, p) {
+		return updated(set, p)
+	}
+	return t.AsMade(p)
+}
+
+// updated returns a set's pod of the set's present template, with what admission gave the pod that
+// is there: the priority of the same class, the overhead of the same runtime, and for how long it
+// tolerates a node that does not answer.
+func updated(set *appsv1.StatefulSet, p *v1.Pod) *v1.Pod {
+	ordinal := OrdinalOf(set, p.Name)
+	if ordinal < 0 {
+		return p
+	}
+	next, _ := StatefulPod(set, ordinal)
+	next.UID, next.Labels[appsv1.ControllerRevisionHashLabelKey] = p.UID, set.Status.UpdateRevision
+	admission.Default(next)
+	admission.DefaultPodResources(next)
+
+	to, from := &next.Spec, &p.Spec
+	if to.PriorityClassName == from.PriorityClassName {
+		to.Priority, to.PreemptionPolicy = from.Priority, from.PreemptionPolicy
+	}
+	if ptr.Deref(to.RuntimeClassName, "") == ptr.Deref(from.RuntimeClassName, "") {
+		to.Overhead = from.Overhead
+	}
+	for _, has := range from.Tolerations {
+		silent := has.Key == v1.TaintNodeNotReady || has.Key == v1.TaintNodeUnreachable
+		if silent && !slices.ContainsFunc(to.Tolerations, func(o v1.Toleration) bool { return o.Key == has.Key }) {
+			to.Tolerations = append(to.Tolerations, has)
+		}
+	}
+
+	next.Status.QOSClass = rules.ComputeQOS(next)
 	return next
 }
