@@ -63,6 +63,7 @@ type Bound struct {
 	members int // how many are decided
 	earlier Memory
 
+	begun   int // the decider's work when the current part began
 	until   int // of the decider's work
 	effort  int // since the current turn of domains began; see mostEffort
 	untried int // domains that are still to be tried, with the current one; 0 where there are none
@@ -75,7 +76,10 @@ type Bound struct {
 
 // begin begins a part of the attempt that has the whole bound: to decide the members, to make room
 // for them, or to reserve it.
-func (b *Bound) begin() { b.until = b.decider.Work() + b.workLimit() }
+func (b *Bound) begin() {
+	b.begun = b.decider.Work()
+	b.until = b.begun + b.workLimit()
+}
 
 func (b *Bound) workLimit() int {
 	if b.limits.Unhurried {
@@ -107,6 +111,12 @@ func (b *Bound) isSpent() bool { return b.effort >= b.mostEffort() || b.isOver()
 
 // isSpentTwice is isSpent for what follows once a plan is found, and may take as much again.
 func (b *Bound) isSpentTwice() bool { return b.effort > 2*b.mostEffort() || b.isOver() }
+
+// isDear tells whether the current part has taken more than some milliseconds: too long for what
+// only makes a plan a little better.
+func (b *Bound) isDear() bool {
+	return b.decider.Work()-b.begun > DefaultWorkLimit/16 || b.effort > DefaultSearchLimit/16
+}
 
 // endOfSearch returns how many judgements a search may come to that has taken so many before: each
 // domain that is still to be tried gets the same share of what is left.

@@ -71,21 +71,25 @@ func fillOf(n *cluster.Node, room *cluster.Room, name v1.ResourceName) (requeste
 func (f *fills) sumRequests(members []*Member) []float64 {
 	sum := make([]float64, len(f.scored))
 	for _, m := range members {
-		class := m.Waiting.Class
-		for j := range f.scored {
-			switch name := v1.ResourceName(f.scored[j].Name); name {
-			case v1.ResourceCPU:
-				sum[j] += float64(class.NonZeroCPU)
-			case v1.ResourceMemory:
-				sum[j] += float64(class.NonZeroMemory)
-			case v1.ResourceEphemeralStorage:
-				sum[j] += float64(class.Requests.EphemeralStorage)
-			default:
-				sum[j] += float64(class.Requests.Scalars[name])
-			}
-		}
+		f.addRequests(sum, m.Waiting.Class, 1)
 	}
 	return sum
+}
+
+// addRequests adds what a pod requests, so many times.
+func (f *fills) addRequests(sum []float64, class *cluster.PodClass, times float64) {
+	for j := range f.scored {
+		switch name := v1.ResourceName(f.scored[j].Name); name {
+		case v1.ResourceCPU:
+			sum[j] += times * float64(class.NonZeroCPU)
+		case v1.ResourceMemory:
+			sum[j] += times * float64(class.NonZeroMemory)
+		case v1.ResourceEphemeralStorage:
+			sum[j] += times * float64(class.Requests.EphemeralStorage)
+		default:
+			sum[j] += times * float64(class.Requests.Scalars[name])
+		}
+	}
 }
 
 // withAll is how full the domain is if all members find a node there, in percent.
@@ -94,6 +98,23 @@ func (f *fills) withAll(domain string) float64 { return f.percentWith(domain, f.
 // withSome is how full the domain is with some members.
 func (f *fills) withSome(domain string, members []*Member) float64 {
 	return f.percentWith(domain, f.sumRequests(members))
+}
+
+// withPlan is how full the plan's domain is with the group and without the pods that may leave for
+// it, all of them, as upstream has it: what is left there, the next group may take away.
+func (f *fills) withPlan(p *RoomPlan, nodes []*cluster.Node, mayLeave leaveRule) float64 {
+	sum := make([]float64, len(f.scored))
+	for i := range p.Places {
+		f.addRequests(sum, p.Places[i].Member.Waiting.Class, 1)
+	}
+	for _, n := range nodes {
+		for _, o := range n.Pods {
+			if _, leaves := mayLeave(o); leaves {
+				f.addRequests(sum, o.Class, -1)
+			}
+		}
+	}
+	return f.percentWith(p.domain, sum)
 }
 
 // percentWith is how full the domain is if so much more of each resource is requested. Resources

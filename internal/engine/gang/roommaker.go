@@ -1,6 +1,7 @@
 package gang
 
 import (
+	"cmp"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -30,7 +31,8 @@ type RoomPlan struct {
 	// Beside: there is room for the group beside all pods that are nominated.
 	Beside bool
 
-	domain string // of the topology key
+	domain string  // of the topology key
+	full   float64 // how much of it is requested then, in percent; see fills.withPlan
 }
 
 // cost returns what plans are compared by: the highest priority of a victim, then how many there
@@ -83,9 +85,10 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 	defer r.setFailures(r.listFailures())
 
 	r.Host.GeneratedPlacements(len(domains))
-	list := r.domains.listPromising(domains, r.victimRule())
+	fills, mayLeave := newFills(r.Request), r.victimRule()
+	list := r.domains.listPromising(domains, mayLeave)
 	r.Host.EvaluatedPlacements(len(domains)-len(list), false)
-	var best []*RoomPlan // equally good ones; only the first counts where no plugin scores them
+	var best []*RoomPlan // that cost as much
 	for b := range inTurn(r.bound, list) {
 		if len(best) > 0 && !r.mayImprove(best[0], b) {
 			continue
@@ -98,6 +101,7 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 			continue
 		}
 		plan.domain = b.domain
+		plan.full = fills.withPlan(plan, r.domains.nodesByDomain()[b.domain], mayLeave)
 		if len(best) == 0 || plan.cost().compare(best[0].cost()) < 0 {
 			best = []*RoomPlan{plan}
 		} else if plan.cost().compare(best[0].cost()) == 0 {
@@ -108,15 +112,15 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 	return r.chooseByScore(best)
 }
 
-// mayImprove tells whether a domain may have a cheaper plan, or an equally cheap one that
-// out-of-tree plugins score higher.
+// mayImprove tells whether a domain may have a cheaper plan, or an equally cheap one that is worth
+// looking at: out-of-tree plugins may score it higher, or it may be fuller and little was spent.
 func (r *RoomMaker) mayImprove(best *RoomPlan, b *domainBound) bool {
 	by := best.cost().compare(b)
-	return by > 0 || by == 0 && r.Host.ScoresPlacements()
+	return by > 0 || by == 0 && (r.Host.ScoresPlacements() || !r.bound.isDear())
 }
 
-// chooseByScore returns the plan whose placement out-of-tree plugins score highest, of equal ones
-// the first.
+// chooseByScore returns the plan with the highest score, of equal ones the first by name. The score
+// is that of Domains.chooseBest, in which all plans have as many members.
 func (r *RoomMaker) chooseByScore(plans []*RoomPlan) *RoomPlan {
 	if len(plans) < 2 {
 		return append(plans, nil)[0]
@@ -126,9 +130,13 @@ func (r *RoomMaker) chooseByScore(plans []*RoomPlan) *RoomPlan {
 	for i, p := range plans {
 		placements[i] = Placement{Domain: p.domain, Nodes: r.domains.nodesByDomain()[p.domain], Places: p.Places}
 	}
-	scores, err := r.domains.scoreOutside(placements)
-	if err != nil {
-		return plans[0] // the placements are equally good to Berth
+	// Without what a plugin says, they are told apart all the same.
+	if outside, err := r.domains.scoreOutside(placements); err == nil {
+		for i, p := range plans {
+			p.full += outside[i]
+		}
 	}
-	return plans[slices.Index(scores, slices.Max(scores))]
+	return slices.MaxFunc(plans, func(x, y *RoomPlan) int {
+		return cmp.Or(cmp.Compare(x.full, y.full), cmp.Compare(y.domain, x.domain))
+	})
 }
