@@ -293,7 +293,9 @@ func (f *foretold) drain() (said string, err error) {
 		if now := versions(pods, budgets) + out.String(); now != before {
 			before, since = now, time.Now()
 		}
-		if err == nil && time.Since(since) > 2*time.Second && unsettled(pods, budgets) == nil && !f.goesOn(pods) {
+		// On a busy machine it may still read the cluster: nothing happens then, either.
+		_, unplanned := f.plan(out.String())
+		if err == nil && unplanned == nil && time.Since(since) > 2*time.Second && unsettled(pods, budgets) == nil && !f.goesOn(pods) {
 			_ = cmd.Process.Signal(os.Interrupt)
 		}
 	}
