@@ -64,10 +64,7 @@ func TestLongSelectorsHoldNobodyUp(t *testing.T) {
 				c.T = t
 				where.store(c)
 
-				took, _ := c.attempt(fmt.Sprint("ordinary-", i), func(pod *v1.Pod) { pod.Namespace = "other" })
-				if took > holdsTheLoop/2 {
-					t.Errorf("an attempt at an ordinary pod took %v of processor time, want no more than %v", took, holdsTheLoop/2)
-				}
+				took, _ := c.attempt(fmt.Sprint("ordinary-", i), holdsTheLoop/2, func(pod *v1.Pod) { pod.Namespace = "other" })
 
 				const events = 200
 				tookAll := timeOf(t, func() {

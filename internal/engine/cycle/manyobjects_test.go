@@ -41,10 +41,7 @@ func TestManyBudgetsHoldNobodyUp(t *testing.T) {
 				}})
 			}
 
-			took, said := c.attempt("ordinary", func(pod *v1.Pod) { pod.Namespace = "other" })
-			if took > holdsTheLoop/2 {
-				t.Errorf("an attempt took %v of processor time, want no more than %v", took, holdsTheLoop/2)
-			}
+			took, said := c.attempt("ordinary", holdsTheLoop/2, func(pod *v1.Pod) { pod.Namespace = "other" })
 			t.Logf("the longest attempt took %v: %.300s", took, said)
 		})
 	}
@@ -61,15 +58,12 @@ func TestManyLabelsHoldNobodyUp(t *testing.T) {
 		pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].NamespaceSelector.MatchLabels = map[string]string{"a": fmt.Sprint(i)}
 		c.tell(Seen{Pods, pod})
 	}
-	took, said := c.attempt("wide", func(pod *v1.Pod) {
+	took, said := c.attempt("wide", holdsTheLoop/2, func(pod *v1.Pod) {
 		pod.Namespace = "tenant"
 		for k := range 30_000 {
 			pod.Labels[fmt.Sprint("l-", k)] = ""
 		}
 	})
-	if took > holdsTheLoop/2 {
-		t.Errorf("an attempt took %v of processor time, want no more than %v", took, holdsTheLoop/2)
-	}
 	t.Logf("the longest attempt took %v: %.300s", took, said)
 }
 
@@ -86,7 +80,7 @@ func TestManyTolerationsHoldNobodyUp(t *testing.T) {
 		c.tell(Seen{Nodes, node})
 	}
 	for _, key := range []string{"", "own"} {
-		took, said := c.attempt("tolerates-"+key, func(pod *v1.Pod) {
+		took, said := c.attempt("tolerates-"+key, mostOfStep, func(pod *v1.Pod) {
 			for k := range 20_000 {
 				name := fmt.Sprint("other-", k)
 				toleration := v1.Toleration{Key: name, Operator: v1.TolerationOpExists}
@@ -96,9 +90,6 @@ func TestManyTolerationsHoldNobodyUp(t *testing.T) {
 				pod.Spec.Tolerations = append(pod.Spec.Tolerations, toleration)
 			}
 		})
-		if took > mostOfStep {
-			t.Errorf("an attempt took %v of processor time, want no more than %v", took, mostOfStep)
-		}
 		t.Logf("the longest attempt took %v: %.300s", took, said)
 	}
 }
@@ -129,13 +120,10 @@ func TestManyDisksHoldNobodyUp(t *testing.T) {
 			c.tell(Seen{Pods, pod})
 		}
 		for i := range 2 {
-			took, said := c.attempt(fmt.Sprint(name, "-", i), func(pod *v1.Pod) {
+			took, said := c.attempt(fmt.Sprint(name, "-", i), mostOfStep, func(pod *v1.Pod) {
 				pod.Namespace = "tenant"
 				add(pod, i*pods*disks)
 			})
-			if took > mostOfStep {
-				t.Errorf("%s: an attempt took %v of processor time, want no more than %v", name, took, mostOfStep)
-			}
 			t.Logf("%s: the longest attempt took %v: %.200s", name, took, said)
 		}
 	}
@@ -170,7 +158,7 @@ func TestManyAttachedVolumesHoldNobodyUp(t *testing.T) {
 			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
 		}})
 	}
-	took, said := c.attempt("attaches", func(pod *v1.Pod) {
+	took, said := c.attempt("attaches", mostOfStep, func(pod *v1.Pod) {
 		pod.Namespace = "tenant"
 		for k := range volumes {
 			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: fmt.Sprint("v-", k), VolumeSource: v1.VolumeSource{
@@ -178,9 +166,6 @@ func TestManyAttachedVolumesHoldNobodyUp(t *testing.T) {
 			}})
 		}
 	})
-	if took > mostOfStep {
-		t.Errorf("an attempt took %v of processor time, want no more than %v", took, mostOfStep)
-	}
 	t.Logf("the longest attempt took %v: %.300s", took, said)
 }
 
@@ -206,7 +191,7 @@ func TestManyVolumesHoldNobodyUp(t *testing.T) {
 	}
 
 	for _, claims := range []int{1, 20, 50, 200, 1000} {
-		took, said := c.attempt(fmt.Sprint("with-", claims), func(pod *v1.Pod) {
+		took, said := c.attempt(fmt.Sprint("with-", claims), holdsTheLoop, func(pod *v1.Pod) {
 			pod.Namespace = "tenant"
 			for i := range claims {
 				name := fmt.Sprint("claim-", claims, "-", i)
@@ -216,9 +201,6 @@ func TestManyVolumesHoldNobodyUp(t *testing.T) {
 				pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
 			}
 		})
-		if took > holdsTheLoop {
-			t.Errorf("an attempt at a pod with %d claims took %v of processor time, want no more than %v", claims, took, holdsTheLoop)
-		}
 		t.Logf("%d claims: the longest attempt took %v: %.200s", claims, took, said)
 	}
 }

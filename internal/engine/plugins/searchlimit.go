@@ -56,7 +56,7 @@ const (
 	costOfSearch        = 20
 	requestsPerCost     = 4
 	checksPerCost       = 16
-	expressionCostsEach = 10
+	expressionCostsEach = 6
 	costOfExpression    = 3
 )
 
