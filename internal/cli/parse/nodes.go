@@ -1,7 +1,6 @@
 package parse
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/node/pressure"
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 	"github.com/berth-k8s/berth/internal/usage"
@@ -186,26 +186,15 @@ func checkLabel(flag, text, key, value string) error {
 }
 
 // Taints reads the taints that a flag gives nodes.
-func Taints(flag string, texts []string) (taints []v1.Taint, err error) {
+func Taints(flag string, texts []string) ([]v1.Taint, error) {
 	for _, text := range texts {
-		spec, effect, ok := strings.Cut(text, ":")
-		key, value, _ := strings.Cut(spec, "=")
-		if !ok || key == "" {
-			return nil, usage.Errorf("%s %q: must be KEY[=VALUE]:EFFECT such as dedicated=gpu:NoSchedule", flag, text)
+		if strings.HasSuffix(text, "-") {
+			return nil, usage.Errorf("%s %q: nothing can be taken off nodes that come with their taints", flag, text)
 		}
-		if err := checkLabel(flag, text, key, value); err != nil {
-			return nil, err
-		}
-		switch v1.TaintEffect(effect) {
-		case v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute:
-		default:
-			return nil, usage.Errorf("%s %q: effect %q: must be NoSchedule, PreferNoSchedule or NoExecute", flag, text, effect)
-		}
-		taint := v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)}
-		if slices.ContainsFunc(taints, func(t v1.Taint) bool { return t.MatchTaint(&taint) }) {
-			return nil, usage.Errorf("%s %q: there is one with this key and effect already", flag, text)
-		}
-		taints = append(taints, taint)
 	}
-	return taints, nil
+	change, err := rules.ParseTaintChange(texts)
+	if err != nil {
+		return nil, usage.Errorf("%s: %w", flag, err)
+	}
+	return change.Add, nil
 }

@@ -69,7 +69,6 @@ func TestFlagsOfNodesMakeAShape(t *testing.T) {
 }
 
 func TestNodesThatCannotBeAreRefused(t *testing.T) {
-	const taint = `--taint "%s": must be KEY[=VALUE]:EFFECT such as dedicated=gpu:NoSchedule`
 	for words, want := range map[string]string{
 		"--count -1":                                "--count -1: must be 0 or more",
 		"--count 20000000":                          "--count 20000000: with 110 pods each there are addresses for ",
@@ -92,15 +91,16 @@ func TestNodesThatCannotBeAreRefused(t *testing.T) {
 		"--label tier":                              `--label "tier": must be KEY=VALUE`,
 		"--label a/b/c=d":                           `--label "a/b/c=d": `,
 		"--label tier=a/b":                          `--label "tier=a/b": `,
-		"--taint dedicated":                         strings.Replace(taint, "%s", "dedicated", 1),
-		"--taint :NoSchedule":                       strings.Replace(taint, "%s", ":NoSchedule", 1),
-		"--taint =v:NoSchedule":                     strings.Replace(taint, "%s", "=v:NoSchedule", 1),
-		"--taint a/b/c:NoSchedule":                  `--taint "a/b/c:NoSchedule": `,
-		"--taint k=a/b:NoSchedule":                  `--taint "k=a/b:NoSchedule": `,
-		"--taint k=v:Never":                         `--taint "k=v:Never": effect "Never": must be NoSchedule, PreferNoSchedule or NoExecute`,
+		"--taint dedicated":                         `--taint: taint "dedicated": no effect; write key=value:Effect`,
+		"--taint :NoSchedule":                       `--taint: taint ":NoSchedule": key "": `,
+		"--taint =v:NoSchedule":                     `--taint: taint "=v:NoSchedule": key "": `,
+		"--taint a/b/c:NoSchedule":                  `--taint: taint "a/b/c:NoSchedule": key "a/b/c": `,
+		"--taint k=a/b:NoSchedule":                  `--taint: taint "k=a/b:NoSchedule": value "a/b": `,
+		"--taint k=v:Never":                         `--taint: taint "k=v:Never": effect "Never": must be NoSchedule, PreferNoSchedule or NoExecute`,
 		"--taint k=v:noschedule":                    `effect "noschedule": must be NoSchedule`,
 		"--taint k=v:":                              `effect "": must be NoSchedule`,
-		"--taint k=a:NoExecute --taint k:NoExecute": `--taint "k:NoExecute": there is one with this key and effect already`,
+		"--taint k=a:NoExecute --taint k:NoExecute": `--taint: taint "k:NoExecute": a second one with the same key and effect`,
+		"--taint k:NoExecute-":                      `--taint "k:NoExecute-": nothing can be taken off`,
 		"--lease-renew-interval 999ms":              "--lease-renew-interval 999ms: must be between 1s and 40s, the lease's duration",
 		"--lease-renew-interval 40s":                "--lease-renew-interval 40s: must be between 1s and 40s",
 		"--lease-renew-interval -1s":                "--lease-renew-interval -1s: must be between 1s and 40s",

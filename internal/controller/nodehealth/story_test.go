@@ -144,9 +144,7 @@ func (s *story) taint(t *testing.T, m *machine, change string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Spec.Taints, err = parsed.Apply(m.Spec.Taints, true); err != nil {
-		t.Fatal(err)
-	}
+	m.Spec.Taints = parsed.Apply(m.Spec.Taints)
 	s.changed(m)
 }
 

@@ -74,8 +74,8 @@ func newCrowdThatFollows(t *testing.T, options Options, all ...Kind) *crowd {
 
 func (c *crowd) tell(e Event) []Action { return c.core.Step(c.now, e) }
 
-// attempt shows the core a pod and returns for how long the loop is held at most, in processor time,
-// by the first attempts of it. It may be no more than most, once at least.
+// attempt shows the core a pod and returns for how long the loop is held at most, in processor
+// time, by the first attempts of it. It may be no more than most, once at least.
 func (c *crowd) attempt(name string, most time.Duration, change func(*v1.Pod)) (took time.Duration, said string) {
 	c.Helper()
 	for again := range measurings {
@@ -88,8 +88,8 @@ func (c *crowd) attempt(name string, most time.Duration, change func(*v1.Pod)) (
 	return took, said
 }
 
-// measurings is how often what took too long is measured again: what else the machine does takes caches
-// and halves of cores away, and comes in measurings.
+// measurings is how often something is measured that took too long: what else the machine does
+// takes caches and halves of cores away, and comes in bursts.
 const measurings = 4
 
 // tryFor returns the longest of some attempts at a pod.

@@ -131,7 +131,8 @@ func (ix *index) askTerms(users *termUsers, a *plugins.Affinities) saidBy {
 	votes := byKey(slices.DeleteFunc(a.VotesOf(users.class, ix.hardWeight), func(v plugins.Vote) bool { return !ix.keys.hasKey(v.Key) }))
 	votes = slices.DeleteFunc(votes, func(v plugins.Vote) bool { return v.Weight == 0 })
 	slices.SortFunc(votes, func(a, b plugins.Vote) int { return cmp.Compare(a.Key, b.Key) })
-	return saidBy{users.class.Affinities, slices.Compact(repelled), votes}
+	// Of thousands of terms few keys are left, and they are kept: without the room for all.
+	return saidBy{users.class.Affinities, slices.Clone(slices.Compact(repelled)), slices.Clone(votes)}
 }
 
 // askUsual adds up what the users' terms say about classes that they cannot tell from a given one,

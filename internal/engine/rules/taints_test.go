@@ -24,7 +24,7 @@ func TestTaintCases(t *testing.T) {
 		case "parse":
 			return parsed(strings.Fields(d.Input))
 		case "change":
-			return changed(t, head, strings.Fields(rest), d.HasArg("overwrite"))
+			return changed(t, head, strings.Fields(rest))
 		}
 		return "unknown command " + d.Cmd
 	})
@@ -68,17 +68,13 @@ func parsed(args []string) string {
 	return out.String()
 }
 
-func changed(t *testing.T, taints string, args []string, overwrite bool) string {
+func changed(t *testing.T, taints string, args []string) string {
 	change, err := ParseTaintChange(args)
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := change.Apply(mustTaints(t, taints), overwrite)
-	if err != nil {
-		return "error: " + err.Error()
-	}
 	words := []string{}
-	for _, taint := range after {
+	for _, taint := range change.Apply(mustTaints(t, taints)) {
 		words = append(words, taint.ToString())
 	}
 	return strings.Join(words, " ")

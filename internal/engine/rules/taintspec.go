@@ -48,7 +48,7 @@ func ParseTaintChange(args []string) (TaintChange, error) {
 
 	// Only when all arguments are read: the order in which they are given does not matter.
 	for _, add := range change.Add {
-		if slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return matchesRemoval(&r, &add) }) {
+		if slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return IsTakenOff(&add, &r) }) {
 			return TaintChange{}, fmt.Errorf("taint %q: cannot be put on and taken off at once", add.ToString())
 		}
 	}
@@ -97,37 +97,22 @@ func isEffect(effect v1.TaintEffect) bool {
 	return KeepsOff.Has(effect) || Discourages.Has(effect)
 }
 
-// matchesRemoval reports whether a taint is meant by one to take off, in which no effect means all.
-func matchesRemoval(removal, taint *v1.Taint) bool {
+// IsTakenOff reports whether a taint is meant by one to take off: without an effect, that means all
+// of its key. The value does not matter, as in kubectl.
+func IsTakenOff(taint, removal *v1.Taint) bool {
 	return removal.Key == taint.Key && (removal.Effect == "" || removal.Effect == taint.Effect)
 }
 
-// Apply returns the node's taints after the change, new ones first as kubectl leaves them. A taint
-// with the key and effect of a new one is replaced if overwrite is set and otherwise refused; one
-// to take off must be there. taints is not changed.
-func (c TaintChange) Apply(taints []v1.Taint, overwrite bool) ([]v1.Taint, error) {
-	result := slices.Clone(c.Add)
-	removed := make([]bool, len(c.Remove))
-	for _, old := range taints {
-		replaced := slices.ContainsFunc(c.Add, func(t v1.Taint) bool { return t.MatchTaint(&old) })
-		if replaced && !overwrite {
-			return nil, fmt.Errorf("taint %q: there is one with this key and effect already; --overwrite replaces it", old.ToString())
-		}
-		gone := replaced
-		for i := range c.Remove {
-			if matchesRemoval(&c.Remove[i], &old) {
-				gone, removed[i] = true, true
-			}
-		}
-		if !gone {
-			result = append(result, old)
-		}
-	}
-
-	// As kubectl: taking off what is not there is more likely a typing error than a wish that is
-	// met already.
-	if i := slices.Index(removed, false); i >= 0 {
-		return nil, fmt.Errorf("taint %q not found", c.Remove[i].ToString())
-	}
-	return result, nil
+// Apply returns the node's taints after the change, new ones first as kubectl leaves them. A new
+// one replaces that with its key and effect; with its value, too, the old one stays as it is, with
+// its timeAdded. What is to be taken off need not be there. taints is not changed.
+func (c TaintChange) Apply(taints []v1.Taint) []v1.Taint {
+	left := slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool {
+		return slices.ContainsFunc(c.Remove, func(r v1.Taint) bool { return IsTakenOff(&t, &r) }) ||
+			slices.ContainsFunc(c.Add, func(a v1.Taint) bool { return a.MatchTaint(&t) && a.Value != t.Value })
+	})
+	added := slices.DeleteFunc(slices.Clone(c.Add), func(a v1.Taint) bool {
+		return slices.ContainsFunc(left, func(t v1.Taint) bool { return t.MatchTaint(&a) })
+	})
+	return append(added, left...)
 }

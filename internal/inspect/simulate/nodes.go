@@ -166,7 +166,7 @@ func (n *nodes) taintNodes(t *Tainting, off bool) (*Done, error) {
 
 	for _, name := range names {
 		before := n.named[name].object.Spec.Taints
-		n.changeNode(name, func(node *v1.Node) { node.Spec.Taints = applyTaints(node.Spec.Taints, change) })
+		n.changeNode(name, func(node *v1.Node) { node.Spec.Taints = change.Apply(node.Spec.Taints) })
 		n.report.tellTaints(name, before, n.named[name].object.Spec.Taints)
 	}
 	return done, nil
@@ -178,7 +178,7 @@ func (n *nodes) noteUntainted(names []string, remove []v1.Taint) (notes []string
 	for i := range remove {
 		var without []string
 		for _, name := range names {
-			if !slices.ContainsFunc(n.named[name].object.Spec.Taints, func(t v1.Taint) bool { return taintMatches(&remove[i], &t) }) {
+			if !slices.ContainsFunc(n.named[name].object.Spec.Taints, func(t v1.Taint) bool { return rules.IsTakenOff(&t, &remove[i]) }) {
 				without = append(without, name)
 			}
 		}
@@ -206,28 +206,6 @@ func (n *nodes) noteRetainted(names []string, add []v1.Taint) (notes []string) {
 	return notes
 }
 
-// taintMatches reports whether a taint is meant by one that is to be removed: without an
-// effect, that means all of its key. The value does not matter, as in kubectl.
-func taintMatches(remove, t *v1.Taint) bool {
-	return remove.Key == t.Key && (remove.Effect == "" || remove.Effect == t.Effect)
-}
-
-// applyTaints returns a list of taints after a change, as kubectl writes it: a taint with the
-// same key and effect is replaced. One that is added with the value that it has keeps its
-// timeAdded.
-func applyTaints(taints []v1.Taint, change rules.TaintChange) []v1.Taint {
-	left := slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool {
-		return slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return taintMatches(&r, &t) }) ||
-			slices.ContainsFunc(change.Add, func(a v1.Taint) bool { return a.MatchTaint(&t) && a.Value != t.Value })
-	})
-	for _, add := range change.Add {
-		if !slices.ContainsFunc(left, func(t v1.Taint) bool { return t.MatchTaint(&add) }) {
-			left = append(left, add)
-		}
-	}
-	return left
-}
-
 // cordonNodes cordons nodes or uncordons them. kubectl writes spec.unschedulable, and node
 // health adds the taint a moment later; here both happen at once, whether or not node health
 // is at work.
@@ -251,7 +229,7 @@ func (n *nodes) setCordon(name string, on bool) {
 	}
 	n.changeNode(name, func(node *v1.Node) {
 		node.Spec.Unschedulable = on
-		node.Spec.Taints = applyTaints(node.Spec.Taints, change)
+		node.Spec.Taints = change.Apply(node.Spec.Taints)
 	})
 	n.report.addEvent(Event{Kind: kind, Node: name})
 }

@@ -59,7 +59,7 @@ func TestAgentRefuses(t *testing.T) {
 		"--eviction-hard memory.available<1Gi":     "is not a flag any more: set the field evictionHard in --config FILE",
 		"--cpus 8":                                 "reserve some with the field systemReserved",
 		"--node-labels node-role.kubernetes.io/x=": "a node may not give itself this label",
-		"--register-with-taints a":                 `--register-with-taints "a": must be KEY[=VALUE]:EFFECT`,
+		"--register-with-taints a":                 `--register-with-taints: taint "a": no effect`,
 		"--config /nowhere":                        "--config: open /nowhere",
 		"--kubelet /nowhere":                       "--kubelet: ",
 		"--bootstrap-kubeconfig=":                  "--bootstrap-kubeconfig or --kubeconfig: one must say",
