@@ -55,6 +55,19 @@ func (s *budgetSpace) makeRoom() {
 	}
 }
 
+// dropLarge forgets large classes without placed pods.
+func (s *budgetSpace) dropLarge() {
+	if s.bulk == 0 {
+		return
+	}
+	for class, budgets := range s.covering {
+		if class.pods == 0 && class.Bulk > 0 {
+			delete(s.covering, class)
+			s.bulk -= bulkOfCovered(class, budgets)
+		}
+	}
+}
+
 // bulkOfCovered is about what it takes to remember the budgets of a class, if there are many.
 func bulkOfCovered(class *PodClass, budgets []*Budget) int { return class.Bulk + len(budgets)/64*512 }
 

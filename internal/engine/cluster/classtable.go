@@ -75,6 +75,12 @@ func (t *classTable) dropUnused() {
 	t.kept, t.bulk, t.left = t.byKey.Len(), 0, 0
 }
 
+// dropLarge forgets the large ones of the classes without pods.
+func (t *classTable) dropLarge() {
+	t.byKey.DeleteFunc(func(class *PodClass) bool { return class.pods == 0 && class.Bulk > 0 })
+	t.bulk = 0
+}
+
 // worthDropping is the number of entries from which a search for unused ones pays off, given how
 // many the last search left.
 func worthDropping(kept int) int {

@@ -32,6 +32,7 @@ type Log struct {
 	first   int // position of entries[0]
 	entries []Change
 	bulk    int // of all entries
+	old     int // position of which on dropOld keeps everything
 }
 
 // How many changes are kept at least: a few per node, because a reader that is further behind does
@@ -67,6 +68,19 @@ func (l *Log) forgetOldest(changes int) {
 	l.first += changes
 	clear(l.entries[n:])
 	l.entries = l.entries[:n]
+}
+
+// dropOld forgets what had been there when it was last called, if it takes much memory. It costs a
+// reader that has not read since then the reading of the whole cluster.
+func (l *Log) dropOld() {
+	bulk, old := 0, max(l.old-l.first, 0)
+	for i := range l.entries[:min(old, len(l.entries))] {
+		bulk += l.entries[i].bulk()
+	}
+	if bulk > MostBulk/16 {
+		l.forgetOldest(min(old, len(l.entries)))
+	}
+	l.old = l.Len()
 }
 
 // bulk is how far the class of the change exceeds the usual size.

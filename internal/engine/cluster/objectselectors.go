@@ -33,8 +33,7 @@ func (s *objectSelectors) selectorOf(name Name, spec *metav1.LabelSelector, ther
 		return before.selector, before.err
 	}
 	if len(s.read) >= worthDropping(s.kept) {
-		maps.DeleteFunc(s.read, func(name Name, _ objectSelector) bool { return !there(name) })
-		s.kept = len(s.read)
+		s.dropGone(there)
 	}
 	if s.read == nil {
 		s.read = map[Name]objectSelector{}
@@ -42,6 +41,12 @@ func (s *objectSelectors) selectorOf(name Name, spec *metav1.LabelSelector, ther
 	selector, err := rules.ReadSelector(spec)
 	s.read[name] = objectSelector{spec, selector, err}
 	return selector, err
+}
+
+// dropGone forgets the selectors of objects that do not exist any more.
+func (s *objectSelectors) dropGone(there func(Name) bool) {
+	maps.DeleteFunc(s.read, func(name Name, _ objectSelector) bool { return !there(name) })
+	s.kept = len(s.read)
 }
 
 // VolumesFor returns the selector of the volumes that a claim may have. A claim without a selector

@@ -90,10 +90,17 @@ func (r *Resources) subtractFrom(o *Resources) bool {
 	r.Memory -= o.Memory
 	r.EphemeralStorage -= o.EphemeralStorage
 	for name, amount := range o.Scalars {
-		if r.Scalars[name] == math.MaxInt64 {
+		switch left := r.Scalars[name]; left {
+		case math.MaxInt64:
 			return false
+		case amount: // names are the tenants' to invent: none is kept for nothing
+			delete(r.Scalars, name)
+		default:
+			r.Scalars[name] = left - amount
 		}
-		r.Scalars[name] -= amount
+	}
+	if len(r.Scalars) == 0 {
+		r.Scalars = nil
 	}
 	return true
 }

@@ -2,6 +2,7 @@ package cycle_test
 
 import (
 	"fmt"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -27,7 +28,8 @@ type crowd struct {
 	core *Core
 	now  time.Time
 
-	tenants int // how many there were; see crowd.tenant
+	tenants int      // how many there were; see crowd.tenant
+	asked   []Ticket // of what was asked for
 }
 
 const (
@@ -72,7 +74,15 @@ func newCrowdThatFollows(t *testing.T, options Options, all ...Kind) *crowd {
 	return c
 }
 
-func (c *crowd) tell(e Event) []Action { return c.core.Step(c.now, e) }
+func (c *crowd) tell(e Event) []Action {
+	actions := c.core.Step(c.now, e)
+	for _, a := range actions {
+		if ticket := reflect.ValueOf(a).FieldByName("Ticket"); ticket.IsValid() {
+			c.asked = append(c.asked, Ticket(ticket.Uint()))
+		}
+	}
+	return actions
+}
 
 // attempt shows the core a pod and returns for how long the loop is held at most, in processor
 // time, by the first attempts of it. It may be no more than most, once at least.

@@ -177,6 +177,7 @@ func (c *Core) applyTick() {
 		c.flushed = c.now
 		c.queue.Flush(c.now)
 		c.news.objects = true
+		c.dropUnused()
 	}
 
 	c.placements.timeOut()
@@ -205,5 +206,16 @@ func (c *Core) applyTick() {
 		c.attempts.scheduleGroup(c.groupOf(item), item)
 	default:
 		c.attempts.startAttempt(item)
+	}
+}
+
+// dropUnused forgets what is kept of large pods that may be gone.
+func (c *Core) dropUnused() {
+	c.cluster.DropUnused()
+	for _, p := range c.profiles.byName {
+		p.Decider.DropUnused()
+		if p.failed.class != nil && p.failed.class.Bulk > 0 {
+			p.failed = failure{}
+		}
 	}
 }

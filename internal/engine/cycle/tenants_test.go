@@ -223,8 +223,21 @@ func (c *crowd) tenant(seed uint64, weigh bool) (of cost) {
 	for _, e := range gone {
 		c.timed(&of, "what goes", e)
 	}
+	c.refuseAll()
 	c.now = c.now.Add(20 * time.Second) // longer than any back-off
 	return of
+}
+
+// refuseAll answers all that was asked for and not answered yet, as the API server does for what is
+// gone.
+func (c *crowd) refuseAll() {
+	for len(c.asked) > 0 {
+		asked := c.asked
+		c.asked = nil
+		for _, ticket := range asked {
+			c.tell(Answered{ticket, Outcome{Fault: &Fault{Message: "not found"}}})
+		}
+	}
 }
 
 // storeFields stores objects, each with a field as long as there is room for, and returns what
@@ -360,9 +373,15 @@ func TestWhateverATenantStoresHoldsNobodyUp(t *testing.T) {
 		}
 		worst.atWorst(of)
 	}
-	if left := heapInUse() - begin; left > mostLeft {
+	for i := range 3 { // nobody else's pods come for a while
+		c.now = c.now.Add(time.Minute)
+		c.tell(Tick{})
+		c.ordinary(&worst, fmt.Sprint("last-", i), false)
+	}
+	left := min(heapInUse(), heapInUse()) - begin
+	if runtime.KeepAlive(c); left > mostLeft {
 		t.Errorf("%d MiB are left of %d tenants that are gone", left>>20, *tenants)
 	}
-	t.Logf("%d tenants with %d objects: a step takes %v at worst, an ordinary pod %v (without them %v), an event %v, aside %v; %d MiB more",
-		*tenants, worst.stored, worst.step, worst.decision, without.decision, worst.event, worst.aside, worst.memory>>20)
+	t.Logf("%d tenants with %d objects: a step takes %v at worst, an ordinary pod %v (without them %v), an event %v, aside %v; %d MiB more, %d left",
+		*tenants, worst.stored, worst.step, worst.decision, without.decision, worst.event, worst.aside, worst.memory>>20, left>>20)
 }

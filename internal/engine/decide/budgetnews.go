@@ -24,6 +24,7 @@ type budgetNews struct {
 	// the first of which is first.
 	concerned []int32
 	first     int
+	followed  bool // since dropUnused was last called
 }
 
 // budgetState is what victims depend on.
@@ -53,9 +54,10 @@ func (b *budgetNews) concernedSince(position int) (nodes []int32, known bool) {
 func (b *budgetNews) followBudgets(ix *index) {
 	table := &ix.c.Budgets
 	names, known := table.Since(b.version)
-	b.version = table.Version
+	b.version, b.followed = table.Version, true
 	if !known || b.known == nil {
-		b.known, b.first, b.concerned = map[cluster.Name]budgetState{}, b.position()+1, nil
+		b.startOver()
+		b.known = map[cluster.Name]budgetState{}
 		for budget := range table.Each {
 			b.known[cluster.Name{Namespace: budget.Namespace, Name: budget.Name}] = ix.stateOf(budget)
 		}
@@ -79,8 +81,20 @@ func (b *budgetNews) followBudgets(ix *index) {
 		}
 	}
 	if most := 1<<10 + 4*len(ix.c.Nodes); len(b.concerned) > most { // whoever is that far behind starts over
-		b.first, b.concerned = b.position()+1, nil
+		b.startOver()
 	}
+}
+
+// startOver forgets the positions that there were.
+func (b *budgetNews) startOver() { b.first, b.concerned = b.position()+1, nil }
+
+// dropUnused forgets budgets that may be gone, unless somebody has preempted since its last call.
+func (b *budgetNews) dropUnused(table *cluster.Table[*policyv1.PodDisruptionBudget]) {
+	if !b.followed && b.version != table.Version {
+		b.startOver()
+		b.known = nil
+	}
+	b.followed = false
 }
 
 func (b *budgetNews) compareStates(ix *index, namespace string, before, after *budgetState) {

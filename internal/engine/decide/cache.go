@@ -39,6 +39,8 @@ type cache struct {
 	effort     map[int32]classEffort  // by class
 	saidEffort map[uint64]*saidEffort // by a hash of what strangers' terms say; see said.describeTerms
 
+	unused uint64 // what was not used since is dropped by dropUnused, by the decider's clock
+
 	axes []topologyAxis // scratch space
 	key  []byte         // scratch space
 }

@@ -80,6 +80,33 @@ func (ca *cache) dropAllIdle() {
 	ca.dropTopologies(nil)
 }
 
+// dropUnused drops what was made for large classes and not used since its last call.
+func (ca *cache) dropUnused() {
+	for _, r := range ca.rankings {
+		if r.plan.example.Class.Bulk > 0 && r.used <= ca.unused {
+			ca.dropRanking(r)
+		}
+	}
+	ca.loseDropped()
+	for key, sk := range ca.planner.skeletons {
+		if sk.bulk() > 0 && sk.used <= ca.unused {
+			delete(ca.planner.skeletons, key)
+		}
+	}
+	for key, b := range ca.bases {
+		if b.plan.example.Class.Bulk > 0 && b.used <= ca.unused {
+			ca.dropBase(key)
+		}
+	}
+	for i := range ca.plans {
+		if known := &ca.plans[i]; known.class != nil && known.class.Bulk > 0 && known.used <= ca.unused {
+			*known = recentPlan{}
+		}
+	}
+	ca.ix.budgets.dropUnused(&ca.c.Budgets)
+	ca.unused = ca.meter.Clock
+}
+
 // weighUsed weighs the ranking that was used last anew. A ranking changes only while it is used, so
 // the weights of all others hold.
 func (ca *cache) weighUsed() {
