@@ -60,8 +60,8 @@ func (d *Decider) KeepFor(decisions uint64) {
 	d.cache.idle = decisions
 }
 
-// DropUnused forgets what was made for large classes and not used since its last call. Decisions are
-// the same without it.
+// DropUnused forgets what was made for large classes and not used since its last call. Decisions
+// are the same without it.
 func (d *Decider) DropUnused() { d.cache.dropUnused() }
 
 // Plain returns the plain way to decide the same pods. Its work counts as the decider's.
