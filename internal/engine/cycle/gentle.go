@@ -140,10 +140,8 @@ func (pr *preemptions) scheduleRetry(item *queue.Item) {
 // delays, have changed.
 func (pr *preemptions) setAlarms() {
 	pr.alarms = nil
-	for _, item := range pr.queue.Sorted() {
-		if !item.Unfit.IsZero() {
-			pr.scheduleRetry(item)
-		}
+	for _, item := range pr.queue.SortedIf(func(item *queue.Item) bool { return !item.Unfit.IsZero() }) {
+		pr.scheduleRetry(item)
 	}
 }
 

@@ -130,11 +130,9 @@ func (c *Core) resume(r Resumed) {
 }
 
 // Succeed makes this core take the place of another one that was saved: it adopts the remembered
-// decisions, which it does not use to decide. The other core's queue is emptied, so that no pod is
+// decisions, which it does not use to decide. The other core's queue retires, so that no pod is
 // counted twice.
 func (c *Core) Succeed(other *Core) {
-	for _, item := range other.queue.Sorted() {
-		other.queue.Remove(item.Pod.UID)
-	}
+	other.queue.Retire()
 	c.decisions.adoptFrom(other.decisions)
 }

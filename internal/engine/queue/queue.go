@@ -156,6 +156,14 @@ func (q *Queue) Remove(uid types.UID) {
 	}
 }
 
+// Retire has no pod counted as waiting for a plugin any more: another queue has them all. This one
+// must not be used afterwards.
+func (q *Queue) Retire() {
+	for item := range q.Each {
+		q.countWaiting(item, nil)
+	}
+}
+
 // Get returns the item of a pod, or nil.
 func (q *Queue) Get(uid types.UID) *Item { return q.items[uid] }
 
@@ -172,9 +180,21 @@ func (q *Queue) Each(yield func(*Item) bool) {
 }
 
 // Sorted returns all items in the order in which they came. It costs a sort of all items.
-func (q *Queue) Sorted() []*Item {
-	return slices.SortedFunc(q.Each, func(a, b *Item) int { return cmp.Compare(a.order, b.order) })
+func (q *Queue) Sorted() []*Item { return q.SortedIf(func(*Item) bool { return true }) }
+
+// SortedIf returns some items in the order in which they came.
+func (q *Queue) SortedIf(wanted func(*Item) bool) (items []*Item) {
+	for item := range q.Each {
+		if wanted(item) {
+			items = append(items, item)
+		}
+	}
+	slices.SortFunc(items, inOrder)
+	return items
 }
+
+// inOrder compares items by when they came.
+func inOrder(a, b *Item) int { return cmp.Compare(a.order, b.order) }
 
 // Pop takes the most urgent active pod. If there is none, it takes one that was rejected and whose
 // back-off is not over yet, rather than stay idle, as upstream does since v1.33

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -53,12 +52,7 @@ func (q *Queue) Save() (all []Saved) {
 // account what happened before. Pods that are not in this queue are skipped, and pods that were not
 // in the other one come after all that were.
 func (q *Queue) Restore(all []Saved) {
-	known := map[types.UID]bool{}
-	for i := range all {
-		known[all[i].UID] = true
-	}
-
-	others := slices.DeleteFunc(q.Sorted(), func(item *Item) bool { return known[item.Pod.UID] })
+	before := q.arrived
 	for i := range all {
 		item := q.items[all[i].UID]
 		if item == nil || item.place == Taken || all[i].Place == Taken {
@@ -70,6 +64,7 @@ func (q *Queue) Restore(all []Saved) {
 		q.restoreItem(item, &all[i])
 	}
 
+	others := q.SortedIf(func(item *Item) bool { return item.order <= before && item.place != Taken })
 	for _, item := range others {
 		q.arrived++
 		item.order = q.arrived
