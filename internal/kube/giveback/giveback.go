@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// rest is how long the collector has to have been idle, and pause how many times as long passes
-// between two collections. Both bound what collecting costs that the collector itself would have
-// put off.
-const rest, pause = 10 * time.Second, 6
+// rest is how long the collector has to have been idle, pause how many times as long passes between
+// two collections, and times how many there are until the collector itself has run: a process that
+// has come to rest may drop what it kept a little later. All bound what collecting costs that the
+// collector itself would have put off.
+const rest, pause, times = 10 * time.Second, 3, 2
 
 // little is how much more than its live objects a process may hold for good.
 const little = 16 << 20
@@ -36,10 +37,11 @@ type reading struct {
 // in.
 //
 // It collects when the collector has been idle since the tick before, when the process holds
-// clearly more than it uses, and when the last collection by it is pause ticks ago. Having given
-// back all there was, it rests until the collector itself has run: only then can there be more.
+// clearly more than it uses, and when the last collection by it is pause ticks ago. Having done so
+// as often as it may, it rests until the collector itself has run: only then can there be much
+// more.
 func run(ctx context.Context, tick <-chan time.Time, read func() reading, collect func()) {
-	before, given := read(), false
+	before, left := read(), times
 	for paused := 0; ; paused-- {
 		select {
 		case <-ctx.Done():
@@ -48,15 +50,14 @@ func run(ctx context.Context, tick <-chan time.Time, read func() reading, collec
 		}
 		now := read()
 		if now.cycles != before.cycles {
-			before, given = now, false
+			before, left = now, times
 			continue
 		}
-		// What has been given back is all there was, until the collector itself begins a cycle.
-		if given || paused > 0 || now.held <= now.live+now.live/4+little {
+		if left == 0 || paused > 0 || now.held <= now.live+now.live/4+little {
 			continue
 		}
 		collect()
-		before, given, paused = read(), true, pause
+		before, left, paused = read(), left-1, pause
 	}
 }
 

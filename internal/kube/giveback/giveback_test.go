@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestOnlyAtRest: memory is given back once after the collector has come to rest, and not while it
+// TestOnlyAtRest: memory is given back twice after the collector has come to rest, and not while it
 // works, nor where there is little to give.
 func TestOnlyAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -37,12 +37,11 @@ func TestOnlyAtRest(t *testing.T) {
 			after(rest, 0, "while the collector works")
 		}
 		after(2*rest, 1, "at rest")
-		after(time.Hour, 1, "still at rest")
+		after(rest, 1, "soon after the last time")
+		after(pause*rest, 2, "later")
+		after(time.Hour, 2, "still at rest")
 		grow()
-		after(3*rest, 2, "at rest again")
-		grow()
-		after(3*rest, 2, "soon after the last time")
-		after(pause*rest, 3, "later")
+		after(3*rest, 3, "at rest again")
 		locked(func() { now.cycles, now.held = now.cycles+1, 130<<20 })
 		after(time.Hour, 3, "when little is held")
 		cancel()
