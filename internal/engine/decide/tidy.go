@@ -88,6 +88,7 @@ func (ca *cache) dropUnused() {
 		}
 	}
 	ca.loseDropped()
+
 	for key, sk := range ca.planner.skeletons {
 		if sk.bulk() > 0 && sk.used <= ca.unused {
 			delete(ca.planner.skeletons, key)
@@ -103,6 +104,7 @@ func (ca *cache) dropUnused() {
 			*known = recentPlan{}
 		}
 	}
+
 	ca.ix.budgets.dropUnused(&ca.c.Budgets)
 	ca.unused = ca.meter.Clock
 }

@@ -308,24 +308,31 @@ func oneSlip(a, b string) bool {
 		i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
 }
 
+// countChildren counts the parts of a mapping or a sequence: they are linked, and counting is
+// cheaper than a map or a slice that grows. ok is false for null, and for what must be of another
+// kind.
+func (d *decoder) countChildren(n int32, kind nodeKind, must string) (size int, ok bool) {
+	if d.isNull(n) {
+		return 0, false
+	}
+	if d.t.nodes[n].kind != kind {
+		d.addFault(n, "%s: must be %s", d.describeValue(n), must)
+		return 0, false
+	}
+	for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
+		size++
+	}
+	return size, true
+}
+
 // mapPlan decodes a mapping into a map. A key that is given twice is a fault: JSON would take
 // the last one.
 func mapPlan(typ reflect.Type) decodeFunc {
 	elem := planOf(typ.Elem())
 	return func(d *decoder, n int32, v reflect.Value) {
-		if d.isNull(n) {
+		size, ok := d.countChildren(n, mappingNode, "an object")
+		if !ok {
 			return
-		}
-		if d.t.nodes[n].kind != mappingNode {
-			d.addFault(n, "%s: must be an object", d.describeValue(n))
-			return
-		}
-
-		// The children are linked, so their number is not known. Counting is cheaper than a
-		// map that grows.
-		size := 0
-		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
-			size++
 		}
 
 		v.Set(reflect.MakeMapWithSize(typ, size))
@@ -349,17 +356,9 @@ func mapPlan(typ reflect.Type) decodeFunc {
 func slicePlan(typ reflect.Type) decodeFunc {
 	elem := planOf(typ.Elem())
 	return func(d *decoder, n int32, v reflect.Value) {
-		if d.isNull(n) {
+		size, ok := d.countChildren(n, sequenceNode, "a list")
+		if !ok {
 			return
-		}
-		if d.t.nodes[n].kind != sequenceNode {
-			d.addFault(n, "%s: must be a list", d.describeValue(n))
-			return
-		}
-
-		size := 0
-		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
-			size++
 		}
 
 		v.Set(reflect.MakeSlice(typ, size, size))

@@ -127,7 +127,8 @@ func writeTables(scenarios []scenario, results []result) {
 		for _, r := range results {
 			if r.scenario == s {
 				rows = append(rows, []string{map[string]string{berth: "Berth", upstream: "kube-controller-manager"}[r.side],
-					driver.Short(r.first), driver.Short(r.last), fmt.Sprintf("%.0f", float64(r.gone)/max(r.last, time.Millisecond).Seconds()),
+					driver.Short(r.first), driver.Short(r.last),
+					fmt.Sprintf("%.0f", float64(r.gone)/max(r.last, time.Millisecond).Seconds()),
 					fmt.Sprint(s.countDue() - r.gone), driver.Short(r.cpu / time.Duration(max(1, r.gone))), driver.Mebibytes(r.peak)})
 			}
 		}
