@@ -361,6 +361,16 @@ func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 // repelledBy reports whether some pod keeps the pending one away by a key for which is returns
 // true.
 func (h *affinityHints) repelledBy(a *Affinities, is func(key string) bool) bool {
+	for class := range h.repellingClasses {
+		if slices.ContainsFunc(a.RepelledBy(class), is) {
+			return true
+		}
+	}
+	return false
+}
+
+// repellingClasses yields each class of placed pods that keep others away.
+func (h *affinityHints) repellingClasses(yield func(*cluster.PodClass) bool) {
 	known := map[*cluster.PodClass]bool{}
 	for _, n := range h.c.Nodes {
 		if n == nil || n.AntiAffine == 0 {
@@ -370,13 +380,11 @@ func (h *affinityHints) repelledBy(a *Affinities, is func(key string) bool) bool
 			if len(p.Class.RequiredAntiAffinity) == 0 || known[p.Class] {
 				continue
 			}
-			known[p.Class] = true
-			if slices.ContainsFunc(a.RepelledBy(p.Class), is) {
-				return true
+			if known[p.Class] = true; !yield(p.Class) {
+				return
 			}
 		}
 	}
-	return false
 }
 
 // Wakes implements Waker.

@@ -67,22 +67,12 @@ func (h *affinityHints) keptAway(keys []string) (topics []queue.Topic, everybody
 	if len(keys) == 0 {
 		return nil, false
 	}
-	known := map[*cluster.PodClass]bool{}
-	for _, n := range h.c.Nodes {
-		if n == nil || n.AntiAffine == 0 {
-			continue
+	for class := range h.repellingClasses {
+		of, everybody := keptAwayBy(class, func(key string) bool { return slices.Contains(keys, key) })
+		if everybody {
+			return nil, true
 		}
-		for _, p := range n.Pods {
-			if len(p.Class.RequiredAntiAffinity) == 0 || known[p.Class] {
-				continue
-			}
-			known[p.Class] = true
-			of, everybody := keptAwayBy(p.Class, func(key string) bool { return slices.Contains(keys, key) })
-			if everybody {
-				return nil, true
-			}
-			topics = append(topics, of...)
-		}
+		topics = append(topics, of...)
 	}
 
 	return topics, false
