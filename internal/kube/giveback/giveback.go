@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// rest is how long the collector has to have been idle, pause how many times as long passes between
-// two collections, and times how many there are until the collector itself has run: a process that
-// has come to rest may drop what it kept a little later. All bound what collecting costs that the
-// collector itself would have put off.
-const rest, pause, times = 10 * time.Second, 3, 2
+// rest is in how long the collector has to have run seldom times at most, pause how many times as
+// long passes between two collections, and times how many there are until the collector itself has
+// run: a process that has come to rest may drop what it kept a little later. All bound what
+// collecting costs that the collector itself would have put off. With a small heap it runs now and
+// then whatever the process does.
+const rest, seldom, pause, times = 10 * time.Second, 1, 3, 2
 
 // little is how much more than its live objects a process may hold for good.
 const little = 16 << 20
@@ -36,7 +37,7 @@ type reading struct {
 // run decides at each tick whether to collect, with everything that it asks of the process passed
 // in.
 //
-// It collects when the collector has been idle since the tick before, when the process holds
+// It collects when the collector has run seldom since the tick before, when the process holds
 // clearly more than it uses, and when the last collection by it is pause ticks ago. Having done so
 // as often as it may, it rests until the collector itself has run: only then can there be much
 // more.
@@ -49,11 +50,11 @@ func run(ctx context.Context, tick <-chan time.Time, read func() reading, collec
 		case <-tick:
 		}
 		now := read()
-		if now.cycles != before.cycles {
-			before, left = now, times
-			continue
+		cycles := now.cycles - before.cycles
+		if before = now; cycles > 0 {
+			left = times
 		}
-		if left == 0 || paused > 0 || now.held <= now.live+now.live/4+little {
+		if cycles > seldom || left == 0 || paused > 0 || now.held <= now.live+now.live/4+little {
 			continue
 		}
 		collect()

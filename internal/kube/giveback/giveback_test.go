@@ -34,6 +34,7 @@ func TestOnlyAtRest(t *testing.T) {
 		grow := func() { locked(func() { now.cycles++ }) }
 		for range 10 {
 			grow()
+			grow()
 			after(rest, 0, "while the collector works")
 		}
 		after(2*rest, 1, "at rest")
@@ -42,8 +43,13 @@ func TestOnlyAtRest(t *testing.T) {
 		after(time.Hour, 2, "still at rest")
 		grow()
 		after(3*rest, 3, "at rest again")
+		for range 2 * pause {
+			grow()
+			time.Sleep(rest) // of the bubble's time
+		}
+		after(0, 5, "while the collector runs seldom")
 		locked(func() { now.cycles, now.held = now.cycles+1, 130<<20 })
-		after(time.Hour, 3, "when little is held")
+		after(time.Hour, 5, "when little is held")
 		cancel()
 	})
 }
