@@ -99,11 +99,16 @@ func TestDeletesThatFailInARow(t *testing.T) {
 // feelThePulse asks the cluster for something small again and again, so that the stage knows how
 // slow it is meanwhile.
 func (s *stage) feelThePulse(ctx context.Context) {
-	for ctx.Err() == nil {
-		began := time.Now()
-		if _, err := s.client.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{}); err == nil {
-			s.timed(began)
+	beats := time.NewTicker(100 * time.Millisecond)
+	defer beats.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case began := <-beats.C:
+			if _, err := s.client.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{}); err == nil {
+				s.timed(began)
+			}
 		}
-		time.Sleep(100 * time.Millisecond) // a pulse, not a load
 	}
 }

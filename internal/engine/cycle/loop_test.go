@@ -92,7 +92,7 @@ func (c *crowd) attempt(name string, most time.Duration, change func(*v1.Pod)) (
 		if took, said = c.tryFor(fmt.Sprint(name, "-", again), change); took <= most {
 			return took, said
 		}
-		time.Sleep(time.Second) // until a burst is over
+		awaitCalm(c.T)
 	}
 	c.Errorf("an attempt took %v of processor time, want no more than %v", took, most)
 	return took, said
@@ -100,7 +100,7 @@ func (c *crowd) attempt(name string, most time.Duration, change func(*v1.Pod)) (
 
 // measurings is how often something is measured that took too long: what else the machine does
 // takes caches and halves of cores away, and comes in bursts.
-const measurings = 4
+const measurings = 10
 
 // tryFor returns the longest of some attempts at a pod.
 func (c *crowd) tryFor(name string, change func(*v1.Pod)) (longest time.Duration, said string) {
