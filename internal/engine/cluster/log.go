@@ -73,12 +73,12 @@ func (l *Log) forgetOldest(changes int) {
 // dropOld forgets what had been there when it was last called, if it takes much memory. It costs a
 // reader that has not read since then the reading of the whole cluster.
 func (l *Log) dropOld() {
-	bulk, old := 0, max(l.old-l.first, 0)
-	for i := range l.entries[:min(old, len(l.entries))] {
+	bulk, old := 0, min(max(l.old-l.first, 0), len(l.entries))
+	for i := range l.entries[:old] {
 		bulk += l.entries[i].bulk()
 	}
 	if bulk > MostBulk/16 {
-		l.forgetOldest(min(old, len(l.entries)))
+		l.forgetOldest(old)
 	}
 	l.old = l.Len()
 }
