@@ -72,19 +72,3 @@ func TestATableCellHoldsOneThought(t *testing.T) {
 		t.Errorf("only %d cells were found", cells)
 	}
 }
-
-// mostWords bounds docs/ without its reference, which is looked up and not read.
-const mostWords = 45_000
-
-// TestThePagesCanBeRead: what is added makes something else shorter.
-func TestThePagesCanBeRead(t *testing.T) {
-	words := 0
-	for _, p := range pages(t) {
-		if strings.HasPrefix(p.Path, "docs/") && !strings.HasPrefix(p.Path, "docs/reference/") {
-			words += len(strings.Fields(strings.Join(p.Lines, "\n")))
-		}
-	}
-	if words > mostWords || words < mostWords/2 {
-		t.Errorf("docs/ has %d words without its reference, at most %d are meant", words, mostWords)
-	}
-}
