@@ -15,11 +15,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/kube/connect"
+	"github.com/berth-k8s/berth/internal/kube/lead"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/ui"
 )
@@ -36,8 +38,10 @@ type pageFlags struct {
 	tokenFile string
 	config    string
 	scheduler string
-	recording string
-	options   ui.Options
+	// schedulerLeases are trusted to announce the scheduler's configuration; see lead.Trusted.
+	schedulerLeases []string
+	recording       string
+	options         ui.Options
 }
 
 func newUICommand() *cobra.Command {
@@ -74,6 +78,9 @@ for a token, which is part of the URL that is printed.`,
 		"the scheduler's configuration file, for explanations and forecasts (default: that of the scheduler that runs)")
 	flags.StringVar(&p.scheduler, "scheduler-url", "",
 		"endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of berth up)")
+	flags.StringSliceVar(&p.schedulerLeases, "scheduler-lease", nil,
+		"Lease of the scheduler, as NAMESPACE/NAME or NAMESPACE, whose configuration is trusted, besides those in kube-system, "+
+			deploy.Namespace+" and this pod's namespace (repeatable)")
 	p.to.AddKubectlFlags(flags)
 	return cmd
 }
@@ -132,7 +139,7 @@ func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*
 		if p.recording == "" {
 			told, _ = address.InUse(ctx) // if nobody answers, the answer says what was assumed
 		}
-		return config.RunningOf(told, leases, at)
+		return config.RunningOf(told, leases, lead.Trusted(p.schedulerLeases...), at)
 	}, nil
 }
 

@@ -10,18 +10,16 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/webhook"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/kube/connect"
+	"github.com/berth-k8s/berth/internal/kube/lead"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 )
-
-// namespaceFile names the namespace of a process that runs in a pod.
-const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 func newWebhookCommand() *cobra.Command {
 	var to connect.Flags
 	var print bool
 	var image string
 	options := webhook.DefaultOptions()
-	if in, err := os.ReadFile(namespaceFile); err == nil {
+	if in, err := os.ReadFile(lead.NamespaceFile); err == nil {
 		options.Namespace = strings.TrimSpace(string(in))
 	}
 	cmd := &cobra.Command{

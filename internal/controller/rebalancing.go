@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	rebalancelive "github.com/berth-k8s/berth/internal/controller/rebalance/live"
@@ -30,12 +31,14 @@ const rebalanceAgain = 30 * time.Second
 // RebalanceOptions are the flags of the controller that moves pods. The flags are here, with those
 // of the other controllers; what they make the controller do is in package rebalance.
 type RebalanceOptions struct {
-	Policy  string        // a DeschedulerPolicy file, or else
-	Goals   []string      // Berth's own
-	Every   time.Duration // between the beginnings of two runs; see shortestEvery
-	Config  string        // a KubeSchedulerConfiguration file
-	Sampled bool          // successors may land on any node that passes the filters
-	Surge   bool          // a successor is ready before the pod leaves, where possible
+	Policy string        // a DeschedulerPolicy file, or else
+	Goals  []string      // Berth's own
+	Every  time.Duration // between the beginnings of two runs; see shortestEvery
+	Config string        // a KubeSchedulerConfiguration file
+	// SchedulerLeases are trusted to announce the scheduler's configuration; see lead.Trusted.
+	SchedulerLeases []string
+	Sampled         bool // successors may land on any node that passes the filters
+	Surge           bool // a successor is ready before the pod leaves, where possible
 }
 
 // addFlags adds the flags, each marked as the rebalance controller's: the others ignore them.
@@ -47,6 +50,9 @@ func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Config, "scheduler-config", o.Config,
 		"rebalance: the KubeSchedulerConfiguration file of the scheduler that places successors (default: what "+
 			"schedulers tell by their Leases, else the default profile)")
+	flags.StringSliceVar(&o.SchedulerLeases, "scheduler-lease", o.SchedulerLeases,
+		"rebalance: Lease of the scheduler, as NAMESPACE/NAME or NAMESPACE, whose configuration is trusted, besides those in kube-system, "+
+			deploy.Namespace+" and this pod's namespace (repeatable)")
 	flags.BoolVar(&o.Sampled, "sampled", o.Sampled,
 		"rebalance: successors may land on any node that passes the filters: for kube-scheduler where it samples "+
 			"nodes (more than 100, by default)")
@@ -130,7 +136,7 @@ func (o *RebalanceOptions) runningConfig(ctx context.Context, client kubernetes.
 		return nil, err
 	}
 
-	r, err := config.RunningOf(nil, leases, time.Now())
+	r, err := config.RunningOf(nil, leases, lead.Trusted(o.SchedulerLeases...), time.Now())
 	if err == nil && r.Assumed != "" {
 		klog.FromContext(ctx).Info("Moves are proved by a configuration that is not known to run; --scheduler-config "+
 			"names the file", "assumed", r.Assumed)

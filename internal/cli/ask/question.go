@@ -49,8 +49,10 @@ type Question struct {
 
 	named        *config.Config // by --config
 	schedulerURL string
-	unanswered   bool   // the scheduler did not answer
-	assumed      string // about its configuration
+	// schedulerLeases are trusted to announce the scheduler's configuration; see lead.Trusted.
+	schedulerLeases []string
+	unanswered      bool   // the scheduler did not answer
+	assumed         string // about its configuration
 }
 
 // AddFlags adds the flags of all questions.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/decision"
@@ -30,6 +31,8 @@ func (q *Question) AddSchedulerFlags(flags *pflag.FlagSet) {
 		"the scheduler's configuration file, as for kube-scheduler (default: that of the scheduler that runs)")
 	flags.StringVar(&q.schedulerURL, "scheduler-url", "",
 		"endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of berth up)")
+	flags.StringSliceVar(&q.schedulerLeases, "scheduler-lease", nil,
+		"Lease of the scheduler, as NAMESPACE/NAME or NAMESPACE, whose configuration is trusted, besides those in kube-system and "+deploy.Namespace+" (repeatable)")
 }
 
 // LoadConfiguration reads the scheduler's configuration file. Tolerations with Gt and Lt count: an
@@ -88,11 +91,15 @@ func (q *Question) running(cmd *cobra.Command, leases []*coordinationv1.Lease, n
 		told, err = s.InUse(cmd.Context())
 		q.noteSilent(cmd, err)
 	}
-	r, err := config.RunningOf(told, leases, now)
+	r, err := config.RunningOf(told, leases, lead.Trusted(q.schedulerLeases...), now)
 	if err != nil {
 		return nil, err
 	}
 	q.assumed = r.Assumed
+	if len(r.Ignored) > 0 {
+		print.Line(q.notices(cmd), "ignored: %d Leases that announce a scheduler in namespaces that are not trusted, such as %s "+
+			"(if it is Berth's: --scheduler-lease)", len(r.Ignored), r.Ignored[0])
+	}
 	return r, nil
 }
 

@@ -29,6 +29,8 @@ type Running struct {
 	// Assumed says what no running scheduler has told, in a sentence; "" if every profile is one
 	// that runs.
 	Assumed string
+	// Ignored lists Leases with a scheduler's configuration in namespaces that are not trusted.
+	Ignored []string
 }
 
 // RunningOf returns the configuration of a cluster: what told says, which a scheduler answered that
@@ -36,8 +38,12 @@ type Running struct {
 // of two that serve a name, the first counts. For default-scheduler the default profile is assumed
 // if none of them serves it and either kube-scheduler leads, which tells nothing, or none was
 // asked: a kube-scheduler need not elect a leader.
-func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Running, error) {
+//
+// Only trusted Leases count, as NAMESPACE or NAMESPACE/NAME: anyone with edit permissions in a
+// namespace can create a Lease there, and by its profiles pods of other namespaces would be moved.
+func RunningOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, now time.Time) (*Running, error) {
 	r := &Running{}
+	leases, r.Ignored = trustedLeases(leases, trusted)
 	var assumed []string
 	// The endpoint's answer is newer than any Lease, and complete.
 	if told != nil {
@@ -81,6 +87,21 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Run
 		r.Assumed = "Assumed: " + strings.Join(assumed, "; ") + "."
 	}
 	return r, nil
+}
+
+// trustedLeases returns the trusted Leases, and the names of those of the remaining ones that carry
+// a configuration.
+func trustedLeases(leases []*coordinationv1.Lease, trusted []string) (of []*coordinationv1.Lease, ignored []string) {
+	for _, l := range leases {
+		name := l.Namespace + "/" + l.Name
+		if slices.Contains(trusted, l.Namespace) || slices.Contains(trusted, name) {
+			of = append(of, l)
+		} else if l.Annotations[InUseAnnotation] != "" {
+			ignored = append(ignored, name)
+		}
+	}
+	slices.Sort(ignored)
+	return of, ignored
 }
 
 // addProfiles adds the profiles of a scheduler, except those whose names others serve already.

@@ -89,6 +89,7 @@ func TestProfilesOfACluster(t *testing.T) {
 	}
 	own := inUse(t, strings.NewReplacer("extenders:", "#", "    multiPoint: {enabled: [{name: Foreign}]}\n", "", "  - name: Foreign\n    args: {password: secret}\n", "").Replace(packing), Added{})
 	second := lease("berth-system/berth-scheduler", "b", time.Second, own.OnLease("b"))
+	tenants := inUse(t, "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: [{schedulerName: tenant-scheduler}]\n", Added{})
 	upstream := lease("kube-system/kube-scheduler", "control-plane_1", time.Second, "")
 	for name, row := range map[string]struct {
 		told    *InUse
@@ -102,12 +103,15 @@ func TestProfilesOfACluster(t *testing.T) {
 		"beside kube-scheduler":          {nil, []*coordinationv1.Lease{upstream, second}, "berth-scheduler default-scheduler", "control-plane_1, which leads by the Lease kube-system/kube-scheduler"},
 		"kube-scheduler has taken over":  {nil, []*coordinationv1.Lease{lease("kube-system/kube-scheduler", "other", time.Second, own.OnLease("b"))}, "default-scheduler", "other, which leads"},
 		"it ended":                       {nil, []*coordinationv1.Lease{lease("berth-system/berth-scheduler", "", time.Hour, own.OnLease("b"))}, "berth-scheduler default-scheduler", "has not been renewed since"},
-		"one ended, another runs":        {own, []*coordinationv1.Lease{lease("a/b", "b", time.Hour, inUse(t, "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n", Added{}).OnLease("b"))}, "berth-scheduler", ""},
+		"one ended, another runs":        {own, []*coordinationv1.Lease{lease("kube-system/b", "b", time.Hour, inUse(t, "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n", Added{}).OnLease("b"))}, "berth-scheduler", ""},
 		"a kube-scheduler that ended":    {own, []*coordinationv1.Lease{lease("kube-system/kube-scheduler", "x", time.Hour, "")}, "berth-scheduler", ""},
 		"a Lease of a node, or of else":  {own, []*coordinationv1.Lease{lease("kube-node-lease/kube-scheduler", "x", 0, ""), lease("kube-system/other", "x", 0, "{}")}, "berth-scheduler", ""},
+		"a tenant's Lease":               {own, []*coordinationv1.Lease{lease("a-tenant/berth-scheduler", "b", time.Second, tenants.OnLease("b"))}, "berth-scheduler", ""},
+		"a tenant's Lease, none asked":   {nil, []*coordinationv1.Lease{lease("a-tenant/kube-scheduler", "b", time.Second, tenants.OnLease("b"))}, "default-scheduler", "no scheduler of this name could be asked"},
+		"a Lease that is named":          {nil, []*coordinationv1.Lease{lease("named/scheduler", "b", time.Second, tenants.OnLease("b")), lease("named/other", "b", time.Second, own.OnLease("b"))}, "tenant-scheduler default-scheduler", "no scheduler of this name could be asked"},
 		"plugins that nobody else knows": {inUse(t, packing, Added{}), nil, "berth-scheduler", "Foreign, extenders, which cannot be asked"},
 	} {
-		r, err := RunningOf(row.told, row.leases, now)
+		r, err := RunningOf(row.told, row.leases, []string{"kube-system", "berth-system", "named/scheduler"}, now)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

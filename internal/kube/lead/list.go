@@ -2,12 +2,30 @@ package lead
 
 import (
 	"context"
+	"os"
+	"strings"
 
 	v1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/berth-k8s/berth/deploy"
 )
+
+// NamespaceFile holds the namespace of the pod in which a process runs.
+const NamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// Trusted returns the namespaces whose Leases are trusted to announce a scheduler's configuration:
+// kube-system, Berth's own namespace, and that of this process's pod; and the given ones, each as
+// NAMESPACE or NAMESPACE/NAME.
+func Trusted(named ...string) []string {
+	all := append([]string{metav1.NamespaceSystem, deploy.Namespace}, named...)
+	if own, err := os.ReadFile(NamespaceFile); err == nil {
+		all = append(all, strings.TrimSpace(string(own)))
+	}
+	return all
+}
 
 // List lists the Leases of a cluster by which leaders may be elected: all but those of nodes, of
 // which a large cluster has thousands.
