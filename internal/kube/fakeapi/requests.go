@@ -214,13 +214,14 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: to.resource}, to.name.Name)
 	}
+	dryRun := r.URL.Query().Has("dryRun")
 	switch r.Method {
 	case http.MethodPost:
 		return s.evictPod(t, current, body)
 	case http.MethodPut:
-		return s.updateObject(t, current, to.sub, body)
+		return s.updateObject(t, current, to.sub, body, dryRun)
 	case http.MethodPatch:
-		return s.patchObject(t, current, to.sub, body)
+		return s.patchObject(t, current, to.sub, body, dryRun)
 	case http.MethodDelete:
 		return s.deleteObject(t, current, body)
 	}

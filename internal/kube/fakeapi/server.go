@@ -29,6 +29,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	fault    func(r *http.Request) Fault
+	policy   func(o Object)    // changes written objects, as mutating admission does
 	version  int               // the last resource version; one sequence for all objects, as in etcd
 	tables   map[string]*table // by resource
 	watchers map[*watcher]bool // open watches
@@ -159,6 +160,14 @@ func (s *Server) SetFault(fault func(r *http.Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = fault
+}
+
+// SetPolicy sets a function that changes each object written by a request before it is stored, as
+// a mutating webhook or policy does; nil changes nothing.
+func (s *Server) SetPolicy(policy func(o Object)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.policy = policy
 }
 
 // Put creates or changes an object, as somebody else would. The object given is copied, and may be

@@ -86,7 +86,7 @@ func (s *Server) createObject(t *table, body []byte) (any, error) {
 
 // updateObject replaces an object, or its status. A version in the request is a precondition, none
 // is none.
-func (s *Server) updateObject(t *table, current Object, sub string, body []byte) (any, error) {
+func (s *Server) updateObject(t *table, current Object, sub string, body []byte, dryRun bool) (any, error) {
 	o, err := s.decodeObject(t, body)
 	if err != nil {
 		return nil, err
@@ -94,12 +94,12 @@ func (s *Server) updateObject(t *table, current Object, sub string, body []byte)
 	if v := o.GetResourceVersion(); v != "" && v != current.GetResourceVersion() {
 		return nil, conflictError(t, o, "the object has been modified; please apply your changes to the latest version and try again")
 	}
-	return s.writeObject(t, current, o, sub)
+	return s.writeObject(t, current, o, sub, dryRun)
 }
 
 // writeObject keeps what the request does not change: the status or, for the status subresource,
-// everything else.
-func (s *Server) writeObject(t *table, current, o Object, sub string) (any, error) {
+// everything else. A dry run returns the object without storing it.
+func (s *Server) writeObject(t *table, current, o Object, sub string, dryRun bool) (any, error) {
 	from, into := current, o
 	if sub == "status" {
 		from, into = o, current.DeepCopyObject().(Object)
@@ -108,7 +108,12 @@ func (s *Server) writeObject(t *table, current, o Object, sub string) (any, erro
 		return nil, apierrors.NewBadRequest("no status")
 	}
 	into.SetUID(current.GetUID())
-	s.storeObject(t, into)
+	if s.policy != nil {
+		s.policy(into)
+	}
+	if !dryRun {
+		s.storeObject(t, into)
+	}
 	return into, nil
 }
 
@@ -157,7 +162,7 @@ func replaceStatus(into Object, status json.RawMessage) error {
 
 // patchObject applies a patch as a strategic merge, whatever its content type says. UID and version
 // in the patch are preconditions.
-func (s *Server) patchObject(t *table, current Object, sub string, body []byte) (any, error) {
+func (s *Server) patchObject(t *table, current Object, sub string, body []byte, dryRun bool) (any, error) {
 	var meta struct {
 		Metadata struct {
 			UID             types.UID `json:"uid"`
@@ -194,7 +199,7 @@ func (s *Server) patchObject(t *table, current Object, sub string, body []byte) 
 	if err != nil {
 		return nil, err
 	}
-	return s.writeObject(t, current, o, sub)
+	return s.writeObject(t, current, o, sub, dryRun)
 }
 
 // evictPod deletes a pod unless a budget's status forbids it, which every eviction counts against.

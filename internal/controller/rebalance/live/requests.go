@@ -117,9 +117,12 @@ func answerOf(ticket execute.Ticket, err error) execute.Answered {
 func outcomeOf(err error) execute.Outcome {
 	var status apierrors.APIStatus
 	var asked askedError
+	var notStored notStoredError
 	switch {
 	case err == nil:
 		return execute.OK
+	case errors.As(err, &notStored):
+		return execute.Refused
 	case errors.As(err, &asked):
 		return execute.Asked
 	case apierrors.IsNotFound(err):
@@ -210,36 +213,42 @@ func (r *requests) resolveConflict(ctx context.Context, m *v1.ConfigMap, conflic
 // others stay. a.Value "" removes the taint.
 func (r *requests) writeTaints(ctx context.Context, a execute.SetTaint) error {
 	nodes := r.client.CoreV1().Nodes()
-	return changeObject(ctx, a.Node, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
+	return changeObject(ctx, a.Node, metav1.PatchOptions{}, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
 		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.Key == rebalance.EmptyingTaint })
 		if a.Value != "" {
 			taints = append(taints, v1.Taint{Key: rebalance.EmptyingTaint, Value: a.Value, Effect: v1.TaintEffectNoSchedule})
+		}
+		if slices.EqualFunc(taints, n.Spec.Taints, func(a, b v1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) {
+			return nil, nil
 		}
 		return map[string]any{"spec": map[string]any{"taints": taints}}, nil
 	})
 }
 
 // changeObject reads an object and writes what follows from it on condition of the version that was
-// read, until nobody else has written in between. Nothing is written if nothing follows.
+// read. Nothing is written if nothing follows. change gets the object as read, must not change it,
+// and returns a merge patch; nil changes nothing.
 //
-// It loops on Conflict: another write came in between. If the version has not changed, no write
-// did, and a webhook or a quota says Conflict for its own reasons: that is returned. what gets the
-// object as read, must not change it, and returns a merge patch; nil changes nothing.
+// After a Conflict it reads again, up to four times, because another write came in between. If the
+// version has not changed, a webhook or a quota reports Conflict for its own reasons.
+//
+// A response whose object still needs the change means that a policy or webhook has dropped it:
+// that is an error, because repeating the request would not help.
 func changeObject[T metav1.Object](
-	ctx context.Context, name string, get func(context.Context, string, metav1.GetOptions) (T, error),
+	ctx context.Context, name string, options metav1.PatchOptions, get func(context.Context, string, metav1.GetOptions) (T, error),
 	patch func(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error),
-	what func(T) (map[string]any, error),
+	change func(T) (map[string]any, error),
 ) error {
 	version, conflict := "", error(nil)
-	for {
+	for range 4 {
 		object, err := get(ctx, name, metav1.GetOptions{})
 		switch {
 		case err != nil:
 			return err
-		case object.GetResourceVersion() == version: // a webhook says conflict
+		case object.GetResourceVersion() == version:
 			return conflict
 		}
-		changes, err := what(object)
+		changes, err := change(object)
 		if err != nil || changes == nil {
 			return err
 		}
@@ -252,12 +261,31 @@ func changeObject[T metav1.Object](
 		if err != nil {
 			return err
 		}
-		_, err = patch(ctx, name, types.MergePatchType, text, metav1.PatchOptions{})
-		if !apierrors.IsConflict(err) { // the context bounds how often
+		now, err := patch(ctx, name, types.MergePatchType, text, options)
+		if err == nil {
+			return checkStored(name, now, change)
+		}
+		if !apierrors.IsConflict(err) {
 			return err
 		}
 		version, conflict = object.GetResourceVersion(), err
 	}
+	return conflict
+}
+
+// checkStored returns a notStoredError if an object still needs a change that was just written.
+func checkStored[T metav1.Object](name string, now T, change func(T) (map[string]any, error)) error {
+	if more, err := change(now); err != nil || more != nil {
+		return notStoredError{name}
+	}
+	return nil
+}
+
+// notStoredError means that the API server accepted a write and stored another object.
+type notStoredError struct{ name string }
+
+func (e notStoredError) Error() string {
+	return fmt.Sprintf("%s: the API server accepted the change, but a policy or webhook dropped it", e.name)
 }
 
 // cordonNode makes a node unschedulable. It needs no version: it sets one field, to what it has to
@@ -272,7 +300,10 @@ func (r *requests) cordonNode(ctx context.Context, node string) error {
 // a process that is killed leaves no node that is closed without a note.
 func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 	nodes := r.client.CoreV1().Nodes()
-	return changeObject(ctx, a.Node, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
+	return changeObject(ctx, a.Node, metav1.PatchOptions{}, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
+		if n.Spec.Unschedulable == a.Cordoned && n.Annotations[execute.RollAnnotation] == a.Note {
+			return nil, nil
+		}
 		unschedulable := any(nil)
 		if a.Cordoned {
 			unschedulable = true

@@ -5,15 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
@@ -74,7 +77,7 @@ func resourceWithScale(list *metav1.APIResourceList, kind string) string {
 //	       its label, other replicas           label off: the scale was changed by others
 //	       another label, or none              nothing to do
 func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
-	of, apps := a.Of, r.client.AppsV1()
+	of := a.Of
 	changes := func(object metav1.Object, replicas *int32) (map[string]any, error) {
 		switch label, wants := object.GetLabels()[rebalance.SurgeLabel], ptr.Deref(replicas, 1); {
 		case object.GetUID() != of.UID:
@@ -90,17 +93,41 @@ func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 		}
 		return scaleTo(a.To, nil), nil
 	}
-	if of.Kind == "ReplicaSet" {
-		sets := apps.ReplicaSets(of.Namespace)
-		if of.Through != nil {
-			return r.scaleThrough(ctx, a)
-		}
-		return changeObject(ctx, of.Name, sets.Get, sets.Patch,
-			func(o *appsv1.ReplicaSet) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
+	if of.Kind == "ReplicaSet" && of.Through != nil {
+		return r.scaleThrough(ctx, a)
 	}
-	deployments := apps.Deployments(of.Namespace)
-	return changeObject(ctx, of.Name, deployments.Get, deployments.Patch,
-		func(o *appsv1.Deployment) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
+	if a.After == "" {
+		return r.changeScale(ctx, of, metav1.PatchOptions{}, changes)
+	}
+
+	// A workload scaled without its label would never be scaled back. So a dry run comes first,
+	// which passes through the same admission, and a scale without a label is reverted.
+	if err := r.changeScale(ctx, of, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, changes); err != nil {
+		return err
+	}
+	err := r.changeScale(ctx, of, metav1.PatchOptions{}, changes)
+	if dropped := (notStoredError{}); errors.As(err, &dropped) {
+		return errors.Join(err, r.changeScale(ctx, of, metav1.PatchOptions{}, func(_ metav1.Object, replicas *int32) (map[string]any, error) {
+			if ptr.Deref(replicas, 1) != a.To {
+				return nil, nil
+			}
+			return map[string]any{"spec": map[string]any{"replicas": a.From}}, nil
+		}))
+	}
+	return err
+}
+
+// changeScale changes a Deployment or ReplicaSet as changeObject does.
+func (r *requests) changeScale(ctx context.Context, of rebalance.Scaled, options metav1.PatchOptions,
+	change func(metav1.Object, *int32) (map[string]any, error)) error {
+	if of.Kind == "ReplicaSet" {
+		sets := r.client.AppsV1().ReplicaSets(of.Namespace)
+		return changeObject(ctx, of.Name, options, sets.Get, sets.Patch,
+			func(o *appsv1.ReplicaSet) (map[string]any, error) { return change(o, o.Spec.Replicas) })
+	}
+	deployments := r.client.AppsV1().Deployments(of.Namespace)
+	return changeObject(ctx, of.Name, options, deployments.Get, deployments.Patch,
+		func(o *appsv1.Deployment) (map[string]any, error) { return change(o, o.Spec.Replicas) })
 }
 
 // scaleTo is the patch of a scale and a label; label nil removes it.
@@ -117,7 +144,7 @@ func surgeLabel(value any) map[string]any {
 // is NotFound.
 func (r *requests) markPod(ctx context.Context, a execute.Mark) error {
 	pods := r.client.CoreV1().Pods(a.Namespace)
-	return changeObject(ctx, a.Name, pods.Get, pods.Patch, func(p *v1.Pod) (map[string]any, error) {
+	return changeObject(ctx, a.Name, metav1.PatchOptions{}, pods.Get, pods.Patch, func(p *v1.Pod) (map[string]any, error) {
 		if p.UID != a.UID {
 			return nil, apierrors.NewNotFound(v1.Resource("pods"), a.Name)
 		}
@@ -140,11 +167,7 @@ func (r *requests) markPod(ctx context.Context, a execute.Mark) error {
 // A process that dies in between leaves a label without a higher scale, never a higher scale
 // without a label.
 func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
-	path, err := r.scalePath(a.Of)
-	if err != nil {
-		return err
-	}
-	scale, err := r.scaleAt(ctx, path)
+	scale, err := r.readScale(ctx, a.Of)
 	switch {
 	case apierrors.IsNotFound(err) && a.After == "", err == nil && scale.UID != a.Of.Through.UID && a.After == "":
 		return r.noteOn(ctx, a) // the controller has gone, and its scale with it
@@ -154,7 +177,7 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 	case scale.UID != a.Of.Through.UID:
 		return apierrors.NewNotFound(appsv1.Resource(a.Of.Kind), a.Of.Name)
 	case a.After == "":
-		if err := r.putBack(ctx, path, scale, a); err != nil {
+		if err := r.putBack(ctx, scale, a); err != nil {
 			return err
 		}
 		return r.noteOn(ctx, a)
@@ -166,7 +189,7 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 	switch scale.Spec.Replicas {
 	case a.To: // done before, and the answer was lost
 	case a.From:
-		err = r.setScale(ctx, path, scale, a.To)
+		err = r.setScale(ctx, a.Of, scale, a.To)
 	default:
 		err = apierrors.NewConflict(appsv1.Resource(a.Of.Kind), a.Of.Name, errors.New("it was scaled meanwhile"))
 	}
@@ -182,7 +205,7 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 // putBack has the controller want as many pods as before, unless somebody has scaled it, or the
 // surge is another one's. The ReplicaSet's label says whose surge it is. If the ReplicaSet has
 // gone, the scale alone decides.
-func (r *requests) putBack(ctx context.Context, path string, scale *autoscalingv1.Scale, a execute.Scale) error {
+func (r *requests) putBack(ctx context.Context, scale *autoscalingv1.Scale, a execute.Scale) error {
 	set, err := r.client.AppsV1().ReplicaSets(a.Of.Namespace).Get(ctx, a.Of.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -194,14 +217,14 @@ func (r *requests) putBack(ctx context.Context, path string, scale *autoscalingv
 	if scale.Spec.Replicas != a.From {
 		return nil
 	}
-	return r.setScale(ctx, path, scale, a.To)
+	return r.setScale(ctx, a.Of, scale, a.To)
 }
 
 // noteOn sets the label of a ReplicaSet, or takes it away. It is left as it is if it says what is
 // wanted, or if it is another surge's.
 func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
 	sets := r.client.AppsV1().ReplicaSets(a.Of.Namespace)
-	return changeObject(ctx, a.Of.Name, sets.Get, sets.Patch, func(set *appsv1.ReplicaSet) (map[string]any, error) {
+	return changeObject(ctx, a.Of.Name, metav1.PatchOptions{}, sets.Get, sets.Patch, func(set *appsv1.ReplicaSet) (map[string]any, error) {
 		switch label := set.Labels[rebalance.SurgeLabel]; {
 		case set.UID != a.Of.UID:
 			return nil, apierrors.NewNotFound(appsv1.Resource(a.Of.Kind), a.Of.Name)
@@ -216,24 +239,39 @@ func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
 	})
 }
 
-// scalePath is where the scale of a ReplicaSet's controller is. The name of the resource is asked
-// for each time: it cannot be derived from the kind for certain.
-func (r *requests) scalePath(of rebalance.Scaled) (string, error) {
-	list, err := r.client.Discovery().ServerResourcesForGroupVersion(of.Through.APIVersion)
+// scaleOf returns a request for the scale of a ReplicaSet's controller. The resource is discovered
+// each time, because it cannot be derived from the kind. There is no generated client for every
+// kind's scale.
+//
+// The names come from an owner reference, which a tenant can write: Name rejects those that are no
+// single segment of a path, so that the request stays in the ReplicaSet's namespace.
+func (r *requests) scaleOf(of rebalance.Scaled, verb string) (*rest.Request, error) {
+	version, err := schema.ParseGroupVersion(of.Through.APIVersion)
+	if err != nil || len(path.IsValidPathSegmentName(version.Group))+len(path.IsValidPathSegmentName(version.Version)) > 0 {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is no version of an API", of.Through.APIVersion))
+	}
+	list, err := r.client.Discovery().ServerResourcesForGroupVersion(version.String())
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	resource := resourceWithScale(list, of.Through.Kind)
 	if resource == "" {
-		return "", apierrors.NewBadRequest(fmt.Sprintf("%s has no scale subresource", of.Through.Kind))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s has no scale subresource", of.Through.Kind))
 	}
-	return fmt.Sprintf("/apis/%s/namespaces/%s/%s/%s/scale", of.Through.APIVersion, of.Namespace, resource, of.Through.Name), nil
+	if wrong := path.IsValidPathSegmentName(of.Through.Name); len(wrong) > 0 {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is no name of a %s: %s", of.Through.Name, of.Through.Kind, wrong[0]))
+	}
+	return r.client.Discovery().RESTClient().Verb(verb).AbsPath("/apis", version.Group, version.Version).Namespace(of.Namespace).
+		Resource(resource).Name(of.Through.Name).SubResource("scale").SetHeader("Accept", "application/json"), nil
 }
 
-// scaleAt reads the scale at a path. There is no generated client for any kind's scale, so it is
-// read by its path.
-func (r *requests) scaleAt(ctx context.Context, path string) (*autoscalingv1.Scale, error) {
-	text, err := r.client.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
+// readScale reads the scale of a ReplicaSet's controller.
+func (r *requests) readScale(ctx context.Context, of rebalance.Scaled) (*autoscalingv1.Scale, error) {
+	request, err := r.scaleOf(of, http.MethodGet)
+	if err != nil {
+		return nil, err
+	}
+	text, err := request.DoRaw(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -243,11 +281,15 @@ func (r *requests) scaleAt(ctx context.Context, path string) (*autoscalingv1.Sca
 
 // setScale writes a scale on condition of the version that was read. A Conflict means that the
 // scale was changed in between.
-func (r *requests) setScale(ctx context.Context, path string, scale *autoscalingv1.Scale, replicas int32) error {
+func (r *requests) setScale(ctx context.Context, of rebalance.Scaled, scale *autoscalingv1.Scale, replicas int32) error {
 	scale.Spec.Replicas = replicas
 	text, err := json.Marshal(scale)
 	if err != nil {
 		return err
 	}
-	return r.client.Discovery().RESTClient().Put().AbsPath(path).SetHeader("Content-Type", "application/json").Body(text).Do(ctx).Error()
+	request, err := r.scaleOf(of, http.MethodPut)
+	if err != nil {
+		return err
+	}
+	return request.SetHeader("Content-Type", "application/json").Body(text).Do(ctx).Error()
 }

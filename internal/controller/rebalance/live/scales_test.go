@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
 // rolloutAPI serves a ReplicaSet, and the scale of the Rollout that it belongs to.
@@ -116,6 +118,64 @@ func TestScaleThrough(t *testing.T) {
 			answer := r.carryOut(t.Context(), change).(execute.Answered)
 			if got := (at{api.scale.Spec.Replicas, api.set.Labels[rebalance.SurgeLabel]}); got != c.after || answer.Outcome != c.outcome {
 				t.Errorf("%+v, answered %+v; want %+v, %v", got, answer, c.after, c.outcome)
+			}
+		})
+	}
+}
+
+// TestOwnersOfOtherNamespacesAreNotScaled verifies that an owner reference, which a tenant can
+// write, leads to no other namespace and no other API.
+func TestOwnersOfOtherNamespacesAreNotScaled(t *testing.T) {
+	for _, through := range []rebalance.Through{
+		{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "../../victim/rollouts/web", UID: "owner"},
+		{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "..", UID: "owner"},
+		{APIVersion: "argoproj.io/..", Kind: "Rollout", Name: "web", UID: "owner"},
+		{APIVersion: "../v1alpha1", Kind: "Rollout", Name: "web", UID: "owner"},
+		{APIVersion: "argoproj.io/v1alpha1", Kind: "Unknown", Name: "web", UID: "owner"},
+	} {
+		var requested []string
+		api := &rolloutAPI{fails: func(r *http.Request) int {
+			if requested = append(requested, r.URL.Path); strings.Contains(r.URL.Path, "victim") {
+				return http.StatusTeapot
+			}
+			return 0
+		}}
+		server := httptest.NewServer(api)
+		client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+		r := newRequests(client, nil)
+		answer := r.carryOut(t.Context(), execute.Scale{From: 3, To: 2, Before: "note",
+			Of: rebalance.Scaled{Kind: "ReplicaSet", Namespace: "default", Name: "web-1", UID: "set", Through: &through}}).(execute.Answered)
+		server.Close()
+		for _, path := range requested {
+			if path != "/apis/argoproj.io/v1alpha1" {
+				t.Errorf("%+v: requested %s", through, path)
+			}
+		}
+		if answer.Outcome != execute.Refused {
+			t.Errorf("%+v: answered %+v", through, answer)
+		}
+	}
+}
+
+// TestDroppedLabelsLeaveTheScaleAsItIs verifies that a workload is not scaled, or is scaled back,
+// if a policy drops the label that says how to scale it back.
+func TestDroppedLabelsLeaveTheScaleAsItIs(t *testing.T) {
+	for name, spared := range map[string]int{"the dry run shows it": 0, "the policy skips dry runs": 1} {
+		t.Run(name, func(t *testing.T) {
+			api, writes := fakeapi.New(), 0
+			api.Put(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "d"},
+				Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](3)}})
+			api.SetPolicy(func(o fakeapi.Object) {
+				if writes++; writes > spared {
+					o.SetLabels(nil)
+				}
+			})
+			r := newRequests(api.Client(), nil)
+			answer := r.carryOut(t.Context(), execute.Scale{From: 3, To: 4, After: "3_x_1",
+				Of: rebalance.Scaled{Kind: "Deployment", Namespace: "default", Name: "web", UID: "d"}}).(execute.Answered)
+			d := fakeapi.All(api, &appsv1.Deployment{})[0]
+			if answer.Outcome != execute.Refused || *d.Spec.Replicas != 3 || len(d.Labels) > 0 {
+				t.Errorf("answered %+v, %d replicas, labels %v", answer, *d.Spec.Replicas, d.Labels)
 			}
 		})
 	}
