@@ -25,7 +25,7 @@ func (s *stage) carryOut(action execute.Action) {
 			if s.faults.request != nil && life == s.life && !s.faults.request() {
 				return
 			}
-			answer := do() // also where the process that asked is dead by now
+			answer := s.respond(action, do) // also if the process that sent it is dead by now
 			s.after(10*time.Millisecond, func() {
 				if life == s.life && answer != nil {
 					s.step(answer)
@@ -113,6 +113,14 @@ func (s *stage) carryOut(action execute.Action) {
 		s.done = append(s.done, a)
 		s.say("done: %d moves, %d misses; %s", a.Moves, a.Misses, a.Stopped)
 	}
+}
+
+// respond carries out a request, unless the fault of a test does that.
+func (s *stage) respond(action execute.Action, do func() execute.Event) execute.Event {
+	if s.faults.respond == nil {
+		return do()
+	}
+	return s.faults.respond(action, do)
 }
 
 // scales are the kinds with a scale subresource, beside those of apps.

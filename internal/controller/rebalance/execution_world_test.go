@@ -105,6 +105,11 @@ type trouble struct {
 	scaled     func(a execute.Scale) // something that happens when a workload was scaled
 	marked     func()                // or when a pod got the lowest deletion cost
 
+	// respond, if set, returns the response to each request, and carries it out or not.
+	respond func(action execute.Action, do func() execute.Event) execute.Event
+	blind   bool // watches show no changes any more
+	idle    bool // controllers make no pods any more
+
 	unwritable bool   // the journal
 	open       string // a node that cannot be closed
 	shy        string // a node that is cordoned while a plan is made, and open again half a second later
@@ -233,7 +238,7 @@ func (s *stage) write(o metav1.Object) {
 	}
 	life := s.life
 	s.after(20*time.Millisecond, func() {
-		if now := s.objects[s.key(o)]; life == s.life && now != nil && now.GetUID() == o.GetUID() {
+		if now := s.objects[s.key(o)]; life == s.life && !s.faults.blind && now != nil && now.GetUID() == o.GetUID() {
 			s.step(execute.Seen{Object: now})
 		}
 	})
@@ -247,7 +252,7 @@ func (s *stage) remove(o metav1.Object) {
 	s.count()
 	life := s.life
 	s.after(20*time.Millisecond, func() {
-		if life == s.life && s.objects[s.key(o)] == nil {
+		if life == s.life && !s.faults.blind && s.objects[s.key(o)] == nil {
 			s.step(execute.Gone{Object: o})
 		}
 	})
@@ -302,6 +307,9 @@ func (s *stage) terminate(p *v1.Pod) {
 }
 
 func (s *stage) replace(gone *v1.Pod) {
+	if s.faults.idle {
+		return
+	}
 	owner := metav1.GetControllerOfNoCopy(gone)
 	if _, there := s.objects[s.key(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: gone.Namespace, Name: owner.Name}})]; disruption.IsDaemonSet(owner) && !there {
 		return

@@ -116,13 +116,26 @@ func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 }
 
 // PlanTurn decides the next turn alone. It is the first turn of PlanRoll, for a state in which the
-// turns before are over.
+// turns before are over. It returns nil if none of the nodes exists any longer.
 func PlanTurn(state *State, rolling *Rolling, options Options) *Turn {
 	r := &roll{Rolling: *rolling, options: options}
 	r.now = uncordonNodes(state, r.notCordoned(r.Nodes))
-	// A roll goes on in the zone of the turn before: the nodes that have begun, or else any that
-	// are done.
-	r.zone = r.zoneOf(append(slices.Clone(rolling.Begun), rolling.Done...))
+	r.Nodes = slices.DeleteFunc(slices.Clone(r.Nodes), func(name string) bool { return r.now.node(name) == nil })
+	if len(r.Nodes) == 0 {
+		return nil
+	}
+	// A roll continues in the zone of the turn before: that of nodes that have begun, or of nodes
+	// that are done while others of their zone are not.
+	remaining := map[string]bool{}
+	for _, name := range r.Nodes {
+		remaining[r.zoneOf([]string{name})] = true
+	}
+	for _, name := range append(slices.Clone(rolling.Begun), rolling.Done...) {
+		if zone := r.zoneOf([]string{name}); r.now.node(name) != nil && remaining[zone] {
+			r.zone = zone
+			break
+		}
+	}
 	return r.planTurn()
 }
 

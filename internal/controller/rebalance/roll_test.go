@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // rolled is what a test has rolled.
@@ -101,7 +102,9 @@ func (s *stage) setNode(a execute.SetNode) execute.Event {
 	n = n.DeepCopy()
 	n.Spec.Unschedulable = a.Cordoned
 	s.after(300*time.Millisecond, func() { s.taintCordoned(a.Node) })
-	metav1.SetMetaDataAnnotation(&n.ObjectMeta, execute.RollAnnotation, a.Note)
+	if metav1.SetMetaDataAnnotation(&n.ObjectMeta, execute.RollAnnotation, a.Note); a.Note == "" {
+		delete(n.Annotations, execute.RollAnnotation)
+	}
 	s.write(n)
 	return execute.Answered{Ticket: a.Ticket}
 }
@@ -241,7 +244,7 @@ func (s *stage) judgeRoll() {
 		s.fail("the roll ended with %+v", s.rolls)
 	}
 	for _, name := range s.nodeNames() {
-		if n := s.node(name); n.Spec.Unschedulable || !strings.Contains(n.Annotations[execute.RollAnnotation], `"done"`) {
+		if n := s.node(name); n.Spec.Unschedulable || n.Annotations[execute.RollAnnotation] != "" {
 			s.fail("node %s: cordoned: %v, %v", name, n.Spec.Unschedulable, n.Annotations)
 		}
 	}
@@ -301,5 +304,69 @@ func TestATurnEndsWhenItsEvictionIsAnswered(t *testing.T) {
 	s.run(time.Second)
 	if text := s.lines.String(); len(unanswered.list) != 2 || unanswered.list[1].Name != "y-0" || !strings.Contains(text, "x-0 Evicted") {
 		t.Errorf("evictions %+v, want one of each turn, the first of which counts:\n%s", unanswered.list, text)
+	}
+}
+
+// TestARollFinishesItsZone verifies that turns follow zone by zone, whichever nodes are done.
+func TestARollFinishesItsZone(t *testing.T) {
+	s := newStage(t, 1, `node a1 cpu=4 label=topology.kubernetes.io/zone:a
+		node a2 cpu=4 label=topology.kubernetes.io/zone:a
+		node b1 cpu=4 label=topology.kubernetes.io/zone:b
+		node b2 cpu=4 label=topology.kubernetes.io/zone:b
+		node c1 cpu=4 label=topology.kubernetes.io/zone:c
+		pods x count=3 on=b2 cpu=1
+		pods y count=1 on=c1 cpu=1`, &rebalance.Policy{})
+	for _, c := range []struct {
+		done, nodes []string
+		next        string
+	}{
+		{[]string{"b1"}, []string{"a1", "a2", "b2", "c1"}, "b2"},
+		{[]string{"a1", "a2", "b1"}, []string{"b2", "c1"}, "b2"}, // zone a is over, b is not
+		{[]string{"a1", "a2", "b1", "b2"}, []string{"c1"}, "c1"},
+		{nil, []string{"gone"}, ""},
+		{[]string{"a1"}, nil, ""},
+	} {
+		cluster := world.Open(nil)
+		for _, o := range s.objects {
+			cluster.Put(o)
+		}
+		turn := rebalance.PlanTurn(&rebalance.State{AsOf: s.now, World: cluster}, &rebalance.Rolling{
+			Leaving: rebalance.Leaving{Nodes: c.nodes}, AtOnce: 1, Done: c.done,
+		}, rebalance.Options{Profiles: s.profiles})
+		switch {
+		case turn == nil && c.next == "":
+		case turn == nil || len(turn.Nodes) != 1 || turn.Nodes[0] != c.next:
+			t.Errorf("%v are done: the next turn is %+v, expected %q", c.done, turn, c.next)
+		}
+	}
+}
+
+// TestARollSurvivesTheLossOfItsNodes verifies that a roll ends in good order if nodes are deleted
+// or lose their label at any time, the last ones included.
+func TestARollSurvivesTheLossOfItsNodes(t *testing.T) {
+	for at := time.Duration(0); at < 15*time.Second; at += 200 * time.Millisecond {
+		for _, relabel := range []bool{false, true} {
+			s := newStage(t, 1, `node a cpu=4 label=pool:roll
+				node b cpu=4 label=pool:roll
+				node c cpu=8
+				pods web count=2 on=a cpu=1
+				pods web2 count=2 on=b cpu=1`, &rebalance.Policy{})
+			s.draining, s.statuses = true, true
+			s.count()
+			s.begin(execute.NewRoller(s.rollOptions(t, nil)))
+			s.run(at)
+			for _, name := range []string{"a", "b"} {
+				n := s.node(name).DeepCopy()
+				if n.Labels = nil; relabel {
+					s.write(n)
+				} else {
+					s.remove(n)
+				}
+			}
+			s.run(15 * time.Minute)
+			if len(s.rolls) != 1 {
+				t.Errorf("nodes lost after %s (relabeled: %v): ended with %+v\n%s", at, relabel, s.rolls, s.lines.String())
+			}
+		}
 	}
 }

@@ -101,6 +101,7 @@ type Drainer struct {
 	tried    map[types.UID]int    // surges of each pod that were given up
 	stays    map[types.UID]string // pods that do not leave since their surges failed, and why
 	stopped  string               // why the drain ends, while it is closing
+	ended    time.Time            // when closing began
 	stranded bool                 // it ends because pods of its plan find no node
 	waits    string               // the last message about pods that wait for budgets
 	count    int                  // pods that have left

@@ -7,6 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// closesFor bounds how long a drain that is over, timed out or interrupted puts surges back.
+const closesFor = 30 * time.Second
+
 // outOfTime is what the timeout stops. A node that is empty by then is drained, whatever has become
 // of the successors, if these may stay pending. It returns what the drain ends with, or "" if it is
 // as good as done.
@@ -72,12 +75,19 @@ func (d *Drainer) end(why string) {
 // counts.
 func (d *Drainer) close() {
 	d.at = time.Time{}
+	if d.ended.IsZero() {
+		d.ended = d.now
+	}
 	d.surges.follow(d.stopped)
-	p := d.evicting
-	if len(d.surges.list) > 0 || p != nil && p.ticket != 0 {
+	p, end := d.evicting, d.ended.Add(closesFor)
+	if d.now.Before(end) && (d.restoring() || p != nil && p.ticket != 0) {
+		d.wake(end)
 		return
 	}
 	d.stage = drained
+	for _, s := range d.surges.list {
+		d.tell(s.departure, Restored, "", fmt.Sprintf("%s is not scaled back yet; a later drain or uncordon does that", s.scaled))
+	}
 	if p != nil {
 		d.evicting, d.unsure = nil, append(d.unsure, p)
 	}

@@ -26,15 +26,19 @@ func (d *Drainer) leaving(p *departure) {
 	d.under = append(d.under, p)
 }
 
-// vanished has the rest planned anew: the plan has counted with the pod's successor.
-func (d *Drainer) vanished(*departure) { d.stale = true }
+// vanished has the rest planned again: the plan has counted on the pod's successor. Until the watch
+// shows that the pod is gone, plans may still contain it.
+func (d *Drainer) vanished(p *departure) {
+	d.stale = true
+	d.held[p.UID] = putOff{d.nextFor(p.UID), "the API server reports it gone, and the watch has not shown that yet"}
+}
 
 // putOff has others evicted meanwhile: a responder or a budget may take minutes.
 func (d *Drainer) putOff(p *departure, e Answered) {
 	if p.maybe {
 		d.unsure = append(d.unsure, p)
 	}
-	d.held[p.UID] = putOff{d.now.Add(putOffFor(e)), e.Message}
+	d.held[p.UID] = putOff{latest(d.now.Add(putOffFor(e)), d.nextFor(p.UID)), e.Message}
 }
 
 // refused ends the drain.

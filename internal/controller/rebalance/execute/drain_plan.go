@@ -18,7 +18,9 @@ func (d *Drainer) recover() {
 	if !d.options.DryRun {
 		d.surges.recover(func(p *v1.Pod) bool { return slices.Contains(d.options.Nodes, p.Spec.NodeName) })
 	}
-	d.stage = recovering
+	if d.stage == listing {
+		d.stage = recovering
+	}
 }
 
 // ask requests a plan, after which the drain is in the given stage. Pods whose surges are under way

@@ -52,7 +52,7 @@ func (d *Drainer) advance() {
 	if d.stage == recovering {
 		d.at = time.Time{}
 		switch d.surges.follow(""); {
-		case len(d.surges.list) > 0:
+		case d.restoring():
 		case (d.rolls || !d.options.OnlyRestore) && d.crowded():
 		case d.options.OnlyRestore:
 			d.end("")
@@ -67,6 +67,13 @@ func (d *Drainer) advance() {
 	}
 	if d.stage == emptying {
 		d.at = time.Time{}
+		// Notes of another run that was killed, too: pods that wait for their workloads go on then.
+		if at := d.surges.expires; !at.IsZero() && !d.now.Before(at) {
+			d.recover()
+			d.stale = true
+		} else if !at.IsZero() {
+			d.wake(at)
+		}
 		d.surges.follow("")
 		d.follow()
 	}

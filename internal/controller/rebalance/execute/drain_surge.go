@@ -15,7 +15,11 @@ func (d *Drainer) surgeEnded(s *surge) {
 	if d.stage == recovering {
 		d.restored, d.settled = append(d.restored, s), d.now.Add(settlesFor)
 	}
-	if s.why == "" || s.outdated {
+	if s.why == "" {
+		return
+	}
+	if s.outdated { // such as a workload that another run scales
+		d.held[s.UID] = putOff{d.paced(s.UID), s.why}
 		return
 	}
 	// A surge that fails is tried again with a new plan, since another node may do. After
@@ -24,6 +28,12 @@ func (d *Drainer) surgeEnded(s *surge) {
 	if d.tried[s.UID]++; s.final || d.tried[s.UID] >= mostSurges {
 		d.stays[s.UID] = fmt.Sprintf("%s/%s stays: %s", s.Namespace, s.Name, s.why)
 	}
+}
+
+// restoring reports whether surges of an earlier run are still being put back that the drain waits
+// for: all of them if it is to do nothing else, and otherwise those of pods that exist.
+func (d *Drainer) restoring() bool {
+	return slices.ContainsFunc(d.surges.list, func(s *surge) bool { return d.options.OnlyRestore && !d.rolls || !s.foreign })
 }
 
 // waitsFor reports whether another pod of a surge's workload is still to leave.

@@ -79,7 +79,7 @@ func (c *Core) putOff(m *departure, e Answered) {
 		return
 	case m.maybe:
 		c.evicting = m
-		m.retry = c.now.Add(putOffFor(e))
+		m.retry = latest(c.now.Add(putOffFor(e)), c.nextFor(m.UID))
 		return
 	case r.first.IsZero():
 		*r = refusal{first: c.now}
@@ -88,7 +88,7 @@ func (c *Core) putOff(m *departure, e Answered) {
 	if r.uid != m.UID {
 		r.uid, r.since = m.UID, c.now
 	}
-	pause := pauseAfter(r.count, e.RetryAfter)
+	pause := max(pauseAfter(r.count, e.RetryAfter), c.nextFor(m.UID).Sub(c.now))
 	r.count++
 	switch {
 	case c.now.Sub(r.first) >= allRefused:
@@ -111,8 +111,21 @@ func (c *Core) refused(_ *departure, e Answered) {
 }
 
 // vanished ends the move: no eviction of it can have had effect, so the pod went for another
-// reason, such as a node that is drained.
-func (c *Core) vanished(*departure) { c.conclude(Ended, "", "the pod went by itself") }
+// reason, such as a node that is drained. Until the watch shows that the pod is gone, plans may
+// still contain it.
+func (c *Core) vanished(m *departure) {
+	c.postpone(m, c.nextFor(m.UID))
+	c.conclude(Ended, "", "the pod went by itself")
+}
+
+// postpone has a move's workload rest in this run until the given time.
+func (c *Core) postpone(m *departure, until time.Time) {
+	workload, rest := m.flight.Workload(), metav1.NewTime(c.wall().Add(until.Sub(c.now)))
+	if before := c.run.resting[workload].Until; before.Before(&rest) {
+		c.run.resting[workload] = Rest{Until: rest}
+	}
+	c.run.settling = latest(c.run.settling, until)
+}
 
 // leaving follows the pod.
 func (c *Core) leaving(*departure) {

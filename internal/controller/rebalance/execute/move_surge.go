@@ -46,6 +46,7 @@ func (c *Core) surgeEnded(s *surge) {
 	case c.phase == restoring || s.why == "": // the pod leaves, so it is a move like any other
 	// Nothing was scaled, so there is nothing to withhold.
 	case s.outdated:
+		c.postpone(m, c.paced(m.UID))
 		c.drop()
 		c.again()
 	case c.victim(m) == nil:

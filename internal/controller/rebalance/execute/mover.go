@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/ask"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
@@ -39,6 +40,9 @@ type mover struct {
 	evicting, room *departure
 	// found are the successors of all departures: none succeeds two pods.
 	found map[types.UID]bool
+	// paces space the requests about each pod, across plans: a plan may choose a pod again whose
+	// eviction had no effect, or which the watch still shows although it is gone.
+	paces map[types.UID]*ask.Pace
 }
 
 // policy is what tells a drain from a run of moves. Its methods are called within a step.
@@ -59,7 +63,8 @@ type policy interface {
 
 // init makes the mover of a policy. It knows what the cluster does.
 func (m *mover) init(policy policy, cluster *cluster, wall func(time.Time) time.Time) {
-	*m = mover{machine: machine{wallOf: wall}, policy: policy, cluster: cluster, surges: &surges{mover: m}, found: map[types.UID]bool{}}
+	*m = mover{machine: machine{wallOf: wall}, policy: policy, cluster: cluster, surges: &surges{mover: m}, found: map[types.UID]bool{},
+		paces: map[types.UID]*ask.Pace{}}
 }
 
 // take takes up what an event means to any mover.
@@ -67,6 +72,9 @@ func (m *mover) take(event Event) {
 	switch e := event.(type) {
 	case Seen, Gone:
 		m.cluster.see(event)
+		if gone, ok := event.(Gone); ok {
+			delete(m.paces, gone.Object.GetUID())
+		}
 	case NoRoom:
 		m.policy.tell(nil, Roomless, "", e.Why)
 	case Unanswered:
@@ -87,8 +95,28 @@ func (m *mover) evict(p *departure) {
 		p.tried = m.now
 	}
 	m.keepRoom(p)
+	m.paced(p.UID)
 	m.evicting, p.ticket = p, m.nextTicket()
 	m.do(Evict{Ticket: p.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: p.grace, Delete: p.past, Room: p.flight})
+}
+
+// paced records a request about a pod and returns when the next one may follow.
+func (m *mover) paced(uid types.UID) time.Time {
+	pace := m.paces[uid]
+	if pace == nil {
+		pace = &ask.Pace{}
+		m.paces[uid] = pace
+	}
+	pace.Sent(m.now, ask.Backoff{First: firstPause, Last: lastPause}, string(uid))
+	return pace.Next
+}
+
+// nextFor returns when the next request about a pod may be sent.
+func (m *mover) nextFor(uid types.UID) time.Time {
+	if pace := m.paces[uid]; pace != nil {
+		return pace.Next
+	}
+	return m.now
 }
 
 // evictionAnswered handles the answer to an eviction.
@@ -118,6 +146,7 @@ func (m *mover) evictionAnswered(p *departure, e Answered) {
 	default:
 		m.evicting, p.maybe = p, true
 		p.again(m.now, e.RetryAfter)
+		p.retry = latest(p.retry, m.nextFor(p.UID))
 	}
 }
 

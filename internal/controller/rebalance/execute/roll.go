@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// RollAnnotation is on nodes that are rolled, and says how far that is. It is all that another run
-// has to know, and stays when the roll is over.
+// RollAnnotation is on nodes that are rolled and records their progress. It is all that another run
+// needs, and is removed when the roll is complete.
 const RollAnnotation = "berth.dev/roll"
 
 // RollNote is the value of RollAnnotation.
@@ -45,6 +45,9 @@ const (
 	rollNext RollState = "next" // closed, since its turn is still to come
 	rollTurn RollState = "turn" // its turn has begun
 	rollDone RollState = "done"
+	// One node has it while the notes of a complete roll are removed: a run that finds it has
+	// nothing to continue.
+	rollComplete RollState = "complete"
 )
 
 // Until is what a node's turn waits for once the node is empty.
@@ -74,7 +77,7 @@ type RollOptions struct {
 //
 //	rollListing -> rollRestoring -> rollPlanning -> turnPlanning -> turnClosing -> turnEmptying
 //	    -> [turnOpening -> turnRest ->] turnWaiting -> turnEnding -> turnPlanning ...
-//	at the end, or when it is stopped: rollReopening -> rollOver
+//	at the end, or when it is stopped: rollReopening -> [rollClearing ->] rollOver
 type rollStage int
 
 const (
@@ -89,6 +92,7 @@ const (
 	turnWaiting                    // the nodes, which restart or are exchanged
 	turnEnding                     // the nodes, which are opened
 	rollReopening                  // nodes that were closed for later turns, since the roll stops
+	rollClearing                   // the removal of notes, since the roll is complete
 	rollOver
 )
 
@@ -127,6 +131,7 @@ type Roller struct {
 	// draining is when the first drain of the turn began; zero before.
 	draining time.Time
 	evicted  int
+	rolled   int // nodes that are done, counted before their notes are removed
 	stopped  string
 	waits    string // the last message about nodes that are waited for
 
@@ -195,6 +200,7 @@ func (r *Roller) pass(event Event) {
 // as the roll has seen it, so it needs no events but Listed.
 func (r *Roller) beginDrain(options DrainOptions, begun time.Time) {
 	options.Returned = map[types.UID]bool{}
+	r.at = time.Time{} // until it is over, only the drainer sets alarms
 	r.drainer = newDrainer(options, r.cluster)
 	r.drainer.begun, r.drainer.rolls = begun, true
 	r.drain(Listed{})
@@ -270,7 +276,9 @@ func beforeOf(n *v1.Node) string {
 // The roll is the newest one that any node has a note of, unless all of its nodes are done, or
 // Restart is set: then it is a new one. Its time is made later than that of the last one, so that
 // notes of the two cannot be confused, even if both begin within a second.
-func (r *Roller) find() {
+//
+// find reports whether the newest roll is complete, and only its notes remain to be removed.
+func (r *Roller) find() (complete bool) {
 	finished := true
 	for _, n := range r.nodes() {
 		if note, ok := noteOf(n); ok && note.Begun.After(r.begun.Time) {
@@ -278,8 +286,14 @@ func (r *Roller) find() {
 		}
 	}
 	for _, n := range r.nodes() {
+		note, ok := noteOf(n)
+		complete = complete || ok && note.State == rollComplete
 		finished = finished && r.is(n, rollDone)
 	}
+	if complete && !r.options.Restart {
+		return true
+	}
+	finished = finished || complete
 	resumed := !finished && !r.begun.IsZero() && !r.options.Restart
 	if !resumed {
 		r.begun = metav1.NewTime(latest(r.wall().Truncate(time.Second), r.begun.Add(time.Second)))
@@ -288,7 +302,7 @@ func (r *Roller) find() {
 		note, ok := noteOf(n)
 		r.closed[n.Name] = n.Spec.Unschedulable
 		// So its cordon says nothing; the note has what it was before.
-		if ok && note.State != rollDone { // it is cordoned by a roll
+		if ok && note.State != rollDone && note.State != rollComplete { // it is cordoned by a roll
 			r.closed[n.Name] = note.Cordoned
 		}
 	}
@@ -297,6 +311,7 @@ func (r *Roller) find() {
 		r.do(RollTold{Result: Resumed, Message: fmt.Sprintf("going on with the roll that began at "+
 			"%s: %d of %d nodes are done", r.begun.UTC().Format(time.RFC3339), r.done(), r.total)})
 	}
+	return false
 }
 
 // is reports whether the roll of a node is that far. A node that is younger than the roll is done.
@@ -329,7 +344,12 @@ func (r *Roller) rolling() *rebalance.Rolling {
 	for _, n := range r.nodes() {
 		switch {
 		case r.is(n, rollDone):
-			plan.Done = append(plan.Done, n.Name)
+			// Nodes with a note come first: by them the zone is known in which the roll goes on.
+			if _, noted := noteOf(n); noted {
+				plan.Done = slices.Insert(plan.Done, 0, n.Name)
+			} else {
+				plan.Done = append(plan.Done, n.Name)
+			}
 			continue
 		case r.is(n, rollTurn):
 			plan.Begun = append(plan.Begun, n.Name)
@@ -341,9 +361,16 @@ func (r *Roller) rolling() *rebalance.Rolling {
 
 // ask requests the plan of the next turn, or of the whole. The plan of the whole is asked for once,
 // that of each turn when it comes.
+//
+// Nodes may be deleted or relabeled at any time, so that none is left.
 func (r *Roller) ask(stage rollStage) {
+	rolling := r.rolling()
+	if stage == turnPlanning && len(rolling.Nodes) == 0 {
+		r.stop("")
+		return
+	}
 	r.stage, r.at = stage, time.Time{}
-	r.do(PlanRoll{State: &rebalance.State{AsOf: r.wall(), World: r.cluster.Fork()}, Rolling: r.rolling(), Next: stage == turnPlanning})
+	r.do(PlanRoll{State: &rebalance.State{AsOf: r.wall(), World: r.cluster.Fork()}, Rolling: rolling, Next: stage == turnPlanning})
 }
 
 // planned handles a plan. A refusal or a pod without a node in any turn ends the roll before it has
@@ -361,6 +388,10 @@ func (r *Roller) planned(e RollPlanned) {
 			r.ask(turnPlanning)
 		}
 	case turnPlanning:
+		if e.Turn == nil {
+			r.ask(turnPlanning)
+			return
+		}
 		r.begin(e.Turn)
 	}
 }

@@ -91,7 +91,7 @@ func (r *Roller) settled() bool {
 			r.writes[n.Name] = write
 		}
 		if n.Spec.Unschedulable == want.Cordoned && n.Annotations[RollAnnotation] == want.Note {
-			write.retry = time.Time{}
+			*write = attempt{ticket: write.ticket}
 			settled = settled && !r.closes(n)
 			continue
 		}
@@ -133,8 +133,9 @@ func (r *Roller) answered(e Answered) {
 	for name, write := range r.writes {
 		switch {
 		case write.ticket != e.Ticket:
+		// A write without effect is repeated, ever more seldom.
 		case e.Outcome == OK:
-			*write = attempt{retry: r.now.Add(firstPause)} // until it is seen
+			write.again(r.now, 0)
 		case e.Outcome == Refused:
 			write.ticket = 0
 			delete(r.wanted, name)
@@ -222,8 +223,13 @@ func (r *Roller) proceed() {
 	r.at = time.Time{}
 	switch r.stage {
 	case rollListing:
-		if r.listed {
-			r.find()
+		switch {
+		case !r.listed:
+		case r.find():
+			r.total = len(r.nodes())
+			r.rolled, r.stage = r.total, rollClearing
+			r.clear()
+		default:
 			r.restore()
 		}
 	case turnClosing:
@@ -243,7 +249,19 @@ func (r *Roller) proceed() {
 			r.next()
 		}
 	case rollReopening:
-		if r.settled() {
+		if r.settled() || r.overdue() {
+			if r.rolled = r.done(); r.stopped == "" && !r.options.DryRun && len(r.rolling().Nodes) == 0 {
+				r.stage = rollClearing
+				r.clear()
+				return
+			}
+			r.end()
+		}
+	case rollClearing:
+		for r.stage == rollClearing && r.settled() {
+			r.clear()
+		}
+		if r.stage == rollClearing && r.overdue() {
 			r.end()
 		}
 	}
@@ -320,74 +338,4 @@ func (r *Roller) newcomer(gone string) string {
 		}
 	}
 	return ""
-}
-
-// endTurn opens the nodes of the turn, and notes that they are done. A node that has come in the
-// place of another gets the note, with the name of that one.
-func (r *Roller) endTurn() {
-	r.stage, r.wanted = turnEnding, map[string]SetNode{}
-	for _, name := range r.turn.Nodes {
-		if _, existed := r.uids[name]; !existed {
-			continue
-		}
-		done := RollNote{State: rollDone}
-		node, message := name, "open again"
-
-		switch came := r.came[name]; {
-		case r.cluster.node(name) == nil:
-			node, done.Instead = came, name
-			message = fmt.Sprintf("%s has come in its place", came)
-		case r.closed[name]:
-			message = "stays cordoned, as it was before"
-		}
-
-		// Without a newcomer, as with UntilDrained, there is no node to write a note on.
-		if node != "" {
-			r.want(node, r.closed[node], done)
-		}
-		r.do(RollTold{Result: Arrived, Node: name, Message: message})
-	}
-}
-
-// next plans the next turn, if there is one.
-func (r *Roller) next() {
-	r.tries, r.draining = 0, time.Time{}
-	if len(r.rolling().Nodes) == 0 {
-		r.stop("")
-		return
-	}
-	r.ask(turnPlanning)
-}
-
-// stop ends the roll; why is what stopped it, or "". Nodes whose turn is still to come are open
-// again then.
-//
-// It may be called more than once: the first reason counts. With DryRun nothing was closed, so
-// there is nothing to open.
-func (r *Roller) stop(why string) {
-	if r.stage == rollReopening || r.stage == rollOver {
-		return
-	}
-	r.stage, r.stopped, r.wanted = rollReopening, why, map[string]SetNode{}
-	if r.options.DryRun {
-		return
-	}
-	for _, n := range r.nodes() {
-		if r.is(n, rollNext) && !r.closed[n.Name] {
-			r.want(n.Name, false, RollNote{State: rollNext})
-		}
-	}
-}
-
-// end reports what has become of the roll. The nodes of the turn keep their notes, by which another
-// run goes on.
-func (r *Roller) end() {
-	r.stage = rollOver
-	var turn []string
-	for _, n := range r.nodes() {
-		if r.is(n, rollTurn) {
-			turn = append(turn, n.Name)
-		}
-	}
-	r.do(RollDone{Done: r.done(), Nodes: r.total, Evicted: r.evicted, Turn: turn, Stopped: r.stopped})
 }

@@ -22,6 +22,7 @@ const (
 	failsFor   = 30 * time.Second // for how long a successor's container may fail to start
 	removesFor = 30 * time.Second // until the controller has removed the pod once it is scaled back
 	mostSurges = 3                // for the same pod of a drain, in a row
+	mostLeft   = 100              // notes of gone pods that a run takes up: anyone can write such labels
 )
 
 // surgeNote is the value of the label that a workload has while it has one more replica. It is
@@ -86,12 +87,13 @@ type surge struct {
 	scaled     rebalance.Scaled
 	template   *v1.PodTemplateSpec // of the pods, when it began; nil: left behind by an earlier run
 
-	step   surgeStep
-	since  time.Time // when the step began
-	bad    time.Time // since when the successor's container fails to start
-	placed bool      // the successor has a node, and it was said
-	marked bool      // the pod has, or may have, the lowest deletion cost, or the highest
-	back   bool      // the scale is what it was
+	step    surgeStep
+	since   time.Time // when the step began
+	bad     time.Time // since when the successor's container fails to start
+	placed  bool      // the successor has a node, and it was said
+	marked  bool      // the pod has, or may have, the lowest deletion cost, or the highest
+	back    bool      // the scale is what it was
+	foreign bool      // its pod is gone: it is scaled back, but nothing waits for that
 	// final and outdated are of a surge that was given up, and tell the policy what to do with the
 	// pod.
 	final    bool // trying again would not help
@@ -106,6 +108,9 @@ type surge struct {
 type surges struct {
 	*mover
 	list []*surge
+	// expires is when the first note of another run, seen by recover, counts as left behind; zero
+	// if there is none.
+	expires time.Time
 }
 
 // of returns the surge of a pod, or of its workload. At most one surge of a workload goes on at a
@@ -228,10 +233,15 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 	case s.step == leaving && fails:
 		ss.giveUp(s, "it cannot be evicted: "+e.Message)
 	// An annotation that stays does less harm than a scale that stays.
-	case s.step == clearing && e.Outcome == Refused:
+	case s.step == clearing && fails:
 		s.marked = false
 		s.enter(lowering, ss.now)
-	default: // what was raised is put back, however often that is tried
+	// The label stays, so a later run tries again. A ReplicaSet whose owner has no scale is refused
+	// every time.
+	case s.step == lowering && fails:
+		s.why = fmt.Sprintf("%s cannot be scaled back: %s", s.scaled, e.Message)
+		s.enter(restored, ss.now)
+	default:
 		s.again(ss.now, e.RetryAfter)
 	}
 }

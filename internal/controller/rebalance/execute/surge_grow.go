@@ -89,10 +89,14 @@ func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 		if why := ss.cluster.notMade(s.Namespace, s.Owner); why != "" && ss.now.Sub(s.since) >= failsFor {
 			return "no pod more was made: " + why
 		}
-		ss.wake(s.since.Add(failsFor))
 		if ss.now.Sub(s.since) >= pendingFor {
 			return "no pod more was made"
 		}
+		until := s.since.Add(failsFor)
+		if !ss.now.Before(until) {
+			until = s.since.Add(pendingFor)
+		}
+		ss.wake(until)
 		return ""
 	}
 

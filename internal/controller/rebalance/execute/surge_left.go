@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,9 +19,14 @@ import (
 // are own, and those that are older than a surge lasts.
 //
 // own reports whether a pod is about to leave anyway. Younger notes of other pods are left alone,
-// since the process that wrote them may be at work. A note whose pod has gone counts as left
-// behind, however young it is.
+// since the process that wrote them may be at work; recover is called again when the first of them
+// expires. A note whose pod has gone counts as left behind, however young it is.
+//
+// Anyone who can write a workload can write its label. What follows is a change of that workload's
+// scale by one, and at most mostLeft requests; nothing waits for notes of gone pods.
 func (ss *surges) recover(own func(p *v1.Pod) bool) {
+	ss.expires = time.Time{}
+	foreign := 0
 	pods := map[types.UID]*v1.Pod{}
 	for p := range world.All[*v1.Pod](ss.cluster.World) {
 		pods[p.UID] = p
@@ -28,17 +34,23 @@ func (ss *surges) recover(own func(p *v1.Pod) bool) {
 	for object := range ss.cluster.Objects() {
 		scaled, scales := scaledOf(object)
 		note, ok := readNote(object.GetLabels()[rebalance.SurgeLabel])
-		if !scales || !ok {
+		if !scales || !ok || slices.ContainsFunc(ss.list, func(s *surge) bool { return s.scaled.UID == scaled.UID }) {
 			continue
 		}
 		s := &surge{scaled: scaled, note: note,
 			departure: &departure{Departure: rebalance.Departure{Namespace: scaled.Namespace, UID: note.pod}}}
 		if p := pods[note.pod]; p != nil {
-			if !own(p) && ss.wall().Unix()-note.begun < int64(surgesFor.Seconds()) {
+			if age := ss.wall().Sub(time.Unix(note.begun, 0)); !own(p) && age < surgesFor {
+				if at := ss.now.Add(min(surgesFor-age, surgesFor)); ss.expires.IsZero() || at.Before(ss.expires) {
+					ss.expires = at
+				}
 				continue
 			}
 			s.Name, s.From, s.owner, s.marked = p.Name, p.Spec.NodeName, rules.OwnerOf(p), Marked(p)
+		} else if foreign++; foreign > mostLeft {
+			continue
 		}
+		s.foreign = s.Name == ""
 		ss.giveUp(s, fmt.Sprintf("an earlier run has left %s with one more replica", scaled))
 		ss.list = append(ss.list, s)
 	}

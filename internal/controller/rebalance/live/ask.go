@@ -55,13 +55,15 @@ type asker struct {
 	served bool
 	direct bool                    // it is not asked any more
 	since  map[types.UID]time.Time // when this process first asked
+	// refused are the namespaces in which no EvictionRequests may be created.
+	refused map[string]bool
 }
 
 // newAsker returns an asker. told is called once, if evictions are made directly from then on. name
 // identifies the component: its requests have it in their names and in a label, by which a later
 // process finds them.
 func newAsker(client kubernetes.Interface, name string, told func(why string)) *asker {
-	return &asker{client: client, name: name, told: told, since: map[types.UID]time.Time{}}
+	return &asker{client: client, name: name, told: told, since: map[types.UID]time.Time{}, refused: map[string]bool{}}
 }
 
 // isServed reports whether evictions are to be asked for. The API server is asked until it has said
@@ -95,6 +97,25 @@ func (a *asker) giveUp(why string) {
 	}
 }
 
+// refuse has evictions in a namespace be made directly from now on: a quota, a policy or missing
+// permissions refuse EvictionRequests there. The first namespace is reported.
+func (a *asker) refuse(namespace string) {
+	a.mu.Lock()
+	first := len(a.refused) == 0
+	a.refused[namespace] = true
+	a.mu.Unlock()
+	if first {
+		a.told("EvictionRequests may not be created in namespace " + namespace + ": pods there are evicted directly")
+	}
+}
+
+// isRefused reports whether EvictionRequests are refused in a namespace.
+func (a *asker) isRefused(namespace string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.refused[namespace]
+}
+
 // ask requests a pod's eviction, or looks after the request that is there, and returns an
 // askedError while it stands. With direct the pod is to be evicted without one.
 //
@@ -122,7 +143,7 @@ func (a *asker) ask(ctx context.Context, e execute.Evict) (direct bool, err erro
 	// In a namespace that is being deleted nothing can be created; that says nothing of other
 	// namespaces.
 	case apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
-		a.giveUp("may not be created here")
+		a.refuse(e.Namespace)
 		return true, nil
 	case err != nil:
 		return false, err

@@ -304,12 +304,15 @@ func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 		if n.Spec.Unschedulable == a.Cordoned && n.Annotations[execute.RollAnnotation] == a.Note {
 			return nil, nil
 		}
-		unschedulable := any(nil)
+		unschedulable, note := any(nil), any(nil)
+		if a.Note != "" {
+			note = a.Note
+		}
 		if a.Cordoned {
 			unschedulable = true
 		}
 		return map[string]any{
-			"metadata": map[string]any{"annotations": map[string]any{execute.RollAnnotation: a.Note}},
+			"metadata": map[string]any{"annotations": map[string]any{execute.RollAnnotation: note}},
 			"spec":     map[string]any{"unschedulable": unschedulable},
 		}, nil
 	})
@@ -321,7 +324,7 @@ func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 // The UID is a precondition, so that a pod of the same name that has come since is not evicted in
 // its place.
 func (r *requests) evictPod(ctx context.Context, a execute.Evict) error {
-	if !a.Direct && !a.Delete && a.Grace == nil && r.asker != nil && r.asker.isServed() {
+	if !a.Direct && !a.Delete && a.Grace == nil && r.asker != nil && r.asker.isServed() && !r.asker.isRefused(a.Namespace) {
 		if direct, err := r.asker.ask(ctx, a); !direct || err != nil {
 			return err
 		}

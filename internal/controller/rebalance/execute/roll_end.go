@@ -1,0 +1,114 @@
+package execute
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// endTurn opens the nodes of the turn, and notes that they are done. A node that has come in the
+// place of another gets the note, with the name of that one.
+func (r *Roller) endTurn() {
+	r.stage, r.wanted = turnEnding, map[string]SetNode{}
+	for _, name := range r.turn.Nodes {
+		if _, existed := r.uids[name]; !existed {
+			continue
+		}
+		done := RollNote{State: rollDone}
+		node, message := name, "open again"
+
+		switch came := r.came[name]; {
+		case r.cluster.node(name) == nil:
+			node, done.Instead = came, name
+			message = fmt.Sprintf("%s has come in its place", came)
+		case r.closed[name]:
+			message = "stays cordoned, as it was before"
+		}
+
+		// Without a newcomer, as with UntilDrained, there is no node to write a note on.
+		if node != "" {
+			r.want(node, r.closed[node], done)
+		}
+		r.do(RollTold{Result: Arrived, Node: name, Message: message})
+	}
+}
+
+// next plans the next turn, if there is one.
+func (r *Roller) next() {
+	r.tries, r.draining = 0, time.Time{}
+	r.ask(turnPlanning)
+}
+
+// stop ends the roll; why is what stopped it, or "". Nodes whose turn is still to come are open
+// again then.
+//
+// It may be called more than once: the first reason counts. With DryRun nothing was closed, so
+// there is nothing to open.
+func (r *Roller) stop(why string) {
+	if r.stage == rollReopening || r.stage == rollOver {
+		return
+	}
+	r.rolled = r.done()
+	r.stage, r.stopped, r.wanted = rollReopening, why, map[string]SetNode{}
+	if r.options.DryRun {
+		return
+	}
+	for _, n := range r.nodes() {
+		if r.is(n, rollNext) && !r.closed[n.Name] {
+			r.want(n.Name, false, RollNote{State: rollNext})
+		}
+	}
+}
+
+// clear removes the notes of a complete roll. First one node is noted as complete, and that note is
+// removed last: a run that finds only some of the notes must not roll the other nodes again.
+func (r *Roller) clear() {
+	r.wanted = map[string]SetNode{}
+	var noted []*v1.Node
+	complete := ""
+	for _, n := range r.nodes() {
+		if note, ok := noteOf(n); ok {
+			if noted = append(noted, n); note.State == rollComplete {
+				complete = n.Name
+			}
+		}
+	}
+	switch {
+	case len(noted) == 0:
+		r.end()
+	case complete == "":
+		r.closed[noted[0].Name] = noted[0].Spec.Unschedulable
+		r.want(noted[0].Name, noted[0].Spec.Unschedulable, RollNote{State: rollComplete})
+	default:
+		for _, n := range noted {
+			if n.Name != complete || len(noted) == 1 {
+				r.wanted[n.Name] = SetNode{Node: n.Name, Cordoned: n.Spec.Unschedulable}
+			}
+		}
+	}
+}
+
+// end reports what has become of the roll. The nodes of the turn keep their notes, by which another
+// run goes on.
+func (r *Roller) end() {
+	r.stage = rollOver
+	var turn []string
+	for _, n := range r.nodes() {
+		if r.is(n, rollTurn) {
+			turn = append(turn, n.Name)
+		}
+	}
+	r.do(RollDone{Done: r.rolled, Nodes: r.total, Evicted: r.evicted, Turn: turn, Stopped: r.stopped})
+}
+
+// overdue reports whether a roll that ends has waited long enough for its nodes to be seen as they
+// were written. What it leaves behind, the next run puts right.
+func (r *Roller) overdue() bool {
+	until := r.entered.Add(closesFor)
+	if r.now.Before(until) {
+		r.wake(until)
+		return false
+	}
+	return true
+}
