@@ -29,8 +29,44 @@ import (
 // (longBudgetsAndPods); shortages that are told in short, and device classes that are looked
 // through once (longPods).
 var combinations = []func(unique string) []Event{
-	expressionsAndPods, hardClaims, budgetsAndPods, termsAndPods, claimsAndVolumes, longBudgetsAndPods, longTermsThatWait, longPods,
+	hugeQuantities, expressionsAndPods, hardClaims, budgetsAndPods, termsAndPods, claimsAndVolumes, longBudgetsAndPods, longTermsThatWait, longPods,
 	budgetsOfANode,
+}
+
+// hugeQuantities are selectors, claims and requests with quantities of ten characters, each of
+// which would take seconds to compare, and pods that wait for them.
+func hugeQuantities(unique string) (all []Event) {
+	huge := resource.MustParse("1e60000000")
+	for i, expression := range []string{
+		`quantity("1e60000000").isGreaterThan(quantity("1"))`,
+		`quantity("1e6" + "0000000").isLessThan(quantity("1"))`,
+		`quantity("0e2000000000").isInteger()`,
+		`quantity("1e-2000000000").isGreaterThan(quantity("1"))`,
+		`device.driver != ""`,
+	} {
+		claim := aClaimForDevices("huge", i, 1)
+		exactly := claim.Spec.Devices.Requests[0].Exactly
+		exactly.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: expression + ` || device.driver == "` + unique + `"`}}}
+		if i == 4 {
+			exactly.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"gpu.example.com/memory": huge}}
+		}
+		all = append(all, Seen{ResourceClaims, claim}, Seen{Pods, using(ResourceClaims, []string{claim.Name}, uint64(i))})
+	}
+
+	volume := &v1.PersistentVolumeClaim{ObjectMeta: ofTenant("huge", 0)}
+	volume.Spec.StorageClassName, volume.Spec.AccessModes = new("local"), []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+	volume.Spec.Resources.Requests = v1.ResourceList{v1.ResourceStorage: huge}
+	all = append(all, Seen{Claims, volume}, Seen{Pods, using(Claims, []string{volume.Name}, 0)})
+	for i, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, "example.com/huge"} {
+		pod := aPod(fmt.Sprint(unique, "huge-", name[:3]), "100m")
+		pod.Namespace, pod.Spec.Priority = hostile.Namespace, new(int32(3000))
+		pod.Spec.Containers[0].Resources.Requests[name] = huge
+		if i == 1 {
+			pod.Spec.NodeName = "node-30" // bound by hand
+		}
+		all = append(all, Seen{Pods, pod})
+	}
+	return all
 }
 
 // expressionsAndPods are claims that select devices by expressions of the greatest length, and pods

@@ -10,6 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/quantity"
 )
 
 // New returns a core that knows nothing of its cluster yet.
@@ -127,11 +128,11 @@ func (c *Core) applyEvent(e Event) {
 		c.mirrors[e.Kind].endList()
 		delete(c.ready.unlisted, e.Kind)
 	case Seen:
-		c.mirrors[e.Kind].applySeen(e.Object)
+		c.mirrors[e.Kind].applySeen(quantity.BoundAll(e.Object))
 	case Gone:
-		c.mirrors[e.Kind].applyGone(e.Object)
+		c.mirrors[e.Kind].applyGone(quantity.BoundAll(e.Object))
 	case Read:
-		c.intake.readPod(e.Pod)
+		c.intake.readPod(quantity.BoundAll(e.Pod))
 
 	// What this scheduler is, and how it is configured.
 	case Led:

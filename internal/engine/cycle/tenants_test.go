@@ -132,6 +132,7 @@ func devicesOf(node string, devices int) *resourcev1.ResourceSlice {
 		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{
 			Name:       fmt.Sprint("gpu-", i),
 			Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"half": {IntValue: new(int64(i % 2))}, "of": {StringValue: &node}},
+			Capacity:   map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse("80Gi")}},
 		})
 	}
 	return slice

@@ -74,7 +74,7 @@ func (s *expressionSets) setOf(c *cluster.Cluster, open []*resourcev1.ResourceCl
 // newExpressionSet returns a set of expressions, none of which is compiled yet. What they cost is
 // found with what is compiled to evaluate them: to compile is what takes long.
 func newExpressionSet(list []string) *expressionSet {
-	set := &expressionSet{list: list, cache: cel.NewCache(mostExpressions, expressionFeatures)}
+	set := &expressionSet{list: list, cache: newSelectorCache(mostExpressions)}
 	set.costs.cache = set.cache
 	return set
 }

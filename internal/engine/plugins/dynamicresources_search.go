@@ -136,7 +136,10 @@ func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim, on *ground
 				continue
 			}
 			of := a.expressions.costs.costOf(selectors[i].CEL.Expression)
-			if of.compiled != nil && of.most > cost {
+			switch {
+			case of.compiled == nil && of.most > heavyExpression:
+				over = a.limit.spendCost(of.most)
+			case of.compiled != nil && of.most > cost:
 				of.most, over = a.costOn(on, selectors[i].CEL.Expression, of)
 			}
 			cost = max(cost, of.most)

@@ -74,7 +74,7 @@ type deviceCounts struct {
 // deviceExpressions caches the compiled selectors of the few classes that provide a resource. It is
 // shared by all plugins and profiles: what an expression compiles to depends on its text alone.
 var deviceExpressions = sync.OnceValue(func() *cel.Cache {
-	return cel.NewCache(32, cel.Features{EnableConsumableCapacity: true})
+	return newSelectorCache(32)
 })
 
 // countsFor returns nil, the common case, if no class provides a resource that the scorer weighs

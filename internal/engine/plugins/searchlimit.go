@@ -188,7 +188,10 @@ func (e *expressionCosts) findCost(expression string) (cost expressionCost) {
 	if compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression,
 		cel.Options{CostLimit: &enough}); compiled.Error == nil {
 		cost.most += int64(min(compiled.MaxCost, resourcev1.CELSelectorExpressionMaxCost)) / expressionCostsEach
-		if cost.most > heavyExpression {
+		// The API server refuses a larger estimate, for functions that compute for minutes without
+		// a pause: CEL compares with its limit after each call. Such an expression, from a
+		// manifest, is not even measured.
+		if cost.most > heavyExpression && compiled.MaxCost <= resourcev1.CELSelectorExpressionMaxCost {
 			cost.compiled = &compiled
 		}
 	}

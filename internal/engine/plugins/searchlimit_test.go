@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -119,6 +120,28 @@ func TestWhatAnExpressionCostsDependsOnTheDevice(t *testing.T) {
 				t.Errorf("%d attributes, shared by all nodes: %v: got %q, want %q", attributes, shared, said, want)
 			}
 		}
+	}
+}
+
+// TestAnExpressionThatTheAPIServerRefusesIsNotEvaluated verifies that a selector whose estimate
+// exceeds the API server's limit, which a manifest may have, costs no evaluation: this one would
+// take half a minute, and CEL compares its cost with the limit when it is over.
+func TestAnExpressionThatTheAPIServerRefusesIsNotEvaluated(t *testing.T) {
+	c, d := cluster.New(), newDynamicResources(t)
+	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	c.ResourceSlices.Set(sliceOfUnlike("a", 4))
+	claim := claimOfOne("c")
+	claim.Spec.Devices.Requests[0].Exactly.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{
+		Expression: `lists.range(100000).distinct().size() > 3`}}}
+	c.ResourceClaims.Set(claim)
+	p := waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
+	began := time.Now()
+	if said := answers(c, d, p, 1); said[0] != "finding devices takes too long" {
+		t.Errorf("got %q", said)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the search took %v", took)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/berth-k8s/berth/internal/quantity"
 )
 
 // How scalars become fields. A plain scalar has the type that YAML 1.1 gives it
@@ -128,7 +130,7 @@ func decodeQuantity(d *decoder, n int32, v reflect.Value) {
 	if typ == intScalar || typ == floatScalar {
 		text = formatNumber(text)
 	}
-	value, err := resource.ParseQuantity(text)
+	value, err := quantity.Parse(text)
 	if err != nil || typ == boolScalar {
 		d.addFault(n, "%s: must be a quantity, as 100m, 2 or 1.5Gi", d.describeValue(n))
 		return

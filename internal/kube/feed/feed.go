@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/kube/seldom"
+	"github.com/berth-k8s/berth/internal/quantity"
 )
 
 const (
@@ -58,7 +59,7 @@ var (
 // Sink receives what there is. Between Listing and Listed, Seen gets all objects; those that it
 // does not get are gone. A list that fails half way, for good, begins again with Listing. The
 // functions are called one at a time. An object of a list that is kept keeps its whole page in
-// memory.
+// memory. Quantities are bounded: see [quantity.BoundAll].
 type Sink struct {
 	Listing func()
 	Listed  func()
@@ -350,9 +351,9 @@ func (f *feed) showEvent(event watch.Event) error {
 	case watch.Error:
 		return apierrors.FromObject(event.Object)
 	case watch.Added, watch.Modified:
-		f.sink.Seen(event.Object)
+		f.sink.Seen(quantity.BoundAll(event.Object))
 	case watch.Deleted:
-		f.sink.Gone(event.Object)
+		f.sink.Gone(quantity.BoundAll(event.Object))
 	case watch.Bookmark:
 	default:
 		return fmt.Errorf("%w: of type %q", errUnreadable, event.Type)

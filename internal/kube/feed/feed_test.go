@@ -19,6 +19,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -189,6 +190,26 @@ func TestListsInPagesThenWatches(t *testing.T) {
 	asked := a.asked[0]
 	if asked.FieldSelector != "spec.nodeName!=" || !asked.AllowWatchBookmarks || asked.TimeoutSeconds == nil || *asked.TimeoutSeconds < 300 || *asked.TimeoutSeconds > 600 {
 		t.Errorf("watched with %+v", asked)
+	}
+}
+
+// TestQuantitiesAreBounded verifies that no list, change or deletion shows a component a quantity
+// that takes seconds to compare.
+func TestQuantitiesAreBounded(t *testing.T) {
+	huge := func(version string) *v1.Pod {
+		p := pod("a", version)
+		p.Spec.Overhead = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1e60000000")}
+		return p
+	}
+	a := &api{pages: []v1.PodList{{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []v1.Pod{*huge("7")}}}}
+	say := func(o runtime.Object) { a.say("overhead %s", o.(*v1.Pod).Spec.Overhead.Memory()) }
+	a.shown = Sink{Listing: func() {}, Listed: func() {}, Seen: say, Gone: say}
+	said := run(t, a, func() {
+		a.current().Modify(huge("8"))
+		a.current().Delete(huge("9"))
+	})
+	if n := strings.Count(said, "overhead 1e270"); n != 3 {
+		t.Errorf("%d of 3 quantities are bounded:\n%s", n, said)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/quantity"
 )
 
 // mostOfPage bounds the text of a page of several objects. Pages are asked for by number, and an
@@ -67,7 +69,7 @@ func Pages(ctx context.Context, options metav1.ListOptions, ask Asking, see func
 
 		list, err := meta.ListAccessor(page)
 		if err == nil {
-			err = meta.EachListItem(page, func(o runtime.Object) error { see(o); return nil })
+			err = meta.EachListItem(page, func(o runtime.Object) error { see(quantity.BoundAll(o)); return nil })
 		}
 		if err != nil {
 			return "", false, err

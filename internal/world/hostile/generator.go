@@ -271,7 +271,11 @@ func isScalar(t reflect.Type) bool {
 func (g *Generator) fillLeaf(v reflect.Value) int {
 	switch v.Interface().(type) {
 	case resource.Quantity:
-		v.Set(reflect.ValueOf(*resource.NewMilliQuantity(g.Int64N(2000), resource.DecimalSI)))
+		quantity := *resource.NewMilliQuantity(g.Int64N(2000), resource.DecimalSI)
+		if g.IntN(8) == 0 {
+			quantity = hugeQuantities[g.IntN(len(hugeQuantities))]
+		}
+		v.Set(reflect.ValueOf(quantity))
 	case runtime.RawExtension:
 		v.Set(reflect.ValueOf(runtime.RawExtension{Raw: []byte(`{"a":"b"}`)}))
 	case intstr.IntOrString:
@@ -279,6 +283,9 @@ func (g *Generator) fillLeaf(v reflect.Value) int {
 	}
 	return 4
 }
+
+// hugeQuantities are cheap to parse and to store, and would take seconds to compare.
+var hugeQuantities = []resource.Quantity{resource.MustParse("1e60000000"), resource.MustParse("123456789e2147483640"), resource.MustParse("0e2000000000")}
 
 // word returns a value of a field: one of those that its type has, one that others
 // use, or one that nobody else does. field is "" where only the type counts.

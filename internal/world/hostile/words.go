@@ -44,7 +44,7 @@ var byField = map[string][]string{
 	"VolumeName":       {""},
 	"APIVersion":       {"apps/v1"},
 	"Kind":             {"ReplicaSet", "StatefulSet"},
-	"Expression":       {`device.driver == "gpu.example.com"`},
+	"Expression":       {`device.driver == "gpu.example.com"`, `quantity("1e60000000").isGreaterThan(quantity("1"))`},
 }
 
 // referring are fields with the name of another object of the tenant's. Three times

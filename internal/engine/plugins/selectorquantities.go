@@ -1,0 +1,65 @@
+package plugins
+
+import (
+	"sync"
+
+	"github.com/google/cel-go/common/decls"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/dynamic-resource-allocation/cel"
+
+	"github.com/berth-k8s/berth/internal/quantity"
+)
+
+// newSelectorCache returns a cache of compiled device selectors in which quantities are bounded.
+func newSelectorCache(size int) *cel.Cache {
+	boundSelectorQuantities()
+	return cel.NewCache(size, expressionFeatures)
+}
+
+// boundSelectorQuantities replaces the implementations of quantity() and isQuantity() that device
+// selectors use. CEL counts a call as a few units of cost, whatever the exponent, and does not
+// interrupt it: quantity("1e60000000").isGreaterThan(quantity("1")) would hold the goroutine that
+// decides for half a minute. The argument may be computed, so it is bounded when it is parsed.
+//
+// The allocator compiles selectors in an environment derived from this one, which shares its
+// functions. An environment binds its functions when it compiles the first expression, so this is
+// done before.
+var boundSelectorQuantities = sync.OnceFunc(func() {
+	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
+	functions := base.StoredExpressionsEnv().Functions()
+	replace := func(function, overload string, result *types.Type, call func(ref.Val) ref.Val) {
+		// The signature is that of the present implementation, so the new one replaces it.
+		_, err := decls.Overload(overload, []*types.Type{types.StringType}, result, decls.UnaryBinding(call))(functions[function])
+		if err != nil {
+			panic(err) // another version of the library, in any test
+		}
+	}
+	replace("quantity", "string_to_quantity", apiservercel.QuantityType, parseSelectorQuantity)
+	replace("isQuantity", "is_quantity_string", types.BoolType, isSelectorQuantity)
+})
+
+// parseSelectorQuantity is quantity() of a selector.
+func parseSelectorQuantity(text ref.Val) ref.Val {
+	s, is := text.Value().(string)
+	if !is {
+		return types.MaybeNoSuchOverloadErr(text)
+	}
+	quantity, err := quantity.Parse(s)
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	return apiservercel.Quantity{Quantity: &quantity}
+}
+
+// isSelectorQuantity is isQuantity() of a selector.
+func isSelectorQuantity(text ref.Val) ref.Val {
+	s, is := text.Value().(string)
+	if !is {
+		return types.MaybeNoSuchOverloadErr(text)
+	}
+	_, err := quantity.Parse(s)
+	return types.Bool(err == nil)
+}
