@@ -273,6 +273,9 @@ func (c *Controller) notReady() error {
 		if h := c.health.Load(); h == nil || !h.Synced() {
 			return errors.New(nodehealthlive.Name + " has not seen all nodes and leases yet")
 		}
+		if err := c.health.Load().Blind(); err != nil {
+			return fmt.Errorf("%s: %w", nodehealthlive.Name, err)
+		}
 	}
 
 	if c.options.isEnabled(evictionrequestlive.Name) {

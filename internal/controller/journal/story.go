@@ -198,6 +198,8 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 		}
 	case nodehealth.Blind:
 		s.writeLine(at, "no sign of life of any node can be seen")
+	case nodehealth.Polled:
+		s.writeLine(at, "signs of life of all nodes were listed")
 	case nodehealth.Away:
 		s.writeLine(at, "the controller was stopped for %v", at.Sub(e.From).Round(time.Second))
 	case nodehealth.Sighted:

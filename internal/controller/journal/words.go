@@ -39,7 +39,7 @@ var (
 		nodehealth.Tick{}, nodehealth.NodeSeen{}, nodehealth.NodeGone{}, nodehealth.NodesListing{}, nodehealth.NodesListed{},
 		nodehealth.LeaseSeen{}, nodehealth.LeaseGone{}, nodehealth.LeasesListed{}, nodehealth.Blind{},
 		nodehealth.Sighted{}, nodehealth.Answered{},
-		nodehealth.Away{},
+		nodehealth.Away{}, nodehealth.Polled{},
 	)
 )
 

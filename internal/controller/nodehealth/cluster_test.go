@@ -43,6 +43,11 @@ type cluster struct {
 	lags   bool          // the watch of Leases shows nothing, and is not broken
 	unread int           // so many reads of Leases still fail
 	leases int           // the last version of a Lease
+
+	// respond, if set, returns the response to each write, and carries it out or not.
+	respond func(write nodehealth.Action, do func() (nodehealth.Outcome, *nodehealth.Node)) (nodehealth.Outcome, *nodehealth.Node)
+	// policy, if set, changes each written node before it is stored.
+	policy func(m *machine)
 }
 
 type machine struct {
@@ -193,6 +198,10 @@ func (c *cluster) carryOut(action nodehealth.Action) {
 	life := c.life
 	takes := 2 * time.Millisecond
 	answer := func(ticket nodehealth.Ticket, do func() (nodehealth.Outcome, *nodehealth.Node)) {
+		if c.respond != nil {
+			carryOut := do
+			do = func() (nodehealth.Outcome, *nodehealth.Node) { return c.respond(action, carryOut) }
+		}
 		c.after(takes, func() {
 			outcome, node := do()
 			if c.life == life {
@@ -273,6 +282,9 @@ func (c *cluster) written(name, version string, change func(*machine)) (nodeheal
 		outcome = nodehealth.Stale
 	} else {
 		change(m)
+		if c.policy != nil {
+			c.policy(m)
+		}
 		c.rev++
 		m.ResourceVersion = strconv.Itoa(c.rev)
 		if !c.cut {

@@ -76,7 +76,9 @@ type Core struct {
 	suspects []*node          // seem silent, and their Leases are still to be read
 	reading  map[Ticket]*node // whose Leases are being read
 	behind   string           // a Lease's version that the watch has not reached; "": none is known
+	behindAt time.Time        // when that was found
 	recount  bool             // within a step: the last of them has been read
+	polled   bool             // within a step: all Leases have just been listed
 
 	nodeList uint32 // number of the current list
 	listing  bool
@@ -92,8 +94,9 @@ type Core struct {
 // request is a write in flight. A node has at most one, and one MarkPods beside it.
 type request struct {
 	node    *node
-	marks   bool // it is MarkPods
-	stopped bool // StopMarking followed
+	of      *paced // the node's, of the kind of the request
+	marks   bool   // it is MarkPods
+	stopped bool   // StopMarking followed
 }
 
 // lease is what is known of a node's Lease. renewed is compared and never read as a time: it is by
@@ -120,8 +123,10 @@ type node struct {
 	queued  bool // in Core.dirty
 	writing bool // a write is in flight, other than MarkPods
 	marking bool // its pods are being marked
-	tries   int
-	notYet  time.Time // no write before: back-off
+	// status, spec and pods space the writes of each kind.
+	status, spec, pods paced
+	notYet             time.Time // no write before: back-off after a failure
+	later              time.Time // when a repeated write is due; zero: none is
 }
 
 // New returns an empty Core. It learns everything from lists and watches, and writes nothing before
@@ -170,6 +175,8 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		if c.blindSince.IsZero() {
 			c.blindSince = now
 		}
+	case Polled:
+		c.pollSeen(now)
 	case Sighted:
 		c.endBlindness(now)
 	case Away:
@@ -189,7 +196,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		}
 	}
 
-	c.recount = false
+	c.recount, c.polled = false, false
 	c.releaseAll(now)
 	c.sendWrites(now)
 	c.readLeases()
@@ -217,8 +224,8 @@ func (c *Core) Wake(now time.Time) time.Time {
 		}
 	}
 	for _, n := range c.dirty {
-		if !n.writing && n.notYet.After(now) {
-			sooner(n.notYet)
+		if at := laterOf(n.notYet, n.later); !n.writing && at.After(now) {
+			sooner(at)
 		}
 	}
 	return at

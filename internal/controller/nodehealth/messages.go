@@ -38,6 +38,8 @@ type (
 	// Blind means that signs of life cannot be seen, because a watch is broken. Silence does not
 	// count until Sighted.
 	Blind struct{}
+	// Polled means that, while a watch is broken, all signs of life up to now were listed.
+	Polled struct{}
 	// Sighted means that they can be seen again.
 	Sighted struct{}
 	// Away means that the process was stopped since From, or was not given the processor, for so
@@ -62,6 +64,7 @@ func (LeaseSeen) isEvent()    {}
 func (LeaseGone) isEvent()    {}
 func (LeasesListed) isEvent() {}
 func (Blind) isEvent()        {}
+func (Polled) isEvent()       {}
 func (Sighted) isEvent()      {}
 func (Away) isEvent()         {}
 func (Answered) isEvent()     {}
@@ -135,6 +138,12 @@ type (
 		UID             types.UID
 		Reason, Message string
 	}
+	// Dropped reports a write that succeeded repeatedly without effect.
+	Dropped struct {
+		Node  string
+		UID   types.UID
+		Write string
+	}
 	// ZoneChanged is for the log: the state of a zone has changed.
 	ZoneChanged struct {
 		Zone     string
@@ -149,6 +158,7 @@ func (WriteNode) isAction()   {}
 func (MarkPods) isAction()    {}
 func (StopMarking) isAction() {}
 func (Record) isAction()      {}
+func (Dropped) isAction()     {}
 func (ZoneChanged) isAction() {}
 
 // String names the action for logs and traces, as do its siblings.
@@ -183,6 +193,7 @@ func (a WriteNode) String() string {
 func (a MarkPods) String() string    { return "pods of " + a.Node + ": Ready=False" }
 func (a StopMarking) String() string { return "pods of " + a.Node + ": no longer Ready=False" }
 func (a Record) String() string      { return "event " + a.Reason + ": " + a.Message }
+func (a Dropped) String() string     { return "dropped: " + a.Write }
 func (a ZoneChanged) String() string {
 	return fmt.Sprintf("zone %q: %s, was %s; %g nodes/s", ZoneName(a.Zone), a.To, a.From, a.Rate)
 }

@@ -88,7 +88,15 @@ func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 		c.behind = ""
 	}
 	before, ok := c.leases[seen.Name]
-	if ok && (seen.Renewed.Equal(before.renewed) || isOlder(seen.ResourceVersion, before.version) && !seen.Renewed.After(before.renewed)) {
+	switch {
+	case ok && seen.Renewed.Equal(before.renewed):
+		// It was written without being renewed, such as annotated: that is no sign of life.
+		if !isOlder(seen.ResourceVersion, before.version) {
+			before.version = seen.ResourceVersion
+			c.leases[seen.Name] = before
+		}
+		return
+	case ok && isOlder(seen.ResourceVersion, before.version) && !seen.Renewed.After(before.renewed):
 		return
 	}
 	c.leases[seen.Name] = lease{renewed: seen.Renewed, version: seen.ResourceVersion, seen: now}
@@ -103,6 +111,25 @@ func (c *Core) endBlindness(now time.Time) {
 		c.forgiveSilence(c.blindSince, now)
 		c.blindSince = time.Time{}
 	}
+}
+
+// pollSeen judges nodes by a list, where a watch is refused and lists succeed. Silence between two
+// lists counts if they follow each other closely: within less than a grace period, so that a node
+// could renew its Lease even if the API server was away in between.
+func (c *Core) pollSeen(now time.Time) {
+	if c.blindSince.IsZero() {
+		return
+	}
+	if now.Sub(c.blindSince) > c.options.MonitorGracePeriod*3/4 {
+		c.forgiveSilence(c.blindSince, now)
+	}
+	c.blindSince, c.polled, c.recount = now, true, true
+}
+
+// isBehind reports whether the watch is known to lag behind. That lasts for a grace period at most:
+// if the watch has not caught up by then, nodes are judged by their Leases as read.
+func (c *Core) isBehind(now time.Time) bool {
+	return c.behind != "" && now.Sub(c.behindAt) < c.options.MonitorGracePeriod
 }
 
 // forgiveSilence makes silence in a period not count: the last sign of each node moves by as long
@@ -146,10 +173,10 @@ func (c *Core) nodeGone(n *node) {
 // judgeSilence decides whether the node is silent. Nothing is decided while signs of life cannot be
 // seen, or while the watch is known to lag behind (behind).
 func (c *Core) judgeSilence(now time.Time, n *node) {
-	if n.silent || !c.blindSince.IsZero() || c.behind != "" || !c.isOverdue(now, n) {
+	if n.silent || !c.blindSince.IsZero() && !c.polled || c.isBehind(now) || !c.isOverdue(now, n) {
 		return
 	}
-	if c.options.ReadsLeases {
+	if c.options.ReadsLeases && !c.polled {
 		c.suspectNode(n)
 		return
 	}

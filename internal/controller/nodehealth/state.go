@@ -24,6 +24,7 @@ type Knowledge struct {
 	Suspects []int          `json:",omitempty"`
 	Reading  map[Ticket]int `json:",omitempty"`
 	Behind   string         `json:",omitempty"` // "": the watch is not known to be behind
+	BehindAt time.Time      `json:",omitzero"`
 
 	Tickets                            Ticket // the last one given out
 	NodeList                           uint32 // number of the current list
@@ -41,9 +42,10 @@ type NodeState struct {
 	In                                *string   // its zone, nil: none yet
 	Sign                              time.Time // the last sign of life, by the Core's clock
 	Silent, Known, Evict, Marks, Gone bool
-	Queued, Writing                   bool // in Dirty; a write other than MarkPods is in flight
-	Tries                             int
+	Queued, Writing                   bool      // in Dirty; a write other than MarkPods is in flight
+	Status, Spec, Pods                paced     `json:",omitzero"`
 	NotYet                            time.Time // no write before: back-off
+	Later                             time.Time `json:",omitzero"`
 }
 
 // ZoneState is a zone and its queue.
@@ -73,6 +75,7 @@ type AskedState struct {
 	Ticket         Ticket
 	Node           int // its number
 	Marks, Stopped bool
+	Status         bool `json:",omitempty"` // it is a WriteStatus
 }
 
 // Save returns the Core's state. Nodes are numbered, because a deleted one may still be in a queue
@@ -81,6 +84,7 @@ func (c *Core) Save() Knowledge {
 	s := Knowledge{
 		Leases: map[string]LeaseState{}, Tickets: c.tickets, NodeList: c.nodeList, Listing: c.listing, NodesListed: c.nodesListed,
 		LeasesListed: c.leasesListed, NextPass: c.nextPass, Passes: c.passes, BlindSince: c.blindSince, AllDown: c.allDown,
+		BehindAt: c.behindAt,
 	}
 
 	// Nodes get their numbers as they are met: the existing ones first, by name, then those that
@@ -126,7 +130,7 @@ func (c *Core) Save() Knowledge {
 
 	for _, ticket := range slices.Sorted(maps.Keys(c.asked)) {
 		s.Asked = append(s.Asked, AskedState{Ticket: ticket, Node: place(c.asked[ticket].node),
-			Marks: c.asked[ticket].marks, Stopped: c.asked[ticket].stopped})
+			Marks: c.asked[ticket].marks, Stopped: c.asked[ticket].stopped, Status: c.asked[ticket].of == &c.asked[ticket].node.status})
 	}
 	return s
 }
@@ -135,7 +139,7 @@ func (c *Core) Save() Knowledge {
 func saveNode(n *node) NodeState {
 	s := NodeState{
 		Node: n.Node, List: n.list, Sign: n.sign, Silent: n.silent, Known: n.known, Evict: n.evict, Marks: n.mark, Gone: n.gone,
-		Queued: n.queued, Writing: n.writing, Tries: n.tries, NotYet: n.notYet,
+		Queued: n.queued, Writing: n.writing, Status: n.status, Spec: n.spec, Pods: n.pods, NotYet: n.notYet, Later: n.later,
 	}
 	if n.zone != nil {
 		name := n.zone.name
@@ -161,6 +165,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 
 	c.tickets, c.nodeList, c.listing, c.nodesListed, c.leasesListed = s.Tickets, s.NodeList, s.Listing, s.NodesListed, s.LeasesListed
 	c.nextPass, c.passes, c.blindSince, c.allDown = s.NextPass, s.Passes, s.BlindSince, s.AllDown
+	c.behindAt = s.BehindAt
 	for i := range s.Zones {
 		z := &s.Zones[i]
 		c.zones[z.Name] = &zone{
@@ -203,7 +208,15 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		c.reading[ticket], nodes[at].asked = nodes[at], true
 	}
 	for _, asked := range s.Asked {
-		c.asked[asked.Ticket] = request{node: nodes[asked.Node], marks: asked.Marks, stopped: asked.Stopped}
+		n := nodes[asked.Node]
+		of := &n.spec
+		switch {
+		case asked.Marks:
+			of = &n.pods
+		case asked.Status:
+			of = &n.status
+		}
+		c.asked[asked.Ticket] = request{node: n, of: of, marks: asked.Marks, stopped: asked.Stopped}
 		if asked.Marks {
 			c.marking++
 			nodes[asked.Node].marking = true
@@ -234,7 +247,7 @@ func (s *Knowledge) checkIndices() error {
 func (c *Core) restoreNode(s *NodeState) *node {
 	n := &node{
 		Node: s.Node, list: s.List, sign: s.Sign, silent: s.Silent, known: s.Known, evict: s.Evict, mark: s.Marks, gone: s.Gone,
-		queued: s.Queued, writing: s.Writing, tries: s.Tries, notYet: s.NotYet,
+		queued: s.Queued, writing: s.Writing, status: s.Status, spec: s.Spec, pods: s.Pods, notYet: s.NotYet, later: s.Later,
 	}
 	if s.In != nil {
 		if n.zone = c.zones[*s.In]; n.zone == nil {

@@ -27,22 +27,26 @@ func (c *Core) readLeases() {
 	}
 }
 
-// leaseRead takes in a suspect's Lease. If it is as the watch showed it, or does not exist, the
-// node is silent. If it is another, the watch is behind, and no node is judged before it has caught
-// up. After any other answer the next pass suspects the node again. Once all answers are there, the
-// nodes are counted anew.
+// leaseRead handles the response to the read of a suspect's Lease. If the Lease was last renewed
+// when the watch showed it, or does not exist, the node is silent. If it was renewed since, the
+// watch is behind, and no node is judged before the watch has caught up, or isBehind ends. After
+// any other response the next pass suspects the node again. After the last response the nodes are
+// counted again.
 func (c *Core) leaseRead(now time.Time, n *node, answer Answered) {
 	n.asked = false
 	known := c.leases[n.Name]
 	switch {
 	case n.gone || n.silent:
-	case answer.Outcome == OK && answer.Lease.ResourceVersion != known.version:
+	case answer.Outcome == OK && !answer.Lease.Renewed.Equal(known.renewed):
 		c.leaseSeen(now, *answer.Lease)
 		if !isOlder(answer.Lease.ResourceVersion, known.version) {
+			if c.behind == "" {
+				c.behindAt = now
+			}
 			c.behind = answer.Lease.ResourceVersion
 		}
 	case answer.Outcome == OK, answer.Outcome == Gone:
-		if c.isOverdue(now, n) && c.behind == "" && c.blindSince.IsZero() {
+		if c.isOverdue(now, n) && !c.isBehind(now) && c.blindSince.IsZero() {
 			c.markSilent(n)
 		}
 	}

@@ -4,14 +4,32 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/ask"
 )
 
-const (
-	// A failed write is tried again after firstRetry, then after twice as long each time, up to
-	// lastRetry.
-	firstRetry = 200 * time.Millisecond
-	lastRetry  = 5 * time.Second
-)
+// retries are the delays between identical writes of a node, whatever the responses are.
+var retries = ask.Backoff{First: 200 * time.Millisecond, Last: 5 * time.Second}
+
+// paced spaces writes of one kind to one node. A write that differs from the one before is due
+// immediately. An identical one is a repetition: the first failed, had no effect because a policy
+// or webhook dropped it, or was reverted.
+type paced struct {
+	ask.Pace
+	Last   string // the write sent last
+	Stored bool   // it succeeded
+}
+
+// isDue reports whether a write may be sent.
+func (p *paced) isDue(now time.Time, write string) bool {
+	if write != p.Last {
+		*p = paced{Last: write}
+	}
+	return p.Ready(now)
+}
+
+// isDropped reports whether the write sent next is the third of identical ones that succeeded.
+func (p *paced) isDropped() bool { return p.Stored && p.Attempts == 2 }
 
 // touchNode queues the node for a check whether something has to be written.
 func (c *Core) touchNode(n *node) {
@@ -40,9 +58,10 @@ func (c *Core) sendWrites(now time.Time) {
 			left = append(left, n)
 			continue
 		}
+		n.later = time.Time{}
 		action := c.nextWrite(now, n)
-		if action == nil && !n.mark && !n.marking {
-			n.queued, n.tries = false, 0
+		if action == nil && !n.mark && !n.marking && n.later.IsZero() {
+			n.queued = false
 			continue
 		}
 		if action != nil {
@@ -58,23 +77,30 @@ func (c *Core) sendWrites(now time.Time) {
 }
 
 // nextWrite returns the node's next write, nil if there is none now. The condition comes before
-// what follows from it. Pods come last: they take long, so half of InFlight is reserved for
-// conditions and taints, and the node itself is written meanwhile. It issues the ticket of what it
-// returns, so the caller must send it.
+// what follows from it, unless it is written again and again without effect. Pods come last: they
+// take long, so half of InFlight is reserved for conditions and taints, and the node itself is
+// written meanwhile. It issues the ticket of what it returns, so the caller must send it.
 func (c *Core) nextWrite(now time.Time, n *node) Action {
 	if n.silent {
 		if conditions := n.unknownConditions(c.wallTime(now)); conditions != nil {
-			return WriteStatus{Ticket: c.issueTicket(n), Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
-				Conditions: conditions}
+			a := WriteStatus{Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Conditions: conditions}
+			if c.mayWrite(now, n, &n.status, a.String()) {
+				a.Ticket = c.issueTicket(n, &n.status)
+				return a
+			}
 		}
 	}
 	taints, differs := n.taintsFor(c.wallTime(now), n.evict && n.effectiveStatus() != v1.ConditionTrue && !c.allDown)
 	labels := n.mirroredLabels()
 	if differs || len(labels) > 0 {
-		return WriteNode{
-			Ticket: c.issueTicket(n), Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
-			SetTaints: differs, Taints: taints, Labels: labels,
+		a := WriteNode{
+			Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, SetTaints: differs, Taints: taints, Labels: labels,
 		}
+		if !c.mayWrite(now, n, &n.spec, a.String()) {
+			return nil
+		}
+		a.Ticket = c.issueTicket(n, &n.spec)
+		return a
 	}
 	if n.effectiveStatus() == v1.ConditionTrue {
 		n.mark = false // it is back since that was decided
@@ -82,11 +108,26 @@ func (c *Core) nextWrite(now time.Time, n *node) Action {
 	if n.mark && !n.marking && c.marking < max(1, c.options.InFlight/2) {
 		n.mark, n.marking = false, true
 		c.marking++
-		ticket := c.issueTicket(n)
-		c.asked[ticket] = request{node: n, marks: true}
-		return MarkPods{Ticket: ticket, Node: n.Name}
+		n.pods.Sent(now, retries, n.Name)
+		return MarkPods{Ticket: c.issueTicket(n, &n.pods), Node: n.Name}
 	}
 	return nil
+}
+
+// mayWrite reports whether a write may be sent now, and schedules the next identical one. A write
+// that succeeds without effect is reported once.
+func (c *Core) mayWrite(now time.Time, n *node, p *paced, write string) bool {
+	if !p.isDue(now, write) {
+		if n.later.IsZero() || p.Next.Before(n.later) {
+			n.later = p.Next
+		}
+		return false
+	}
+	if p.isDropped() {
+		c.addAction(Dropped{Node: n.Name, UID: n.UID, Write: write})
+	}
+	p.Sent(now, retries, n.Name)
+	return true
 }
 
 // stopMarking ends the marking of the pods of a node that is back.
@@ -103,10 +144,10 @@ func (c *Core) stopMarking(n *node) {
 	}
 }
 
-// issueTicket returns a ticket for a request about the node.
-func (c *Core) issueTicket(n *node) Ticket {
+// issueTicket returns a ticket for a request of a kind about the node.
+func (c *Core) issueTicket(n *node, of *paced) Ticket {
 	c.tickets++
-	c.asked[c.tickets] = request{node: n}
+	c.asked[c.tickets] = request{node: n, of: of, marks: of == &n.pods}
 	return c.tickets
 }
 
@@ -134,8 +175,9 @@ func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	if n.gone {
 		return
 	}
+	asked.of.Stored = answer.Outcome == OK
 	if answer.Outcome == Gone || answer.Node != nil && answer.Node.UID != n.UID {
-		n.notYet = now.Add(lastRetry) // the watch will say so
+		n.notYet = now.Add(retries.Last) // until the watch shows it
 		return
 	}
 	if answer.Node != nil {
@@ -145,7 +187,6 @@ func (c *Core) routeAnswer(now time.Time, answer Answered) {
 		// A marking that failed is begun again; one that was stopped is not wanted any more, which
 		// nextWrite finds out.
 		n.mark = n.mark || asked.marks
-		n.tries++
-		n.notYet = now.Add(min(firstRetry<<min(n.tries-1, 10), lastRetry))
+		n.notYet = asked.of.Next
 	}
 }

@@ -2,6 +2,9 @@ package live
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,6 +116,12 @@ func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(cont
 		log.V(2).Info(a.Message, "node", klog.KRef("", a.Node), "reason", a.Reason)
 		c.events.Add(v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: a.Node, UID: a.UID}, v1.EventTypeNormal, a.Reason, a.Message)
 		return nil
+	case nodehealth.Dropped:
+		droppedWrites.Inc()
+		log.Info("A policy, webhook or controller drops a change that the API server accepts", "node", klog.KRef("", a.Node), "change", a.Write)
+		c.events.Add(v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: a.Node, UID: a.UID}, v1.EventTypeWarning, "WriteDropped",
+			"The API server accepts a change of node "+a.Node+" and stores another one, so a policy, webhook or controller drops it: "+a.Write)
+		return nil
 	case nodehealth.StopMarking:
 		c.requests.stopMarking(a.Ticket)
 		return nil
@@ -152,7 +161,7 @@ func (c *Controller) leaseSource() feed.Source {
 func (c *Controller) nodeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { c.See(nodehealth.NodesListing{}) },
-		Listed:  func() { c.See(nodehealth.NodesListed{}); c.nodesListed.Store(true) },
+		Listed:  func() { c.See(nodehealth.NodesListed{}); c.nodesListed.Store(true); c.polled("nodes") },
 		Seen: func(o runtime.Object) {
 			c.Show(nodehealth.NodeSeen{Node: nodehealth.NodeOf(o.(*v1.Node))}, feed.SizeOf(o))
 		},
@@ -167,7 +176,7 @@ func (c *Controller) nodeSink() feed.Sink {
 func (c *Controller) leaseSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() {},
-		Listed:  func() { c.See(nodehealth.LeasesListed{}); c.leasesListed.Store(true) },
+		Listed:  func() { c.See(nodehealth.LeasesListed{}); c.leasesListed.Store(true); c.polled("leases") },
 		Seen: func(o runtime.Object) {
 			// Leases are small and many, so they do not wait for room in the inbox (Show).
 			if lease := o.(*coordinationv1.Lease); lease.Spec.RenewTime != nil {
@@ -184,18 +193,66 @@ func (c *Controller) leaseSink() feed.Sink {
 // either: silence counts only while both work.
 type sight struct {
 	mu   sync.Mutex
-	lost map[string]bool
+	lost map[string]*lostWatch
 }
+
+// lostWatch is a broken watch.
+type lostWatch struct{ since, listed time.Time }
 
 // lost is called when a watch breaks, back when it shows changes again.
 func (c *Controller) lost(watch string) {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()
 	if c.sight.lost == nil {
-		c.sight.lost = map[string]bool{}
+		c.sight.lost = map[string]*lostWatch{}
 	}
-	c.sight.lost[watch] = true
+	if c.sight.lost[watch] == nil {
+		c.sight.lost[watch] = &lostWatch{since: time.Now()}
+	}
 	c.See(nodehealth.Blind{})
+}
+
+// polled is called after each list. Where watches are refused and lists succeed, as with missing
+// permissions, lists show the signs of life.
+func (c *Controller) polled(watch string) {
+	c.sight.mu.Lock()
+	defer c.sight.mu.Unlock()
+	now := time.Now()
+	if lost := c.sight.lost[watch]; lost != nil {
+		lost.listed = now
+	}
+	for _, lost := range c.sight.lost {
+		if now.Sub(lost.listed) > listsWithin {
+			return
+		}
+	}
+	if len(c.sight.lost) > 0 {
+		c.See(nodehealth.Polled{})
+	}
+}
+
+const (
+	// listsWithin is how old a list may be that replaces a broken watch.
+	listsWithin = 45 * time.Second
+	// blindFor is how long a watch may be broken before the replica is not ready.
+	blindFor = time.Minute
+)
+
+// Blind returns an error if a watch has been broken for long: nodes are judged late, by lists, or
+// not at all.
+func (c *Controller) Blind() error {
+	c.sight.mu.Lock()
+	defer c.sight.mu.Unlock()
+	for _, watch := range slices.Sorted(maps.Keys(c.sight.lost)) {
+		if lost := c.sight.lost[watch]; time.Since(lost.since) >= blindFor {
+			judged := "no node is found to be silent"
+			if time.Since(lost.listed) < blindFor {
+				judged = "silent nodes are found late, by lists"
+			}
+			return fmt.Errorf("%s cannot be watched since %s: %s", watch, lost.since.UTC().Format(time.RFC3339), judged)
+		}
+	}
+	return nil
 }
 
 // back notes that a watch shows changes again. The core can see once all of them do.

@@ -44,12 +44,17 @@ var (
 		Help:           "Nodes of the zone that are not ready and wait for a taint that evicts.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"zone"})
+	droppedWrites = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "berth_node_health_dropped_writes_total",
+		Help:           "Changes of nodes that the API server accepted and did not store, because a policy, webhook or controller dropped them.",
+		StabilityLevel: metrics.ALPHA,
+	})
 )
 
 // Metrics are the package's, for the registry of the process that runs it.
 func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{zoneHealth, zoneSize, unhealthyNodes, evictionsTotal, passDuration, writeDuration,
-		evictionRate, evictionsWaiting}
+		evictionRate, evictionsWaiting, droppedWrites}
 }
 
 // tellMetrics updates the metrics from the Core. The loop calls it each second on its own
