@@ -1,27 +1,33 @@
 package evictionrequest
 
 import (
-	"hash/fnv"
 	"maps"
 	"slices"
 	"time"
 
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/ask"
 	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
 const (
 	// DefaultInFlight is how many requests are under way at most.
 	DefaultInFlight = 16
-	// The pause after an eviction that was refused, and after a write that failed.
+	// Delays between evictions of a pod that are refused.
 	firstRetry, lastRetry = time.Second, 5 * time.Second
-	firstWrite            = 200 * time.Millisecond
+	// assumedFor is how long an accepted eviction counts without being seen.
+	assumedFor = 30 * time.Second
 	// perRefused is what each pod adds to the pause that cannot be evicted for now: thousands of
 	// them ask 50 times a second together.
 	perRefused = 20 * time.Millisecond
 )
+
+// writes spaces requests of one kind for one object, whatever the responses are. The first delays
+// are short, since an Eviction makes several steps forward within a moment.
+var writes = ask.Backoff{First: 25 * time.Millisecond, Last: 8 * time.Second}
 
 // Options configure a Core. The zero Options have all defaults.
 type Options struct {
@@ -167,18 +173,39 @@ func (c *Core) advance() {
 	}
 }
 
-// do makes a request about a target, which has no other one under way: two writes of one object
-// would conflict.
-func (c *Core) do(t *target, action func(Ticket) Action) {
+// do makes a request about an object of a target, or schedules it if one of the same kind was made
+// just before, and reports whether it was made. The target has no other request in flight: two writes
+// of one object would conflict.
+func (c *Core) do(t *target, kind string, object metav1.Object, action func(Ticket) Action) bool {
+	key := kind
+	if object != nil {
+		key += " " + object.GetName()
+	}
+	pace := t.paces[key]
+	if pace == nil {
+		pace = &ask.Pace{}
+		t.paces[key] = pace
+	}
+	if !pace.Ready(c.now) {
+		c.wake(t, pace.Next)
+		return false
+	}
+	delays := writes
+	if kind == "evict" { // refusals have their own
+		delays = ask.Backoff{First: 200 * time.Millisecond, Last: lastRetry}
+	}
+	pace.Sent(c.now, delays, string(t.uid)+key)
+
 	c.tickets++
 	t.ticket = c.tickets
 	made := action(t.ticket)
 	c.flights[t.ticket], c.writtenKind[t.ticket] = t, made
 	c.actions = append(c.actions, made)
+	return true
 }
 
 // answered takes in an answer: the object as it is after a write replaces what watches have shown
-// of it, so that the next decision does not wait for them. After a failure the target pauses.
+// of it, so that the next decision does not wait for them.
 func (c *Core) answered(e Answered) {
 	t, action := c.flights[e.Ticket], c.writtenKind[e.Ticket]
 	if t == nil {
@@ -210,24 +237,19 @@ func (c *Core) answered(e Answered) {
 	case *lifecyclev1alpha1.Eviction:
 		c.seeEviction(written)
 	}
-	if e.Outcome == OK || e.Outcome == NotFound {
-		t.failed, t.pause = 0, time.Time{}
-		return
-	}
-	t.failed++
-	t.pause = c.now.Add(backOff(t.failed, firstWrite, lastRetry, t.uid))
 }
 
-// evicted handles the answer to an eviction. One that was accepted is not repeated while the pod is
-// being deleted; whether it really goes is for the watch of pods to show. Any other is tried again
-// for as long as the pod is wanted to leave: a budget may allow it at any time.
+// evicted handles the response to an eviction. One that was accepted is not repeated while the pod
+// is being deleted. If the watch does not show that within assumedFor, the pod is read. Any other
+// is tried again for as long as the pod is wanted to leave: a budget may allow it at any time.
 func (c *Core) evicted(t *target, e Answered) {
 	switch e.Outcome {
 	case OK:
 		c.forgetRefusals(t)
 		t.said = evictedText
 		if t.pod != nil {
-			t.pod.Leaving = true
+			t.pod.Leaving, t.assumed = true, c.now
+			c.wake(t, c.now.Add(assumedFor))
 		}
 		return
 	case NotFound, Conflict: // another pod may have the name: it is read which
@@ -241,7 +263,8 @@ func (c *Core) evicted(t *target, e Answered) {
 	// The more pods are refused, the longer each waits, so that together they ask no more than 50
 	// times a second.
 	longest := max(lastRetry, time.Duration(c.refused)*perRefused)
-	t.notYet = c.now.Add(max(backOff(t.tries, firstRetry, longest, t.uid), min(e.RetryAfter, lastRetry)))
+	refusals := ask.Backoff{First: firstRetry, Last: longest}
+	t.notYet = c.now.Add(max(refusals.After(t.tries, string(t.uid)), min(e.RetryAfter, lastRetry)))
 }
 
 // forgetRefusals ends the row of refused evictions, and no longer counts the pod among those that
@@ -273,7 +296,8 @@ func (c *Core) targetOf(namespace, name string, uid types.UID) *target {
 	key := targetKey{types.NamespacedName{Namespace: namespace, Name: name}, uid}
 	t := c.targets[key]
 	if t == nil {
-		t = &target{targetKey: key, requests: held[*lifecyclev1alpha1.EvictionRequest]{}, evictions: held[*lifecyclev1alpha1.Eviction]{}}
+		t = &target{targetKey: key, requests: held[*lifecyclev1alpha1.EvictionRequest]{}, evictions: held[*lifecyclev1alpha1.Eviction]{},
+			paces: map[string]*ask.Pace{}}
 		c.targets[key] = t
 	}
 	return t
@@ -298,14 +322,4 @@ func (c *Core) listed(kind Kind) {
 		}
 		c.look(t)
 	}
-}
-
-// backOff is first after the first failure, then twice as long each time up to last, and shortened
-// by up to a fifth, by the UID: what failed together does not return together.
-func backOff(tries int, first, last time.Duration, uid types.UID) time.Duration {
-	wait := min(first<<min(tries-1, 20), last)
-	h := fnv.New32a()
-	h.Write([]byte(uid))
-	h.Write([]byte{byte(tries)})
-	return wait - wait*time.Duration(h.Sum32()%200)/1000
 }

@@ -18,8 +18,9 @@ func (c *Core) decideRequests(t *target) {
 	names := slices.SortedFunc(maps.Keys(t.requests), func(a, b types.NamespacedName) int { return cmp.Compare(a.Name, b.Name) })
 	for _, name := range names {
 		if next := c.answerOf(t, t.requests[name]); next != nil {
-			c.do(t, func(ticket Ticket) Action { return WriteRequest{ticket, next} })
-			return
+			if c.do(t, "request", next, func(ticket Ticket) Action { return WriteRequest{ticket, next} }) {
+				return
+			}
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/ask"
 )
 
 // keptFor is for how long an Eviction that has ended stays once nobody requests it any more.
@@ -49,14 +51,15 @@ type target struct {
 
 	pod      *Pod      // nil: not known, unless it is gone
 	podRound int       // the last list of pods that showed it, by number
+	assumed  time.Time // when an eviction was accepted that no watch has shown since; zero: none
 	gone     bool      // for good: no other pod gets the UID
 	goneAt   time.Time // when it was first known to be gone, or to have ended
 
 	queued bool      // in Core.queue
 	wakes  time.Time // the first timer
 	ticket Ticket    // of the request under way; 0: none
-	failed int       // writes and reads in a row
-	pause  time.Time // until the next one
+	// paces space the requests by kind and name of the object.
+	paces map[string]*ask.Pace
 
 	tries  int       // evictions in a row that were refused
 	notYet time.Time // until the next one
@@ -66,6 +69,7 @@ type target struct {
 // setPod takes in the pod as it is now; nil: it is gone. That is final: what a watch shows late
 // does not bring it back.
 func (t *target) setPod(p *Pod, round int) {
+	t.assumed = time.Time{}
 	switch {
 	case t.gone:
 	case p == nil:
@@ -175,14 +179,12 @@ func (c *Core) decide(t *target) {
 		return
 	}
 
-	if c.now.Before(t.pause) {
-		c.wake(t, t.pause)
-		return
+	if !t.assumed.IsZero() && !c.now.Before(t.assumed.Add(assumedFor)) {
+		t.pod, t.assumed = nil, time.Time{} // a webhook may accept evictions that have no effect
 	}
-
 	// Whether the pod is there decides all that follows, and the cache may be behind.
 	if t.pod == nil && !t.gone {
-		c.do(t, func(ticket Ticket) Action { return ReadPod{ticket, t.name, t.uid} })
+		c.do(t, "read", nil, func(ticket Ticket) Action { return ReadPod{ticket, t.name, t.uid} })
 		return
 	}
 
@@ -208,7 +210,7 @@ func (c *Core) decideEviction(t *target) bool {
 	if e == nil {
 		if wanted {
 			t.said = ""
-			c.do(t, func(ticket Ticket) Action { return Create{ticket, c.newEviction(t)} })
+			c.do(t, "create", nil, func(ticket Ticket) Action { return Create{ticket, c.newEviction(t)} })
 		}
 		return wanted
 	}
@@ -217,7 +219,7 @@ func (c *Core) decideEviction(t *target) bool {
 		at := c.now.Add(ended.Add(keptFor).Sub(c.wall()))
 		switch {
 		case wanted && t.renewed(), len(t.requests) == 0 && !c.now.Before(at):
-			c.do(t, func(ticket Ticket) Action { return Delete{ticket, e} })
+			c.do(t, "delete", e, func(ticket Ticket) Action { return Delete{ticket, e} })
 			return true
 		case len(t.requests) == 0:
 			c.wake(t, at)
@@ -226,15 +228,15 @@ func (c *Core) decideEviction(t *target) bool {
 	}
 
 	if next := c.progress(t, e); next != nil {
-		c.do(t, func(ticket Ticket) Action { return WriteEviction{ticket, next} })
+		c.do(t, "status", next, func(ticket Ticket) Action { return WriteEviction{ticket, next} })
 		return true
 	}
 	if c.evicts(t, e) {
-		c.do(t, func(ticket Ticket) Action { return Evict{ticket, t.name, t.uid} })
+		c.do(t, "evict", nil, func(ticket Ticket) Action { return Evict{ticket, t.name, t.uid} })
 		return true
 	}
 	if labelled := t.labels(e); labelled != nil {
-		c.do(t, func(ticket Ticket) Action { return Label{ticket, labelled} })
+		c.do(t, "label", labelled, func(ticket Ticket) Action { return Label{ticket, labelled} })
 		return true
 	}
 	return false

@@ -38,7 +38,11 @@ func (w *World) send(a evictionrequest.Action) {
 		lost := w.Faults.Down || w.random.Float64() < w.Faults.Lost
 		answer := evictionrequest.Answered{Outcome: evictionrequest.Failed, Message: "connection refused"}
 		if !lost {
-			answer = w.carryOut(a)
+			if w.RespondTo != nil {
+				answer = w.RespondTo(a, func() evictionrequest.Answered { return w.carryOut(a) })
+			} else {
+				answer = w.carryOut(a)
+			}
 		}
 		if w.random.Float64() < w.Faults.Unanswered {
 			answer = evictionrequest.Answered{Outcome: evictionrequest.Failed, Message: "timed out"}

@@ -36,6 +36,10 @@ type World struct {
 	Now    time.Time
 	Faults Faults
 	Trace  func(at time.Time, what string)
+	// RespondTo, if set, returns the response to each request, and carries it out or not.
+	RespondTo func(a evictionrequest.Action, do func() evictionrequest.Answered) evictionrequest.Answered
+	// Blind: watches show no changes any more.
+	Blind bool
 	// Validate, if set, refuses a write as the API server would.
 	Validate func(next, before metav1.Object) error
 	// Refuses is why the Eviction API refuses a pod: a disruption budget. "": it does not.
@@ -230,7 +234,7 @@ func (w *World) show(o metav1.Object, e evictionrequest.Event) {
 	w.shownTo[kind] = at
 	life := w.life
 	w.after(at.Sub(w.Now), func() {
-		if life == w.life && !w.Now.Before(w.cut) {
+		if life == w.life && !w.Blind && !w.Now.Before(w.cut) {
 			w.step(e)
 		}
 	})
