@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -232,16 +233,28 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 		end()
 		<-c.api.ended
 	})
+	ended := func() error {
+		return fmt.Errorf("api server: ended: %w; see %s", cmp.Or(c.api.err, errEnded), c.dir.pathOf("controlplane.log"))
+	}
 	go func() {
 		<-c.api.ended
-		c.fail(fmt.Errorf("api server: ended: %w; see %s", c.api.err, c.dir.pathOf("controlplane.log")))
+		c.fail(ended())
 	}()
-	// The cause is the component that has ended, or the caller's; waitReady only knows that it is
-	// over.
 	if err := c.api.waitReady(ctx); err != nil {
-		return context.Cause(ctx)
+		return c.api.reason(ctx, err, ended)
 	}
 	return nil
+}
+
+// reason returns why the API server is not ready: it has ended, or the context has, by another
+// component or the caller. The context is not cancelled yet if the server has ended just now.
+func (a *apiServer) reason(ctx context.Context, err error, ended func() error) error {
+	select {
+	case <-a.ended:
+		return ended()
+	default:
+		return cmp.Or(context.Cause(ctx), err)
+	}
 }
 
 // configureBeside configures the API server while etcd starts. If etcd does not, it does not wait

@@ -174,8 +174,8 @@ func (c *Core) advance() {
 }
 
 // do makes a request about an object of a target, or schedules it if one of the same kind was made
-// just before, and reports whether it was made. The target has no other request in flight: two writes
-// of one object would conflict.
+// just before, and reports whether it was made. The target has no other request in flight: two
+// writes of one object would conflict.
 func (c *Core) do(t *target, kind string, object metav1.Object, action func(Ticket) Action) bool {
 	key := kind
 	if object != nil {

@@ -202,14 +202,14 @@ type giveBackErrand struct {
 	group releaseErrand // if the claim was reserved for the pod's group
 }
 
-// handleOutcome has the pod tried at once if the devices could not be given back: the change that
-// was to wake it does not come.
+// handleOutcome has the pod tried again after its back-off if the devices could not be given back:
+// the change that was to wake it does not come.
 func (e giveBackErrand) handleOutcome(o Outcome) {
 	if e.group.l != nil {
 		e.group.handleOutcome(o)
 	}
 	if o.Fault != nil {
-		e.as.queue.Activate(e.pod, e.as.now)
+		e.as.queue.Retry(e.pod, queue.ForceActivate, e.as.now)
 	}
 }
 
