@@ -288,7 +288,7 @@ func nothingElseChanges(t *testing.T, config Config, objects Objects, pod *v1.Po
 		t.Fatalf("created, then not to be updated: %v", err)
 	}
 	for _, toleration := range once.Spec.Tolerations {
-		if !containsToleration(updated.Spec.Tolerations, toleration) {
+		if !newTolerationSet(updated.Spec.Tolerations).has(&toleration) {
 			t.Fatalf("an update took %v away", toleration)
 		}
 	}

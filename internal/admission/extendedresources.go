@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -26,30 +25,37 @@ func extendedResources(r *request) error {
 	}
 	// Requests are maps; the result must not depend on their order.
 	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		r.pod.Spec.Tolerations = setToleration(r.pod.Spec.Tolerations, v1.Toleration{
-			Key: name, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule,
-		})
+	names = slices.Compact(names)
+	if len(names) > 0 {
+		r.pod.Spec.Tolerations = setTolerations(r.pod.Spec.Tolerations, names)
 	}
 	return nil
 }
 
-// setToleration adds a toleration, or replaces those that differ in seconds only. The list given is
-// not changed.
-func setToleration(list []v1.Toleration, wanted v1.Toleration) []v1.Toleration {
-	found := false
-	result := slices.Clone(list)
-	for i := range result {
-		if !wanted.MatchToleration(&result[i]) {
-			continue
+// setTolerations adds a toleration for each of the keys, or replaces those that differ in seconds
+// only. The list given is not changed.
+func setTolerations(list []v1.Toleration, keys []string) []v1.Toleration {
+	same, without := map[string][]int{}, map[string]bool{} // tolerations of the form to be added
+	for i := range list {
+		t := &list[i]
+		if t.Operator == v1.TolerationOpExists && t.Effect == v1.TaintEffectNoSchedule && t.Value == "" {
+			same[t.Key] = append(same[t.Key], i)
+			without[t.Key] = without[t.Key] || t.TolerationSeconds == nil
 		}
-		if apiequality.Semantic.DeepEqual(wanted, result[i]) {
-			return list
-		}
-		result[i], found = wanted, true
 	}
-	if !found {
-		result = append(result, wanted)
+
+	result := slices.Clone(list)
+	for _, key := range keys {
+		wanted := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}
+		switch {
+		case without[key]:
+			continue
+		case len(same[key]) == 0:
+			result = append(result, wanted)
+		}
+		for _, i := range same[key] {
+			result[i] = wanted
+		}
 	}
 	return result
 }

@@ -1,62 +1,141 @@
 package admission
 
 import (
-	"slices"
+	"math"
 
 	v1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// mergeTolerations joins two lists and drops what another toleration of either list covers; of
-// equals the first stays. The order of what is left is that of the lists.
+// mergeTolerations joins two lists and drops each toleration covered by another one of either list;
+// of equal ones the first stays. The order of the lists is kept.
 //
-// For example, {a=x:NoSchedule} and {a Exists, any effect} merge to the second alone.
+// For example, {a=x:NoSchedule} and {a Exists, any effect} merge to the second one.
+//
+// The work is proportional to the number of tolerations: admission runs before the API server
+// bounds anything but the size of a request.
 func mergeTolerations(first, second []v1.Toleration) []v1.Toleration {
-	all := slices.Concat(first, second)
-	var merged []v1.Toleration
+	all := make([]v1.Toleration, 0, len(first)+len(second))
+	all = append(append(all, first...), second...)
+
+	later, covered := newTolerationSet(nil), make([]bool, len(all))
+	for i := len(all) - 1; i >= 0; i-- {
+		covered[i] = later.coversMore(&all[i])
+		later.add(&all[i])
+	}
+	merged, list := newTolerationSet(nil), []v1.Toleration(nil)
 	for i := range all {
-		t := &all[i]
-		redundant := coveredByAny(t, merged)
-		for j := i + 1; j < len(all) && !redundant; j++ {
-			redundant = !apiequality.Semantic.DeepEqual(t, &all[j]) && coversToleration(&all[j], t)
-		}
-		if !redundant {
-			merged = append(merged, *t)
+		if t := &all[i]; !covered[i] && !merged.covers(t) {
+			merged.add(t)
+			list = append(list, *t)
 		}
 	}
-	return merged
+	return list
 }
 
-// coveredByAny reports whether a toleration of the list covers t.
-func coveredByAny(t *v1.Toleration, list []v1.Toleration) bool {
-	return slices.ContainsFunc(list, func(wide v1.Toleration) bool { return coversToleration(&wide, t) })
+// tolerationSet answers in constant time whether one of its tolerations equals or covers another.
+//
+// Covering is defined as by kube-apiserver, which knows Equal and Exists only: Gt and Lt cover
+// nothing but equal tolerations. It also decides what an allow-list allows.
+type tolerationSet struct {
+	exact  map[toleration]bool
+	widest map[coverage]widest
 }
 
-// coversToleration reports whether wide tolerates all that t does, for as long. It is
-// kube-apiserver's notion, which knows of Equal and Exists only: Gt and Lt cover nothing but
-// themselves. It decides also what an allow-list allows.
-func coversToleration(wide, t *v1.Toleration) bool {
-	if apiequality.Semantic.DeepEqual(wide, t) {
-		return true
-	}
-	anyKey := wide.Key == "" && wide.Operator == v1.TolerationOpExists
-	if wide.Key != t.Key && !anyKey {
-		return false
-	}
-	if wide.Effect != t.Effect && wide.Effect != "" {
-		return false
-	}
+// toleration is a toleration as a comparable value.
+type toleration struct {
+	key, value string
+	operator   v1.TolerationOperator
+	effect     v1.TaintEffect
+	limited    bool // it has seconds
+	seconds    int64
+}
 
-	if wide.Effect == v1.TaintEffectNoExecute && wide.TolerationSeconds != nil &&
-		(t.TolerationSeconds == nil || *t.TolerationSeconds > *wide.TolerationSeconds) {
-		return false
-	}
+// coverage is what a toleration covers apart from seconds.
+type coverage struct {
+	key, value string
+	exists     bool
+	effect     v1.TaintEffect
+}
 
-	switch wide.Operator {
+// widest holds the toleration of a coverage that covers for the longest time, and the next one that
+// differs from it.
+type widest struct{ first, second timed }
+
+// timed is a toleration with the seconds for which it covers others.
+type timed struct {
+	toleration
+	covers int64
+	set    bool
+}
+
+func newTolerationSet(list []v1.Toleration) *tolerationSet {
+	s := &tolerationSet{exact: map[toleration]bool{}, widest: map[coverage]widest{}}
+	for i := range list {
+		s.add(&list[i])
+	}
+	return s
+}
+
+func valueOf(t *v1.Toleration) toleration {
+	c := toleration{key: t.Key, value: t.Value, operator: t.Operator, effect: t.Effect}
+	if t.TolerationSeconds != nil {
+		c.limited, c.seconds = true, *t.TolerationSeconds
+	}
+	return c
+}
+
+func (s *tolerationSet) add(t *v1.Toleration) {
+	c := valueOf(t)
+	s.exact[c] = true
+
+	of := coverage{key: t.Key, effect: t.Effect}
+	switch t.Operator {
 	case v1.TolerationOpExists:
-		return true
+		of.exists = true
 	case v1.TolerationOpEqual, "":
-		return t.Operator == v1.TolerationOpEqual && t.Value == wide.Value
+		of.value = t.Value
+	default:
+		return
+	}
+	// Seconds limit only what a NoExecute toleration covers.
+	added := timed{c, math.MaxInt64, true}
+	if t.Effect == v1.TaintEffectNoExecute && t.TolerationSeconds != nil {
+		added.covers = *t.TolerationSeconds
+	}
+	switch w := s.widest[of]; {
+	case w.first.set && w.first.toleration == c, w.second.set && w.second.toleration == c:
+	case !w.first.set || added.covers > w.first.covers:
+		s.widest[of] = widest{added, w.first}
+	case !w.second.set || added.covers > w.second.covers:
+		s.widest[of] = widest{w.first, added}
+	}
+}
+
+// has reports whether the set has exactly this toleration.
+func (s *tolerationSet) has(t *v1.Toleration) bool { return s.exact[valueOf(t)] }
+
+// covers reports whether a toleration of the set tolerates all that t does, for as long.
+func (s *tolerationSet) covers(t *v1.Toleration) bool { return s.has(t) || s.coversMore(t) }
+
+// coversMore reports whether a toleration of the set other than t covers t.
+func (s *tolerationSet) coversMore(t *v1.Toleration) bool {
+	c := valueOf(t)
+	candidates := [...]coverage{
+		{key: t.Key, exists: true, effect: t.Effect}, {key: t.Key, exists: true}, {exists: true, effect: t.Effect}, {exists: true},
+		{key: t.Key, value: t.Value, effect: t.Effect}, {key: t.Key, value: t.Value},
+	}
+	n := len(candidates)
+	if t.Operator != v1.TolerationOpEqual {
+		n -= 2
+	}
+	for _, of := range candidates[:n] {
+		w := s.widest[of]
+		for _, wide := range [...]timed{w.first, w.second} {
+			lasts := wide.covers == math.MaxInt64 || c.limited && c.seconds <= wide.covers
+			if wide.set && wide.toleration != c && lasts {
+				return true
+			}
+		}
 	}
 	return false
 }

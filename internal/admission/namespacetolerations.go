@@ -39,17 +39,30 @@ func allowedTolerations(r *request) error {
 	if r.old != nil && r.pod.DeletionTimestamp != nil {
 		return nil
 	}
+	before := newTolerationSet(nil)
+	if r.old != nil {
+		before = newTolerationSet(r.old.Spec.Tolerations)
+	}
+	var allowed *tolerationSet
+	scope := ""
 	for i := range r.pod.Spec.Tolerations {
 		t := &r.pod.Spec.Tolerations[i]
-		// It was let in before.
-		if r.old != nil && containsToleration(r.old.Spec.Tolerations, *t) {
+		if before.has(t) {
 			continue
 		}
-		allowed, scope, err := allowList(r)
-		if err != nil {
-			return err
+		// The list is read for the first new toleration only: without any, an annotation that is no
+		// list refuses nothing.
+		if allowed == nil {
+			list, of, err := allowList(r)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				return nil
+			}
+			allowed, scope = newTolerationSet(list), of
 		}
-		if len(allowed) > 0 && !coveredByAny(t, allowed) {
+		if !allowed.covers(t) {
 			return newRefusal("spec.tolerations",
 				"pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope)
 		}

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"cmp"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,13 +75,18 @@ func mergeKeys(selector *metav1.LabelSelector, keys []string, op metav1.LabelSel
 	if selector == nil {
 		return // matches nothing, and stays so
 	}
+	present := map[string]bool{}
+	for i := range selector.MatchExpressions {
+		if r := &selector.MatchExpressions[i]; r.Operator == op && len(r.Values) == 1 && r.Values[0] == labels[r.Key] {
+			present[r.Key] = true
+		}
+	}
 	for _, key := range keys {
 		value, set := labels[key]
-		if !set || slices.ContainsFunc(selector.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
-			return r.Key == key && r.Operator == op && len(r.Values) == 1 && r.Values[0] == value
-		}) {
+		if !set || present[key] {
 			continue
 		}
+		present[key] = true
 		selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{
 			Key: key, Operator: op, Values: []string{value},
 		})

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
 // startAnew removes from a pod what kube-apiserver's own plugins added before the webhook saw it
@@ -28,8 +27,8 @@ func startAnew(r *request) error {
 	}
 
 	// What would be added again may be taken away.
-	given := givenToAny(r)
-	isGiven := func(t v1.Toleration) bool { return containsToleration(given, t) }
+	given := newTolerationSet(givenToAny(r))
+	isGiven := func(t v1.Toleration) bool { return given.has(&t) }
 	switch marker := slices.IndexFunc(list, ofAPIServer); {
 	case broughtNoTolerations(r.pod):
 		list = slices.DeleteFunc(slices.Clone(list), func(t v1.Toleration) bool { return isGiven(t) || ofAPIServer(t) })
@@ -43,8 +42,8 @@ func startAnew(r *request) error {
 		}
 		list = kept
 	default:
-		class := tolerationsOfClass(r)
-		for len(list) > 0 && containsToleration(class, list[len(list)-1]) {
+		class := newTolerationSet(tolerationsOfClass(r))
+		for len(list) > 0 && class.has(&list[len(list)-1]) {
 			list = list[:len(list)-1]
 		}
 	}
@@ -100,9 +99,4 @@ func broughtNoTolerations(pod *v1.Pod) bool {
 		}
 	}
 	return true
-}
-
-// containsToleration reports whether the list has exactly this toleration.
-func containsToleration(list []v1.Toleration, t v1.Toleration) bool {
-	return slices.ContainsFunc(list, func(one v1.Toleration) bool { return apiequality.Semantic.DeepEqual(one, t) })
 }

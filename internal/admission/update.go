@@ -3,8 +3,6 @@ package admission
 import (
 	"errors"
 	"slices"
-
-	v1 "k8s.io/api/core/v1"
 )
 
 // keepPriority fills in what a client left out that sends the whole pod again: the priority that
@@ -39,21 +37,20 @@ func giveLater(r *request) error {
 			return err
 		}
 	}
+	allowed, _, err := allowList(r)
+	if err != nil {
+		return nil // allowedTolerations refuses new tolerations with this error
+	}
 	list := slices.Clip(r.pod.Spec.Tolerations)
-	for _, t := range pod.Spec.Tolerations {
-		if !containsToleration(list, t) && allowsToleration(r, &t) {
-			list = append(list, t)
+	has, allows := newTolerationSet(list), newTolerationSet(allowed)
+	for i := range pod.Spec.Tolerations {
+		if t := &pod.Spec.Tolerations[i]; !has.has(t) && (len(allowed) == 0 || allows.covers(t)) {
+			has.add(t)
+			list = append(list, *t)
 		}
 	}
 	r.pod.Spec.Tolerations = list
 	return nil
-}
-
-// allowsToleration reports whether the namespace allows the toleration; not if its
-// allow-list cannot be read.
-func allowsToleration(r *request, t *v1.Toleration) bool {
-	allowed, _, err := allowList(r)
-	return err == nil && (len(allowed) == 0 || coveredByAny(t, allowed))
 }
 
 // isRefusal reports whether the error is about the pod, and not about a lookup that failed.

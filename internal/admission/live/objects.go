@@ -43,6 +43,9 @@ const (
 // ErrBusy says that too many look for what the caches do not know. It is no answer.
 var ErrBusy = errors.New("too many requests name objects that are not known; try again in a second")
 
+// ErrUnknown means that the namespace of a pod is not known yet.
+var ErrUnknown = errors.New("not known yet; try again")
+
 // Caches are what watches have brought of the objects that pods name. Any goroutine may use them.
 // What they return is shared, and must not be changed.
 type Caches struct {
@@ -146,8 +149,27 @@ func (o objects) look(question func(context.Context) error) error {
 }
 
 // Namespace and its siblings implement admission.Objects.
+//
+// A namespace that is not found is an error: the API server accepts pods in existing namespaces
+// only, so this one was just created, and what it allows is not known. It is looked up each time,
+// since anyone who reaches the webhook could have it remembered as absent.
 func (o objects) Namespace(name string) (*v1.Namespace, error) {
-	return find(o, o.namespaces.Get, o.client.CoreV1().Namespaces().Get, "namespaces", name)
+	o.absent.Remove("namespaces/" + name)
+	namespace, err := find(o, o.namespaces.Get, o.client.CoreV1().Namespaces().Get, "namespaces", name)
+	if err == nil && namespace == nil {
+		return nil, ErrUnknown
+	}
+	return namespace, err
+}
+
+// FreshPriorityClass returns a class as the API server has it: one that was deleted and created
+// again with another value may not have reached the cache yet.
+func (o objects) FreshPriorityClass(name string) (class *schedulingv1.PriorityClass, err error) {
+	err = o.look(func(ctx context.Context) (err error) {
+		class, err = o.client.SchedulingV1().PriorityClasses().Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	return class, err
 }
 
 func (o objects) PriorityClass(name string) (*schedulingv1.PriorityClass, error) {

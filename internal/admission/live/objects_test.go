@@ -129,3 +129,23 @@ func TestWhatIsNotThereIsRememberedWithinBounds(t *testing.T) {
 		t.Errorf("%d names are remembered", kept)
 	}
 }
+
+// TestAnUnknownNamespaceIsNotOneWithoutRules verifies that a namespace that was absent a moment ago
+// is looked up again, and that one that is not found is an error: it may have an allow-list.
+func TestAnUnknownNamespaceIsNotOneWithoutRules(t *testing.T) {
+	client, caches := filled(t)
+	there := false
+	client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if !there {
+			return false, nil, nil
+		}
+		return true, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new", Annotations: map[string]string{"rules": "some"}}}, nil
+	})
+	if namespace, err := caches.For(t.Context()).Namespace("new"); namespace != nil || !errors.Is(err, ErrUnknown) {
+		t.Errorf("before: %v, %v", namespace, err)
+	}
+	there = true
+	if namespace, err := caches.For(t.Context()).Namespace("new"); err != nil || namespace.Annotations["rules"] != "some" {
+		t.Errorf("a moment later: %v, %v", namespace, err)
+	}
+}

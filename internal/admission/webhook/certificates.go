@@ -76,13 +76,37 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 
 	// Also when names were added, or the authority that signed it has expired.
 	if !next.servesNames(names, now) {
-		serving, err := next.currentSigner(v, now).signServing(names, v.serving, now)
+		serving, err := next.currentSigner(v, now).signServing(next.withPresent(names, now), v.serving, now)
 		if err != nil {
 			return c, false, err
 		}
 		next.serving, changed = serving, true
 	}
 	return next, changed, nil
+}
+
+// mostNames bounds the names of a certificate.
+const mostNames = 64
+
+// withPresent adds the names of the present certificate to those of this replica. Replicas may be
+// reached by different names and share the certificate: each would otherwise renew it for its own.
+// When the certificate is due for renewal, only names that some replica has remain.
+func (c certificates) withPresent(names []string, now time.Time) []string {
+	cert := c.serving.cert
+	if cert == nil || isOld(cert, now) {
+		return names
+	}
+	all := slices.Concat(names, cert.DNSNames)
+	for _, ip := range cert.IPAddresses {
+		all = append(all, ip.String())
+	}
+	seen := map[string]bool{}
+	all = slices.DeleteFunc(all, func(name string) bool {
+		again := seen[name]
+		seen[name] = true
+		return again
+	})
+	return all[:max(len(names), min(len(all), mostNames))]
 }
 
 // servesNames reports whether the serving certificate is good for the names, for a good while: it

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"crypto/x509"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -111,5 +112,46 @@ func TestBrokenSecretsAreErrors(t *testing.T) {
 				t.Errorf("%s: %q is taken", key, value)
 			}
 		}
+	}
+}
+
+// TestReplicasWithDifferentNamesShareACertificate verifies that replicas that are reached by
+// different names renew the certificate once each, and that a name that no replica has any longer
+// is dropped when the certificate is due.
+func TestReplicasWithDifferentNamesShareACertificate(t *testing.T) {
+	v, now := validity{serving: 90 * 24 * time.Hour}, time.Unix(1_800_000_000, 0)
+	replicas := [][]string{{"s.n.svc", "192.0.2.1"}, {"s.n.svc", "192.0.2.2"}, {"s.n.svc", "b.example.com"}}
+	var certs certificates
+	renewals := 0
+	look := func(names []string) {
+		next, changed, err := certs.renewIfDue(names, v, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if certs = next; changed {
+			renewals++
+		}
+	}
+	for range 10 {
+		for _, names := range replicas {
+			look(names)
+		}
+	}
+	if renewals != len(replicas) {
+		t.Errorf("%d renewals by %d replicas", renewals, len(replicas))
+	}
+	for now = now.Add(v.serving * 3 / 4); renewals < 100 && len(replicas) > 1; replicas = replicas[:1] {
+		look(replicas[0])
+		look(replicas[1])
+		look(replicas[0])
+	}
+	if certs.serving.cert.VerifyHostname("192.0.2.2") != nil || certs.serving.cert.VerifyHostname("b.example.com") == nil {
+		t.Errorf("served after the renewal: %v, %v", certs.serving.cert.DNSNames, certs.serving.cert.IPAddresses)
+	}
+	for i := range 1000 {
+		look([]string{"s.n.svc", fmt.Sprintf("%d.example.com", i)})
+	}
+	if n := len(certs.serving.cert.DNSNames); n > mostNames {
+		t.Errorf("%d names", n)
 	}
 }

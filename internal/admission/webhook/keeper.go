@@ -15,12 +15,14 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/ask"
 )
 
 const (
 	// How often certificates and configurations are looked at without a reason.
 	keepPeriod = time.Minute
-	// How soon again after a failure, as another replica's write in between.
+	// How soon again after a failure, as another replica's write in between, or after a write.
 	keepRetry = time.Second
 	// How long one look may take.
 	keepLimit = 20 * time.Second
@@ -34,15 +36,22 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 	touched := w.watchObjects(ctx)
 	// A certificate with a short life has to be looked at more often.
 	period := min(keepPeriod, w.options.CertificateLifetime/10)
+	var pace ask.Pace
 	for first := true; ; {
-		wait := period
-		if err := w.renewNow(ctx, first); err == nil {
+		wait, written := period, w.written
+		err := w.renewNow(ctx, first)
+		// Each write touches what is watched. If something else reverts it, or another replica
+		// writes as well, the two must not drive each other.
+		if err != nil || w.written > written {
+			pace.Sent(w.clock.Now(), ask.Backoff{First: keepRetry, Last: period}, w.options.Service)
+		}
+		if err == nil {
 			if first {
 				logger.Info("Registered", "configurations", w.options.Service, "written", w.options.Register)
 				close(w.ready)
 			}
 			first = false
-		} else if wait = keepRetry; ctx.Err() == nil {
+		} else if wait = pace.Next.Sub(w.clock.Now()); ctx.Err() == nil {
 			logger.Error(err, "Certificates or webhook configurations are not as they should be; trying again")
 		}
 
@@ -51,6 +60,14 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-touched:
+			if wait := pace.Next.Sub(w.clock.Now()); wait > 0 {
+				timer.Stop()
+				timer = w.clock.NewTimer(wait)
+				select {
+				case <-ctx.Done():
+				case <-timer.C():
+				}
+			}
 		case <-timer.C():
 		}
 
@@ -157,6 +174,7 @@ func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerR
 	if err != nil {
 		return certificates{}, fmt.Errorf("secret %s/%s: %w", w.options.Namespace, w.options.Service, err)
 	}
+	w.written++
 	w.metrics.renewals.Inc()
 	klog.FromContext(ctx).Info("Certificates renewed", "secret", klog.KObj(secret), "until", certs.serving.cert.NotAfter)
 	return certs, nil
@@ -169,7 +187,7 @@ func (w *Webhook) keepMutating(ctx context.Context, owners []metav1.OwnerReferen
 	wanted := w.options.mutatingConfig(w.listenPort(), bundle)
 	wanted.OwnerReferences = owners
 	return keepOne(ctx, w.client.AdmissionregistrationV1().MutatingWebhookConfigurations(), wanted,
-		w.options.Register, func(next *mutating) {
+		w.options.Register, &w.written, func(next *mutating) {
 			if w.options.Register && whole {
 				next.Labels, next.OwnerReferences, next.Webhooks = wanted.Labels, wanted.OwnerReferences, wanted.Webhooks
 			}
@@ -184,7 +202,7 @@ func (w *Webhook) keepValidating(ctx context.Context, owners []metav1.OwnerRefer
 	wanted := w.options.validatingConfig(w.listenPort(), bundle)
 	wanted.OwnerReferences = owners
 	return keepOne(ctx, w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations(), wanted,
-		w.options.Register, func(next *validating) {
+		w.options.Register, &w.written, func(next *validating) {
 			if w.options.Register && whole {
 				next.Labels, next.OwnerReferences, next.Webhooks = wanted.Labels, wanted.OwnerReferences, wanted.Webhooks
 			}
@@ -212,12 +230,13 @@ type configurations[C any] interface {
 func keepOne[C interface {
 	metav1.Object
 	DeepCopy() C
-}](ctx context.Context, api configurations[C], wanted C, make bool, mend func(next C)) error {
+}](ctx context.Context, api configurations[C], wanted C, make bool, written *int, mend func(next C)) error {
 	current, err := api.Get(ctx, wanted.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		if !make {
 			return nil
 		}
+		*written++
 		_, err = api.Create(ctx, wanted, metav1.CreateOptions{})
 		return err
 	}
@@ -231,6 +250,7 @@ func keepOne[C interface {
 		return nil
 	}
 
+	*written++
 	_, err = api.Update(ctx, next, metav1.UpdateOptions{})
 	return err
 }

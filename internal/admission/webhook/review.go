@@ -94,8 +94,15 @@ func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.Admi
 		if err != nil {
 			return nil, err
 		}
-		if err := admission.Judge(r.rules, r.caches.For(ctx), pod, old); err != nil {
+		err = admission.Judge(r.rules, r.caches.For(ctx), pod, old)
+		var refused *admission.Refusal
+		switch {
+		case err == nil:
+		case errors.As(err, &refused) || errors.Is(err, live.ErrCold):
 			return refusalResponse(pod, err)
+		// Without a response the pod would be stored unchecked where the failure policy is Ignore.
+		default:
+			return denyResponse(apierrors.NewServiceUnavailable("the rules for the pod cannot be looked up: " + err.Error()).Status()), nil
 		}
 	case "priorityclasses":
 		var class schedulingv1.PriorityClass

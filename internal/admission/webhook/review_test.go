@@ -272,3 +272,42 @@ func BenchmarkReview(b *testing.B) {
 		})
 	}
 }
+
+// TestValidationFailsClosed verifies that a pod is refused, instead of not answered for, if the
+// rules of its namespace cannot be looked up: with the failure policy Ignore it would be stored.
+func TestValidationFailsClosed(t *testing.T) {
+	request := creation("pods", `{"spec":{}}`)
+	request.Namespace = "new"
+	response, err := testReviewer(t).validateObject(t.Context(), request)
+	if err != nil || response.Allowed || !strings.Contains(response.Result.Message, "try again") {
+		t.Errorf("answered %+v, %v", response, err)
+	}
+}
+
+// TestAClassThatWasCreatedAgainIsReadAgain verifies that a pod with the value of a priority class
+// that the cache knows with another value is not refused.
+func TestAClassThatWasCreatedAgainIsReadAgain(t *testing.T) {
+	client := fake.NewClientset(
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "group"}},
+		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "again"}, Value: 5},
+	)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	caches := live.NewCaches(client, factory)
+	ctx, cancel := context.WithCancel(t.Context())
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	cancel() // the cache learns nothing more
+	factory.Shutdown()
+	if err := client.Tracker().Update(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"),
+		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "again"}, Value: 7}, ""); err != nil {
+		t.Fatal(err)
+	}
+	r := &reviewer{rules: admission.Config{AfterAPIServer: true}, caches: caches, now: time.Now}
+	for value, allowed := range map[int]bool{7: true, 5: true, 6: false} {
+		pod := fmt.Sprintf(`{"spec":{"priorityClassName":"again","priority":%d}}`, value)
+		response, err := r.mutateObject(t.Context(), creation("pods", pod))
+		if err != nil || response.Allowed != allowed {
+			t.Errorf("priority %d: %+v, %v", value, response, err)
+		}
+	}
+}

@@ -47,6 +47,7 @@ type Webhook struct {
 
 	serving atomic.Pointer[tls.Certificate] // nil until there is one; replaced when it is renewed
 	warm    chan struct{}                   // closed when the caches are filled
+	written int                             // writes of the Secret and configurations; keepCertificates owns it
 
 	ready   chan struct{} // closed when all is there and the configurations are written
 	leaving atomic.Bool   // shutting down
@@ -157,7 +158,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 	// Beside the filling of the caches: the first certificate is made while they fill.
 	parts.Go(func() { w.keepCertificates(running) })
 
-	reviews := w.newServer(w.newHandler(reviewer))
+	reviews := w.newServer(guard.OnlyNamed(w.options.dnsNames(), w.newHandler(reviewer)))
 	servers := []*http.Server{reviews}
 	failed := make(chan error, 2)
 	parts.Go(func() { failed <- reviews.ServeTLS(guard.Bound(w.listener, connections), "", "") })

@@ -3,6 +3,7 @@ package guard
 import (
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -16,15 +17,33 @@ func Local(r *http.Request) bool {
 // Rebound reports whether a request from this machine names a host that is not this machine: a
 // foreign site whose name leads here would be of the same origin for the browser (DNS rebinding).
 func Rebound(r *http.Request) bool {
-	if !Local(r) {
-		return false
-	}
+	return Local(r) && !namesMachine(hostOf(r))
+}
+
+// hostOf returns the host named by a request, without a port.
+func hostOf(r *http.Request) string {
 	name := r.Host
 	if host, _, err := net.SplitHostPort(name); err == nil {
 		name = host
 	}
-	name = strings.Trim(name, "[]")
-	return !strings.EqualFold(name, "localhost") && net.ParseIP(name) == nil
+	return strings.TrimSuffix(strings.Trim(name, "[]"), ".")
+}
+
+// namesMachine reports whether a host is an address, or this machine: no foreign name.
+func namesMachine(host string) bool {
+	return strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil
+}
+
+// OnlyNamed serves requests that name one of the hosts, or an address.
+func OnlyNamed(hosts []string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := hostOf(r)
+		if !namesMachine(host) && !slices.ContainsFunc(hosts, func(known string) bool { return strings.EqualFold(known, host) }) {
+			Refuse(w, http.StatusMisdirectedRequest, "no such host is served here")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // RefuseRebound serves requests that do not come through a foreign name. It is for ports without

@@ -32,3 +32,19 @@ func TestAForeignNameThatLeadsHereIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyNamedHostsAreServed(t *testing.T) {
+	served := OnlyNamed([]string{"webhook.berth-system.svc"}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for host, want := range map[string]int{
+		"webhook.berth-system.svc": http.StatusOK, "WEBHOOK.berth-system.svc:443": http.StatusOK, "webhook.berth-system.svc.:443": http.StatusOK,
+		"127.0.0.1:9443": http.StatusOK, "[::1]:9443": http.StatusOK, "localhost": http.StatusOK,
+		"evil.example.com": http.StatusMisdirectedRequest, "": http.StatusMisdirectedRequest, "webhook.berth-system.svc.evil.example.com": http.StatusMisdirectedRequest,
+	} {
+		request := httptest.NewRequest(http.MethodPost, "/validate", nil)
+		request.Host = host
+		answer := httptest.NewRecorder()
+		if served.ServeHTTP(answer, request); answer.Code != want {
+			t.Errorf("host %q: %d, expected %d", host, answer.Code, want)
+		}
+	}
+}
