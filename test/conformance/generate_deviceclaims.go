@@ -91,7 +91,7 @@ func (g *deviceGenerator) exactRequest() *resourcev1.ExactDeviceRequest {
 
 	if g.withChance(0.2) {
 		e.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{
-			"memory": resource.MustParse(pickOne(g, "3Gi", "5Gi", "6Gi", "20Gi")),
+			pickOne[resourcev1.QualifiedName](g, "memory", "memory", "memory", "gpu.example.com/memory"): resource.MustParse(pickOne(g, "3Gi", "5Gi", "6Gi", "20Gi")),
 		}}
 	}
 	return e
@@ -107,7 +107,10 @@ func (g *deviceGenerator) allocateClaim(claim *resourcev1.ResourceClaim) {
 	d := g.free[i]
 	result := resourcev1.DeviceRequestAllocationResult{Request: "r0", Driver: d.driver, Pool: d.pool, Device: d.device}
 	switch {
-	case d.divisible:
+	case d.divisible, g.withChance(0.1): // or it was divisible when it was allocated
+		if !d.divisible {
+			g.free = append(g.free[:i], g.free[i+1:]...)
+		}
 		result.ShareID = ptr.To("share-" + claim.UID)
 		result.ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pickOne(g, "4Gi", "5Gi"))}
 	case g.withChance(0.05):

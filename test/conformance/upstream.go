@@ -47,6 +47,7 @@ type upstream struct {
 func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error) {
 	ctx, stop := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	u := &upstream{plugins: map[string]fwk.Plugin{}, stop: stop}
+	w = w.ahead()
 	if err := u.takeSnapshot(ctx, w); err != nil {
 		return nil, err
 	}
@@ -100,6 +101,7 @@ func (u *upstream) takeSnapshot(ctx context.Context, w *World) error {
 
 // placePod assumes that the pod, which has its node, is there.
 func (u *upstream) placePod(ctx context.Context, pod *v1.Pod) error {
+	pod = podAhead(pod)
 	if err := u.cache.AssumePod(klog.FromContext(ctx), pod); err != nil {
 		return err
 	}
@@ -108,6 +110,7 @@ func (u *upstream) placePod(ctx context.Context, pod *v1.Pod) error {
 }
 
 func (u *upstream) removePod(ctx context.Context, pod *v1.Pod) error {
+	pod = podAhead(pod)
 	if err := u.cache.RemovePod(klog.FromContext(ctx), pod); err != nil {
 		return err
 	}

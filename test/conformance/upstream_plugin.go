@@ -34,6 +34,7 @@ type Scoring struct {
 func (u *upstream) filterByPlugin(ctx context.Context, name string, pod *v1.Pod) (Filtering, fwk.CycleState) {
 	state := framework.NewCycleState()
 	f := Filtering{Nodes: map[string]*Verdict{}}
+	pod = podAhead(pod)
 	plugin := u.plugins[name]
 	if pre, ok := plugin.(fwk.PreFilterPlugin); ok {
 		result, status := pre.PreFilter(ctx, state, pod, u.nodes)
@@ -56,7 +57,7 @@ func (u *upstream) filterByPlugin(ctx context.Context, name string, pod *v1.Pod)
 
 	for _, node := range u.nodes {
 		if f.Only == nil || f.Only.Has(node.Node().Name) {
-			f.Nodes[node.Node().Name] = verdictOf(name, filter.Filter(ctx, state, pod, node))
+			f.Nodes[node.Node().Name] = verdictOf(name, statusAhead(filter.Filter(ctx, state, pod, node)))
 		}
 	}
 	return f, state
@@ -76,6 +77,7 @@ func verdictOf(plugin string, s *fwk.Status) *Verdict {
 // scoreByPlugin asks one plugin, on its own, to rank the nodes given.
 func (u *upstream) scoreByPlugin(ctx context.Context, name string, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) Scoring {
 	plugin := u.plugins[name]
+	pod = podAhead(pod)
 	if pre, ok := plugin.(fwk.PreScorePlugin); ok {
 		if status := pre.PreScore(ctx, state, pod, nodes); status.IsSkip() {
 			return Scoring{Skipped: true}

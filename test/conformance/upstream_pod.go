@@ -42,6 +42,7 @@ func (u *upstream) attemptPod(ctx context.Context, pod *v1.Pod) *attempt {
 
 // judgeNodes goes it up to the verdicts on some nodes.
 func (u *upstream) judgeNodes(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) *attempt {
+	pod = podAhead(pod)
 	a := &attempt{state: framework.NewCycleState(), nodes: map[string]*Verdict{}}
 	a.fit = &framework.FitError{Pod: pod, NumAllNodes: len(u.nodes)}
 	diagnosis := &a.fit.Diagnosis
@@ -76,7 +77,7 @@ func (u *upstream) filterNodes(ctx context.Context, a *attempt, pod *v1.Pod, nod
 			continue
 		}
 
-		status := u.framework.RunFilterPluginsWithNominatedPods(ctx, a.state, pod, node)
+		status := statusAhead(u.framework.RunFilterPluginsWithNominatedPods(ctx, a.state, pod, node))
 		if status.IsSuccess() {
 			a.feasible = append(a.feasible, node)
 			a.nodes[name] = nil
@@ -93,6 +94,7 @@ func (u *upstream) filterNodes(ctx context.Context, a *attempt, pod *v1.Pod, nod
 }
 
 func (u *upstream) scoreNodes(ctx context.Context, a *attempt, pod *v1.Pod) {
+	pod = podAhead(pod)
 	status := u.framework.RunPreScorePlugins(ctx, a.state, pod, a.feasible)
 	if status.IsSuccess() {
 		a.scores, status = u.framework.RunScorePlugins(ctx, a.state, pod, a.feasible)
@@ -152,6 +154,7 @@ func (u *upstream) preemptFor(ctx context.Context, w *World, a *attempt, pod *v1
 
 func (u *upstream) listCandidates(ctx context.Context, w *World, plugin *defaultpreemption.DefaultPreemption, a *attempt,
 	pod *v1.Pod) ([]victims, error) {
+	pod = podAhead(pod)
 	statuses := a.fit.Diagnosis.NodeToStatus
 	if eligible, _ := plugin.PodEligibleToPreemptOthers(ctx, pod, statuses.Get(pod.Status.NominatedNodeName)); !eligible {
 		return nil, nil
@@ -162,7 +165,7 @@ func (u *upstream) listCandidates(ctx context.Context, w *World, plugin *default
 	}
 	// Every candidate is asked for: with one more than there are, none of the search's own ends
 	// comes first.
-	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, a.state, pod, potential, w.listBudgets(), 0, int32(len(potential)+1))
+	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, a.state, pod, potential, w.ahead().listBudgets(), 0, int32(len(potential)+1))
 	var list []victims
 	for _, c := range candidates {
 		list = append(list, victimsOf(c.Name(), c.Victims()))

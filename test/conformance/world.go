@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -37,8 +38,12 @@ type World struct {
 
 func (w *World) addObject(o runtime.Object) { w.Others = append(w.Others, o) }
 
+// listBudgets sorts the budgets by name, as Berth does. Upstream's informer lists them by chance,
+// and the first exhausted one of a pod's budgets ends the count.
 func (w *World) listBudgets() []*policyv1.PodDisruptionBudget {
-	return ofKind[*policyv1.PodDisruptionBudget](w)
+	return slices.SortedFunc(slices.Values(ofKind[*policyv1.PodDisruptionBudget](w)), func(a, b *policyv1.PodDisruptionBudget) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 }
 
 func ofKind[T runtime.Object](w *World) (list []T) {

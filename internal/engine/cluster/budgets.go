@@ -74,7 +74,7 @@ func bulkOfCovered(class *PodClass, budgets []*Budget) int { return class.Bulk +
 // BudgetsOf returns the disruption budgets that cover the pods of a class, sorted by name. The list
 // is not to be changed, and valid until the next change of the cluster.
 func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
-	if c.Budgets.Len() == 0 || class.Labels.Len() == 0 {
+	if c.Budgets.Len() == 0 {
 		return nil
 	}
 	covering, looks := c.budgets.coveringClass(&c.Budgets, class)
@@ -162,12 +162,11 @@ func (c *Cluster) CoveredBy(budget *policyv1.PodDisruptionBudget) *rules.Selecto
 	return c.budgets.selectorOf(&c.Budgets, budget)
 }
 
-// selectorOf returns the selector of a budget, nil if it covers no pod: an invalid or an empty
-// selector, as kube-scheduler has it. The Eviction API is different, where an empty selector covers
-// all pods.
+// selectorOf returns the selector of a budget, nil if it covers no pod: an invalid or a missing
+// selector. An empty one covers all pods, as for the Eviction API and from Kubernetes v1.38 on.
 func (x *budgetIndex) selectorOf(table *Table[*policyv1.PodDisruptionBudget], b *policyv1.PodDisruptionBudget) *rules.Selector {
 	selector, err := x.selectors.selectorOf(Name{b.Namespace, b.Name}, b.Spec.Selector, table.hasObject)
-	if err != nil || selector.Empty() { // as upstream
+	if err != nil || selector == rules.Nothing() {
 		return nil
 	}
 	return selector

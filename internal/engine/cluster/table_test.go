@@ -118,11 +118,13 @@ func TestBudgetsOfAClass(t *testing.T) {
 		c := New()
 		selectors := map[string]*metav1.LabelSelector{
 			"a": {MatchLabels: map[string]string{"app": "a"}}, "b": {MatchLabels: map[string]string{"app": "b"}},
-			"any":     {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}},
-			"nothing": {}, "none": nil,
+			"any": {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}},
+			"all": {}, "none": nil,
 			"odd": {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Odd"}}},
 		}
-		selects := func(selector, app string) bool { return selector == app || selector == "any" && app != "" }
+		selects := func(selector, app string) bool {
+			return selector == app || selector == "any" && app != "" || selector == "all"
+		}
 		pods := map[[2]string]*Pod{}
 		for _, namespace := range []string{"n", "m"} {
 			for _, app := range []string{"a", "b", ""} {
@@ -136,7 +138,7 @@ func TestBudgetsOfAClass(t *testing.T) {
 		want := map[Name]string{}
 		for step := range rapid.IntRange(1, 40).Draw(t, "steps") {
 			name := Name{rapid.SampledFrom([]string{"n", "m"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "name")}
-			selector := rapid.SampledFrom([]string{"a", "b", "any", "nothing", "none", "odd", "gone", "status"}).Draw(t, "selector")
+			selector := rapid.SampledFrom([]string{"a", "b", "any", "all", "none", "odd", "gone", "status"}).Draw(t, "selector")
 			if selector == "gone" {
 				c.Budgets.Delete(name.Namespace, name.Name)
 				delete(want, name)

@@ -75,6 +75,28 @@ func TestTreesGrowInAnyOrder(t *testing.T) {
 	}
 }
 
+// TestAGroupAndACompositeMayHaveOneName verifies that names of PodGroups and CompositePodGroups are
+// apart, as the API has them (kubernetes#141864).
+func TestAGroupAndACompositeMayHaveOneName(t *testing.T) {
+	s := groups.New()
+	s.Nested = true
+	g := s.SetObject(child("same", "same", 0))
+	other := s.SetObject(child("other", "same", time.Hour))
+	root := s.SetComposite(composite("same", ""))
+	if g.Root() != root || !slices.Equal(namesOf(g.Tree()), []string{"other", "same"}) || !slices.Equal(namesOf(root.Leaves()), []string{"other", "same"}) {
+		t.Errorf("the group has root %v, tree %v", g.Root(), namesOf(g.Tree()))
+	}
+	s.LoseObject(g.Name)
+	if other.Root() != root || !slices.Equal(namesOf(root.Leaves()), []string{"other"}) {
+		t.Errorf("without the group, the other one has root %v, tree %v", other.Root(), namesOf(other.Tree()))
+	}
+	g = s.SetObject(child("same", "same", 0))
+	s.LoseComposite(root.Name)
+	if g.Root() != nil || s.Get(g.Name) != g {
+		t.Errorf("without the composite, the group has root %v", g.Root())
+	}
+}
+
 // TestCirclesHaveNoRoot: objects may name each other as parents.
 func TestCirclesHaveNoRoot(t *testing.T) {
 	s := groups.New()

@@ -201,6 +201,7 @@ func (x *deviceIndex) rebuildPool(id poolID) {
 		x.loseContent(of)
 	}
 
+	x.takeSharesWhole(pool)
 	x.touchPool(pool)
 	if len(pool.slices) == 0 {
 		delete(x.pools, id)

@@ -87,11 +87,55 @@ func (x *deviceIndex) countAllocation(allocation *resourcev1.AllocationResult, b
 
 		// Two claims can hold the same device, if somebody else allocated one of them: it is free
 		// when both have gone.
-		if x.holders[device] += by; x.holders[device] > 0 {
-			x.taken.AllocatedDevices.Insert(device)
-		} else {
+		if x.holders[device] += by; x.holders[device] <= 0 {
 			delete(x.holders, device)
-			x.taken.AllocatedDevices.Delete(device)
+		}
+		x.takeWhole(device)
+	}
+}
+
+// takeWhole records whether the allocator must treat a device as allocated to one claim: a claim
+// holds it, or holds a share of it while it no longer allows several allocations. v1.37's allocator
+// overlooks the latter (kubernetes#140798).
+func (x *deviceIndex) takeWhole(device structured.DeviceID) {
+	if x.holders[device] > 0 || len(x.shares[device]) > 0 && x.isExclusive(device) {
+		x.taken.AllocatedDevices.Insert(device)
+	} else {
+		x.taken.AllocatedDevices.Delete(device)
+	}
+}
+
+// isExclusive reports whether a device exists and does not allow several allocations.
+func (x *deviceIndex) isExclusive(device structured.DeviceID) bool {
+	pool := x.pools[poolID{device.Driver.String(), device.Pool.String()}]
+	if pool == nil {
+		return false
+	}
+	name, newest, exclusive := device.Device.String(), int64(-1), false
+	for _, slice := range pool.slices {
+		if slice.Spec.Pool.Generation <= newest {
+			continue // outdated, and about to be deleted
+		}
+		for i := range slice.Spec.Devices {
+			if d := &slice.Spec.Devices[i]; d.Name == name {
+				newest, exclusive = slice.Spec.Pool.Generation, !ptr.Deref(d.AllowMultipleAllocations, false)
+			}
+		}
+	}
+	return exclusive
+}
+
+// takeSharesWhole records for the shared devices of a pool, which has changed, whether they are now
+// exclusive.
+func (x *deviceIndex) takeSharesWhole(pool *devicePool) {
+	if len(x.shares) == 0 {
+		return
+	}
+	for _, slice := range pool.slices {
+		for i := range slice.Spec.Devices {
+			if device := deviceOf(slice, i); len(x.shares[device]) > 0 {
+				x.takeWhole(device)
+			}
 		}
 	}
 }
@@ -124,6 +168,7 @@ func (x *deviceIndex) countShare(device structured.DeviceID, result *resourcev1.
 	if len(of) == 0 {
 		delete(x.shares, device)
 	}
+	x.takeWhole(device)
 }
 
 // sameDevices reports whether two allocations take the same devices.

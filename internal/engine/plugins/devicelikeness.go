@@ -73,7 +73,7 @@ func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID
 func (x *deviceIndex) takenOf(content *nodeContent) []byte {
 	taken := make([]byte, (len(content.devices)+7)/8)
 	for i, device := range content.devices {
-		if x.holders[device] > 0 {
+		if x.taken.AllocatedDevices.Has(device) {
 			taken[i/8] |= 1 << (i % 8)
 		}
 	}

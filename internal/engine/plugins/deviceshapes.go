@@ -44,7 +44,12 @@ type nodeGift struct {
 type gift struct {
 	results   []resourcev1.AllocationResult
 	rejection *Rejection
+	names     bool // the rejection names the claim or a pool, so it is of one attempt
 }
+
+// ofAttempt reports whether what was found counts for one attempt: an error, or a rejection that
+// other claims and nodes like these must not repeat.
+func (g *gift) ofAttempt() bool { return g.rejection != nil && g.rejection.Err != nil || g.names }
 
 // mostGifts bounds how many answers are kept over all shapes: about 40 MB. mostAsked, in bytes,
 // bounds what is asked for in all, which the answers repeat in part: the claims may be gone.

@@ -120,7 +120,7 @@ func (x *deviceIndex) onlyDevices(
 		only.Spec.Devices = nil
 		for i := range slice.Spec.Devices {
 			id := deviceOf(slice, i)
-			if _, ranked := ranks[id]; ranked || x.holders[id] > 0 {
+			if _, ranked := ranks[id]; ranked || x.taken.AllocatedDevices.Has(id) {
 				only.Spec.Devices = append(only.Spec.Devices, slice.Spec.Devices[i])
 			}
 		}
@@ -156,7 +156,7 @@ func (x *deviceIndex) partsOf(own []*resourcev1.ResourceSlice, request *resource
 				}
 
 			// Partitions of one set of counters are one part: they share what is free of it.
-			case len(device.ConsumesCounters) == 1 && x.holders[id] == 0:
+			case len(device.ConsumesCounters) == 1 && !x.taken.AllocatedDevices.Has(id):
 				set := counterSet{poolOf(slice), device.ConsumesCounters[0].CounterSet}
 				free := counters[set]
 				if free == nil {
@@ -249,7 +249,7 @@ func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet
 	for _, slice := range own {
 		for i := range slice.Spec.Devices {
 			// Only allocated partitions take of the counters.
-			if x.holders[deviceOf(slice, i)] == 0 {
+			if !x.taken.AllocatedDevices.Has(deviceOf(slice, i)) {
 				continue
 			}
 			for _, use := range slice.Spec.Devices[i].ConsumesCounters {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
@@ -39,7 +40,7 @@ func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, sh
 				return known
 			}
 			found := a.searchOnce(n, open, shape)
-			if found.rejection == nil || found.rejection.Err == nil {
+			if !found.ofAttempt() {
 				undo := shape.keepExample(like, pools, found)
 				a.noteUndo(undo)
 			}
@@ -69,7 +70,7 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 	if !final && began == 0 && !a.d.strict { // another attempt would get no further
 		found = tooHard
 	}
-	failure := found.rejection != nil && found.rejection.Err != nil
+	failure := found.ofAttempt()
 	switch {
 	case failure && final:
 		a.mutex.Lock()
@@ -211,6 +212,8 @@ func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.Reso
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return a.timedOut(n), false
+	case err != nil && asksForUnreadyPool(err):
+		return &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "%v", err), names: true}, true
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "%v", err)}, true
 	case err != nil:
@@ -284,6 +287,13 @@ func (a *attempt) timedOut(n *cluster.Node) *gift {
 
 // tooHard is the answer of nodes for which the limit of a whole attempt is too low.
 var tooHard = &gift{rejection: rejectUnresolvable(codeDevicesTooHard, "finding devices takes too long")}
+
+// asksForUnreadyPool reports whether a request for all devices met a pool that is incomplete or
+// invalid. That concerns the node, and others are still tried, but v1.37's allocator returns the
+// error as if the claim were wrong (kubernetes#141898).
+func asksForUnreadyPool(err error) bool {
+	return strings.Contains(err.Error(), ": asks for all devices, but resource pool ")
+}
 
 // noDevices is the answer of nodes that cannot satisfy all claims.
 var noDevices = &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}

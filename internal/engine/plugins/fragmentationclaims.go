@@ -276,7 +276,7 @@ func (x *deviceIndex) freeOf(own []*resourcev1.ResourceSlice, driver string) (fr
 			device, id := &slice.Spec.Devices[i], deviceOf(slice, i)
 			switch {
 			case len(device.ConsumesCounters) > 0:
-			case x.holders[id] > 0:
+			case x.taken.AllocatedDevices.Has(id):
 				free = append(free, 0)
 			default:
 				free = append(free, x.leastFree(device, id))

@@ -139,7 +139,7 @@ func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraint
 
 // constraintsOf returns the pod's own constraints of one action, or the default ones of that action
 // if the pod has no constraint of either. Defaults apply only to pods that belong to an
-// application: for all others the selector would be empty, and would count nothing.
+// application: for all others the selector would be empty.
 func (s *PodTopologySpread) constraintsOf(c *cluster.Cluster, p *cluster.Pod,
 	action v1.UnsatisfiableConstraintAction) ([]SpreadConstraint, error) {
 	if own := p.Spec().TopologySpreadConstraints; len(own) > 0 {

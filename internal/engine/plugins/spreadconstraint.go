@@ -87,9 +87,9 @@ func withLabelKeys(selector *rules.Selector, keys []string, own *rules.Labels) *
 }
 
 // Counts reports whether pods of a class count in a namespace. Terminating ones never do; that is
-// for the caller to check. An empty selector counts none, though it matches the pending pod itself.
+// for the caller to check. An empty selector counts all pods, as from Kubernetes v1.38 on.
 func (c *SpreadConstraint) Counts(class *cluster.PodClass, namespace string) bool {
-	return class.Namespace == namespace && !c.Selector.Empty() && c.Selector.Matches(class.Labels)
+	return class.Namespace == namespace && c.Selector.Matches(class.Labels)
 }
 
 // Self is what the pending pod itself adds to its domain: 1 if the constraint selects it, else 0.

@@ -1,0 +1,121 @@
+package conformance
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
+	"k8s.io/utils/ptr"
+)
+
+// Berth has fixes of v1.38 that upstream's v1.37.2 lacks. Here v1.37.2 is shown objects of the same
+// meaning that its bugs do not concern, so that everything else is still compared exactly:
+//
+//   - An empty selector of a topology spread constraint (kubernetes#141340) or of a budget (#141785)
+//     selects all pods, and v1.37.2 takes it for none: it gets one that selects all pods by a
+//     requirement.
+//   - A budget never covers a pod without labels (#141785): such pods get a label that no selector
+//     names.
+//   - A device of which claims hold shares, and which allows no further allocation, is free for
+//     v1.37.2 (#140798): these claims hold it as a whole.
+//   - A request for all devices fails at a node with an incomplete or invalid pool (#141898) as if
+//     the claim were wrong: v1.37.2's error is read as the node's rejection that v1.38 makes of it.
+
+// unusedLabel is a label that no selector of a world names.
+const unusedLabel = "conformance.example.com/unused"
+
+// everyPod selects all pods, and is not empty.
+var everyPod = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+	{Key: unusedLabel + "-either", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+
+// isEmpty reports whether a selector selects all pods without a requirement.
+func isEmpty(s *metav1.LabelSelector) bool {
+	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0
+}
+
+// podAhead returns the pod as upstream is shown it.
+func podAhead(pod *v1.Pod) *v1.Pod {
+	spreads := func(c v1.TopologySpreadConstraint) bool { return isEmpty(c.LabelSelector) }
+	if len(pod.Labels) > 0 && !slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, spreads) {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	if len(pod.Labels) == 0 {
+		pod.Labels = map[string]string{unusedLabel: ""}
+	}
+	for i := range pod.Spec.TopologySpreadConstraints {
+		if c := &pod.Spec.TopologySpreadConstraints[i]; spreads(*c) {
+			c.LabelSelector = everyPod
+		}
+	}
+	return pod
+}
+
+// ahead returns the world as upstream is shown it.
+func (w *World) ahead() *World {
+	shown := *w
+	for _, pods := range []*[]*v1.Pod{&shown.Placed, &shown.Nominated, &shown.Pending} {
+		*pods = slices.Clone(*pods)
+		for i := range *pods {
+			(*pods)[i] = podAhead((*pods)[i])
+		}
+	}
+	shown.Others = slices.Clone(w.Others)
+	for i, o := range shown.Others {
+		switch o := o.(type) {
+		case *policyv1.PodDisruptionBudget:
+			if isEmpty(o.Spec.Selector) {
+				o = o.DeepCopy()
+				o.Spec.Selector = everyPod
+				shown.Others[i] = o
+			}
+		case *resourcev1.ResourceClaim:
+			shown.Others[i] = claimAhead(w, o)
+		}
+	}
+	return &shown
+}
+
+// claimAhead returns the claim as upstream is shown it.
+func claimAhead(w *World, claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
+	if claim.Status.Allocation == nil {
+		return claim
+	}
+	for i, result := range claim.Status.Allocation.Devices.Results {
+		if result.ShareID != nil && isExclusive(w, result) {
+			claim = claim.DeepCopy()
+			claim.Status.Allocation.Devices.Results[i].ShareID = nil
+			claim.Status.Allocation.Devices.Results[i].ConsumedCapacity = nil
+		}
+	}
+	return claim
+}
+
+// isExclusive reports whether the device that a claim got exists and allows one allocation.
+func isExclusive(w *World, result resourcev1.DeviceRequestAllocationResult) bool {
+	newest, exclusive := int64(-1), false
+	for _, slice := range ofKind[*resourcev1.ResourceSlice](w) {
+		if of := slice.Spec; of.Driver == result.Driver && of.Pool.Name == result.Pool && of.Pool.Generation > newest {
+			for _, device := range of.Devices {
+				if device.Name == result.Device {
+					newest, exclusive = of.Pool.Generation, !ptr.Deref(device.AllowMultipleAllocations, false)
+				}
+			}
+		}
+	}
+	return exclusive
+}
+
+// statusAhead returns the status that v1.38 gives for one of upstream's.
+func statusAhead(s *fwk.Status) *fwk.Status {
+	if s.Code() != fwk.Error || !strings.Contains(s.Message(), ": asks for all devices, but resource pool ") {
+		return s
+	}
+	reason := strings.TrimPrefix(s.AsError().Error(), `running "DynamicResources" filter plugin: `) // as to errors alone
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reason).WithPlugin(dynamicresources.Name)
+}
