@@ -23,7 +23,7 @@ func resolvePriority(r *request) error {
 		return err
 	}
 	value, policy := priorityOf(class)
-	// The pod may have been given the value of a class that was created again since the cache saw it.
+	// The pod may have the value of a class created again since the cache has seen it.
 	if live, ok := r.Objects.(freshClasses); ok && class != nil && differs(spec, value, policy) {
 		if class, err = live.FreshPriorityClass(class.Name); err != nil {
 			return fmt.Errorf("priority class %s: %w", spec.PriorityClassName, err)

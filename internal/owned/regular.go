@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -14,10 +15,32 @@ import (
 // FIFO, is refused, since it might be read for ever; so is one that is nearly all hole, of which a
 // few bytes on disk are terabytes of zeros.
 func Open(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a FIFO does not wait for a writer
+	f, err := os.OpenFile(path, flags, 0)
 	if err != nil {
 		return nil, err
 	}
+	return regular(f, path)
+}
+
+// flags open a file for reading. Opening a FIFO does not wait for a writer.
+const flags = os.O_RDONLY | syscall.O_NONBLOCK
+
+// OpenIn opens such a file within a folder. Links that lead out of the folder are errors.
+func OpenIn(dir, name string) (*os.File, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(name, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	return regular(f, filepath.Join(dir, name))
+}
+
+// regular returns the file if it is regular and not nearly all hole, and closes it otherwise.
+func regular(f *os.File, path string) (*os.File, error) {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s: is no regular file (%s)", path, info.Mode().Type())
@@ -42,8 +65,12 @@ func hollow(info os.FileInfo) bool {
 }
 
 // ReadFile is os.ReadFile for such a file.
-func ReadFile(path string) ([]byte, error) {
-	f, err := Open(path)
+func ReadFile(path string) ([]byte, error) { return readAll(Open(path)) }
+
+// ReadFileIn reads such a file within a folder.
+func ReadFileIn(dir, name string) ([]byte, error) { return readAll(OpenIn(dir, name)) }
+
+func readAll(f *os.File, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}

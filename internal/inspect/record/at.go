@@ -39,8 +39,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), listSpans(index))
 	}
 	// It checks that all files are there that the index names.
-	folder, err := session.openFolder(dir)
-	if err != nil {
+	if err := session.checkFolder(dir); err != nil {
 		return nil, err
 	}
 
@@ -62,12 +61,12 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 
 	// The state at the beginning of the session, and then what changed.
 	for _, k := range snapshot.Kinds() {
-		if err := readList(filepath.Join(folder, k.Resource+".json"), set); err != nil {
+		if err := readList(dir, filepath.Join(session.Folder, k.Resource+".json"), set); err != nil {
 			return nil, err
 		}
 	}
 
-	err = replaySession(folder, at, func(c *Change) error {
+	err = replaySession(dir, session.Folder, at, func(c *Change) error {
 		// A change has the whole object, so changes can be applied without knowing
 		// what they change.
 		if c.Type == "Set" {
@@ -153,8 +152,9 @@ func listSpans(index *Index) string {
 // readList calls take for the objects of a list that the recorder has written. A file
 // that is missing is an empty list: session.openFolder has checked that none is lost. The
 // text is good until take returns.
-func readList(path string, take func([]byte) error) error {
-	text, err := owned.ReadFile(path)
+func readList(dir, name string, take func([]byte) error) error {
+	path := filepath.Join(dir, name)
+	text, err := owned.ReadFileIn(dir, name)
 	// Kinds without objects have no file.
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -178,18 +178,26 @@ func readList(path string, take func([]byte) error) error {
 
 // replaySession calls take for the session's changes up to a time, in their order. It
 // fails if some of them are missing, which would be silently wrong.
-func replaySession(folder string, until time.Time, take func(*Change) error) error {
-	files, err := filepath.Glob(filepath.Join(folder, changesPrefix+"*"+changesSuffix))
+func replaySession(dir, folder string, until time.Time, take func(*Change) error) error {
+	entries, err := listInside(dir, folder)
 	if err != nil {
 		return err
 	}
+	var files []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), changesPrefix) && strings.HasSuffix(e.Name(), changesSuffix) {
+			files = append(files, filepath.Join(folder, e.Name()))
+		}
+	}
+	slices.Sort(files)
 
-	for i, path := range files {
+	for i, name := range files {
+		path := filepath.Join(dir, name)
 		// Files are numbered from 1 without a gap.
 		if !strings.HasSuffix(path, fmt.Sprintf("%06d%s", i+1, changesSuffix)) {
 			return fmt.Errorf("%s: the changes before it are missing", path)
 		}
-		f, err := owned.Open(path)
+		f, err := owned.OpenIn(dir, name)
 		if err != nil {
 			return err
 		}

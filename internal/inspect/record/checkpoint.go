@@ -3,8 +3,6 @@ package record
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -28,7 +26,7 @@ func (r *recorder) writeCheckpoint() error {
 	}
 
 	r.mu.Unlock()
-	if err := writeLists(r.options.Dir, lists); err != nil {
+	if err := writeLists(r.options.Dir, ".", lists); err != nil {
 		return err
 	}
 
@@ -53,7 +51,7 @@ func (r *recorder) writeCheckpoint() error {
 
 // writeIndex replaces the index. r.mu is held.
 func (r *recorder) writeIndex() error {
-	return replaceFile(filepath.Join(r.options.Dir, IndexFile), func(w *bufio.Writer) error {
+	return replaceFile(r.options.Dir, IndexFile, func(w *bufio.Writer) error {
 		text, err := json.MarshalIndent(r.index, "", "  ")
 		if err != nil {
 			return err
@@ -84,17 +82,17 @@ func (r *recorder) listObjects() map[string][]json.RawMessage {
 
 // writeLists writes the objects of each kind into a folder. A kind without objects has no
 // file.
-func writeLists(dir string, lists map[string][]json.RawMessage) error {
+func writeLists(dir, folder string, lists map[string][]json.RawMessage) error {
 	for _, k := range snapshot.Kinds() {
-		path := filepath.Join(dir, k.Resource+".json")
+		name := filepath.Join(folder, k.Resource+".json")
 		// A list from an earlier checkpoint must not stay.
 		if len(lists[k.Resource]) == 0 {
-			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err := removeInside(dir, name); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := writeList(path, lists[k.Resource]); err != nil {
+		if err := writeList(dir, name, lists[k.Resource]); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package record
 
 import (
 	"bufio"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,25 +73,24 @@ func (i *Index) MissingAt(at time.Time) []string {
 	return nil
 }
 
-// openFolder returns the path of the session's folder, and an error if it or one of
-// its files is not there: without them a session would look like a cluster without
+// checkFolder returns an error if the session's folder or one of its files is not there: without them a session would look like a cluster without
 // objects. Sessions of older recordings name no files, and are taken as they are.
-func (s *Session) openFolder(dir string) (folder string, err error) {
-	folder = filepath.Join(dir, s.Folder)
-	there, err := sizesOf(folder)
+func (s *Session) checkFolder(dir string) error {
+	folder := filepath.Join(dir, s.Folder)
+	there, err := sizesOf(dir, s.Folder)
 	if err != nil {
-		return folder, err
+		return err
 	}
 	// The index names it, so it was there.
 	if there == nil {
-		return folder, fmt.Errorf("%s: the session that began at %s is not there", folder, s.Began.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%s: the session that began at %s is not there", folder, s.Began.UTC().Format(time.RFC3339))
 	}
 	for _, name := range s.Files {
 		if _, ok := there[name]; !ok {
-			return folder, fmt.Errorf("%s is missing: the session cannot be shown without it", filepath.Join(folder, name))
+			return fmt.Errorf("%s is missing: the session cannot be shown without it", filepath.Join(folder, name))
 		}
 	}
-	return folder, nil
+	return nil
 }
 
 // noteWritten notes that the session was written until a time, with its changes. It may have begun
@@ -100,7 +100,7 @@ func (s *Session) noteWritten(until metav1.MicroTime, c *changes) {
 		s.Until = until
 	}
 	// From now on, the session cannot be shown without its changes.
-	if name := filepath.Base(c.path); c.size > 0 && !slices.Contains(s.Files, name) {
+	if name := filepath.Base(c.name); c.size > 0 && !slices.Contains(s.Files, name) {
 		s.Files = append(s.Files, name)
 	}
 }
@@ -109,7 +109,7 @@ func (s *Session) noteWritten(until metav1.MicroTime, c *changes) {
 // last change that was written.
 func (s *Session) extendEnd(dir string) {
 	// What cannot be read cannot be played, either: the session ends before it.
-	_ = replaySession(filepath.Join(dir, s.Folder), time.Now(), func(c *Change) error {
+	_ = replaySession(dir, s.Folder, time.Now(), func(c *Change) error {
 		if s.Until.Before(&c.At) {
 			s.Until = c.At
 		}
@@ -149,7 +149,7 @@ func (noRecording) Unwrap() error { return fs.ErrNotExist }
 // it checks that the sessions' folders are within it. A folder that is no recording
 // is an error that is fs.ErrNotExist.
 func ReadIndex(dir string) (*Index, error) {
-	text, err := owned.ReadFile(filepath.Join(dir, IndexFile))
+	text, err := owned.ReadFileIn(dir, IndexFile)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, noRecording(dir)
 	}
@@ -177,29 +177,30 @@ func ReadIndex(dir string) (*Index, error) {
 
 // replaceFile replaces a file. After a crash of the machine it is the old one or the new
 // one: the content is on disk before the name is.
-func replaceFile(path string, write func(w *bufio.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), writingPrefix+"*")
-	if err != nil {
-		return err
-	}
-	// After the rename there is nothing left to remove, and the error of that does
-	// not matter.
-	defer os.Remove(f.Name())
-	w := bufio.NewWriterSize(f, 1<<16)
-	err = errors.Join(write(w), w.Flush(), f.Chmod(0o600), f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return durable.SyncDir(filepath.Dir(path))
+func replaceFile(dir, name string, write func(w *bufio.Writer) error) error {
+	return inside(dir, func(root *os.Root) error {
+		writing := filepath.Join(filepath.Dir(name), writingPrefix+rand.Text())
+		f, err := root.OpenFile(writing, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		// After the rename nothing remains to be removed, and that error does not matter.
+		defer root.Remove(writing)
+		w := bufio.NewWriterSize(f, 1<<16)
+		if err := errors.Join(write(w), w.Flush(), f.Sync(), f.Close()); err != nil {
+			return err
+		}
+		if err := root.Rename(writing, name); err != nil {
+			return err
+		}
+		return durable.SyncDir(filepath.Dir(filepath.Join(dir, name)))
+	})
 }
 
 // writeList writes objects as a List like kubectl's, one object per line: line tools can
 // read it, and two recordings can be compared.
-func writeList(path string, objects []json.RawMessage) error {
-	return replaceFile(path, func(w *bufio.Writer) error {
+func writeList(dir, name string, objects []json.RawMessage) error {
+	return replaceFile(dir, name, func(w *bufio.Writer) error {
 		w.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
 		for i, object := range objects {
 			if i > 0 {
@@ -216,7 +217,8 @@ func writeList(path string, objects []json.RawMessage) error {
 // changes is the file that a session's changes are appended to. It is made with the first
 // of them. A session without changes has none.
 type changes struct {
-	path string
+	dir  string // of the recording
+	name string // within it
 	file *os.File
 	out  *bufio.Writer
 	size int64
@@ -229,7 +231,7 @@ func (c *changes) addChange(change *Change) error {
 		return err
 	}
 	if c.file == nil {
-		if c.file, err = os.OpenFile(c.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		if c.file, err = openInside(c.dir, c.name, os.O_CREATE|os.O_WRONLY|os.O_APPEND); err != nil {
 			return err
 		}
 		c.out = bufio.NewWriter(c.file)
@@ -240,10 +242,10 @@ func (c *changes) addChange(change *Change) error {
 }
 
 // sizesOf is what the files in a folder take, by name; nil if there is no folder.
-func sizesOf(dir string) (sizes map[string]int64, err error) {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+func sizesOf(dir, folder string) (sizes map[string]int64, err error) {
+	entries, err := listInside(dir, folder)
+	if err != nil || entries == nil {
+		return nil, err
 	}
 	sizes = map[string]int64{}
 	for _, entry := range entries {

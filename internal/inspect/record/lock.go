@@ -46,11 +46,13 @@ func claimFolder(dir string) (release func(), err error) {
 // They are of no use, so one that cannot be removed is no error. The folder has to be
 // locked: another recorder may be writing such a file.
 func removeLeftovers(dir string) {
-	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() && strings.HasPrefix(entry.Name(), writingPrefix) {
-			_ = os.Remove(path)
-		}
-		return nil
+	_ = inside(dir, func(root *os.Root) error {
+		return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() && strings.HasPrefix(entry.Name(), writingPrefix) {
+				_ = root.Remove(name)
+			}
+			return nil
+		})
 	})
 }
 
@@ -109,14 +111,13 @@ func isRecording(dir string) (ours bool, err error) {
 // again.
 func leftOver(dir, name string) bool {
 	return slices.ContainsFunc(listSessions(dir), func(session string) bool {
-		_, err := os.Lstat(filepath.Join(dir, session, name))
-		return err == nil
+		return inside(dir, func(root *os.Root) error { _, err := root.Lstat(filepath.Join(session, name)); return err }) == nil
 	})
 }
 
 // listSessions lists the folders of sessions, also of those that are in no index.
 func listSessions(dir string) (folders []string) {
-	entries, _ := os.ReadDir(filepath.Join(dir, sessionsFolder))
+	entries, _ := listInside(dir, sessionsFolder)
 	for _, e := range entries {
 		// Other folders are not the recorder's.
 		if _, err := time.Parse(sessionLayout, e.Name()); err == nil && e.IsDir() {
@@ -129,7 +130,7 @@ func listSessions(dir string) (folders []string) {
 // lockFolder opens the lock file and locks it. The lock is given up with the file, at the
 // latest when the process ends.
 func lockFolder(dir string, flags int) (release func(), err error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), flags, 0o600)
+	f, err := openInside(dir, lockFile, flags)
 	if err != nil {
 		return nil, err
 	}

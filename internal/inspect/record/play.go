@@ -51,8 +51,7 @@ func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 
 // playSession plays one session: its objects first, and then its changes.
 func playSession(dir string, s *Session, yield func(Step, error) bool) error {
-	folder, err := s.openFolder(dir)
-	if err != nil {
+	if err := s.checkFolder(dir); err != nil {
 		return err
 	}
 
@@ -69,7 +68,7 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 		return err
 	}
 	for _, of := range played {
-		err := readList(filepath.Join(folder, of.resource+".json"), func(text []byte) error {
+		err := readList(dir, filepath.Join(s.Folder, of.resource+".json"), func(text []byte) error {
 			o, _, err := decodeObject(text)
 			if err != nil {
 				return err
@@ -85,7 +84,7 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 		return err
 	}
 	// All of them: the end in the index may be older than the last change.
-	return replaySession(folder, s.Until.Add(time.Hour), func(c *Change) error {
+	return replaySession(dir, s.Folder, s.Until.Add(time.Hour), func(c *Change) error {
 		o, kind, err := decodeObject(c.Object)
 		if err != nil || !slices.ContainsFunc(played, func(of struct{ resource, kind string }) bool { return of.kind == kind }) {
 			return err

@@ -242,7 +242,7 @@ func (r *recorder) sweepSessions() error {
 		if slices.ContainsFunc(r.index.Sessions, func(s Session) bool { return s.Folder == folder }) {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(r.options.Dir, folder)); err != nil {
+		if err := removeInside(r.options.Dir, folder); err != nil {
 			return err
 		}
 	}
@@ -253,21 +253,20 @@ func (r *recorder) sweepSessions() error {
 // from now on is a change. The caller writes the index.
 func (r *recorder) beginSession(began metav1.MicroTime) error {
 	s := Session{Folder: filepath.Join(sessionsFolder, sessionName(began.Time)), Began: began, Until: began, Missing: r.missing}
-	folder := filepath.Join(r.options.Dir, s.Folder)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	if err := inside(r.options.Dir, func(root *os.Root) error { return root.MkdirAll(s.Folder, 0o700) }); err != nil {
 		return err
 	}
-	if err := writeLists(folder, r.listObjects()); err != nil {
+	if err := writeLists(r.options.Dir, s.Folder, r.listObjects()); err != nil {
 		return err
 	}
-	sizes, err := sizesOf(folder)
+	sizes, err := sizesOf(r.options.Dir, s.Folder)
 	if err != nil {
 		return err
 	}
 	s.Files = slices.Sorted(maps.Keys(sizes))
 	const parts = 8 // a session is full at this fraction of the limit, or when its changes outweigh its objects
 	r.full = max(r.options.MaxBytes/parts, sumSizes(sizes))
-	r.changes = &changes{path: filepath.Join(folder, changesPrefix+"000001"+changesSuffix)}
+	r.changes = &changes{dir: r.options.Dir, name: filepath.Join(s.Folder, changesPrefix+"000001"+changesSuffix)}
 	r.index.Sessions = append(r.index.Sessions, s)
 	return r.makeRoom()
 }
@@ -297,7 +296,7 @@ func (r *recorder) turnSession() error {
 func (r *recorder) makeRoom() error {
 	sizes, total := make([]int64, len(r.index.Sessions)), r.full
 	for i, s := range r.index.Sessions {
-		files, err := sizesOf(filepath.Join(r.options.Dir, s.Folder))
+		files, err := sizesOf(r.options.Dir, s.Folder)
 		if err != nil {
 			return err
 		}
@@ -322,7 +321,7 @@ func (r *recorder) makeRoom() error {
 		if filepath.Dir(s.Folder) != sessionsFolder {
 			continue // it was not made here
 		}
-		if err := os.RemoveAll(filepath.Join(r.options.Dir, s.Folder)); err != nil {
+		if err := removeInside(r.options.Dir, s.Folder); err != nil {
 			return err
 		}
 	}
