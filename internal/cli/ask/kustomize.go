@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
+	yamldocument "github.com/berth-k8s/berth/internal/engine/config/document"
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
@@ -57,10 +58,20 @@ type refusing struct{}
 
 func (refusing) RoundTrip(*http.Request) (*http.Response, error) { return nil, errOffline }
 
-// regular reads regular files only; see [owned.Open].
+// regular reads regular files only (see [owned.Open]), and none whose aliases would exhaust memory:
+// the kustomize library expands them without a limit.
 type regular struct{ filesys.FileSystem }
 
-func (regular) ReadFile(path string) ([]byte, error) { return owned.ReadFile(path) }
+func (regular) ReadFile(path string) ([]byte, error) {
+	text, err := owned.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if most := 1_000_000 + 10*len(text); yamldocument.Expanded(string(text)) > most {
+		return nil, fmt.Errorf("%s: its aliases stand for more than %d values", path, most)
+	}
+	return text, nil
+}
 
 func kustomizeFolder(folder string) ([]byte, error) {
 	if !pathExists(folder) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -397,5 +398,20 @@ func TestAKustomizationStaysHere(t *testing.T) {
 	write(t, "base/kustomization.yaml", "resources: [/etc/hostname]\n")
 	if _, err := newKustomizer(false)("base"); err == nil || strings.Contains(err.Error(), "--fetch") {
 		t.Errorf("a file outside: %v", err)
+	}
+}
+
+// TestAKustomizationOfAliasesIsRefused verifies that a file whose aliases stand for billions of
+// values is refused before they are expanded.
+func TestAKustomizationOfAliasesIsRefused(t *testing.T) {
+	nowhere(t)
+	bomb := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+	for i := 1; i < 12; i++ {
+		bomb += fmt.Sprintf("a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 10), ", "))
+	}
+	write(t, "bomb/kustomization.yaml", "resources: [bomb.yaml]\n")
+	write(t, "bomb/bomb.yaml", bomb)
+	if _, err := newKustomizer(false)("bomb"); err == nil || !strings.Contains(err.Error(), "aliases") {
+		t.Errorf("%v", err)
 	}
 }

@@ -73,8 +73,9 @@ func (i *Index) MissingAt(at time.Time) []string {
 	return nil
 }
 
-// checkFolder returns an error if the session's folder or one of its files is not there: without them a session would look like a cluster without
-// objects. Sessions of older recordings name no files, and are taken as they are.
+// checkFolder returns an error if the folder of the session, or one of its files, is missing:
+// without them a session would look like a cluster without objects. Sessions of older recordings
+// name no files and are accepted.
 func (s *Session) checkFolder(dir string) error {
 	folder := filepath.Join(dir, s.Folder)
 	there, err := sizesOf(dir, s.Folder)

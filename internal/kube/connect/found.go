@@ -44,7 +44,11 @@ func Found(dataDir, context string) (string, error) {
 	}
 	if err == nil {
 		var config *clientcmdapi.Config
-		if config, err = clientcmd.LoadFromFile(path); err == nil {
+		var text []byte
+		if text, err = owned.ReadFile(path); err == nil { // a FIFO would be waited for
+			config, err = clientcmd.Load(text)
+		}
+		if err == nil {
 			err = harmless(used(config, context))
 		}
 	}

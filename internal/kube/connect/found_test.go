@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -154,5 +156,30 @@ func TestAKubeconfigThatOthersCanReachIsNotTrusted(t *testing.T) {
 	}
 	if found, err := Found(filepath.Join(dir, "none"), ""); err != nil || found != "" {
 		t.Errorf("none: %q, %v", found, err)
+	}
+}
+
+// TestAFIFOIsNotWaitedFor verifies that a FIFO in place of a kubeconfig that is only found is an
+// error: nothing may ever write to it.
+func TestAFIFOIsNotWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "kubeconfig"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Found(dir, "")
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "no regular file") {
+			t.Errorf("found: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("still waiting for the FIFO after a minute")
 	}
 }
