@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"crypto/subtle"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/durable"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
 // withDecisions adds what the scheduler decides by, and what it decided of each pod last.
@@ -65,13 +67,38 @@ func isLoopback(address string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// writeAddresses leaves the endpoints' URLs where others look for them.
+// withPassword serves decisions to callers that know the password in the address file, which only
+// its owner can read: other users of the machine reach a port on loopback, too.
+func (p *process) withPassword(next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	decisions := p.withDecisions(next)
+	mux.Handle("/", next)
+	for _, path := range []string{decision.Path, config.InUsePath} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if _, password, _ := r.BasicAuth(); subtle.ConstantTimeCompare([]byte(password), []byte(p.password)) != 1 {
+				guard.Refuse(w, http.StatusUnauthorized, "the password is in the file of --address-file")
+				return
+			}
+			decisions.ServeHTTP(w, r)
+		})
+	}
+	return mux
+}
+
+// writeAddresses leaves the endpoints' URLs where others look for them, with the password.
 func (p *process) writeAddresses() error {
 	file := p.flags.AddressFile
 	if file == "" {
 		return nil
 	}
-	if err := durable.Swap(file, []byte(strings.Join(p.server.URLs(), "\n")+"\n"), 0o600); err != nil {
+	var lines strings.Builder
+	for _, at := range p.server.URLs() {
+		if scheme, host, ok := strings.Cut(at, "://"); ok && scheme == "http" {
+			at = "http://berth:" + p.password + "@" + host
+		}
+		lines.WriteString(at + "\n")
+	}
+	if err := durable.Swap(file, []byte(lines.String()), 0o600); err != nil {
 		return fmt.Errorf("--address-file: %w", err)
 	}
 	return nil

@@ -1,12 +1,16 @@
 package scheduler
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 
+	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/kube/serve"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
@@ -35,15 +39,35 @@ func TestAddressesAreLeftWhereOthersLook(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	p := &process{command: &command{flags: flags}, server: server}
+	p := &process{command: &command{flags: flags}, server: server, password: "secret"}
 	if err := p.writeAddresses(); err != nil {
 		t.Fatal(err)
 	}
-	if text, _ := os.ReadFile(file); string(text) != server.URLs()[0]+"\n" {
+	if text, _ := os.ReadFile(file); string(text) != strings.Replace(server.URLs()[0], "://", "://berth:secret@", 1)+"\n" {
 		t.Errorf("wrote %q", text)
 	}
 	flags.AddressFile = filepath.Join(file, "no", "folder")
 	if err := p.writeAddresses(); err == nil {
 		t.Error("a folder that is not there is no error")
+	}
+}
+
+// TestDecisionsNeedThePassword verifies that other users of the machine do not read decisions and
+// configurations on the plain port, and that other paths stay as they are.
+func TestDecisionsNeedThePassword(t *testing.T) {
+	p := &process{password: "secret"}
+	handler := p.withPassword(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, path := range []string{"/debug/decisions/default/web", "/debug/decisions/", config.InUsePath, "/healthz"} {
+		for _, password := range []string{"", "wrong"} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			if password != "" {
+				r.SetBasicAuth("berth", password)
+			}
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			if want := map[bool]int{true: http.StatusOK, false: http.StatusUnauthorized}[path == "/healthz"]; w.Code != want {
+				t.Errorf("%s with the password %q: %d, expected %d", path, password, w.Code, want)
+			}
+		}
 	}
 }

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -51,6 +52,7 @@ type process struct {
 	journal   *journal.Writer  // with --journal
 	inUse     atomic.Pointer[loaded]
 	ending    atomic.Bool
+	password  string // of the plain endpoints of decisions; see withPassword
 }
 
 func ownPlugin(name string) bool {
@@ -60,7 +62,7 @@ func ownPlugin(name string) bool {
 
 // runScheduler runs the scheduler until the context ends or leadership is lost.
 func (c *command) runScheduler(ctx context.Context) error {
-	p := &process{command: c, source: c.flags.Source(), recorder: metrics.New(), store: outside.NewStore()}
+	p := &process{command: c, source: c.flags.Source(), recorder: metrics.New(), store: outside.NewStore(), password: rand.Text()}
 	data, err := p.source.Read()
 	if err != nil {
 		return err
@@ -273,7 +275,11 @@ func (p *process) newEndpoints() serve.Handlers {
 
 	e.Profiling = p.settings.PlainProfiling
 	plain := e.Handler()
-	if isLoopback(p.server.PlainAddress()) {
+	switch {
+	case !isLoopback(p.server.PlainAddress()):
+	case p.flags.AddressFile != "":
+		plain = p.withPassword(plain)
+	default:
 		plain = p.withDecisions(plain)
 	}
 

@@ -163,6 +163,7 @@ func (s *Server) URL() string {
 // once and with streams cut off: pages reconnect by themselves.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
+		ErrorLog:          access.ErrorLog(),
 		Handler:           s.newHandler(),
 		ReadHeaderTimeout: 10 * time.Second, // and no ReadTimeout: it would end streams, and questions that take long
 		IdleTimeout:       2 * time.Minute,

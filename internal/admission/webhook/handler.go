@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission/live"
 	"github.com/berth-k8s/berth/internal/kube/guard"
+	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
 // answer is mutateObject or validateObject of a reviewer. An error is no answer.
@@ -120,11 +121,14 @@ func withTimeoutOf(in *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(in.Context(), max(timeout-answerEarly, timeout/2))
 }
 
-// notAnswered says so in the log. What cannot be read comes from strangers, who must not fill it;
-// the metrics count it.
+// unanswered bounds the log of reviews that are not answered: anyone who reaches the port can cause
+// them. The metrics count all.
+var unanswered seldom.Line
+
+// notAnswered logs a review that is not answered.
 func notAnswered(ctx context.Context, err error, kind string, request *admissionv1.AdmissionRequest) {
 	log := klog.FromContext(ctx)
-	if isBadRequest(err) {
+	if isBadRequest(err) || !unanswered.Due() {
 		log.V(2).Info("Review not answered", "err", err, "kind", kind)
 		return
 	}

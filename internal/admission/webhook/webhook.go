@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
 	"sync"
@@ -214,9 +213,7 @@ func (w *Webhook) newServer(handler http.Handler) *http.Server {
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: buffered,
 			MaxReceiveBufferPerStream: buffered},
 		TLSConfig: config,
-		// Handshakes that fail are of interest when certificates are, and noise
-		// from port scans else.
-		ErrorLog: log.New(logWriter{}, "", 0),
+		ErrorLog:  guard.ErrorLog(),
 	}
 }
 
@@ -230,15 +227,6 @@ func admitCallers(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(out, in)
 	})
-}
-
-// logWriter logs what net/http complains about.
-type logWriter struct{}
-
-// Write logs one line at level 2.
-func (logWriter) Write(line []byte) (int, error) {
-	klog.V(2).InfoS("Connection failed", "err", string(line))
-	return len(line), nil
 }
 
 // isClosed reports whether the channel is closed.

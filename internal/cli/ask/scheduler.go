@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,9 +97,12 @@ func (s *Scheduler) get(ctx context.Context, path ...string) (text []byte, at st
 	if err != nil {
 		return nil, "", err
 	}
-	if at, err = url.JoinPath(where, path...); err != nil {
+	to, err := url.Parse(where)
+	if err != nil {
 		return nil, "", err
 	}
+	to.User = nil // no password in errors
+	at = to.JoinPath(path...).String()
 
 	response, text, err := Fetch(ctx, client, at, schedulerAnswersWithin)
 	switch {
@@ -158,8 +162,23 @@ func (s *Scheduler) clientFor(where string) (client *http.Client, err error) {
 	}
 
 	own := *client // it may be [http.DefaultClient]
+	if password, ok := to.User.Password(); ok {
+		own.Transport = withPassword{cmp.Or[http.RoundTripper](own.Transport, http.DefaultTransport), password}
+	}
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &own, nil
+}
+
+// withPassword sends the password that a scheduler has left with its address.
+type withPassword struct {
+	http.RoundTripper
+	password string
+}
+
+func (t withPassword) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.SetBasicAuth("berth", t.password)
+	return t.RoundTripper.RoundTrip(r)
 }
 
 // parseURL reads an address of --scheduler-url.

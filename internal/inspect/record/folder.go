@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -151,7 +150,7 @@ func (noRecording) Unwrap() error { return fs.ErrNotExist }
 // is an error that is fs.ErrNotExist.
 func ReadIndex(dir string) (*Index, error) {
 	text, err := owned.ReadFileIn(dir, IndexFile)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+	if info, failed := os.Stat(dir); errors.Is(err, fs.ErrNotExist) || failed == nil && !info.IsDir() {
 		return nil, noRecording(dir)
 	}
 	if err != nil {

@@ -3,12 +3,16 @@ package guard
 import (
 	"context"
 	"errors"
+	"log"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
 const (
@@ -21,7 +25,7 @@ const (
 )
 
 // Server returns a server for requests that are answered immediately, for use with a Listener. It
-// reads no headers of more than 64 KiB, and logs what net/http complains about at the usual level.
+// reads no headers of more than 64 KiB.
 func Server(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           inTime(handler),
@@ -29,9 +33,34 @@ func Server(handler http.Handler) *http.Server {
 		IdleTimeout:       90 * time.Second,
 		MaxHeaderBytes:    64 << 10,
 		ConnContext:       ConnContext,
-		ErrorLog:          klog.NewStandardLogger("INFO"),
+		ErrorLog:          ErrorLog(),
 	}
 }
+
+// ErrorLog returns a logger for the errors of a server, such as failed TLS handshakes. Anyone who
+// reaches the port can cause them, so it logs one line per [seldom.Every] with the number of lines
+// omitted since, and all of them at level 4.
+func ErrorLog() *log.Logger { return log.New(&errorLog{}, "", 0) }
+
+type errorLog struct {
+	line    seldom.Line
+	omitted atomic.Int64
+}
+
+// Write logs a line.
+func (l *errorLog) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line[:min(len(line), longestLine)]))
+	if l.line.Due() {
+		klog.InfoS("Connection failed", "err", text, "omitted", l.omitted.Swap(0))
+	} else {
+		l.omitted.Add(1)
+		klog.V(4).InfoS("Connection failed", "err", text)
+	}
+	return len(line), nil
+}
+
+// longestLine bounds the logged part of an error: net/http quotes what a caller has sent.
+const longestLine = 512
 
 // Serve answers requests on the listener, within the bounds of Ports, until the context ends.
 func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
