@@ -60,7 +60,9 @@ func Generate(seed uint64) *World {
 	g.pods.addNominated()
 	g.pods.addPending()
 	g.drawArguments()
-	g.devices.taintRules() // last: what was drawn before for stored seeds stays
+	// Last: what was drawn before for stored seeds stays.
+	g.devices.taintRules()
+	g.addSlots()
 	return g.w
 }
 

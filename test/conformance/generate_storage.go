@@ -104,6 +104,9 @@ func (g *storageGenerator) addCapacity() {
 	if g.withChance(0.3) {
 		capacity.MaximumVolumeSize = resource.NewQuantity(int64(pickOne(g, 0, 2, 8))*gibi, resource.BinarySI)
 	}
+	if capacity.Capacity == nil { // upstream panics when it scores a node by the largest volume alone
+		capacity.MaximumVolumeSize = nil
+	}
 	g.w.addObject(capacity)
 }
 
@@ -247,6 +250,10 @@ func (g *storageGenerator) addClaim(namespace, name string) *v1.PersistentVolume
 	case g.withChance(0.6):
 		g.bindClaim(claim)
 	case g.withChance(0.05):
+		// Upstream panics when it scores a node for such a claim of a class with capacities.
+		if name := *claim.Spec.StorageClassName; name == "wait" || name == "zonal" {
+			break
+		}
 		claim.Annotations[v1.BetaStorageClassAnnotation], claim.Spec.StorageClassName = *claim.Spec.StorageClassName, nil
 	case g.withChance(0.1):
 		claim.Spec.StorageClassName = pickOne(g, nil, ptr.To(""))
