@@ -3,6 +3,8 @@ package eviction
 import (
 	"container/heap"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/ask"
 )
 
 const (
@@ -15,7 +17,7 @@ const (
 	// A pod that could not be deleted is retried after firstRetry, then after twice as long each
 	// time, up to lastRetry, whatever the server asks for: once the cause is gone, an eviction is
 	// at most that late. Thousands of such pods are no storm: Options.InFlight bounds the attempts,
-	// and backOff spreads them. What a budget refuses is retried after budgetRetry at the earliest.
+	// and ask.Backoff spreads them. What a budget refuses is retried after budgetRetry at the earliest.
 	firstRetry  = 100 * time.Millisecond
 	lastRetry   = 5 * time.Second
 	budgetRetry = 5 * time.Second
@@ -252,7 +254,7 @@ func (e *evictor) avertDelete(now time.Time, a *attempt) {
 	e.averted++
 	p := a.pod
 	p.tries++
-	at := now.Add(backOff(p.tries, firstRetry, lastRetry, string(p.UID)))
+	at := now.Add(ask.Backoff{First: firstRetry, Last: lastRetry}.After(p.tries, string(p.UID)))
 	if due := e.liveDue(a); !due.Stays() && due.At.After(now) {
 		at = earlierOf(at, due.At)
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/ask"
 )
 
 // note is the content of NoteAnnotation: since when the node has those taints that carry no time of
@@ -151,6 +153,6 @@ func (n *notes) takeAnswer(now time.Time, answer Answered) bool {
 	delete(n.written, answer.Ticket)
 	of.noting = false
 	of.noteTries++
-	of.noteAt = now.Add(backOff(of.noteTries, time.Second, time.Minute, of.name))
+	of.noteAt = now.Add(ask.Backoff{First: time.Second, Last: time.Minute}.After(of.noteTries, of.name))
 	return true
 }

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/ask"
 )
 
 // statusPeriod is the least time between two writes of a rule's status, but for a rule that is new
@@ -131,7 +133,7 @@ func (s *ruleStatuses) takeAnswer(now time.Time, answer Answered) bool {
 		r.tries = 0
 	default:
 		r.tries++
-		r.tellAt = now.Add(max(min(answer.RetryAfter, lastRetry), backOff(r.tries, time.Second, time.Minute, r.Name)))
+		r.tellAt = now.Add(max(min(answer.RetryAfter, lastRetry), ask.Backoff{First: time.Second, Last: time.Minute}.After(r.tries, r.Name)))
 	}
 	return true
 }

@@ -29,6 +29,10 @@ type Requests struct {
 	world  *World
 	Faults Faults
 
+	// Respond, if set, returns the response to each request, and carries it out or not.
+	Respond func(action eviction.Action, do func() eviction.Answered) eviction.Answered
+	sending eviction.Action // the request being sent
+
 	Deleted   int // deletes carried out
 	Refusals  int // requests that failed
 	Cancelled int // evictions that the controller said it had given up
@@ -50,6 +54,7 @@ func (r *Requests) carryOut(action eviction.Action) {
 	if r.world.Trace != nil {
 		r.world.traceLine("%s", action)
 	}
+	r.sending = action
 
 	switch a := action.(type) {
 	case eviction.Record:
@@ -89,6 +94,9 @@ func (r *Requests) carryOut(action eviction.Action) {
 // sendRequest carries out the request and answers it, unless a fault prevents either. A request
 // that was given up may still arrive.
 func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answered) {
+	if carryOut, action := do, r.sending; r.Respond != nil {
+		do = func() eviction.Answered { return r.Respond(action, carryOut) }
+	}
 	const least, most = 500 * time.Microsecond, 2 * time.Millisecond
 	there, back := r.world.drawBetween(least, most), r.world.drawBetween(least, most)
 	outcome := eviction.OK

@@ -1,0 +1,104 @@
+package eviction_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/eviction/faultapi"
+)
+
+// subject names the kind and the object of a request.
+func subject(action eviction.Action) string {
+	switch a := action.(type) {
+	case eviction.ReadNode:
+		return "read node " + a.Node
+	case eviction.ReadPod:
+		return "read pod " + a.Name.Name
+	case eviction.Mark:
+		return "mark pod " + a.Name.Name
+	case eviction.Delete:
+		return "delete pod " + a.Name.Name
+	case eviction.Evict:
+		return "evict pod " + a.Name.Name
+	case eviction.Annotate:
+		return "annotate node " + a.Node
+	}
+	return fmt.Sprintf("%T", action)
+}
+
+// mostWrites and mostReads bound the requests of a kind for an object within a minute, whatever the
+// responses. While the API cannot be read, it is probed once a second: evictions that became due in
+// an outage must not be late after it.
+const mostWrites, mostReads = 20, 80
+
+// TestRequestsAreSpacedWhateverTheResponses verifies that taint eviction sends few requests
+// of a kind for an object per minute while all requests, or those of one kind, get the
+// same response, and that the pod is deleted within a minute after that is over.
+func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
+	type do = func() eviction.Answered
+	answer := func(outcome eviction.Outcome, carriedOut bool, after time.Duration) func(do) eviction.Answered {
+		return func(do do) eviction.Answered {
+			if carriedOut {
+				do()
+			}
+			return eviction.Answered{Outcome: outcome, RetryAfter: after}
+		}
+	}
+	faults := 0
+	for name, respond := range map[string]func(do) eviction.Answered{
+		"success without effect":       answer(eviction.OK, false, 0),
+		"404":                          answer(eviction.Gone, false, 0),
+		"409":                          answer(eviction.Conflict, false, 0),
+		"429":                          answer(eviction.Busy, false, 0),
+		"429 with Retry-After":         answer(eviction.Busy, false, time.Second),
+		"403":                          answer(eviction.Refused, false, 0),
+		"500 or a time-out":            answer(eviction.Failed, false, 0),
+		"404, carried out":             answer(eviction.Gone, true, 0),
+		"carried out, and no response": answer(eviction.Failed, true, 0),
+	} {
+		for _, kind := range []string{"", "ReadNode", "ReadPod", "Mark", "Delete", "Annotate"} {
+			w := faultapi.New(0)
+			w.AddNode("n")
+			w.AddPod("p", "n", nil)
+			sent := map[string][]time.Time{}
+			over := false
+			w.Requests.Respond = func(action eviction.Action, do func() eviction.Answered) eviction.Answered {
+				object := subject(action)
+				times := append(sent[object], w.Now)
+				sent[object] = times
+				reads, most := strings.HasPrefix(object, "read "), mostWrites
+				if reads {
+					most = mostReads
+				}
+				if i := len(times) - 1 - most; i >= 0 && w.Now.Sub(times[i]) < time.Minute {
+					t.Fatalf("%s to %q: more than %d requests within a minute: %s", name, kind, most, object)
+				}
+				if over || reads && name == "success without effect" || kind != "" && fmt.Sprintf("%T", action) != "eviction."+kind {
+					return do()
+				}
+				faults++
+				answer := respond(do)
+				if _, marks := action.(eviction.Mark); marks && answer.Outcome == eviction.OK {
+					unmarked := w.PodNamed("p").Pod
+					answer.Pod = &unmarked
+				}
+				return answer
+			}
+			w.Controller.Start()
+			w.Run(time.Second)
+			w.Taint("n", "key", "value", false)
+			w.Run(10 * time.Minute)
+			over = true
+			w.Run(time.Minute)
+			if p := w.PodNamed("p"); p != nil && !p.Terminating {
+				t.Errorf("%s to %q: the pod is still there a minute later", name, kind)
+			}
+		}
+	}
+	if faults < 200 {
+		t.Errorf("only %d faults were met", faults)
+	}
+}
