@@ -17,7 +17,8 @@ const (
 	// A pod that could not be deleted is retried after firstRetry, then after twice as long each
 	// time, up to lastRetry, whatever the server asks for: once the cause is gone, an eviction is
 	// at most that late. Thousands of such pods are no storm: Options.InFlight bounds the attempts,
-	// and ask.Backoff spreads them. What a budget refuses is retried after budgetRetry at the earliest.
+	// and ask.Backoff spreads them. A pod refused by a budget is retried after budgetRetry at the
+	// earliest.
 	firstRetry  = 100 * time.Millisecond
 	lastRetry   = 5 * time.Second
 	budgetRetry = 5 * time.Second
