@@ -22,6 +22,10 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 		return func(*cluster.Node) string { return "" }
 	}
 	a := d.attemptFor(c, p)
+	// Without a claim or class no device is looked for, so none is kept back.
+	if a.err != nil || a.rejection != nil {
+		return func(*cluster.Node) string { return "" }
+	}
 	// Each alternative of a request is listed like a request of its own.
 	var tolerated [][]resourcev1.DeviceToleration // by request
 	for _, claim := range a.claims {

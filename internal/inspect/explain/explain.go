@@ -67,12 +67,25 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 	if owner := metav1.GetControllerOfNoCopy(found.Object); owner != nil {
 		e.out.Pod.Controller = owner.Kind + "/" + owner.Name
 	}
-	err := e.explainPod(found)
+	err := e.explainGuarded(found)
 	// The user asked about a node and gets an answer that does not mention it: say why.
 	if o.Node != "" && e.out.Node == nil && err == nil {
 		e.out.Summary += fmt.Sprintf(" No plugin was asked about %s: %s.", o.Node, e.whyUnasked())
 	}
 	return e.out, err
+}
+
+// explainGuarded explains the pod, and turns a panic into an explanation that says so: one tenant's
+// pod must not keep an operator from the answers about others.
+func (e *explainer) explainGuarded(found simulate.Found) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			e.out.State = cmp.Or(e.out.State, Pending)
+			e.out.Message = fmt.Sprintf("panic: %v", value)
+			e.out.Summary = fmt.Sprintf("Berth failed to explain this pod (%s). Other pods are not affected; please report this bug.", e.out.Message)
+		}
+	}()
+	return e.explainPod(found)
 }
 
 // whyUnasked says why no plugin was asked about a node. It completes a sentence of the
