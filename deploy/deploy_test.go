@@ -256,3 +256,38 @@ func TestShadowReadsWhatTheOthersRead(t *testing.T) {
 		t.Errorf("a shadow may\n%v, and the others list and watch\n%v", have, want)
 	}
 }
+
+// TestPatchesAreOneDocument verifies that no patch of a kustomization has several documents: with
+// two deletions in one patch, kustomize 5.5 and 5.6 crash (kubectl 1.32).
+func TestPatchesAreOneDocument(t *testing.T) {
+	files, err := filepath.Glob("kustomize/*/*/kustomization.yaml")
+	if err != nil || len(files) < 8 {
+		t.Fatal(files, err)
+	}
+	patches := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var k struct{ Patches []struct{ Path, Patch string } }
+		if err := yaml.Unmarshal(text, &k); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range k.Patches {
+			if p.Path != "" {
+				text, err := os.ReadFile(filepath.Join(filepath.Dir(file), p.Path))
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Patch = string(text)
+			}
+			if patches++; strings.Contains("\n"+strings.TrimSpace(p.Patch)+"\n", "\n---\n") {
+				t.Errorf("%s: a patch has several documents:\n%s", file, p.Patch)
+			}
+		}
+	}
+	if patches < 4 {
+		t.Errorf("only %d patches were found", patches)
+	}
+}
