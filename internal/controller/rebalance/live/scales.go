@@ -12,7 +12,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -247,7 +247,7 @@ func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
 // single segment of a path, so that the request stays in the ReplicaSet's namespace.
 func (r *requests) scaleOf(of rebalance.Scaled, verb string) (*rest.Request, error) {
 	version, err := schema.ParseGroupVersion(of.Through.APIVersion)
-	if err != nil || len(path.IsValidPathSegmentName(version.Group))+len(path.IsValidPathSegmentName(version.Version)) > 0 {
+	if err != nil || len(content.IsPathSegmentName(version.Group))+len(content.IsPathSegmentName(version.Version)) > 0 {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is no version of an API", of.Through.APIVersion))
 	}
 	list, err := r.client.Discovery().ServerResourcesForGroupVersion(version.String())
@@ -258,7 +258,7 @@ func (r *requests) scaleOf(of rebalance.Scaled, verb string) (*rest.Request, err
 	if resource == "" {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s has no scale subresource", of.Through.Kind))
 	}
-	if wrong := path.IsValidPathSegmentName(of.Through.Name); len(wrong) > 0 {
+	if wrong := content.IsPathSegmentName(of.Through.Name); len(wrong) > 0 {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is no name of a %s: %s", of.Through.Name, of.Through.Kind, wrong[0]))
 	}
 	return r.client.Discovery().RESTClient().Verb(verb).AbsPath("/apis", version.Group, version.Version).Namespace(of.Namespace).
