@@ -270,7 +270,9 @@ func TestPatchesAreOneDocument(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var k struct{ Patches []struct{ Path, Patch string } }
+		var k struct {
+			Patches []struct{ Path, Patch string }
+		}
 		if err := yaml.Unmarshal(text, &k); err != nil {
 			t.Fatal(err)
 		}
