@@ -36,8 +36,8 @@ var constructions = []*regexp.Regexp{
 	regexp.MustCompile(`, too\b|\balone\b|\bof (its|their|his|one's) own\b`),
 }
 
-// densities bounds the constructions in 1,000 lines of a folder's comments. mostDense is the bound of
-// folders that testdata/english.txt does not list, from fewLines on; listed folders may only improve.
+// mostDense bounds the constructions in 1,000 lines of comments of folders absent from
+// testdata/english.txt that have at least fewLines. Listed folders may only improve.
 const (
 	mostDense = 130
 	fewLines  = 50
