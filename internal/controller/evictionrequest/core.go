@@ -14,57 +14,55 @@ import (
 )
 
 const (
-	// DefaultInFlight is how many requests are under way at most.
+	// DefaultInFlight is the default bound on concurrent requests.
 	DefaultInFlight = 16
-	// Delays between evictions of a pod that are refused.
+	// Delays between refused evictions of a pod.
 	firstRetry, lastRetry = time.Second, 5 * time.Second
-	// assumedFor is how long an accepted eviction counts without being seen.
+	// assumedFor is how long an accepted eviction is trusted before a watch confirms it.
 	assumedFor = 30 * time.Second
-	// perRefused is what each pod adds to the pause that cannot be evicted for now: thousands of
-	// them ask 50 times a second together.
+	// perRefused is added to the delay for each currently refused pod, so that thousands of them
+	// cause 50 evictions per second in total.
 	perRefused = 20 * time.Millisecond
 )
 
 // writes spaces requests of one kind for one object, whatever the responses are. The first delays
-// are short, since an Eviction makes several steps forward within a moment.
+// are short, because an Eviction takes several steps within a moment.
 var writes = ask.Backoff{First: 25 * time.Millisecond, Last: 8 * time.Second}
 
-// Options configure a Core. The zero Options have all defaults.
+// Options configure a Core. The zero value selects all defaults.
 type Options struct {
-	InFlight int // requests under way at most; 0: DefaultInFlight
-	// Wall returns the wall-clock time, which is what statuses are written in; nil: that of Step.
+	InFlight int // bound on concurrent requests; 0 means DefaultInFlight
+	// Wall returns the wall-clock time written into statuses; nil uses the time of Step.
 	Wall func(now time.Time) time.Time
 }
 
 // Core decides about all EvictionRequests. It is not safe for concurrent use.
 //
-// It works by targets, not by objects: whatever is seen puts the pod that it is about into the
-// queue, and decide makes at most one request about a pod from the newest state. The answer puts it
-// into the queue again, until there is nothing left to do. So an event that is late, or comes
-// twice, costs a look and changes nothing.
+// It works by target, not by object: each event queues the affected pod, and decide makes at most
+// one request for a pod from the newest state. The response queues the pod again until no work
+// remains. So a late or duplicate event costs one pass over its target and changes nothing.
 type Core struct {
 	options Options
-	now     time.Time // of the present Step
-	actions []Action  // of the present Step
+	now     time.Time // of the current Step
+	actions []Action  // of the current Step
 
 	targets     map[targetKey]*target // all pods with a request or an Eviction
 	requests    table[*lifecyclev1alpha1.EvictionRequest]
 	evictions   table[*lifecyclev1alpha1.Eviction]
-	pods        int         // lists of pods that have begun
-	seen        [kinds]bool // a list of the kind has been seen
+	pods        int         // number of pod lists begun
+	seen        [kinds]bool // kinds listed at least once
 	tickets     Ticket
-	flights     map[Ticket]*target // requests under way; len is bounded by InFlight
-	writtenKind map[Ticket]Action  // the same requests, to tell what an answer is about
+	flights     map[Ticket]*target // requests in flight, bounded by InFlight
+	writtenKind map[Ticket]Action  // the same requests, to match responses
 
-	queue []*target // to be looked at, in this order; each is in it once
-	// timers are when targets are to be looked at again. A target may have several; one that is due
-	// too early changes nothing.
+	queue []*target // targets to decide, in this order and without duplicates
+	// timers schedule targets. A target may have several timers; an early one changes nothing.
 	timers agenda.Queue[*target]
-	// refused counts the pods whose eviction was refused the last time.
+	// refused counts the pods with a refused last eviction.
 	refused int
 }
 
-// New returns a Core that has seen nothing.
+// New returns a Core without knowledge of the cluster.
 func New(options Options) *Core {
 	if options.InFlight == 0 {
 		options.InFlight = DefaultInFlight
@@ -75,9 +73,9 @@ func New(options Options) *Core {
 	return c
 }
 
-// Step applies an event and returns the actions that follow from it and from the time. now must not
-// go back. Nothing is decided before all three kinds have been listed: a request that was not seen
-// yet would look withdrawn.
+// Step applies an event and returns the resulting actions. now must not decrease. Nothing is
+// decided before all three kinds have been listed, because an unlisted request would look
+// withdrawn.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.now, c.actions = now, nil
 
@@ -103,7 +101,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	case EvictionGone:
 		c.evictions.gone(e.Eviction)
 
-	// Only pods that somebody wants to leave are followed.
+	// Only requested pods are followed.
 	case PodSeen:
 		if t := c.targets[targetKey{e.Pod.Name, e.Pod.UID}]; t != nil {
 			t.setPod(&e.Pod, c.pods)
@@ -123,15 +121,15 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	return c.actions
 }
 
-// Wake returns when the next Tick is due if no event comes first.
+// Wake returns the time of the next Tick if no event arrives first.
 func (c *Core) Wake() (at time.Time, ok bool) {
 	return c.timers.Next()
 }
 
-// Settled reports whether all objects have been seen once, so that decisions are made.
+// Settled reports whether all kinds have been listed, so that decisions are made.
 func (c *Core) Settled() bool { return c.seen == [kinds]bool{true, true, true} }
 
-// wall is the wall-clock time of the present Step.
+// wall is the wall-clock time of the current Step.
 func (c *Core) wall() time.Time {
 	if c.options.Wall == nil {
 		return c.now
@@ -139,7 +137,7 @@ func (c *Core) wall() time.Time {
 	return c.options.Wall(c.now)
 }
 
-// look has a target looked at in this Step or, if too many requests are under way, a later one.
+// look queues a target for this Step or, with too many requests in flight, for a later one.
 func (c *Core) look(t *target) {
 	if !t.queued {
 		t.queued = true
@@ -147,7 +145,7 @@ func (c *Core) look(t *target) {
 	}
 }
 
-// wake has a target looked at later, or earlier than that.
+// wake schedules a target, or moves its timer forward.
 func (c *Core) wake(t *target, at time.Time) {
 	if t.wakes.IsZero() || at.Before(t.wakes) {
 		t.wakes = at
@@ -155,8 +153,8 @@ func (c *Core) wake(t *target, at time.Time) {
 	}
 }
 
-// advance looks at what is queued, as far as requests may be made. It ends for certain: a target
-// that has a request under way is not decided, and one without makes at most one.
+// advance decides queued targets while requests may be made. It terminates: a target with a request
+// in flight is skipped, and each other target makes at most one request.
 func (c *Core) advance() {
 	for at, ok := c.timers.Next(); ok && !at.After(c.now); at, ok = c.timers.Next() {
 		t := c.timers.Take()
@@ -174,8 +172,8 @@ func (c *Core) advance() {
 }
 
 // do makes a request about an object of a target, or schedules it if one of the same kind was made
-// just before, and reports whether it was made. The target has no other request in flight: two
-// writes of one object would conflict.
+// just before, and reports whether it was made. The target has no other request in flight, because
+// two writes of one object would conflict.
 func (c *Core) do(t *target, kind string, object metav1.Object, action func(Ticket) Action) bool {
 	key := kind
 	if object != nil {
@@ -191,7 +189,7 @@ func (c *Core) do(t *target, kind string, object metav1.Object, action func(Tick
 		return false
 	}
 	delays := writes
-	if kind == "evict" { // refusals have their own
+	if kind == "evict" { // refused evictions have their own delays
 		delays = ask.Backoff{First: 200 * time.Millisecond, Last: lastRetry}
 	}
 	pace.Sent(c.now, delays, string(t.uid)+key)
@@ -204,8 +202,8 @@ func (c *Core) do(t *target, kind string, object metav1.Object, action func(Tick
 	return true
 }
 
-// answered takes in an answer: the object as it is after a write replaces what watches have shown
-// of it, so that the next decision does not wait for them.
+// answered handles a response. The returned object replaces the watched one, so that the next
+// decision does not wait for the watch.
 func (c *Core) answered(e Answered) {
 	t, action := c.flights[e.Ticket], c.writtenKind[e.Ticket]
 	if t == nil {
@@ -213,7 +211,7 @@ func (c *Core) answered(e Answered) {
 	}
 	delete(c.flights, e.Ticket)
 	delete(c.writtenKind, e.Ticket)
-	// The target may have its next request; look below decides on which.
+	// The target may make its next request, chosen by decide.
 	t.ticket = 0
 	c.look(t)
 
@@ -239,9 +237,10 @@ func (c *Core) answered(e Answered) {
 	}
 }
 
-// evicted handles the response to an eviction. One that was accepted is not repeated while the pod
-// is being deleted. If the watch does not show that within assumedFor, the pod is read. Any other
-// is tried again for as long as the pod is wanted to leave: a budget may allow it at any time.
+// evicted handles the response to an eviction. An accepted eviction is not repeated while the pod
+// is terminating. If the watch does not confirm that within assumedFor, the pod is read. Any other
+// response leads to a retry for as long as the eviction is requested, because a budget may allow it
+// at any time.
 func (c *Core) evicted(t *target, e Answered) {
 	switch e.Outcome {
 	case OK:
@@ -252,7 +251,7 @@ func (c *Core) evicted(t *target, e Answered) {
 			c.wake(t, c.now.Add(assumedFor))
 		}
 		return
-	case NotFound, Conflict: // another pod may have the name: it is read which
+	case NotFound, Conflict: // another pod may have the name: read it
 		t.pod = nil
 	}
 
@@ -260,15 +259,15 @@ func (c *Core) evicted(t *target, e Answered) {
 		c.refused++
 	}
 	t.said = e.Message
-	// The more pods are refused, the longer each waits, so that together they ask no more than 50
-	// times a second.
+	// The delay grows with the number of refused pods, so that together they cause at most 50
+	// evictions per second.
 	longest := max(lastRetry, time.Duration(c.refused)*perRefused)
 	refusals := ask.Backoff{First: firstRetry, Last: longest}
 	t.notYet = c.now.Add(max(refusals.After(t.tries, string(t.uid)), min(e.RetryAfter, lastRetry)))
 }
 
-// forgetRefusals ends the row of refused evictions, and no longer counts the pod among those that
-// are refused.
+// forgetRefusals ends a series of refused evictions and removes the pod from the count of refused
+// pods.
 func (c *Core) forgetRefusals(t *target) {
 	if t.tries > 0 {
 		c.refused--
@@ -276,22 +275,22 @@ func (c *Core) forgetRefusals(t *target) {
 	t.tries, t.notYet = 0, time.Time{}
 }
 
-// seeRequest takes in a request as a watch, a list or the answer to a write shows it.
+// seeRequest applies a request from a watch, a list or the response to a write.
 func (c *Core) seeRequest(r *lifecyclev1alpha1.EvictionRequest) {
-	if of := r.Spec.Target.Pod; of != nil { // no version of the API has another target
+	if of := r.Spec.Target.Pod; of != nil { // the API has no other kind of target
 		c.requests.see(r, c.targetOf(r.Namespace, of.Name, of.UID))
 	}
 }
 
-// seeEviction does so for an Eviction.
+// seeEviction applies an Eviction likewise.
 func (c *Core) seeEviction(e *lifecyclev1alpha1.Eviction) {
 	if of := e.Spec.Target.Pod; of != nil {
 		c.evictions.see(e, c.targetOf(e.Namespace, of.Name, of.UID))
 	}
 }
 
-// targetOf returns the target for a pod, and makes it if there is none. decide forgets it when
-// neither requests nor Evictions are left.
+// targetOf returns the target for a pod and creates it if needed. decide removes targets without
+// requests and Evictions.
 func (c *Core) targetOf(namespace, name string, uid types.UID) *target {
 	key := targetKey{types.NamespacedName{Namespace: namespace, Name: name}, uid}
 	t := c.targets[key]
@@ -303,8 +302,8 @@ func (c *Core) targetOf(namespace, name string, uid types.UID) *target {
 	return t
 }
 
-// listed drops what a list did not show. All targets are looked at: after the last of the three
-// lists this begins the work.
+// listed drops objects missing from a list. All targets are queued: after the last of the three
+// lists this starts the work.
 func (c *Core) listed(kind Kind) {
 	c.seen[kind] = true
 	switch kind {
@@ -315,10 +314,9 @@ func (c *Core) listed(kind Kind) {
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(c.targets), compareKeys) {
 		t := c.targets[key]
-		// A list that does not have the pod may be older than the pod: only a live read says that
-		// it is gone.
+		// A list without the pod may be older than the pod: only a live read proves its absence.
 		if kind == Pods && t.pod != nil && t.podRound != c.pods {
-			t.pod = nil // it is read
+			t.pod = nil // to be read
 		}
 		c.look(t)
 	}

@@ -12,8 +12,8 @@ import (
 
 var lives = flag.Int("lives", 150, "random lives of evictions")
 
-// TestLives: whatever happens, each request is answered in the end, pods that somebody wants gone
-// go, others stay, and no Eviction is left behind.
+// TestLives verifies, under random faults, that each request gets a final status, requested pods
+// leave, other pods stay, and no Eviction remains.
 func TestLives(t *testing.T) {
 	for seed := range *lives {
 		var lines strings.Builder
@@ -27,8 +27,8 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// TestKilledAtEveryRequest kills the controller before and after each of its requests, and starts
-// another one: the pod is evicted once, and the request says so.
+// TestKilledAtEveryRequest kills the controller before and after each of its requests and starts a
+// new one: the pod must be evicted once, and the request must report it.
 func TestKilledAtEveryRequest(t *testing.T) {
 	for at := 1; ; at++ {
 		killed := false
@@ -62,8 +62,9 @@ func TestKilledAtEveryRequest(t *testing.T) {
 	}
 }
 
-// TestManyBlockedPodsMakeNoStorm: thousands of pods that budgets block are tried 50 times a second
-// together, and each of them within a minute of its budget's allowance; few are tried each 5 s.
+// TestManyBlockedPodsMakeNoStorm verifies that thousands of pods blocked by budgets cause 50
+// evictions per second in total, that each pod is evicted within a minute after its budget allows
+// it, and that a small number of pods is retried every 5 s.
 func TestManyBlockedPodsMakeNoStorm(t *testing.T) {
 	for _, test := range []struct {
 		pods, mostASecond int

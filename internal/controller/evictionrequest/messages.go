@@ -10,10 +10,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Kind is one of the kinds that are listed.
+// Kind is a watched kind.
 type Kind int
 
-// The kinds.
+// The watched kinds.
 const (
 	Requests Kind = iota
 	Evictions
@@ -21,19 +21,19 @@ const (
 	kinds
 )
 
-// Pod is what is known of a pod.
+// Pod holds the relevant fields of a pod.
 type Pod struct {
 	Name types.NamespacedName
 	UID  types.UID
-	// Responders are those of its spec.
+	// Responders are copied from the pod's spec.
 	Responders []v1.EvictionResponder
-	// Grouped: it is of a pod group, which EvictionRequests do not support.
+	// Grouped marks a member of a pod group, unsupported by EvictionRequests.
 	Grouped bool
-	// Leaving: it is being deleted. Ended: its containers have, for good.
+	// Leaving marks a terminating pod. Ended marks a pod in a terminal phase.
 	Leaving, Ended bool
 }
 
-// PodOf returns what is known of a pod.
+// PodOf returns the relevant fields of a pod.
 func PodOf(p *v1.Pod) Pod {
 	return Pod{
 		Name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, UID: p.UID, Responders: p.Spec.EvictionResponders,
@@ -41,19 +41,19 @@ func PodOf(p *v1.Pod) Pod {
 	}
 }
 
-// Event is something that happened.
+// Event is an input of the Core.
 type Event interface{ event() }
 
 type (
-	// Tick means only that time has passed, as Wake asked for.
+	// Tick reports the passage of time, as scheduled by Wake.
 	Tick struct{}
-	// Listing means that all objects of a kind are going to be seen; those that are not seen before
-	// Listed are gone.
+	// Listing announces a list of all objects of a kind; objects missing before Listed were
+	// deleted.
 	Listing struct{ Kind Kind }
 	Listed  struct{ Kind Kind }
 
-	// RequestSeen and its siblings are objects that a watch or a list showed, or that a watch
-	// showed to be deleted. The Core keeps the objects and never changes them.
+	// RequestSeen and its siblings carry new, changed or deleted objects from a watch or list. The
+	// Core keeps the objects and never modifies them.
 	RequestSeen struct {
 		Request *lifecyclev1alpha1.EvictionRequest
 	}
@@ -68,14 +68,14 @@ type (
 		UID  types.UID
 	}
 
-	// Answered is the answer to an action.
+	// Answered is the response to an action.
 	Answered struct {
 		Ticket     Ticket
 		Outcome    Outcome
-		Message    string        // why not
-		RetryAfter time.Duration // as the server asks, with Busy
-		Pod        *Pod          // of ReadPod; nil if there is none of that UID
-		Written    any           // the request or the Eviction as it is now, after a write
+		Message    string        // the reason of a failure
+		RetryAfter time.Duration // Retry-After, with Busy
+		Pod        *Pod          // of ReadPod; nil if no pod has that UID
+		Written    any           // the request or Eviction returned by a write
 	}
 )
 
@@ -90,22 +90,22 @@ func (PodSeen) event()      {}
 func (PodGone) event()      {}
 func (Answered) event()     {}
 
-// Ticket identifies an action, so that its answer can be matched.
+// Ticket identifies an action and matches its response.
 type Ticket uint64
 
-// Outcome is the API's answer to an action.
+// Outcome classifies the response to an action.
 type Outcome int
 
 // The outcomes.
 const (
 	OK       Outcome = iota
-	NotFound         // no object of that name and UID
-	Conflict         // another version: what was decided is out of date
-	Busy             // 429: a budget, or the server itself, refuses for now
-	Failed           // any other refusal, or no answer
+	NotFound         // no object has that name and UID
+	Conflict         // another version: the decision is outdated
+	Busy             // 429: refused for now by a budget or by the server
+	Failed           // any other refusal, or no response
 )
 
-// Action is a request to the API server. Each is answered.
+// Action is a request to the API server. Each gets a response.
 type Action interface{ action() }
 
 type (
@@ -121,13 +121,13 @@ type (
 		Name   types.NamespacedName
 		UID    types.UID
 	}
-	// Create creates an Eviction. One that is there already is no failure.
+	// Create creates an Eviction. An existing one is no failure.
 	Create struct {
 		Ticket   Ticket
 		Eviction *lifecyclev1alpha1.Eviction
 	}
-	// Label writes the labels of an Eviction, WriteEviction its status, WriteRequest that of a
-	// request: on condition of the version that the object has.
+	// Label writes the labels of an Eviction, WriteEviction its status, and WriteRequest the status
+	// of a request, each conditional on the object's version.
 	Label struct {
 		Ticket   Ticket
 		Eviction *lifecyclev1alpha1.Eviction

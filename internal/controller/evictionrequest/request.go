@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// decideRequests writes the status of the first request that does not say how its eviction stands.
-// Its answer brings the target back, and the next request its turn.
+// decideRequests writes the status of the first request with an outdated status. The response
+// queues the target again for the next request.
 func (c *Core) decideRequests(t *target) {
 	names := slices.SortedFunc(maps.Keys(t.requests), func(a, b types.NamespacedName) int { return cmp.Compare(a.Name, b.Name) })
 	for _, name := range names {
@@ -25,9 +25,9 @@ func (c *Core) decideRequests(t *target) {
 	}
 }
 
-// answerOf returns a request with the status that it is to have, or nil if it has that. A request
-// says what the Eviction says; where there is none, it can say only how things have ended: the pod
-// is gone, cannot be evicted by request, or is not to be any more.
+// answerOf returns a request with its new status, or nil if the status is current. It mirrors the
+// Eviction. Without an Eviction it reports only final states: the pod was deleted, cannot be
+// evicted by request, or is no longer requested to leave.
 func (c *Core) answerOf(t *target, r *lifecyclev1alpha1.EvictionRequest) *lifecyclev1alpha1.EvictionRequest {
 	next := r.DeepCopy()
 	next.Status.ObservedGeneration = ptr.To(max(1, r.Generation))
@@ -36,7 +36,7 @@ func (c *Core) answerOf(t *target, r *lifecyclev1alpha1.EvictionRequest) *lifecy
 	_, over := t.over()
 	switch {
 	case over, t.invalid() != "", e == nil && !t.wanted():
-	case e != nil: // as the Eviction says, also when it has ended
+	case e != nil: // mirrors the Eviction, also after its end
 		told := meta.FindStatusCondition(e.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
 		if told == nil {
 			return nil

@@ -10,18 +10,18 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Imperative is the responder that Berth is, the last one of every pod.
+// Imperative is Berth's own responder, the last one of every pod.
 const Imperative = lifecyclev1alpha1.EvictionResponderImperativeEviction
 
-// imperativePriority is the priority that the API gives the responder of last resort.
+// imperativePriority is the API's priority for the responder of last resort.
 const (
 	imperativePriority = 100
-	mostRequesters     = 100 // that a status may have
+	mostRequesters     = 100 // bound on entries of a status
 )
 
-// responders returns those of an Eviction, in the order in which they act. They are those of the
-// pod as it was at the beginning: once the status has them, a changed pod changes nothing. The last
-// one is Berth's own.
+// responders returns the responders of an Eviction in the order of their turns. They are taken from
+// the pod at the beginning: later changes of the pod have no effect. Berth's own responder is the
+// last one.
 func (t *target) responders(status *lifecyclev1alpha1.EvictionStatus) []lifecyclev1alpha1.TargetResponder {
 	list := slices.Clone(status.TargetResponders)
 	if len(list) == 0 && t.pod != nil {
@@ -37,11 +37,11 @@ func (t *target) responders(status *lifecyclev1alpha1.EvictionStatus) []lifecycl
 	return list
 }
 
-// compareResponders has the higher priority first; of equal ones, that whose domain comes first
-// label by label from its end, a domain before those below it; then by the key.
+// compareResponders puts the higher priority first. Equal priorities are ordered by domain, label
+// by label from the end, with parent domains before subdomains, and then by key.
 //
-// For example, of equal priority: a.example.com/x before b.example.com/a, example.com/z before
-// either of them, and acme.io/x after all three ("com" sorts before "io").
+// For example, with equal priority: a.example.com/x before b.example.com/a, example.com/z before
+// both of them, and acme.io/x after all three ("com" sorts before "io").
 func compareResponders(a, b lifecyclev1alpha1.TargetResponder) int {
 	if by := cmp.Compare(ptr.Deref(b.Priority, 0), ptr.Deref(a.Priority, 0)); by != 0 {
 		return by
@@ -54,9 +54,9 @@ func compareResponders(a, b lifecyclev1alpha1.TargetResponder) int {
 	return cmp.Or(slices.Compare(labelsA, labelsB), cmp.Compare(keyA, keyB))
 }
 
-// requesters returns those of an Eviction: all that have ever asked for it, with what they want
-// now. Of more than the API allows, those that have withdrawn are left out first. Several requests
-// of one requester count as one, which wants the eviction if any of them does.
+// requesters returns all past and present requesters of an Eviction with their current intent.
+// Beyond the API's limit, withdrawn requesters are dropped first. Several requests of one requester
+// count as one, with the eviction as intent if any of them has it.
 func (t *target) requesters(status *lifecyclev1alpha1.EvictionStatus) []lifecyclev1alpha1.Requester {
 	intents := map[string]lifecyclev1alpha1.RequesterIntent{}
 	for _, r := range status.Requesters {
@@ -74,7 +74,7 @@ func (t *target) requesters(status *lifecyclev1alpha1.EvictionStatus) []lifecycl
 	for _, name := range slices.Sorted(maps.Keys(intents)) {
 		list = append(list, lifecyclev1alpha1.Requester{Name: name, Intent: intents[name]})
 	}
-	// From the end, so that the result depends on the names alone.
+	// From the end, so that the result depends only on names.
 	for i := len(list) - 1; i >= 0 && len(list) > mostRequesters; i-- {
 		if list[i].Intent == lifecyclev1alpha1.RequesterIntentWithdrawn {
 			list = slices.Delete(list, i, i+1)
@@ -83,7 +83,7 @@ func (t *target) requesters(status *lifecyclev1alpha1.EvictionStatus) []lifecycl
 	return list[:min(len(list), mostRequesters)]
 }
 
-// activeOf returns the responder whose turn it is, or nil. It points into the status.
+// activeOf returns the responder with the current turn, or nil. It points into the status.
 func activeOf(status *lifecyclev1alpha1.EvictionStatus) *lifecyclev1alpha1.TargetResponder {
 	for i := range status.TargetResponders {
 		if r := &status.TargetResponders[i]; r.State == lifecyclev1alpha1.ResponderStateActive {
@@ -93,8 +93,8 @@ func activeOf(status *lifecyclev1alpha1.EvictionStatus) *lifecyclev1alpha1.Targe
 	return nil
 }
 
-// statusOf returns what a responder has said of itself, for the caller to read or change in place.
-// For one that has no entry it is an empty one that is not part of the status.
+// statusOf returns the reported status of a responder, which the caller may read or modify in
+// place. Without an entry it returns an empty status outside of the Eviction.
 func statusOf(status *lifecyclev1alpha1.EvictionStatus, name string) *lifecyclev1alpha1.ResponderStatus {
 	for i := range status.Responders {
 		if r := &status.Responders[i]; r.Name == name {

@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// heartbeatDeadline is the API's: a responder that says nothing for so long is passed over.
+	// heartbeatDeadline is defined by the API: a responder without a heartbeat for that long loses
+	// its turn.
 	heartbeatDeadline = 20 * time.Minute
-	// heartbeatEvery is how often Berth says that it goes on, messageEvery how often what it waits
-	// for: the API asks for no more than one heartbeat in 20 s.
+	// heartbeatEvery is the interval between Berth's heartbeats, and messageEvery that between
+	// updates of its message. The API allows one heartbeat per 20 s.
 	heartbeatEvery = 5 * time.Minute
 	messageEvery   = 20 * time.Second
-	// completesWithin is how long a responder whose pod has gone has to say that it has completed.
+	// completesWithin is the time for a responder to report completion after its pod was deleted.
 	completesWithin = 5 * time.Second
-	longestMessage  = 4000 // that the API takes
+	longestMessage  = 4000 // limit of the API
 )
 
 const (
@@ -30,9 +31,9 @@ const (
 	withdrawnText = "no request wants the pod to be evicted"
 )
 
-// progress returns the Eviction with the status that follows from its own and from the pod, or nil
-// if that is the one that it has. Each call takes one step of the protocol, so that the API server
-// can check each: nobody active -> the first responder active -> ... -> a final condition.
+// progress returns the Eviction with its next status, or nil if the status is current. Each call
+// takes one step of the protocol, so that the API server can validate each: no active responder ->
+// the first responder active -> ... -> a final condition.
 func (c *Core) progress(t *target, e *lifecyclev1alpha1.Eviction) *lifecyclev1alpha1.Eviction {
 	next := e.DeepCopy()
 	s := &next.Status
@@ -42,16 +43,16 @@ func (c *Core) progress(t *target, e *lifecyclev1alpha1.Eviction) *lifecyclev1al
 
 	_, over := t.over()
 	switch active := activeOf(s); {
-	// It begins: all responders get their places, and the first its turn.
+	// The first step lists all responders and activates the first one.
 	case len(s.Responders) == 0 && !over && t.wanted() && t.invalid() == "":
 		for _, r := range s.TargetResponders {
 			s.Responders = append(s.Responders, lifecyclev1alpha1.ResponderStatus{Name: r.Name})
 		}
 		c.activate(next, 0)
-	case len(s.Responders) == 0: // withdrawn, or gone, before anybody was asked
+	case len(s.Responders) == 0: // withdrawn or deleted before the first turn
 		s.TargetResponders = nil
 		c.conclude(t, next, "")
-	// Nobody has a turn, and the Eviction has not ended: it ends now.
+	// No responder is active, and the Eviction has no final condition: it ends now.
 	case active == nil:
 		c.conclude(t, next, "")
 	case over:
@@ -68,8 +69,8 @@ func (c *Core) progress(t *target, e *lifecyclev1alpha1.Eviction) *lifecyclev1al
 	return next
 }
 
-// activate makes it a responder's turn. Its time begins now: a responder that never reports is
-// passed over heartbeatDeadline later.
+// activate gives a responder its turn. The turn starts now: a silent responder loses it
+// heartbeatDeadline later.
 func (c *Core) activate(next *lifecyclev1alpha1.Eviction, turn int) {
 	active := &next.Status.TargetResponders[turn]
 	active.State = lifecyclev1alpha1.ResponderStateActive
@@ -78,20 +79,19 @@ func (c *Core) activate(next *lifecyclev1alpha1.Eviction, turn int) {
 	c.setConditions(next, lifecyclev1alpha1.EvictionConditionReasonAwaitingEviction, messageOf(active.Name, said))
 }
 
-// followActive looks after the responder whose turn it is, while the pod is there: one that has
-// completed without the pod having gone, or that is silent for too long, is passed over. Berth
-// itself never is; it goes on until the pod is gone or nobody wants it to leave.
+// followActive checks the active responder while the pod exists: a completed or silent responder
+// loses its turn. Berth's own turn lasts until the pod is deleted or no longer requested to leave.
 func (c *Core) followActive(t *target, next *lifecyclev1alpha1.Eviction, active *lifecyclev1alpha1.TargetResponder) {
 	s := &next.Status
 	said := statusOf(s, active.Name)
-	// A responder that has never reported is timed from the beginning of its turn.
+	// A responder without a heartbeat is timed from the start of its turn.
 	beat := ptr.Deref(said.HeartbeatTime, ptr.Deref(said.StartTime, metav1.Time{})).Time
 	silent := c.wall().Sub(beat)
 	switch {
 	case said.CompletionTime != nil:
 		c.passOn(t, next, active, lifecyclev1alpha1.ResponderStateCompleted)
 		return
-	// Berth's own turn never ends by silence.
+	// Berth's own turn never times out.
 	case active.Name == Imperative:
 		c.report(t, said, silent)
 	case silent >= heartbeatDeadline:
@@ -103,7 +103,7 @@ func (c *Core) followActive(t *target, next *lifecyclev1alpha1.Eviction, active 
 	c.setConditions(next, lifecyclev1alpha1.EvictionConditionReasonAwaitingEviction, messageOf(active.Name, said))
 }
 
-// passOn ends a responder's turn, and makes it the next one's. After the last one the Eviction has
+// passOn ends a responder's turn and starts the next one. After the last turn the Eviction has
 // failed.
 func (c *Core) passOn(t *target, next *lifecyclev1alpha1.Eviction, active *lifecyclev1alpha1.TargetResponder,
 	state lifecyclev1alpha1.ResponderStateType) {
@@ -122,22 +122,22 @@ func (c *Core) passOn(t *target, next *lifecyclev1alpha1.Eviction, active *lifec
 	}
 }
 
-// report has Berth say how far its own eviction is, in the status of the Eviction. What others wait
-// for is in the message, such as the budget that refuses; it is written at most every messageEvery,
-// however often evictions are tried.
+// report writes the progress of Berth's own eviction into the status of the Eviction. The message
+// contains the obstacle, such as a budget; it is written once per messageEvery at most, however
+// often evictions are tried.
 func (c *Core) report(t *target, said *lifecyclev1alpha1.ResponderStatus, silent time.Duration) {
 	if t.pod.Leaving {
 		t.said = evictedText
 	}
 	message := ptr.Deref(said.Message, "")
 	if t.said != "" {
-		// The cut may be within a character, which the API server would refuse.
+		// The cut may split a character, which the API server would reject.
 		message = strings.ToValidUTF8(t.said[:min(len(t.said), longestMessage)], "")
 	}
 	changed := message != ptr.Deref(said.Message, "")
 	due := heartbeatEvery
 	switch {
-	case said.HeartbeatTime == nil && t.said == "": // the eviction comes first
+	case said.HeartbeatTime == nil && t.said == "": // the eviction has precedence
 		return
 	case said.HeartbeatTime == nil:
 		due = 0
@@ -151,8 +151,8 @@ func (c *Core) report(t *target, said *lifecyclev1alpha1.ResponderStatus, silent
 	said.HeartbeatTime, said.Message = c.stamp(), &message
 }
 
-// completeGone ends the turn of a responder whose pod has gone, once it has said so. Berth says it
-// of itself; what it says has to be written before its state is.
+// completeGone ends the turn of a responder after the deletion of its pod, once the responder has
+// reported completion. For Berth's own responder, the report must be written before the state.
 func (c *Core) completeGone(t *target, next *lifecyclev1alpha1.Eviction, active *lifecyclev1alpha1.TargetResponder) {
 	said := statusOf(&next.Status, active.Name)
 	switch {
@@ -169,7 +169,8 @@ func (c *Core) completeGone(t *target, next *lifecyclev1alpha1.Eviction, active 
 	}
 }
 
-// conclude ends an Eviction: its pod has gone, nobody wants it, or no responder is left.
+// conclude ends an Eviction: its pod was deleted, all requests were withdrawn, or the last
+// responder has finished.
 func (c *Core) conclude(t *target, next *lifecyclev1alpha1.Eviction, last lifecyclev1alpha1.ResponderStateType) {
 	if active := activeOf(&next.Status); active != nil {
 		active.State = last
@@ -178,8 +179,8 @@ func (c *Core) conclude(t *target, next *lifecyclev1alpha1.Eviction, last lifecy
 	c.setConditions(next, reason, message)
 }
 
-// ending returns how an Eviction ends now. The order counts: a pod that is gone was evicted,
-// whatever else is true of it.
+// ending returns the current result of an Eviction. The order matters: a deleted pod counts as
+// evicted, whatever else applies.
 func (t *target) ending() (reason lifecyclev1alpha1.EvictionConditionReason, message string) {
 	reason, over := t.over()
 	switch {
@@ -195,7 +196,8 @@ func (t *target) ending() (reason lifecyclev1alpha1.EvictionConditionReason, mes
 	return lifecyclev1alpha1.EvictionConditionReasonNoFurtherResponder, "no responder is left, and the pod is still there"
 }
 
-// setConditions sets both conditions. One whose status stays keeps its time of transition.
+// setConditions sets both conditions. A condition with an unchanged status keeps its transition
+// time.
 func (c *Core) setConditions(e *lifecyclev1alpha1.Eviction, reason lifecyclev1alpha1.EvictionConditionReason, message string) {
 	for _, condition := range conditionsOf(reason, message) {
 		condition.ObservedGeneration, condition.LastTransitionTime = e.Generation, *c.stamp()
@@ -203,7 +205,7 @@ func (c *Core) setConditions(e *lifecyclev1alpha1.Eviction, reason lifecyclev1al
 	}
 }
 
-// conditionsOf returns both conditions, as they are with the reason of the one that tells more.
+// conditionsOf returns both conditions, with the more specific reason.
 func conditionsOf(reason lifecyclev1alpha1.EvictionConditionReason, message string) []metav1.Condition {
 	evicted := metav1.Condition{Type: string(lifecyclev1alpha1.EvictionConditionTargetEvicted), Message: message}
 	failed := metav1.Condition{Type: string(lifecyclev1alpha1.EvictionConditionFailed), Message: message}
@@ -225,8 +227,8 @@ func conditionsOf(reason lifecyclev1alpha1.EvictionConditionReason, message stri
 	return []metav1.Condition{evicted, failed}
 }
 
-// messageOf is the conditions' message while a responder has its turn: who it is, and what it said
-// last.
+// messageOf is the message of the conditions during a turn: the active responder and its last
+// message.
 func messageOf(responder string, said *lifecyclev1alpha1.ResponderStatus) string {
 	if ptr.Deref(said.Message, "") == "" {
 		return "waits for " + responder
@@ -234,5 +236,5 @@ func messageOf(responder string, said *lifecyclev1alpha1.ResponderStatus) string
 	return responder + ": " + *said.Message
 }
 
-// stamp is the present time as the API stores it.
+// stamp is the current time with the precision of the API.
 func (c *Core) stamp() *metav1.Time { return &metav1.Time{Time: c.wall().Truncate(time.Second)} }

@@ -15,59 +15,59 @@ import (
 	"github.com/berth-k8s/berth/internal/ask"
 )
 
-// keptFor is for how long an Eviction that has ended stays once nobody requests it any more.
+// keptFor is how long an ended Eviction is kept after its last request.
 const keptFor = time.Minute
 
-// targetKey is a pod. The API server does not check that a request's name and UID belong together,
-// so another pair is another target.
+// targetKey identifies a pod. The API server does not check that a request's name and UID belong
+// together, so another pair is another target.
 type targetKey struct {
 	name types.NamespacedName
 	uid  types.UID
 }
 
-// compareKeys orders targets, so that nothing depends on the order of a map.
+// compareKeys orders targets, so that results do not depend on map order.
 func compareKeys(a, b targetKey) int {
 	return cmp.Or(cmp.Compare(a.name.Namespace, b.name.Namespace), cmp.Compare(a.name.Name, b.name.Name), cmp.Compare(a.uid, b.uid))
 }
 
-// target is a pod that somebody requests to be evicted, or did.
+// target is a pod with present or past eviction requests.
 //
-// The requests about one pod, in their order, from testdata/budget.txt: somebody creates an
-// EvictionRequest, and a disruption budget refuses.
+// The actions for one pod, in their order, from testdata/budget.txt: an EvictionRequest is created,
+// and a disruption budget refuses the eviction.
 //
 //	Create         the Eviction pod-UID, without a status
 //	WriteEviction  its responders, the first one active: imperative-eviction.k8s.io/evictor
-//	Evict          the Eviction API answers 429, with the budget's reason
-//	WriteEviction  the heartbeat and the reason, as the responder's message
-//	WriteRequest   the request says what is waited for
-//	Evict          again, after 1 s, then after growing pauses
+//	Evict          the Eviction API returns 429 with the budget's reason
+//	WriteEviction  the heartbeat, and the reason as the responder's message
+//	WriteRequest   the request reports the obstacle
+//	Evict          again after 1 s, then with increasing back-off
 //
-// When the pod is gone, WriteEviction completes the responder, then concludes the Eviction, and
-// WriteRequest tells the requester.
+// After the deletion of the pod, WriteEviction completes the responder, then concludes the
+// Eviction, and WriteRequest informs the requester.
 type target struct {
 	targetKey
 	requests  held[*lifecyclev1alpha1.EvictionRequest]
 	evictions held[*lifecyclev1alpha1.Eviction]
 
-	pod      *Pod      // nil: not known, unless it is gone
-	podRound int       // the last list of pods that showed it, by number
-	assumed  time.Time // when an eviction was accepted that no watch has shown since; zero: none
-	gone     bool      // for good: no other pod gets the UID
-	goneAt   time.Time // when it was first known to be gone, or to have ended
+	pod      *Pod      // nil: unknown, or deleted if gone is set
+	podRound int       // number of the last list containing the pod
+	assumed  time.Time // time of an accepted eviction not yet confirmed by a watch; zero otherwise
+	gone     bool      // final: no other pod gets the UID
+	goneAt   time.Time // first observation of the deletion or terminal phase
 
 	queued bool      // in Core.queue
-	wakes  time.Time // the first timer
-	ticket Ticket    // of the request under way; 0: none
-	// paces space the requests by kind and name of the object.
+	wakes  time.Time // the earliest timer
+	ticket Ticket    // of the request in flight; 0 without one
+	// paces space the requests by kind and object name.
 	paces map[string]*ask.Pace
 
-	tries  int       // evictions in a row that were refused
-	notYet time.Time // until the next one
-	said   string    // what the last eviction came to; "": none was tried in this life
+	tries  int       // number of consecutive refused evictions
+	notYet time.Time // earliest time of the next one
+	said   string    // result of the last eviction; empty if this process made none
 }
 
-// setPod takes in the pod as it is now; nil: it is gone. That is final: what a watch shows late
-// does not bring it back.
+// setPod stores the current state of the pod; nil means deleted. A deletion is final: late watch
+// events do not undo it.
 func (t *target) setPod(p *Pod, round int) {
 	t.assumed = time.Time{}
 	switch {
@@ -79,7 +79,7 @@ func (t *target) setPod(p *Pod, round int) {
 	}
 }
 
-// over reports whether the pod has ended, and by which reason.
+// over reports whether the pod was deleted or has ended, and the corresponding reason.
 func (t *target) over() (reason lifecyclev1alpha1.EvictionConditionReason, over bool) {
 	switch {
 	case t.gone:
@@ -90,7 +90,7 @@ func (t *target) over() (reason lifecyclev1alpha1.EvictionConditionReason, over 
 	return "", false
 }
 
-// invalid returns why the pod cannot be evicted by request, or "".
+// invalid returns the reason that rules out eviction by request, or an empty string.
 func (t *target) invalid() string {
 	if t.pod != nil && t.pod.Grouped {
 		return "the pod is of a pod group, which EvictionRequests do not support"
@@ -98,7 +98,8 @@ func (t *target) invalid() string {
 	return ""
 }
 
-// wanted reports whether somebody wants the pod to leave, and has not been told that it failed.
+// wanted reports whether a request still requires the pod to leave and has not been reported as
+// failed.
 func (t *target) wanted() bool {
 	for _, r := range t.requests {
 		if wants(r) {
@@ -108,15 +109,15 @@ func (t *target) wanted() bool {
 	return false
 }
 
-// wants reports whether a request wants the pod to leave. To delete it is to withdraw it.
+// wants reports whether a request requires the pod to leave. Deleting the request withdraws it.
 func wants(r *lifecyclev1alpha1.EvictionRequest) bool {
 	failed := meta.FindStatusCondition(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
 	told := failed != nil && failed.Status == metav1.ConditionTrue && failed.ObservedGeneration == r.Generation
 	return r.Spec.Intent == lifecyclev1alpha1.EvictionRequestIntentEviction && !told && r.DeletionTimestamp == nil
 }
 
-// renewed reports whether somebody wants the pod to leave since its Eviction has ended: not those
-// who had been told that they wait for that one.
+// renewed reports whether the pod was requested to leave after the end of its Eviction, apart from
+// requests already waiting for that Eviction.
 func (t *target) renewed() bool {
 	for _, r := range t.requests {
 		if wants(r) && ptr.Deref(r.Status.ObservedGeneration, 0) != r.Generation {
@@ -126,8 +127,8 @@ func (t *target) renewed() bool {
 	return false
 }
 
-// current returns the Eviction of the pod: one that goes on, else the newest. Others may have made
-// Evictions too; there should be one.
+// current returns the Eviction of the pod: an active one, or else the newest. Other clients may
+// have created Evictions as well; normally one exists.
 func (t *target) current() *lifecyclev1alpha1.Eviction {
 	list := slices.SortedFunc(maps.Values(t.evictions), func(a, b *lifecyclev1alpha1.Eviction) int {
 		if final := cmp.Compare(rank(a), rank(b)); final != 0 {
@@ -141,7 +142,7 @@ func (t *target) current() *lifecyclev1alpha1.Eviction {
 	return list[0]
 }
 
-// rank has Evictions that go on before those that have ended.
+// rank orders active Evictions before ended ones.
 func rank(e *lifecyclev1alpha1.Eviction) int {
 	if _, final := endOf(e); final {
 		return 1
@@ -149,7 +150,7 @@ func rank(e *lifecyclev1alpha1.Eviction) int {
 	return 0
 }
 
-// endOf returns when an Eviction ended, if it did.
+// endOf returns the end time of an Eviction and whether it has ended.
 func endOf(e *lifecyclev1alpha1.Eviction) (at time.Time, ended bool) {
 	for i := range e.Status.Conditions {
 		if c := &e.Status.Conditions[i]; isFinal(c) {
@@ -159,15 +160,15 @@ func endOf(e *lifecyclev1alpha1.Eviction) (at time.Time, ended bool) {
 	return time.Time{}, false
 }
 
-// isFinal reports whether the condition says that the Eviction has ended, one way or the other.
+// isFinal reports whether a condition marks the end of an Eviction, successful or not.
 func isFinal(c *metav1.Condition) bool {
 	return c.Status == metav1.ConditionTrue && (c.Type == string(lifecyclev1alpha1.EvictionConditionTargetEvicted) ||
 		c.Type == string(lifecyclev1alpha1.EvictionConditionFailed))
 }
 
-// decide makes the next request about a target, or has it looked at again when that is due. It is
-// the whole loop of the controller for one pod, and starts from nothing but what the API has: first
-// the pod, then the Eviction, then the statuses of the requests.
+// decide makes the next request about a target, or schedules the target. It is the complete control
+// loop for one pod and uses only the state of the API: first the pod, then the Eviction, then the
+// statuses of the requests.
 func (c *Core) decide(t *target) {
 	if c.targets[t.targetKey] != t {
 		return
@@ -180,9 +181,9 @@ func (c *Core) decide(t *target) {
 	}
 
 	if !t.assumed.IsZero() && !c.now.Before(t.assumed.Add(assumedFor)) {
-		t.pod, t.assumed = nil, time.Time{} // a webhook may accept evictions that have no effect
+		t.pod, t.assumed = nil, time.Time{} // a webhook may accept evictions without effect
 	}
-	// Whether the pod is there decides all that follows, and the cache may be behind.
+	// All further decisions depend on whether the pod exists, and the cache may be stale.
 	if t.pod == nil && !t.gone {
 		c.do(t, "read", nil, func(ticket Ticket) Action { return ReadPod{ticket, t.name, t.uid} })
 		return
@@ -197,12 +198,12 @@ func (c *Core) decide(t *target) {
 	}
 }
 
-// decideEviction makes the next request about the Eviction, or about the pod, and reports whether
-// there was one.
+// decideEviction makes the next request about the Eviction or the pod, and reports whether it made
+// one.
 //
-// An Eviction is made when somebody wants the pod to leave, goes on until its final condition, and
-// then stays: for those who read the outcome. It is deleted a minute after the last request, or at
-// once if somebody asks anew, since an ended Eviction cannot begin again.
+// An Eviction is created when the pod is first requested to leave, lasts until its final condition,
+// and is then kept for readers of the result. It is deleted a minute after the last request, or
+// immediately for a new request, because an ended Eviction cannot be restarted.
 func (c *Core) decideEviction(t *target) bool {
 	e := t.current()
 	_, over := t.over()
@@ -242,8 +243,8 @@ func (c *Core) decideEviction(t *target) bool {
 	return false
 }
 
-// evicts reports whether the pod is to be evicted through the Eviction API now: it is Berth's turn,
-// the pod is not leaving yet, and the pause after the last refusal is over.
+// evicts reports whether to evict the pod through the Eviction API now: Berth has its turn, the pod
+// is not terminating, and the delay after the last refusal has passed.
 func (c *Core) evicts(t *target, e *lifecyclev1alpha1.Eviction) bool {
 	active := activeOf(&e.Status)
 	if _, over := t.over(); over || active == nil || active.Name != Imperative || t.pod.Leaving || !t.wanted() {
@@ -256,8 +257,8 @@ func (c *Core) evicts(t *target, e *lifecyclev1alpha1.Eviction) bool {
 	return true
 }
 
-// newEviction is the Eviction that a pod gets. Its name is by the UID: made twice, it is there
-// once.
+// newEviction returns the Eviction of a pod. Its name is derived from the UID, so that a repeated
+// creation has no effect.
 func (c *Core) newEviction(t *target) *lifecyclev1alpha1.Eviction {
 	e := &lifecyclev1alpha1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: t.name.Namespace, Name: "pod-" + string(t.uid)},
@@ -269,7 +270,7 @@ func (c *Core) newEviction(t *target) *lifecyclev1alpha1.Eviction {
 	return e
 }
 
-// labels returns the Eviction with the labels that it lacks, or nil.
+// labels returns the Eviction with its missing labels, or nil.
 func (t *target) labels(e *lifecyclev1alpha1.Eviction) *lifecyclev1alpha1.Eviction {
 	roles := t.roles(&e.Status)
 	for name, role := range roles {
@@ -285,8 +286,8 @@ func (t *target) labels(e *lifecyclev1alpha1.Eviction) *lifecyclev1alpha1.Evicti
 	return nil
 }
 
-// roles are those of everybody who takes part, by name: the API wants them as labels of the
-// Eviction, so that each finds those that it is part of.
+// roles returns the role of each participant by name. The API requires them as labels of the
+// Eviction, so that participants can find their Evictions.
 func (t *target) roles(status *lifecyclev1alpha1.EvictionStatus) map[string]string {
 	roles := map[string]string{}
 	for _, r := range t.requesters(status) {
