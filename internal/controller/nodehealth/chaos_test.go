@@ -12,11 +12,10 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// TestNodesEndAsTheyAre lets kubelets fall silent and come back, conditions and
-// cordons change, others put taints on and take them off, writes fail and find
-// nodes changed, the watch break and the controller be replaced. Then all is
-// quiet for a while, and every node has the taints that its state asks for, in
-// one copy, and every taint of others.
+// TestNodesEndAsTheyAre runs random clusters: kubelets fall silent and return, conditions and
+// cordons change, foreign taints are added and removed, writes fail or conflict, watches break and
+// controllers are replaced. After a quiet period, every node must have exactly the taints required
+// by its state, once each, and all foreign taints.
 func TestNodesEndAsTheyAre(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -29,10 +28,10 @@ func TestNodesEndAsTheyAre(t *testing.T) {
 	}
 }
 
-// chaos is the life of a cluster; prepare is shown it before anything happens.
+// chaos runs the life of a cluster, passed to prepare before its start.
 func chaos(r *rand.Rand, prepare ...func(*cluster)) *cluster {
 	options := nodehealth.Defaults()
-	options.EvictionRate = 1 // so that all had their turn at the end
+	options.EvictionRate = 1 // so that all nodes had their turn by the end
 	options.MarkPodsAtZoneRate = r.IntN(2) == 0
 	c := newCluster(options)
 	for _, f := range prepare {
@@ -53,7 +52,7 @@ func chaos(r *rand.Rand, prepare ...func(*cluster)) *cluster {
 	if c.cut {
 		c.lookAgain()
 	}
-	c.nodes[c.order[0]].silent = false // or nobody could be evicted
+	c.nodes[c.order[0]].silent = false // otherwise no node could be evicted
 	c.run(10 * time.Minute)
 	return c
 }
@@ -98,7 +97,7 @@ func happens(c *cluster, r *rand.Rand, m *machine) {
 	}
 }
 
-// lookAgain is a watch that comes back with a list.
+// lookAgain reopens the watch with a list.
 func (c *cluster) lookAgain() {
 	c.cut = false
 	c.step(nodehealth.NodesListing{})
@@ -112,13 +111,13 @@ func (c *cluster) lookAgain() {
 	c.step(nodehealth.Sighted{})
 }
 
-// theirs are the taints that are not of node health.
+// theirs returns the foreign taints.
 func theirs(m *machine) []v1.Taint {
 	return slices.DeleteFunc(slices.Clone(m.Spec.Taints), func(t v1.Taint) bool { return t.Key[0] != 'k' })
 }
 
-// judge says what is wrong with the node's taints, "" if nothing is. What it
-// expects is written down plainly, row by row, and not computed as Core does.
+// judge returns the defects of the node's taints, or an empty string. The expected taints are
+// listed row by row instead of computed as in Core.
 func (c *cluster) judge(m *machine) string {
 	is := func(t v1.NodeConditionType, status v1.ConditionStatus) bool {
 		found := condition(m.Node, t)
@@ -162,7 +161,7 @@ func (c *cluster) judge(m *machine) string {
 	return ""
 }
 
-// mayEvict reports whether the node's zone adds taints that evict at all now.
+// mayEvict reports whether the node's zone currently adds evicting taints.
 func (c *cluster) mayEvict(m *machine) bool {
 	zone := nodehealth.NodeOf(m.Node).Zone
 	for _, z := range c.core.Zones() {

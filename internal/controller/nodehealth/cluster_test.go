@@ -17,9 +17,9 @@ import (
 
 var begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 
-const beat = 10 * time.Second // a kubelet renews its lease this often
+const beat = 10 * time.Second // interval of Lease renewals by a kubelet
 
-// cluster is nodes with kubelets, an API, and the controller, in virtual time.
+// cluster contains nodes with kubelets, an API and the controller, in virtual time.
 type cluster struct {
 	now     time.Time
 	core    *nodehealth.Core
@@ -31,18 +31,18 @@ type cluster struct {
 	agenda  agenda.Agenda
 	wakeAt  time.Time
 	say     func(string)
-	began   func() // a core was made
+	began   func() // called after the creation of a core
 	told    func(nodehealth.Event, []nodehealth.Action)
 
-	stale  int           // so many writes still find the node changed
-	failed int           // so many writes still fail
-	cut    bool          // the controller sees nothing
-	marks  time.Duration // how long it takes to mark the pods of a node
-	frozen bool          // the controller's process is stopped
-	skew   time.Duration // the nodes' clocks
-	lags   bool          // the watch of Leases shows nothing, and is not broken
-	unread int           // so many reads of Leases still fail
-	leases int           // the last version of a Lease
+	stale  int           // number of upcoming writes with a conflict
+	failed int           // number of upcoming failed writes
+	cut    bool          // watches are broken
+	marks  time.Duration // duration of marking a node's pods
+	frozen bool          // the controller process is stopped
+	skew   time.Duration // offset of the nodes' clocks
+	lags   bool          // the Lease watch lags without being broken
+	unread int           // number of upcoming failed Lease reads
+	leases int           // the latest version of a Lease
 
 	// respond, if set, returns the response to each write, and carries it out or not.
 	respond func(write nodehealth.Action, do func() (nodehealth.Outcome, *nodehealth.Node)) (nodehealth.Outcome, *nodehealth.Node)
@@ -53,11 +53,11 @@ type cluster struct {
 type machine struct {
 	*v1.Node
 	silent bool
-	skew   time.Duration // its own clock's, beside the cluster's
+	skew   time.Duration // offset of its own clock, added to the cluster's
 	renews int
-	lease  int        // the version of its Lease
-	marked int        // how often its pods were marked
-	others []v1.Taint // taints that others put on
+	lease  int        // version of its Lease
+	marked int        // number of times its pods were marked
+	others []v1.Taint // foreign taints
 }
 
 func newCluster(options nodehealth.Options) *cluster {
@@ -67,7 +67,7 @@ func newCluster(options nodehealth.Options) *cluster {
 	return c
 }
 
-// start runs a controller that knows nothing.
+// start runs a controller without any knowledge.
 func (c *cluster) start() {
 	c.life++
 	c.core, c.wakeAt = nodehealth.New(c.options), time.Time{}
@@ -91,7 +91,7 @@ func (c *cluster) add(name, zone string) *machine {
 	return m
 }
 
-// addUnreported is a node whose kubelet never comes.
+// addUnreported adds a node without a kubelet.
 func (c *cluster) addUnreported(name, zone string) *machine {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: name, UID: types.UID(name), CreationTimestamp: metav1.Time{Time: c.now},
@@ -134,7 +134,7 @@ func (c *cluster) leaseOf(m *machine) nodehealth.LeaseSeen {
 }
 
 func (c *cluster) setCondition(m *machine, t v1.NodeConditionType, status v1.ConditionStatus) {
-	now := metav1.Time{Time: c.now.Truncate(time.Second)} // as the API keeps it
+	now := metav1.Time{Time: c.now.Truncate(time.Second)} // with the precision of the API
 	if existing := condition(m.Node, t); existing != nil {
 		existing.Status, existing.LastHeartbeatTime, existing.Reason, existing.Message = status, now, "", ""
 		return
@@ -165,7 +165,7 @@ func (c *cluster) remove(name string) {
 	c.step(nodehealth.NodeGone{Name: name})
 }
 
-// has reports whether the node has the taint, written as KEY:EFFECT.
+// has reports whether the node has a taint in the form KEY:EFFECT.
 func (m *machine) has(taint string) bool {
 	return slices.ContainsFunc(m.Spec.Taints, func(t v1.Taint) bool { return t.Key+":"+string(t.Effect) == taint })
 }
@@ -275,7 +275,7 @@ func (c *cluster) written(name, version string, change func(*machine)) (nodeheal
 	if c.stale > 0 {
 		c.stale--
 		c.rev++
-		m.ResourceVersion = strconv.Itoa(c.rev) // somebody else wrote first
+		m.ResourceVersion = strconv.Itoa(c.rev) // another client wrote first
 	}
 	outcome := nodehealth.OK
 	if m.ResourceVersion != version {
@@ -295,8 +295,8 @@ func (c *cluster) written(name, version string, change func(*machine)) (nodeheal
 	return outcome, &node
 }
 
-// freeze stops the controller's process for some time. What it notices first is that time has
-// passed; what the nodes have written meanwhile comes after that.
+// freeze stops the controller process for some time. Afterwards it first observes the elapsed time,
+// and then the missed changes.
 func (c *cluster) freeze(d time.Duration) {
 	c.frozen = true
 	from := c.now
@@ -321,7 +321,7 @@ func (c *cluster) run(d time.Duration) {
 	c.now = end
 }
 
-// table is a line a zone: how it is, and how many of its nodes evict.
+// table prints one line per zone with its state and the number of evicting nodes.
 func (c *cluster) table() string {
 	var out strings.Builder
 	for _, z := range c.core.Zones() {

@@ -9,7 +9,7 @@ import (
 )
 
 // Options are kube-controller-manager's flags for node health, and Berth's own. Rates are in nodes
-// per second; a rate of 0 or less is never.
+// per second; 0 or less disables.
 type Options struct {
 	MonitorPeriod          time.Duration // --node-monitor-period
 	MonitorGracePeriod     time.Duration // --node-monitor-grace-period
@@ -18,21 +18,21 @@ type Options struct {
 	SecondaryEvictionRate  float64       // --secondary-node-eviction-rate
 	UnhealthyZoneThreshold float64       // --unhealthy-zone-threshold
 	LargeClusterSize       int           // --large-cluster-size-threshold
-	// MarkPodsAtZoneRate is set if the pods of silent nodes are marked NotReady node by node, at
-	// the rate at which the zone's nodes may be tainted, and not at all while every zone is down.
-	// Services then keep their endpoints in a partition (kubernetes/kubernetes#105617).
+	// MarkPodsAtZoneRate limits the marking of silent nodes' pods as NotReady to the rate of
+	// tainting in the zone, and suspends it while every zone is down. Services then keep their
+	// endpoints in a partition (kubernetes/kubernetes#105617).
 	MarkPodsAtZoneRate bool
-	// InFlight bounds the writes in flight, and the reads.
+	// InFlight bounds concurrent writes, and separately concurrent reads.
 	InFlight int
-	// ReadsLeases is set if a node's Lease is read before the node is taken for silent: the watch
-	// may be behind. Journals of earlier versions do without.
+	// ReadsLeases requires a live read of a node's Lease before the node counts as silent, because
+	// the watch may lag. Journals of earlier versions lack it.
 	ReadsLeases bool `json:",omitempty"`
-	// Wall converts a moment of the Core's own clock, which is never set, to wall-clock time, which
-	// is written into objects. nil: both are the same.
+	// Wall converts the Core's monotonic clock to wall-clock time for written objects; nil uses the
+	// same clock.
 	Wall func(now time.Time) time.Time `json:"-"`
 }
 
-// Defaults are kube-controller-manager's.
+// Defaults returns kube-controller-manager's defaults.
 func Defaults() Options {
 	return Options{
 		MonitorPeriod:          5 * time.Second,
@@ -46,91 +46,91 @@ func Defaults() Options {
 	}
 }
 
-// Core decides what is written on nodes for their health. It belongs to one goroutine; see Step.
+// Core decides about writes to nodes for their health. It belongs to one goroutine; see Step.
 //
-// Invariants: at most one write per node is in flight, and it is based on the newest version of the
-// node that was seen; its pods may be marked meanwhile. No taint that evicts is added before every
-// node and Lease was listed once, nor while every zone is down. Silence is measured by the Core's
-// own clock, from the moments at which it saw signs of life.
+// Invariants: at most one write per node is in flight, based on the newest observed version of the
+// node; its pods may be marked concurrently. Evicting taints are added only after all nodes and
+// Leases were listed once, and never while every zone is down. Silence is measured by the Core's
+// own clock, from the observation of signs of life.
 //
-// What becomes of a node that falls silent in a healthy zone, from testdata/silence.txt:
+// A node falling silent in a healthy zone, from testdata/silence.txt:
 //
 //	45 s  event NodeNotReady: Node a-1 status is now: NodeNotReady
 //	      status of a-1: Ready=Unknown MemoryPressure=Unknown DiskPressure=Unknown PIDPressure=Unknown
 //	      taints of a-1: node.kubernetes.io/unreachable:NoSchedule node.kubernetes.io/unreachable:NoExecute
 //	      pods of a-1: Ready=False
 //
-// Its pods are then evicted by package eviction, 300 s later by default. If its kubelet speaks
+// Its pods are then evicted by package eviction, after 300 s by default. If its kubelet reports
 // before that, the taints are removed and the pods stay.
 type Core struct {
 	options Options
 
 	nodes   map[string]*node
-	leases  map[string]lease // by node, also of nodes not seen yet
+	leases  map[string]lease // by node, including unobserved nodes
 	zones   map[string]*zone
-	dirty   []*node // may need a write, in the order in which that came up
+	dirty   []*node // nodes with possible writes, in order of discovery
 	asked   map[Ticket]request
 	tickets Ticket
-	marking int // of asked, how many are MarkPods
+	marking int // number of MarkPods in asked
 
-	suspects []*node          // seem silent, and their Leases are still to be read
-	reading  map[Ticket]*node // whose Leases are being read
-	behind   string           // a Lease's version that the watch has not reached; "": none is known
-	behindAt time.Time        // when that was found
+	suspects []*node          // seemingly silent nodes with unread Leases
+	reading  map[Ticket]*node // nodes with Lease reads in flight
+	behind   string           // version of a Lease missing from the watch so far; empty if the watch does not lag
+	behindAt time.Time        // time of that discovery
 	recount  bool             // within a step: the last of them has been read
 	polled   bool             // within a step: all Leases have just been listed
 
 	nodeList uint32 // number of the current list
 	listing  bool
-	// Before everything has been listed once, a zone would look smaller than it is.
+	// Before the first complete lists, a zone would look smaller than its real size.
 	nodesListed, leasesListed bool
-	nextPass                  time.Time // when all nodes are looked at again
-	passes                    int       // how often they were
-	blindSince                time.Time // zero: signs of life can be seen
-	allDown                   bool      // every zone is fully disrupted: no pod is evicted
+	nextPass                  time.Time // time of the next examination of all nodes
+	passes                    int       // number of examinations
+	blindSince                time.Time // zero while signs of life are visible
+	allDown                   bool      // every zone is fully disrupted: evictions are suspended
 	actions                   []Action
 }
 
-// request is a write in flight. A node has at most one, and one MarkPods beside it.
+// request is a write in flight. A node has at most one, plus one MarkPods.
 type request struct {
 	node    *node
-	of      *paced // the node's, of the kind of the request
-	marks   bool   // it is MarkPods
-	stopped bool   // StopMarking followed
+	of      *paced // the node's pace for this kind of request
+	marks   bool   // a MarkPods
+	stopped bool   // StopMarking was sent
 }
 
-// lease is what is known of a node's Lease. renewed is compared and never read as a time: it is by
-// the node's clock.
+// lease is the observed state of a node's Lease. renewed is compared only, never used as a time,
+// because it stems from the node's clock.
 type lease struct {
-	renewed time.Time // as the node wrote it
-	version string    // of the lease, as the API server counts
-	seen    time.Time // when that was seen, by Core's clock
+	renewed time.Time // as written by the node
+	version string    // resource version of the Lease
+	seen    time.Time // time of observation by the Core's clock
 }
 
-// node is a node and its health.
+// node is a node with its health.
 type node struct {
 	Node
 	list   uint32
 	zone   *zone
-	sign   time.Time // the last sign of life, by Core's clock
-	silent bool      // none for the grace period, as of the last pass
-	known  bool      // a pass has seen it
-	asked  bool      // it is in Core.suspects, or its Lease is being read
-	evict  bool      // its zone's rate has admitted it to the taint that evicts
-	mark   bool      // its pods are to be marked NotReady, now that they may be
+	sign   time.Time // the last sign of life, by the Core's clock
+	silent bool      // without signs of life for the grace period, as of the last pass
+	known  bool      // included in an earlier pass
+	asked  bool      // in Core.suspects, or with a Lease read in flight
+	evict  bool      // admitted to the evicting taint by the rate of its zone
+	mark   bool      // its pods are to be marked NotReady
 	gone   bool
 
 	queued  bool // in Core.dirty
-	writing bool // a write is in flight, other than MarkPods
-	marking bool // its pods are being marked
+	writing bool // a write other than MarkPods is in flight
+	marking bool // MarkPods is in flight
 	// status, spec and pods space the writes of each kind.
 	status, spec, pods paced
-	notYet             time.Time // no write before: back-off after a failure
-	later              time.Time // when a repeated write is due; zero: none is
+	notYet             time.Time // earliest next write after a failure
+	later              time.Time // due time of a repeated write; zero without one
 }
 
-// New returns an empty Core. It learns everything from lists and watches, and writes nothing before
-// both have been listed.
+// New returns an empty Core. It learns everything from lists and watches, and writes only after the
+// first complete lists.
 func New(options Options) *Core {
 	return &Core{
 		options: options,
@@ -142,9 +142,8 @@ func New(options Options) *Core {
 	}
 }
 
-// Step applies an event and returns the actions that follow from it and from the time. now must not
-// go back. The nodes are examined every MonitorPeriod, and between two passes only what an event
-// concerns is looked at.
+// Step applies an event and returns the resulting actions. now must not decrease. All nodes are
+// examined every MonitorPeriod; between two passes only nodes affected by events are.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.actions = nil
 	switch e := event.(type) {
@@ -168,7 +167,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.leaseSeen(now, e)
 	case LeaseGone:
 		delete(c.leases, e.Name)
-	// A list is as new as the API server is: the watch has caught up.
+	// A list is as recent as the API server: the watch has caught up.
 	case LeasesListed:
 		c.leasesListed, c.behind = true, ""
 	case Blind:
@@ -203,12 +202,12 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	return c.actions
 }
 
-// Wake returns when the next Tick is due if no event comes first: at the next pass, or sooner if a
-// zone may taint a node or a write is to be tried again.
+// Wake returns the time of the next Tick if no event arrives first: the next pass, the next token
+// of a zone, or the next retry of a write.
 func (c *Core) Wake(now time.Time) time.Time {
 	at := laterOf(now, c.nextPass)
 	if !c.nodesListed || !c.leasesListed {
-		at = now.Add(c.options.MonitorPeriod) // the lists come first
+		at = now.Add(c.options.MonitorPeriod) // the lists must complete first
 	}
 	sooner := func(t time.Time) {
 		if t.Before(at) {
@@ -231,7 +230,7 @@ func (c *Core) Wake(now time.Time) time.Time {
 	return at
 }
 
-// sortedNodes returns the nodes by name, so that nothing depends on the order of a map.
+// sortedNodes returns the nodes by name, so that results do not depend on map order.
 func (c *Core) sortedNodes() []*node {
 	nodes := make([]*node, 0, len(c.nodes))
 	for _, n := range c.nodes {
@@ -251,7 +250,7 @@ func (c *Core) sortedZones() []*zone {
 	return zones
 }
 
-// wallTime returns the wall-clock time of a moment.
+// wallTime converts to wall-clock time.
 func (c *Core) wallTime(now time.Time) time.Time {
 	if c.options.Wall == nil {
 		return now
@@ -259,10 +258,10 @@ func (c *Core) wallTime(now time.Time) time.Time {
 	return c.options.Wall(now)
 }
 
-// addAction adds an action to those that Step returns.
+// addAction appends an action to the result of Step.
 func (c *Core) addAction(action Action) { c.actions = append(c.actions, action) }
 
-// effectiveStatus is the status that counts for the node: its Ready condition, unless it is silent.
+// effectiveStatus is the status of the node's Ready condition, or Unknown for silent nodes.
 func (n *node) effectiveStatus() v1.ConditionStatus {
 	if n.silent {
 		return v1.ConditionUnknown
@@ -270,17 +269,17 @@ func (n *node) effectiveStatus() v1.ConditionStatus {
 	return n.readyStatus()
 }
 
-// Passes counts how often all nodes have been examined.
+// Passes returns the number of examinations of all nodes.
 func (c *Core) Passes() int { return c.passes }
 
 // Zone is the state of a zone, for metrics and the status page.
 type Zone struct {
 	Name            string
 	State           State
-	Size, Unhealthy int     // excluded nodes are not counted
-	Rate            float64 // nodes per second that may get a taint that evicts
-	Waiting         int     // nodes that are queued for it
-	Evictions       int     // nodes that got it
+	Size, Unhealthy int     // without excluded nodes
+	Rate            float64 // admissions to evicting taints per second
+	Waiting         int     // queued nodes
+	Evictions       int     // admitted nodes
 }
 
 // Zones returns the zones by name, as of the last pass.

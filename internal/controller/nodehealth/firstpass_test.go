@@ -10,8 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// TestANodeIsTakenAtItsWordForOnePass: where passes come further apart than the grace period lasts,
-// a node that says it is not ready gets that taint first, and the one of silence a pass later.
+// TestANodeIsTakenAtItsWordForOnePass verifies that, with passes further apart than the grace
+// period, a node reporting not ready gets the corresponding taint first, and the taint of a silent
+// node one pass later.
 func TestANodeIsTakenAtItsWordForOnePass(t *testing.T) {
 	options := nodehealth.Defaults()
 	options.MonitorPeriod, options.MonitorGracePeriod, options.EvictionRate = time.Second, time.Millisecond, 100

@@ -9,49 +9,46 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Event is something that happened: shown by a watch, answered by the API, or just the passing of
-// time.
+// Event is an input of the Core: an observation, a response, or the passage of time.
 type Event interface{ isEvent() }
 
 type (
-	// Tick means only that time has passed, as Wake asked for.
+	// Tick reports the passage of time, as scheduled by Wake.
 	Tick struct{}
-	// NodeSeen is a node that a watch or a list showed, new or changed.
+	// NodeSeen carries a new or changed node from a watch or list.
 	NodeSeen struct{ Node Node }
-	// NodeGone is a node that a watch showed to be deleted.
+	// NodeGone reports a deleted node.
 	NodeGone struct{ Name string }
-	// NodesListing begins a list and NodesListed ends it: nodes that were not seen in between are
-	// gone.
+	// NodesListing begins a list and NodesListed ends it: nodes missing in between were deleted.
 	NodesListing struct{}
 	NodesListed  struct{}
-	// LeaseSeen is a node's Lease that a watch or a list showed. What counts is that Renewed has
-	// changed, not its value.
+	// LeaseSeen carries a node's Lease from a watch or list. Only a change of Renewed counts, not
+	// its value.
 	LeaseSeen struct {
 		Name            string
 		ResourceVersion string
 		Renewed         time.Time
 	}
-	// LeaseGone is a lease that was deleted.
+	// LeaseGone reports a deleted Lease.
 	LeaseGone struct{ Name string }
-	// LeasesListed says that all leases have been seen.
+	// LeasesListed reports the end of a list of Leases.
 	LeasesListed struct{}
-	// Blind means that signs of life cannot be seen, because a watch is broken. Silence does not
-	// count until Sighted.
+	// Blind reports a broken watch: signs of life are invisible. Silence does not count until
+	// Sighted.
 	Blind struct{}
-	// Polled means that, while a watch is broken, all signs of life up to now were listed.
+	// Polled reports a complete list of all signs of life while a watch is broken.
 	Polled struct{}
-	// Sighted means that they can be seen again.
+	// Sighted ends Blind.
 	Sighted struct{}
-	// Away means that the process was stopped since From, or was not given the processor, for so
-	// long that healthy nodes may look silent: what they have written meanwhile is still to be
-	// read. That silence does not count.
+	// Away reports that the process was stopped, or starved of CPU, since From. Healthy nodes may
+	// look silent because their writes are still unread, so this silence does not count.
 	Away struct{ From time.Time }
-	// Answered is the outcome of the request with that ticket.
+	// Answered is the response to the request with that ticket.
 	Answered struct {
 		Ticket  Ticket
 		Outcome Outcome
-		Node    *Node      // as it is now, if the answer or a reading after it tells
-		Lease   *LeaseSeen `json:",omitempty"` // as read
+		Node    *Node      // the current node, if the response or a later read contains it
+		Lease   *LeaseSeen `json:",omitempty"` // the Lease read
 	}
 )
 
@@ -69,17 +66,17 @@ func (Sighted) isEvent()      {}
 func (Away) isEvent()         {}
 func (Answered) isEvent()     {}
 
-// Ticket identifies a request, so that its answer can be matched.
+// Ticket identifies a request and matches its response.
 type Ticket uint64
 
-// Outcome is the API's answer to a request.
+// Outcome classifies the response to a request.
 type Outcome int
 
 const (
 	OK     Outcome = iota
 	Gone           // the node no longer exists
-	Stale          // the node has changed: decide again, on Answered.Node
-	Failed         // anything else; it may have been done or not
+	Stale          // the node has changed: decide again from Answered.Node
+	Failed         // anything else; the write may have taken effect
 )
 
 // String names the outcome for logs.
@@ -90,19 +87,19 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", int(o))
 }
 
-// Action is something to do.
+// Action is an output of the Core.
 type Action interface {
 	isAction()
 	fmt.Stringer
 }
 
 type (
-	// ReadLease reads the node's Lease live.
+	// ReadLease reads a node's Lease live.
 	ReadLease struct {
 		Ticket Ticket
 		Node   string
 	}
-	// WriteStatus writes conditions on that version of the node.
+	// WriteStatus writes conditions, conditional on the node's version.
 	WriteStatus struct {
 		Ticket          Ticket
 		Node            string
@@ -110,8 +107,8 @@ type (
 		ResourceVersion string
 		Conditions      []v1.NodeCondition
 	}
-	// WriteNode replaces the list of taints, if SetTaints, and sets labels, on that version of the
-	// node.
+	// WriteNode replaces the taints, if SetTaints, and sets labels, conditional on the node's
+	// version.
 	WriteNode struct {
 		Ticket          Ticket
 		Node            string
@@ -121,18 +118,18 @@ type (
 		Taints          []v1.Taint
 		Labels          map[string]string
 	}
-	// MarkPods sets Ready=False on the pods of the node.
+	// MarkPods sets Ready=False on the node's pods.
 	MarkPods struct {
 		Ticket Ticket
 		Node   string
 	}
-	// StopMarking ends the MarkPods with that ticket, if it is still under way: the node is back.
-	// MarkPods is answered all the same.
+	// StopMarking cancels the MarkPods with that ticket, because the node is back. MarkPods still
+	// gets its response.
 	StopMarking struct {
 		Ticket Ticket
 		Node   string
 	}
-	// Record is an event on the node.
+	// Record is an event about the node.
 	Record struct {
 		Node            string
 		UID             types.UID
@@ -144,11 +141,11 @@ type (
 		UID   types.UID
 		Write string
 	}
-	// ZoneChanged is for the log: the state of a zone has changed.
+	// ZoneChanged reports a changed zone state, for the log.
 	ZoneChanged struct {
 		Zone     string
 		From, To State
-		Rate     float64 // nodes per second that may get a taint that evicts
+		Rate     float64 // admissions to evicting taints per second
 	}
 )
 
@@ -161,7 +158,7 @@ func (Record) isAction()      {}
 func (Dropped) isAction()     {}
 func (ZoneChanged) isAction() {}
 
-// String names the action for logs and traces, as do its siblings.
+// String formats the action for logs and traces, like its siblings.
 func (a ReadLease) String() string { return "read lease of " + a.Node }
 
 func (a WriteStatus) String() string {
@@ -198,6 +195,6 @@ func (a ZoneChanged) String() string {
 	return fmt.Sprintf("zone %q: %s, was %s; %g nodes/s", ZoneName(a.Zone), a.To, a.From, a.Rate)
 }
 
-// ZoneName is a zone's key in readable form, region:zone. The key itself, which metrics carry as
-// upstream's do, contains a zero byte.
+// ZoneName formats a zone's key as region:zone. The key itself contains a zero byte, as in
+// upstream's metrics.
 func ZoneName(key string) string { return strings.ReplaceAll(key, ":\x00:", ":") }

@@ -2,13 +2,13 @@ package nodehealth
 
 import "time"
 
-// suspectNode has the Lease of a node that seems silent read, unless it is about to be. What a
-// watch shows may be behind without being broken; upstream calls this a circuit breaker. Counting
-// anew suspects nobody: that has to wait for the next pass.
+// suspectNode requests a read of a seemingly silent node's Lease, unless one is pending. The watch
+// may lag without being broken; upstream calls this a circuit breaker. A recount suspects no nodes:
+// new suspects wait for the next pass.
 //
-// Without this, a watch that lags by more than the grace period would make all nodes of a cluster
-// look silent at once. With it, the first Lease that is read tells that the watch is behind, and
-// nobody is judged until it has caught up.
+// Without the read, a watch lagging by more than the grace period would make all nodes of a cluster
+// look silent at once. With it, the first Lease read reveals the lag, and judgement is suspended
+// until the watch has caught up.
 func (c *Core) suspectNode(n *node) {
 	if !n.asked && !c.recount {
 		n.asked = true
@@ -16,7 +16,7 @@ func (c *Core) suspectNode(n *node) {
 	}
 }
 
-// readLeases reads as many Leases of suspects as may be read at once.
+// readLeases reads as many suspects' Leases as allowed concurrently.
 func (c *Core) readLeases() {
 	for len(c.suspects) > 0 && len(c.reading) < c.options.InFlight {
 		n := c.suspects[0]
@@ -53,7 +53,7 @@ func (c *Core) leaseRead(now time.Time, n *node, answer Answered) {
 	c.recount = len(c.reading)+len(c.suspects) == 0
 }
 
-// isOverdue reports whether the node's grace period is over.
+// isOverdue reports whether the node's grace period has passed.
 func (c *Core) isOverdue(now time.Time, n *node) bool {
 	grace := c.options.MonitorGracePeriod
 	if n.readyStatus() == "" {

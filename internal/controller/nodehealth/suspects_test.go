@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// suspicious is a cluster of four nodes in two zones that has run for a while.
+// suspicious returns a cluster of four nodes in two zones after some time.
 func suspicious() *cluster {
 	c := newCluster(nodehealth.Defaults())
 	for _, name := range []string{"a-1", "a-2", "b-1", "b-2"} {
@@ -28,9 +28,9 @@ func (c *cluster) unknown() (names []string) {
 	return names
 }
 
-// TestNoNodeIsSilentBecauseTheWatchIsBehind: leases are renewed, and the watch shows none of it for
-// ten minutes without being broken. Nobody is marked, and no node that really is silent either,
-// before the watch has caught up; then that one is.
+// TestNoNodeIsSilentBecauseTheWatchIsBehind verifies that with a watch lagging for ten minutes,
+// without being broken, healthy nodes are not marked, and the silent node is marked after the watch
+// has caught up.
 func TestNoNodeIsSilentBecauseTheWatchIsBehind(t *testing.T) {
 	c := suspicious()
 	c.lags = true
@@ -50,8 +50,9 @@ func TestNoNodeIsSilentBecauseTheWatchIsBehind(t *testing.T) {
 	}
 }
 
-// TestNoNodeIsSilentBeforeItsLeaseWasRead: while reads fail, the node is asked for again with each
-// pass; then it is silent. One whose Lease does not exist is silent at once.
+// TestNoNodeIsSilentBeforeItsLeaseWasRead verifies that while reads fail, the Lease is read again
+// with each pass before the node counts as silent. A node without a Lease counts as silent
+// immediately.
 func TestNoNodeIsSilentBeforeItsLeaseWasRead(t *testing.T) {
 	c := suspicious()
 	reads := 0
@@ -85,8 +86,8 @@ func TestNoNodeIsSilentBeforeItsLeaseWasRead(t *testing.T) {
 	}
 }
 
-// TestASilentNodeThatIsBackWhenItsLeaseIsRead is left alone, and so is one that is deleted
-// meanwhile.
+// TestASilentNodeThatIsBackWhenItsLeaseIsRead verifies that a returned node and a deleted node are
+// not marked.
 func TestASilentNodeThatIsBackWhenItsLeaseIsRead(t *testing.T) {
 	c := suspicious()
 	c.told = func(_ nodehealth.Event, actions []nodehealth.Action) {

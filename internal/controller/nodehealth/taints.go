@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// IsOwn reports whether node health manages a taint: those that keep pods off for a condition or a
-// cordon, and the two that evict.
+// IsOwn reports whether node health manages a taint: those derived from conditions and cordons, and
+// the two evicting ones.
 func IsOwn(taint *v1.Taint) bool {
 	switch taint.Effect {
 	case v1.TaintEffectNoSchedule:
@@ -29,14 +29,14 @@ func IsOwn(taint *v1.Taint) bool {
 	return false
 }
 
-// isEvicting reports whether a taint is one that evicts for the node's health.
+// isEvicting reports whether a taint evicts because of the node's health.
 func isEvicting(taint *v1.Taint) bool {
 	return taint.Effect == v1.TaintEffectNoExecute && IsOwn(taint)
 }
 
-// wantedTaints returns the taints that the node's state calls for, without times. evict is set if
-// the zone's rate has admitted the node to the one that evicts. A condition that is missing calls
-// for none.
+// wantedTaints returns the taints required by the node's state, without times. evict is set if the
+// rate of the zone has admitted the node to the evicting taint. A missing condition requires no
+// taint.
 func (n *Node) wantedTaints(evict bool) []v1.Taint {
 	var want []v1.Taint
 	for _, c := range n.Conditions {

@@ -11,13 +11,13 @@ import (
 // retries are the delays between identical writes of a node, whatever the responses are.
 var retries = ask.Backoff{First: 200 * time.Millisecond, Last: 5 * time.Second}
 
-// paced spaces writes of one kind to one node. A write that differs from the one before is due
-// immediately. An identical one is a repetition: the first failed, had no effect because a policy
-// or webhook dropped it, or was reverted.
+// paced spaces writes of one kind to one node. A write different from the previous one is due
+// immediately. An identical one is a repetition: the first failed, had no effect because of a
+// policy or webhook, or was reverted.
 type paced struct {
 	ask.Pace
-	Last   string // the write sent last
-	Stored bool   // it succeeded
+	Last   string // the last write sent
+	Stored bool   // that write succeeded
 }
 
 // isDue reports whether a write may be sent.
@@ -28,10 +28,10 @@ func (p *paced) isDue(now time.Time, write string) bool {
 	return p.Ready(now)
 }
 
-// isDropped reports whether the write sent next is the third of identical ones that succeeded.
+// isDropped reports whether the next write is the third of identical, successful ones.
 func (p *paced) isDropped() bool { return p.Stored && p.Attempts == 2 }
 
-// touchNode queues the node for a check whether something has to be written.
+// touchNode queues the node for a check of its pending writes.
 func (c *Core) touchNode(n *node) {
 	if !n.queued {
 		n.queued = true
@@ -39,9 +39,9 @@ func (c *Core) touchNode(n *node) {
 	}
 }
 
-// sendWrites sends what has to be written, one write at a time per node, in the order in which
-// nodes came up. What to write is decided here, at the last moment, from the newest state; a node
-// in dirty only may need a write. It stays there until nothing is left to write.
+// sendWrites sends pending writes, one at a time per node, in order of discovery. The content is
+// decided here, at the last moment, from the newest state; a node in dirty may turn out to need no
+// write. It stays there while writes are pending.
 func (c *Core) sendWrites(now time.Time) {
 	var left []*node
 	for i, n := range c.dirty {
@@ -53,7 +53,7 @@ func (c *Core) sendWrites(now time.Time) {
 			n.queued = false
 			continue
 		}
-		// It stays in the line: Wake tells when.
+		// It stays in the queue until the time returned by Wake.
 		if n.writing || now.Before(n.notYet) {
 			left = append(left, n)
 			continue
@@ -65,7 +65,7 @@ func (c *Core) sendWrites(now time.Time) {
 			continue
 		}
 		if action != nil {
-			// Marking pods takes long, and must not keep the node itself from being written.
+			// Marking pods is slow and must not delay writes of the node itself.
 			_, marks := action.(MarkPods)
 			n.writing = !marks
 			c.addAction(action)
@@ -76,10 +76,10 @@ func (c *Core) sendWrites(now time.Time) {
 	c.dirty = left
 }
 
-// nextWrite returns the node's next write, nil if there is none now. The condition comes before
-// what follows from it, unless it is written again and again without effect. Pods come last: they
-// take long, so half of InFlight is reserved for conditions and taints, and the node itself is
-// written meanwhile. It issues the ticket of what it returns, so the caller must send it.
+// nextWrite returns the node's next write, or nil. The condition precedes the taints derived from
+// it, unless it is repeated without effect. Pods come last, because marking them is slow: half of
+// InFlight is reserved for conditions and taints, and the node itself is written meanwhile. The
+// caller must send the returned action, because its ticket has been issued.
 func (c *Core) nextWrite(now time.Time, n *node) Action {
 	if n.silent {
 		if conditions := n.unknownConditions(c.wallTime(now)); conditions != nil {
@@ -103,7 +103,7 @@ func (c *Core) nextWrite(now time.Time, n *node) Action {
 		return a
 	}
 	if n.effectiveStatus() == v1.ConditionTrue {
-		n.mark = false // it is back since that was decided
+		n.mark = false // the node has returned since the decision
 	}
 	if n.mark && !n.marking && c.marking < max(1, c.options.InFlight/2) {
 		n.mark, n.marking = false, true
@@ -130,7 +130,7 @@ func (c *Core) mayWrite(now time.Time, n *node, p *paced, write string) bool {
 	return true
 }
 
-// stopMarking ends the marking of the pods of a node that is back.
+// stopMarking cancels the marking of a returned node's pods.
 func (c *Core) stopMarking(n *node) {
 	if !n.marking || n.effectiveStatus() != v1.ConditionTrue {
 		return
@@ -151,9 +151,8 @@ func (c *Core) issueTicket(n *node, of *paced) Ticket {
 	return c.tickets
 }
 
-// routeAnswer takes in the answer to a request. The node as it is now, if the answer has it, is
-// applied like one that a watch shows: the next write is based on it, and does not wait for the
-// watch.
+// routeAnswer handles the response to a request. A node in the response is applied like a watched
+// one: the next write is based on it without waiting for the watch.
 func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	if n, ok := c.reading[answer.Ticket]; ok {
 		delete(c.reading, answer.Ticket)
@@ -177,15 +176,14 @@ func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	}
 	asked.of.Stored = answer.Outcome == OK
 	if answer.Outcome == Gone || answer.Node != nil && answer.Node.UID != n.UID {
-		n.notYet = now.Add(retries.Last) // until the watch shows it
+		n.notYet = now.Add(retries.Last) // until the watch confirms it
 		return
 	}
 	if answer.Node != nil {
 		c.nodeSeen(now, *answer.Node)
 	}
 	if answer.Outcome == Failed || answer.Outcome == Stale && answer.Node == nil {
-		// A marking that failed is begun again; one that was stopped is not wanted any more, which
-		// nextWrite finds out.
+		// A failed marking is repeated; nextWrite skips a cancelled one.
 		n.mark = n.mark || asked.marks
 		n.notYet = asked.of.Next
 	}

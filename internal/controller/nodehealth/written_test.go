@@ -14,9 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// TestJournalsOfChaosAreReplayed writes what the controllers of random clusters are told to
-// journals, which go on in other files again and again. Each file, played alone, asks for the same,
-// byte for byte.
+// TestJournalsOfChaosAreReplayed writes journals of random clusters' controllers, rotated
+// frequently. The replay of each file must produce the same actions, byte for byte.
 func TestJournalsOfChaosAreReplayed(t *testing.T) {
 	const seeds = 20
 	dir := t.TempDir()
@@ -63,7 +62,7 @@ type written struct {
 	turned  time.Time
 }
 
-// of has all controllers of the cluster write journals, each one of its own.
+// of attaches a new journal to each controller of the cluster.
 func (j *written) of(c *cluster) {
 	j.cluster = c
 	c.began, c.told = j.began, j.told
@@ -80,7 +79,7 @@ func (j *written) began() {
 	w.Save = func() any { return core.Save() }
 	j.writer, j.turned, j.all = w, j.cluster.now, append(j.all, w)
 	if len(j.all) == 1 {
-		w.Turn(j.cluster.now) // it knows of the cluster's beginning
+		w.Turn(j.cluster.now) // for a core with knowledge of the cluster's start
 	}
 }
 
@@ -88,7 +87,8 @@ func (j *written) told(e nodehealth.Event, actions []nodehealth.Action) {
 	now := j.cluster.now
 	j.writer.Add(now, now, e, actions)
 	answer, _ := e.(nodehealth.Answered)
-	if since := now.Sub(j.turned); since > 97*time.Second || since >= time.Millisecond && answer.Outcome != nodehealth.OK { // while it backs off
+	// The second condition holds during back-off.
+	if since := now.Sub(j.turned); since > 97*time.Second || since >= time.Millisecond && answer.Outcome != nodehealth.OK {
 		j.writer.Turn(now)
 		j.turned = now
 	}

@@ -2,35 +2,34 @@ package nodehealth
 
 import "time"
 
-// State is how much of a zone is disrupted.
+// State is the degree of disruption of a zone.
 type State string
 
 const (
 	Initial           State = "Initial"
 	Normal            State = "Normal"
-	PartialDisruption State = "PartialDisruption" // enough of it is not ready to look like a partition
-	FullDisruption    State = "FullDisruption"    // nothing in it is ready
+	PartialDisruption State = "PartialDisruption" // enough unready nodes to suggest a partition
+	FullDisruption    State = "FullDisruption"    // no ready nodes
 )
 
-// fewestForPartial is upstream's.
-const fewestForPartial = 3 // fewer nodes that are not ready do not disrupt a zone
+// fewestForPartial is upstream's constant.
+const fewestForPartial = 3 // minimum of unready nodes for a disruption
 
-// zone is a failure domain: its nodes may fail together, so taints that evict are added to one
-// after the other. It exists while a node has its labels; nodes without labels form a zone of their
-// own.
+// zone is a failure domain: its nodes may fail together, so evicting taints are added one by one.
+// It exists while a node has its labels; unlabelled nodes form a separate zone.
 type zone struct {
 	name      string
 	state     State
 	tainting  bucket
 	marking   bucket  // for Options.MarkPodsAtZoneRate
-	toTaint   []*node // wait for a taint that evicts, in this order
-	toMark    []*node // wait for their pods to be marked, if that is limited
-	size      int     // as of the last pass, like the next one
+	toTaint   []*node // nodes waiting for an evicting taint, in this order
+	toMark    []*node // nodes waiting for the marking of their pods, if it is limited
+	size      int     // as of the last pass, like unhealthy
 	unhealthy int
-	evictions int // nodes that were admitted to the taint since the Core began
+	evictions int // nodes admitted to the taint since the start of the Core
 }
 
-// stateOf returns the state of a zone with this many nodes ready and not ready.
+// stateOf returns the state of a zone from its numbers of ready and unready nodes.
 func (o *Options) stateOf(ready, notReady int) State {
 	switch {
 	case ready == 0 && notReady > 0:
@@ -41,10 +40,10 @@ func (o *Options) stateOf(ready, notReady int) State {
 	return Normal
 }
 
-// rateOf returns how many nodes per second may get a taint that evicts. A zone that is entirely
-// down has the full rate, as upstream: its pods have nowhere to stay. In a small zone that is
-// partially disrupted nothing is evicted. When every zone is down, updateZones overrides this with
-// 0.
+// rateOf returns the number of nodes per second admitted to an evicting taint. A zone that is down
+// entirely has the full rate, like upstream, because its pods have no node to stay on. In a small,
+// partially disrupted zone evictions stop. While every zone is down, updateZones overrides this
+// with 0.
 func (o *Options) rateOf(state State, size int) float64 {
 	if state != PartialDisruption {
 		return o.EvictionRate
@@ -55,19 +54,19 @@ func (o *Options) rateOf(state State, size int) float64 {
 	return 0
 }
 
-// bucket is a token bucket of size one, in virtual time. As upstream's, it lets one node pass at
-// once and the next ones at the rate: at 0.1 per second, of ten nodes that fail together one is
-// tainted every 10 s.
+// bucket is a token bucket of size one, in virtual time. Like upstream's, it admits one node
+// immediately and further ones at the rate: at 0.1 per second, ten nodes failing together are
+// tainted 10 s apart.
 type bucket struct {
-	rate   float64 // tokens per second, 0: never
-	tokens float64 // at last
+	rate   float64 // tokens per second; 0 disables
+	tokens float64 // at the time last
 	last   time.Time
 }
 
-// newBucket returns a bucket with its token.
+// newBucket returns a bucket with one token.
 func newBucket(now time.Time, rate float64) bucket { return bucket{rate: rate, tokens: 1, last: now} }
 
-// refillTokens adds what has come since last.
+// refillTokens adds the tokens accumulated since last.
 func (b *bucket) refillTokens(now time.Time) {
 	if passed := now.Sub(b.last).Seconds(); passed > 0 {
 		b.tokens = min(1, b.tokens+passed*b.rate)
@@ -78,7 +77,7 @@ func (b *bucket) refillTokens(now time.Time) {
 // almost compensates for times being rounded to nanoseconds.
 const almost = 1 - 1e-6
 
-// takeToken takes the token, and reports whether there was one.
+// takeToken takes a token and reports whether one was available.
 func (b *bucket) takeToken(now time.Time) bool {
 	if b.rate <= 0 {
 		return false
@@ -91,12 +90,12 @@ func (b *bucket) takeToken(now time.Time) bool {
 	return true
 }
 
-// furthest bounds how far in the future nextToken looks: a rate can be so low that the time of a
-// token does not fit into a Duration.
+// furthest bounds the horizon of nextToken: at a very low rate, the time to the next token does not
+// fit into a Duration.
 const furthest = 24 * time.Hour
 
-// nextToken returns when a token will be there, or a time before that when to look again. It
-// changes nothing: the result must not depend on how often it is called.
+// nextToken returns the time of the next token, or an earlier time to check again. It has no side
+// effects, so its result does not depend on the number of calls.
 func (b bucket) nextToken(now time.Time) (time.Time, bool) {
 	if b.rate <= 0 {
 		return time.Time{}, false
@@ -109,9 +108,8 @@ func (b bucket) nextToken(now time.Time) (time.Time, bool) {
 	return now.Add(time.Duration(seconds * float64(time.Second))), true
 }
 
-// setRate changes the rate. As upstream's, a bucket that was empty or closed starts empty at the
-// new rate, and one that had its token keeps it, so that a zone that goes back and forth gains no
-// evictions by it.
+// setRate changes the rate. Like upstream, an empty or closed bucket starts empty at the new rate,
+// and a full one keeps its token, so that a zone alternating between states gains no evictions.
 func (b *bucket) setRate(now time.Time, rate float64) {
 	if b.rate == rate {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// TestALowRateIsNoReasonToWakeAllTheTime: at 1e-12 nodes per second, the next node is due in longer
-// than a Duration holds.
+// TestALowRateIsNoReasonToWakeAllTheTime verifies that a rate of 1e-12 nodes per second, whose
+// interval exceeds a Duration, causes no frequent wake-ups.
 func TestALowRateIsNoReasonToWakeAllTheTime(t *testing.T) {
 	options := nodehealth.Defaults()
 	options.EvictionRate = 1e-12
