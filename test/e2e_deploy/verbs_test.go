@@ -266,8 +266,8 @@ func (c *cluster) webhookUsesItsRights() {
 	p := c.begin(deploy.Webhook, seen, "--namespace=berth-system", "--bind-address=127.0.0.1:0", "--health-bind-address=127.0.0.1:0",
 		"--advertise-host=127.0.0.1", "--shutdown-delay=0s")
 	url := p.says(`ready (https://\S+)`)
-	// What is named and not known yet is looked for. A review in an unknown namespace fails, and the
-	// rest is not looked for.
+	// What is named and not known yet is looked for. A review in an unknown namespace fails before
+	// anything else is looked for.
 	if err := c.review(url, "nowhere", v1.PodSpec{}); err == nil || !strings.Contains(err.Error(), "namespace nowhere: not known yet") {
 		c.Errorf("a pod of an unknown namespace: %v", err)
 	}
