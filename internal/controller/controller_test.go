@@ -122,8 +122,8 @@ func TestEndpointsTellTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestMovesCountComparingTolerations with and without a file, as berth rebalance does: a successor
-// goes where it tolerates the taint by Gt.
+// TestMovesCountComparingTolerations with and without a file, like berth rebalance: a successor is
+// placed on a node with a taint tolerated by Gt.
 func TestMovesCountComparingTolerations(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "scheduler.yaml")
 	if err := os.WriteFile(file, []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"), 0o600); err != nil {
@@ -149,7 +149,7 @@ func TestMovesCountComparingTolerations(t *testing.T) {
 	}
 }
 
-// TestAShadowReportThatCannotBeWrittenLeavesNothing: each minute it is tried again.
+// TestAShadowReportThatCannotBeWrittenLeavesNothing: the write is retried each minute.
 func TestAShadowReportThatCannotBeWrittenLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "report.json")

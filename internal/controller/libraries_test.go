@@ -11,10 +11,10 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// TestLibrariesMetricsAreRegistered: what docs/reference/metrics-parity.md says is served by the
-// libraries that Berth shares with Kubernetes' components is registered in the process;
-// kubernetes_healthcheck*, at /metrics/slis, have a registry of their own. A registry takes no
-// second metric of a name with another description.
+// TestLibrariesMetricsAreRegistered: metrics served by the libraries Berth shares with Kubernetes'
+// components, according to docs/reference/metrics-parity.md, are registered in the process;
+// kubernetes_healthcheck*, at /metrics/slis, have a separate registry. A registry rejects a second
+// metric of the same name with another description.
 func TestLibrariesMetricsAreRegistered(t *testing.T) {
 	registered := func(name string) (is bool) {
 		defer func() { is = recover() != nil }()
@@ -40,7 +40,7 @@ func TestLibrariesMetricsAreRegistered(t *testing.T) {
 	}
 }
 
-// electALeader prepares an election, as a process does at its start: only then are its metrics
+// electALeader prepares an election, as at the start of a process: only then are its metrics
 // registered.
 func electALeader(t *testing.T) {
 	t.Helper()

@@ -19,18 +19,18 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
-// names are the controllers, as --controllers takes them, in the order in which messages list them.
-// A name that kube-controller-manager has, too, stands for the same work.
+// names are the controllers accepted by --controllers, in the order used in messages. A name also
+// known to kube-controller-manager denotes the same work.
 var names = []string{evictionlive.Name, evictionlive.DeviceName, nodehealthlive.Name, rebalancelive.Name, evictionrequestlive.Name}
 
-// offByDefault are those that '*' does not include: one moves pods that run well, the other serves
-// an API that is alpha.
+// offByDefault are the controllers not included in '*': one moves healthy running pods, the other
+// serves an alpha API.
 var offByDefault = []string{rebalancelive.Name, evictionrequestlive.Name}
 
-// former are older names that kube-controller-manager still takes.
+// former are older names still accepted by kube-controller-manager.
 var former = map[string]string{"nodelifecycle": nodehealthlive.Name}
 
-// Options are the command's flags. Those that kube-controller-manager has, too, have its names,
+// Options are the command's flags. Flags shared with kube-controller-manager have its names,
 // meanings and defaults.
 type Options struct {
 	Controllers []string           // in the order given; the first mention of a name counts
@@ -47,12 +47,12 @@ type Options struct {
 	flags *pflag.FlagSet // as they were given, for /flagz
 }
 
-// DefaultOptions returns the defaults of the flags: kube-controller-manager's where it has the
-// flag. The endpoints listen on loopback only, since they ask nobody who they are.
+// DefaultOptions returns the defaults of the flags: kube-controller-manager's if it has the flag.
+// The endpoints listen on loopback only, since they do not authenticate clients.
 func DefaultOptions() Options {
 	health := nodehealth.Defaults()
-	// Not part of nodehealth.Defaults, which journals and simulations without an API server use,
-	// too.
+	// Not part of nodehealth.Defaults, which is also used by journals and by simulations without an
+	// API server.
 	health.ReadsLeases = true
 	return Options{
 		Controllers: []string{"*"},
@@ -115,8 +115,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"mark the pods of silent nodes NotReady at their zone's eviction rate, and not while every zone is down")
 }
 
-// Validate says what is wrong with the options, by flag: the first thing, in words that name the
-// flag, its value and what is allowed.
+// Validate returns the first error in the options, naming the flag, its value and the allowed
+// values.
 func (o *Options) Validate() error {
 	for _, name := range o.Controllers {
 		bare := strings.TrimPrefix(name, "-")
@@ -131,8 +131,7 @@ func (o *Options) Validate() error {
 	if !o.Shadow.On && (o.Shadow.Report != "" || o.Shadow.Scheduler != "") {
 		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: go with --shadow")
 	}
-	// There is nothing to compare it with: kube-controller-manager v1.37 does not have this
-	// controller.
+	// The shadow cannot compare it: kube-controller-manager v1.37 lacks this controller.
 	if o.Shadow.On && o.isEnabled(evictionrequestlive.Name) {
 		return fmt.Errorf("--controllers: %s goes without --shadow", evictionrequestlive.Name)
 	}
@@ -163,8 +162,8 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--%s: %v: must be greater than zero", d.flag, d.value)
 		}
 	}
-	// Any number is valid, as upstream: with a threshold of 0, every zone with three nodes down is
-	// unhealthy, and with one above 1, none is; a rate of 0 or less means never.
+	// Any number is valid, like upstream: with a threshold of 0, every zone with three nodes down
+	// is unhealthy, and with a threshold above 1, none is; a rate of 0 or less means never.
 	for _, f := range []struct {
 		flag  string
 		value float64
@@ -187,10 +186,10 @@ func (o *Options) Validate() error {
 }
 
 // isEnabled follows kube-controller-manager: a controller's own name takes precedence over "*",
-// which stands for those that are on by default. Of several mentions the first counts.
+// which means the controllers on by default. Of several mentions the first counts.
 //
-// For example, --controllers=*,-node-lifecycle-controller is all that are on by default but that
-// one, *,rebalance adds one that is off, and rebalance is that one alone.
+// For example, --controllers=*,-node-lifecycle-controller enables the defaults without that one,
+// *,rebalance adds one that is off, and rebalance enables only that one.
 func (o *Options) isEnabled(name string) bool {
 	for _, listed := range o.Controllers {
 		bare, off := strings.CutPrefix(listed, "-")
@@ -206,7 +205,8 @@ func (o *Options) evictsPods() bool {
 	return o.isEnabled(evictionlive.Name) || o.isEnabled(evictionlive.DeviceName)
 }
 
-// configzMap is what /configz shows. Durations are strings, as in upstream's configuration types.
+// configzMap returns the content of /configz. Durations are strings, as in upstream's configuration
+// types.
 func (o *Options) configzMap() map[string]any {
 	return map[string]any{"controller.berth.dev": map[string]any{
 		"controllers": o.Controllers,

@@ -25,11 +25,11 @@ import (
 // shortestEvery is the shortest time between two plans: pods need time to settle.
 const shortestEvery = 10 * time.Second
 
-// rebalanceAgain is how long after an error it is before the rebalance controller starts again.
+// rebalanceAgain is the delay after an error before the rebalance controller restarts.
 const rebalanceAgain = 30 * time.Second
 
 // RebalanceOptions are the flags of the controller that moves pods. The flags are here, with those
-// of the other controllers; what they make the controller do is in package rebalance.
+// of the other controllers; their effects are in package rebalance.
 type RebalanceOptions struct {
 	Policy string        // a DeschedulerPolicy file, or else
 	Goals  []string      // Berth's own
@@ -41,7 +41,7 @@ type RebalanceOptions struct {
 	Surge           bool // a successor is ready before the pod leaves, where possible
 }
 
-// addFlags adds the flags, each marked as the rebalance controller's: the others ignore them.
+// addFlags adds the flags, each marked as specific to the rebalance controller.
 func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Policy, "policy", o.Policy, "rebalance: a DeschedulerPolicy file to plan by, instead of goals")
 	flags.StringSliceVar(&o.Goals, "goals", o.Goals,
@@ -60,8 +60,8 @@ func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 		"rebalance: have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
 }
 
-// validateOptions rejects flags of a controller that does not run, and reads the files once, so
-// that a mistake in them is an error at the start and not after the replica has become the leader.
+// validateOptions rejects flags of a disabled controller, and reads the files once, so that a
+// mistake in them is an error at the start and not after the replica has become the leader.
 func (o *RebalanceOptions) validateOptions(all *Options) error {
 	if !all.isEnabled(rebalancelive.Name) {
 		if o.Policy != "" || len(o.Goals) > 0 || o.Surge {
@@ -85,8 +85,8 @@ func (o *RebalanceOptions) validateOptions(all *Options) error {
 	return err
 }
 
-// readPolicy returns the policy; priorities are the cluster's. Without a file the goals make one;
-// no goals are the default goal.
+// readPolicy returns the policy; priorities are the cluster's. Without a file, the policy consists
+// of the goals, or of the default goal without any.
 func (o *RebalanceOptions) readPolicy(priorities policy.Priorities) (*rebalance.Policy, error) {
 	if o.Policy != "" {
 		read, err := policy.Load(o.Policy, priorities)
@@ -103,7 +103,7 @@ func (o *RebalanceOptions) readPolicy(priorities policy.Priorities) (*rebalance.
 }
 
 // readConfig returns the configuration of the scheduler that places successors. Tolerations with Gt
-// and Lt count, as where plans look at taints: an API server whose feature gate is off stores none.
+// and Lt count, as in plans involving taints: an API server with the feature gate off stores none.
 func (o *RebalanceOptions) readConfig() (*config.Config, error) {
 	options := config.Options{CompareTolerations: true}
 	if o.Config == "" {
@@ -120,8 +120,9 @@ func (o *RebalanceOptions) readConfig() (*config.Config, error) {
 	return read, nil
 }
 
-// runningConfig is the configuration that moves are proved by: the file, or what the schedulers of
-// the cluster tell by their Leases. What none of them tells is the default profile.
+// runningConfig is the configuration used to prove moves: the file, or the one announced by the
+// cluster's schedulers in their Leases. It falls back to the default profile for anything not
+// announced.
 func (o *RebalanceOptions) runningConfig(ctx context.Context, client kubernetes.Interface) (*config.Running, error) {
 	if o.Config != "" {
 		read, err := o.readConfig()
@@ -145,7 +146,7 @@ func (o *RebalanceOptions) runningConfig(ctx context.Context, client kubernetes.
 }
 
 // runRebalance moves pods while this replica leads. After an error, such as a missing permission,
-// it starts again later; the other controllers keep running. The Lease of this replica, and the
+// it restarts later; the other controllers keep running. The Lease of this replica, and the
 // resource version of the journal, keep two replicas from moving pods at the same time.
 func (c *Controller) runRebalance(ctx context.Context, client kubernetes.Interface, events *eventlog.Log) {
 	o := &c.options.Rebalance
@@ -154,7 +155,7 @@ func (c *Controller) runRebalance(ctx context.Context, client kubernetes.Interfa
 		placing = rebalance.Sampled
 	}
 
-	// The configuration is read anew each time: schedulers may tell another one by then.
+	// The configuration is reread each time: schedulers may announce a different one by then.
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		read, err := o.runningConfig(ctx, client)
 		if err == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// lostRecords is of both journals. This file starts and ends them; what is in a journal is in
-// package journal.
+// lostRecords covers both journals. This file starts and ends them; package journal defines their
+// contents.
 var lostRecords = metrics.NewCounter(&metrics.CounterOpts{
 	Name: "berth_journal_lost_records_total",
 	Help: "Records that --journal has lost: the disk did not keep up, or the journal has ended. " +
@@ -25,7 +25,8 @@ var lostRecords = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-// recordEviction starts the journal of taint eviction, if one is wanted. end writes what is queued.
+// recordEviction starts the journal of taint eviction, if one is wanted. end writes the queued
+// records.
 func (c *Controller) recordEviction(e *evictionlive.Evictor) (end func(), err error) {
 	if c.options.Journal.Dir == "" {
 		return func() {}, nil
@@ -55,11 +56,12 @@ func (c *Controller) recordHealth(h *nodehealthlive.Controller) (end func(), err
 	return func() { c.endRecord(j.Close) }, nil
 }
 
-// journalOf is a controller's folder. Each has its own core, and so its own journal.
+// journalOf returns a controller's folder. Each has a separate core, and therefore a separate
+// journal.
 func (c *Controller) journalOf(name string) string { return filepath.Join(c.options.Journal.Dir, name) }
 
-// journalLimits divides the size of the journals between the controllers that run, so that
-// --journal's limit is that of the folder.
+// journalLimits divides the size of the journals between the enabled controllers, so that
+// --journal's limit applies to the whole folder.
 func (c *Controller) journalLimits() records.Limits {
 	l := c.options.Journal.Limits
 	if c.options.evictsPods() && c.options.isEnabled(nodehealthlive.Name) {
@@ -68,13 +70,13 @@ func (c *Controller) journalLimits() records.Limits {
 	return l
 }
 
-// tellJournal says that records are lost, or why a journal has ended.
+// tellJournal reports lost records, or the reason a journal has ended.
 func (c *Controller) tellJournal(err error) {
 	klog.Background().Error(err, "The journal is not complete", "folder", c.options.Journal.Dir)
 }
 
-// endRecord ends a journal, within five seconds: the process ends, and a disk that hangs must not
-// keep it.
+// endRecord ends a journal within five seconds: the process is ending, and a hanging disk must not
+// delay it.
 func (c *Controller) endRecord(end func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

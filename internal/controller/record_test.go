@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// TestEachControllerWritesAJournalOfItsOwn, and what the flag allows is divided between them.
+// TestEachControllerWritesAJournalOfItsOwn, and the flag's limit is divided between them.
 func TestEachControllerWritesAJournalOfItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	o := parse(t, "--journal="+dir, "--journal-size=10Mi")

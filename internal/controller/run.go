@@ -25,9 +25,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/serve"
 )
 
-// Controller is the controllers and their endpoints. The controllers are made when this replica
-// begins to lead, so the pointers are nil before, and endpoints, which are served from the start,
-// load them.
+// Controller holds the controllers and their endpoints. The controllers are created when this
+// replica begins to lead, so the pointers are nil before, and endpoints, which are served from the
+// start, load them.
 type Controller struct {
 	options Options
 	config  *rest.Config // copied for each client
@@ -43,7 +43,7 @@ type Controller struct {
 }
 
 // New returns a controller for the cluster of config. Its endpoints listen already, so that Address
-// is known. Nothing is sent to the API server before Run.
+// is known. It sends no requests to the API server before Run.
 func New(config *rest.Config, options Options) (*Controller, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -65,11 +65,11 @@ func New(config *rest.Config, options Options) (*Controller, error) {
 	return c, nil
 }
 
-// Address returns the address of the endpoints, "" if there are none.
+// Address returns the address of the endpoints, or "" without any.
 func (c *Controller) Address() string { return c.server.PlainAddress() }
 
-// Run leads, or stands by until it leads, until the context ends. A Controller runs once. The
-// endpoints outlive the context: they answer until all controllers have stopped.
+// Run leads, or waits as a standby, until the context ends. A Controller runs once. The endpoints
+// outlive the context: they are served until all controllers have stopped.
 func (c *Controller) Run(ctx context.Context) error {
 	// Longer than ctx: probes find the port open until the controllers have stopped.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
@@ -87,7 +87,7 @@ func (c *Controller) Run(ctx context.Context) error {
 }
 
 // newHandler serves the endpoints and, for a shadow, its reports. It is plain HTTP without
-// authentication; what it shows has to be fit for that.
+// authentication, and must serve only content fit for that.
 func (c *Controller) newHandler() http.Handler {
 	if c.follower == nil {
 		return c.newEndpoints().Handler()
@@ -98,9 +98,9 @@ func (c *Controller) newHandler() http.Handler {
 	return mux
 }
 
-// runControllers runs the controllers until the context ends. All are made before the first one
-// runs: an error in one, such as a journal's folder that cannot be written, must not leave half of
-// them running. Each has clients of its own, so that none waits for another's requests.
+// runControllers runs the controllers until the context ends. All are created before the first one
+// runs: an error in one, such as an unwritable journal folder, must not leave half of them running.
+// Each has separate clients, so that none waits for another's requests.
 func (c *Controller) runControllers(ctx context.Context) error {
 	var parts []func(context.Context)
 	if c.options.evictsPods() {
@@ -160,13 +160,13 @@ func (c *Controller) runControllers(ctx context.Context) error {
 	return nil
 }
 
-// newEvictor returns what evicts for the taints of nodes, of devices, or both, and its event logs.
-// One Evictor does both, since a pod must be evicted once whichever taint is due first; upstream
-// has two controllers that do not know of each other.
+// newEvictor returns the evictor for the taints of nodes, of devices, or both, and its event logs.
+// One Evictor does both, since a pod must be evicted once, for the first due taint; upstream has
+// two controllers unaware of each other.
 func (c *Controller) newEvictor() (e *evictionlive.Evictor, logs []func(context.Context), err error) {
 	var client kubernetes.Interface
 	var to evictionlive.Events
-	// Each kind of taint has an event log of its own, because its events come from another
+	// Each kind of taint has a separate event log, because its events have a different source
 	// component.
 	for name, log := range map[string]**eventlog.Log{evictionlive.Name: &to.Nodes, evictionlive.DeviceName: &to.Devices} {
 		if !c.options.isEnabled(name) {
@@ -181,7 +181,7 @@ func (c *Controller) newEvictor() (e *evictionlive.Evictor, logs []func(context.
 }
 
 // newClients returns a controller's client, which needs no rate limit because its requests in
-// flight are bounded, and an event log with a client of its own, so that events cannot delay the
+// flight are bounded, and an event log with a separate client, so that events cannot delay the
 // controller.
 func (c *Controller) newClients(name, source string) (kubernetes.Interface, *eventlog.Log, error) {
 	client, err := c.newClient("berth-controller/"+name, -1)
@@ -195,9 +195,8 @@ func (c *Controller) newClients(name, source string) (kubernetes.Interface, *eve
 	return client, eventlog.New(events, source), nil
 }
 
-// newClient returns a client whose requests are refused as soon as this replica no longer leads
-// (lead.Guard): a request that is sent late could contradict the next leader. qps of -1 is no
-// limit.
+// newClient returns a client that refuses requests as soon as this replica no longer leads
+// (lead.Guard): a late request could contradict the next leader. qps of -1 means unlimited.
 func (c *Controller) newClient(agent string, qps float32) (kubernetes.Interface, error) {
 	config := c.clientConfig(agent, qps)
 	lead.Guard(config, c.elector.Over)
@@ -208,8 +207,8 @@ func (c *Controller) newClient(agent string, qps float32) (kubernetes.Interface,
 	return client, nil
 }
 
-// clientConfig returns the configuration for a client with that user agent and rate. Protobuf is
-// asked for, and JSON accepted for kinds that have no protobuf.
+// clientConfig returns the configuration for a client with that user agent and rate. It requests
+// protobuf, and accepts JSON for kinds without protobuf.
 func (c *Controller) clientConfig(agent string, qps float32) *rest.Config {
 	config := rest.CopyConfig(c.config)
 	config.ContentType = runtime.ContentTypeProtobuf
@@ -221,7 +220,7 @@ func (c *Controller) clientConfig(agent string, qps float32) *rest.Config {
 
 // newEndpoints returns the health checks, metrics, configuration and flags of the controllers.
 func (c *Controller) newEndpoints() *serve.Endpoints {
-	// A registry of its own, as in package serve: a process may have several, as tests do.
+	// A separate registry, as in package serve: a process may have several, as in tests.
 	own := metrics.NewKubeRegistry()
 	own.MustRegister(Metrics()...)
 	var live []serve.Check
@@ -240,14 +239,14 @@ func (c *Controller) newEndpoints() *serve.Endpoints {
 	}
 }
 
-// Metrics are those of all controllers.
+// Metrics returns the metrics of all controllers.
 func Metrics() []metrics.Registerable {
 	return slices.Concat(evictionlive.Metrics(), nodehealthlive.Metrics(), rebalancelive.Metrics(), shadow.Metrics(),
 		[]metrics.Registerable{lostRecords})
 }
 
-// notReady returns what is missing, or nil. A replica that stands by is ready: else a rollout would
-// wait for it to lead, while the leader is to stay.
+// notReady returns the missing condition, or nil. A standby replica is ready: otherwise a rollout
+// would wait for it to lead, while the leader is meant to stay.
 func (c *Controller) notReady() error {
 	if c.follower != nil {
 		if !c.follower.Synced() {
@@ -256,7 +255,7 @@ func (c *Controller) notReady() error {
 		return nil
 	}
 	if !c.elector.Leading() {
-		// Without an election there is no standing by: it has just not begun.
+		// Without an election there are no standbys: it has just not begun.
 		if c.options.Lead.Elect {
 			return nil
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// shadowEach is how often the report is written and the metrics are updated.
+// shadowEach is the interval between updates of the report and the metrics.
 const shadowEach = time.Minute
 
 // ShadowOptions are the options of --shadow.
@@ -27,13 +27,12 @@ type ShadowOptions struct {
 	On bool
 	// Report is the file for the comparison, "" for none.
 	Report string
-	// Scheduler is the file that the scheduler's shadow writes its report to, "" for none. It is
-	// served together with the controllers', and counted in metrics.
+	// Scheduler is the report file of the scheduler's shadow, "" for none. It is served together
+	// with the controllers', and counted in metrics.
 	Scheduler string
 }
 
-// newShadow prepares to follow the cluster instead of leading. A role that only reads suffices for
-// it.
+// newShadow prepares to follow the cluster instead of leading. A read-only role suffices for it.
 func (c *Controller) newShadow() error {
 	client, err := kubernetes.NewForConfig(c.clientConfig("berth-controller/shadow", -1))
 	if err != nil {
@@ -60,15 +59,15 @@ func (c *Controller) runShadow(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-each.C:
 		}
-		// Also when the context has ended: the last report is the one that counts.
+		// Even after the context has ended, because the last report matters most.
 		c.tellShadow(ctx)
 	}
 	<-followed
 	return nil
 }
 
-// tellShadow updates the file and the metrics. A report that cannot be written is logged, and the
-// comparison continues.
+// tellShadow updates the file and the metrics. A failed write is logged, and the comparison
+// continues.
 func (c *Controller) tellShadow(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	reports := c.shadowReports()
@@ -91,7 +90,7 @@ func writeReport(path string, report *shadow.Report) error {
 }
 
 // shadowReports returns the current reports of both components. The scheduler's is nil as long as
-// its file is missing or is no report.
+// its file is missing or invalid.
 func (c *Controller) shadowReports() shadow.Reports {
 	reports := shadow.Reports{Controller: c.follower.Ledger.Report(time.Now())}
 	if path := c.options.Shadow.Scheduler; path != "" {
@@ -102,8 +101,9 @@ func (c *Controller) shadowReports() shadow.Reports {
 	return reports
 }
 
-// serveShadow answers /shadow with the reports, in JSON. They have names of pods and nodes, and the
-// port asks nobody who they are: only this machine is answered, that is, who may forward a port.
+// serveShadow serves the reports at /shadow, in JSON. They contain names of pods and nodes, and the
+// port is unauthenticated, so only requests from this machine are accepted, which includes users
+// permitted to forward a port.
 func (c *Controller) serveShadow(w http.ResponseWriter, r *http.Request) {
 	if !guard.Local(r) {
 		guard.Refuse(w, http.StatusForbidden, "only answered on loopback: kubectl port-forward")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestShadowReportsAreForThisMachine: the plain port asks nobody who they are, and the reports have
+// TestShadowReportsAreForThisMachine: the plain port is unauthenticated, and the reports contain
 // names.
 func TestShadowReportsAreForThisMachine(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/shadow", nil)

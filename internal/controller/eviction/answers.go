@@ -2,8 +2,8 @@ package eviction
 
 import "time"
 
-// takeAnswer takes the attempts that waited for the answer to their next step: one attempt, or all
-// that share the reading of a node. An answer to an unknown ticket is ignored.
+// takeAnswer advances the attempts waiting for a response: one attempt, or all attempts sharing a
+// node read. A response to an unknown ticket is ignored.
 func (e *evictor) takeAnswer(now time.Time, answer Answered) {
 	a := e.attempts[answer.Ticket]
 	delete(e.attempts, answer.Ticket)
@@ -21,18 +21,16 @@ func (e *evictor) takeAnswer(now time.Time, answer Answered) {
 
 // goOn takes an attempt to its next step.
 //
-// The usual way of an attempt for a node's taint is readingNode, markingUnread, deleting: three
-// requests. If the pod has changed since the watch showed it, readingPod and marking take the place
-// of markingUnread. Whatever is read says whether the pod still has to go; only deletePod sends the
-// delete.
+// The usual sequence for a node's taint is readingNode, markingUnread, deleting: three requests. If
+// the pod has changed since it was last observed, readingPod and marking replace markingUnread.
+// Each read determines whether the pod must still be evicted; only deletePod sends the delete.
 func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
-	// Before the check for a pod that is gone: a pod whose delete was answered counts also if the
-	// watch showed its end first.
+	// This precedes the check for a missing pod: a successful delete counts even if the watch
+	// delivered the deletion first.
 	if a.step == deleting && answer.Outcome == OK {
 		e.statuses.countEvicted(now, a.rules)
 	}
-	// The pod went while the request was in flight, so there is nothing more to do; only its slot
-	// becomes free.
+	// The pod was deleted while the request was in flight; only its slot is released.
 	if a.pod == nil {
 		e.underway--
 		return
@@ -47,7 +45,7 @@ func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 		e.markedUnread(now, a, answer)
 	case readingPod:
 		e.podRead(now, a, answer)
-	// The mark has no influence on the delete, except that a pod that does not exist needs none.
+	// The outcome of the mark does not affect the delete, except that a nonexistent pod needs none.
 	case marking:
 		if answer.Outcome == OK && answer.Pod != nil {
 			a.live = *answer.Pod
@@ -62,9 +60,9 @@ func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 	}
 }
 
-// nodeRead decides by the node as it is. One that is gone has no taints, so that its pods stay: the
-// pod garbage collector removes them. One of the same name with another UID is another node, of
-// which nothing is remembered.
+// nodeRead decides by the live node. A missing node lacks taints, so its pods stay: the pod garbage
+// collector removes them. A node of the same name with another UID is a different node, without
+// remembered taints.
 func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	switch answer.Outcome {
 	case OK:
@@ -91,8 +89,8 @@ func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	}
 }
 
-// devicesRead decides by what was read of the devices, which alone counts. What could not be found,
-// a claim that was deleted or a rule that was withdrawn, asks nobody to go.
+// devicesRead decides only by the device objects just read. Missing objects, such as a deleted
+// claim or a withdrawn rule, do not evict a pod.
 func (e *evictor) devicesRead(now time.Time, a *attempt, answer Answered) {
 	if answer.Outcome != OK {
 		e.retryRead(now, a, answer)
@@ -107,7 +105,7 @@ func (e *evictor) devicesRead(now time.Time, a *attempt, answer Answered) {
 	e.reasonRead(now, a)
 }
 
-// reasonRead goes on after the reading of the node or the devices has shown that the pod has to go.
+// reasonRead continues after reading a node or devices that still require the eviction.
 func (e *evictor) reasonRead(now time.Time, a *attempt) {
 	if a.unread && !a.evicts && !a.asked && !a.live.Marked && a.live.ResourceVersion != "" && a.rereads == 0 {
 		e.markPod(a, markingUnread)
@@ -116,8 +114,8 @@ func (e *evictor) reasonRead(now time.Time, a *attempt) {
 	e.readPod(a)
 }
 
-// markedUnread goes on after a mark that was conditional on the version that the watch showed. If
-// it was made, the pod is as it was shown, and its answer takes the place of a reading.
+// markedUnread continues after a mark conditional on the observed version. If it succeeded, the pod
+// is unchanged, and the response replaces a read.
 func (e *evictor) markedUnread(now time.Time, a *attempt, answer Answered) {
 	switch answer.Outcome {
 	case OK:
@@ -133,9 +131,9 @@ func (e *evictor) markedUnread(now time.Time, a *attempt, answer Answered) {
 	}
 }
 
-// podRead goes on with the pod as it is. Another UID, or a deletionTimestamp, means that nothing is
-// left to do. A pod that goes through the Eviction API is not marked first: the API server does
-// that itself, once budgets allow it.
+// podRead continues with the live pod. Another UID, or a deletionTimestamp, completes the attempt.
+// A pod evicted through the Eviction API is not marked first: the API server does that itself, once
+// budgets allow it.
 func (e *evictor) podRead(now time.Time, a *attempt, answer Answered) {
 	switch {
 	case answer.Outcome == Gone, answer.Outcome == OK && (answer.Pod.UID != a.pod.UID || answer.Pod.Terminating):
@@ -158,15 +156,15 @@ func (e *evictor) podRead(now time.Time, a *attempt, answer Answered) {
 	e.markPod(a, marking)
 }
 
-// stillDue decides from the live state alone, as of the reading of the node: a deadline that has
-// passed since may be one that the node no longer sets. It may be asked again for the same attempt
-// after the pod was read.
+// stillDue decides only from the live state, as of the node read: a deadline that has passed since
+// may no longer be set by the node. It may be called again for the same attempt after the pod was
+// read.
 func (e *evictor) stillDue(a *attempt) bool {
 	return e.liveDue(a).By(a.readAt)
 }
 
-// liveDue is the deadline that follows from what the attempt has read: from the node's taints or
-// from the devices, never from both, since an attempt reads only what it is for.
+// liveDue returns the deadline resulting from the attempt's reads: from the node's taints or from
+// the devices, never from both, since an attempt reads only its own cause.
 func (e *evictor) liveDue(a *attempt) Due {
 	if a.seeks {
 		due, _ := a.found.deadlineOf(&a.live)
@@ -175,7 +173,7 @@ func (e *evictor) liveDue(a *attempt) Due {
 	return Deadline(a.live.Tolerations, e.mirror.boundAt(a.readAt, a.pod, &a.live), a.held)
 }
 
-// causeOf is the deadline that the attempt is for.
+// causeOf returns the deadline behind the attempt.
 func (a *attempt) causeOf() Due {
 	if a.seeks {
 		return a.pod.byDevice

@@ -8,27 +8,27 @@ import (
 )
 
 const (
-	// fresh is the maximum age of what was read when the delete is sent. If the API is slow it is
-	// doubled within the attempt, so that slowness cannot stop an eviction.
+	// fresh is the maximum age of a read when the delete is sent. If the API is slow, it doubles
+	// within the attempt, so that slowness cannot stop an eviction.
 	fresh = time.Second
-	// confirmAfter is how long the watch may take to show that a pod whose delete was accepted is
-	// terminating. After that the pod is read again.
+	// confirmAfter is the time for the watch to show a pod as terminating after an accepted delete.
+	// After that the pod is read again.
 	confirmAfter = 30 * time.Second
-	// A pod that could not be deleted is retried after firstRetry, then after twice as long each
-	// time, up to lastRetry, whatever the server asks for: once the cause is gone, an eviction is
-	// at most that late. Thousands of such pods are no storm: Options.InFlight bounds the attempts,
-	// and ask.Backoff spreads them. A pod refused by a budget is retried after budgetRetry at the
-	// earliest.
+	// A failed deletion is retried after firstRetry, then after twice as long each time, up to
+	// lastRetry, regardless of the pause requested by the server: once the cause has been removed,
+	// an eviction is at most that late. Thousands of such pods do not cause a storm:
+	// Options.InFlight bounds the attempts, and ask.Backoff spreads them. A pod refused by a budget
+	// is retried after budgetRetry at the earliest.
 	firstRetry  = 100 * time.Millisecond
 	lastRetry   = 5 * time.Second
 	budgetRetry = 5 * time.Second
-	// While reads fail, nothing is attempted. The API is asked again after firstPause, then after
-	// twice as long each time, up to lastPause.
+	// While reads fail, all attempts pause. The API is probed after firstPause, then after twice as
+	// long each time, up to lastPause.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// step is the request whose answer an attempt waits for.
+// step is the request an attempt waits for.
 type step int
 
 const (
@@ -40,9 +40,9 @@ const (
 	readingDevices
 )
 
-// attempt is one attempt to evict one pod: read its node, or what tells of its devices, read the
-// pod, mark it, delete it. If the pod is still as the watch showed it, marking it on that condition
-// replaces reading it.
+// attempt is one attempt to evict one pod: it reads the pod's node or device objects, reads the
+// pod, marks it, and deletes it. If the pod is unchanged since last observed, a mark on that
+// condition replaces the read.
 type attempt struct {
 	pod     *pod // nil: gone since
 	step    step
@@ -59,13 +59,13 @@ type attempt struct {
 	asked   bool     // the mark was requested: whatever the answer, the delete goes on
 }
 
-// evictor carries evictions through, an attempt at a time for each pod.
+// evictor carries out evictions, with one attempt at a time per pod.
 //
-// What a pod waits for is in exactly one place: its deadline or back-off in deadlines.queue, or an
-// attempt, which pod.attempt names and which waits in attempts for one answer, by itself or among
-// the also of another. An attempt ends in one of three ways: acceptDelete, avertDelete, or
-// endAttempt with a time for the next one. None drops the pod: only a watch that shows it gone ends
-// an entry.
+// A pod waits in exactly one place: in deadlines.queue for its deadline or back-off, or in the
+// attempt named by pod.attempt. That attempt waits in attempts for one response, directly or in the
+// also list of another attempt. It ends in one of three ways: acceptDelete, avertDelete, or
+// endAttempt with the time of the next one. None drops the pod: an entry ends only when the watch
+// delivers the deletion.
 type evictor struct {
 	options   Options
 	broke     *safeguards
@@ -77,15 +77,15 @@ type evictor struct {
 	statuses  *ruleStatuses
 
 	attempts map[Ticket]*attempt // attempts that wait for an answer
-	// underway counts the attempts that were begun and are not over, those of pods that are gone
-	// included: their requests are still in flight.
+	// underway counts unfinished attempts, including those of deleted pods: their requests are
+	// still in flight.
 	underway         int
 	pause            pause
 	retries, averted int // of Stats
 }
 
-// next returns when the next attempt begins, if an answer is not needed before. Not ok: there is
-// none to begin, or all slots are taken, and the next answer starts it.
+// next returns the start of the next attempt, unless it depends on a response. It returns false if
+// the queue is empty, or if all slots are taken and the next response starts it.
 func (e *evictor) next() (at time.Time, ok bool) {
 	if len(e.deadlines.queue) == 0 || e.underway >= e.options.InFlight {
 		return time.Time{}, false
@@ -93,9 +93,9 @@ func (e *evictor) next() (at time.Time, ok bool) {
 	return laterOf(e.deadlines.queue[0].nextAttempt(), e.pause.until), true
 }
 
-// beginAttempts starts as many attempts as are due and may be in flight, the one that is due first
-// before the others. Pods of one node that are due together share the reading of the node: when a
-// node with a hundred pods is tainted, it is read once.
+// beginAttempts starts as many due attempts as slots are available, in order of their deadlines.
+// Due pods of one node share the read of the node: when a node with a hundred pods is tainted, it
+// is read once.
 func (e *evictor) beginAttempts(now time.Time) {
 	reading := map[*node]*attempt{}
 	for len(e.deadlines.queue) > 0 && e.underway < e.options.InFlight && !now.Before(e.pause.until) {
@@ -129,14 +129,14 @@ func (e *evictor) beginAttempts(now time.Time) {
 	}
 }
 
-// budgetsOver reports whether the pod is overdue by so much that budgets are no longer asked: an
-// operator who sets BudgetsFor prefers a broken budget to a pod that stays on a tainted node.
+// budgetsOver reports whether the pod is so overdue that budgets are bypassed: by setting
+// BudgetsFor, an operator prefers a violated budget to a pod that stays on a tainted node.
 func (e *evictor) budgetsOver(now time.Time, p *pod) bool {
 	return e.options.BudgetsFor > 0 && !now.Before(p.due.At.Add(e.options.BudgetsFor))
 }
 
-// awaitAnswer gives the attempt's next request its ticket. An attempt waits for one answer at a
-// time, so it stands in attempts once.
+// awaitAnswer issues the ticket of the attempt's next request. An attempt waits for one response at
+// a time, so it is in attempts once.
 func (e *evictor) awaitAnswer(a *attempt, step step) Ticket {
 	ticket := e.out.issueTicket()
 	a.step = step
@@ -144,14 +144,14 @@ func (e *evictor) awaitAnswer(a *attempt, step step) Ticket {
 	return ticket
 }
 
-// readNode reads the node's taints live. The age of what is read counts from the request, not from
-// the answer: the API may have read it at any moment in between.
+// readNode reads the node's taints live. The age of the result counts from the request, not from
+// the response: the API may have read it at any moment in between.
 func (e *evictor) readNode(now time.Time, a *attempt) {
 	a.readAt = now
 	e.out.add(ReadNode{Ticket: e.awaitAnswer(a, readingNode), Node: a.pod.on.name})
 }
 
-// readDevices reads what asks the pod to go.
+// readDevices reads the device objects that require the eviction.
 func (e *evictor) readDevices(now time.Time, a *attempt) {
 	a.readAt, a.seeks, a.held = now, true, nil
 	read := e.devices.seen.evidenceFor(&a.pod.Pod, now)
@@ -159,13 +159,13 @@ func (e *evictor) readDevices(now time.Time, a *attempt) {
 	e.out.add(read)
 }
 
-// readPod reads the pod live, where its mark cannot be made conditional on what the watch showed.
+// readPod reads the pod live, if the mark cannot be conditional on the observed version.
 func (e *evictor) readPod(a *attempt) {
 	e.out.add(ReadPod{Ticket: e.awaitAnswer(a, readingPod), Name: a.pod.Name})
 }
 
-// markPod requests the condition DisruptionTarget. It is requested once for an attempt: whatever
-// the answer, the delete follows, since a pod must not stay because its status cannot be written.
+// markPod requests the condition DisruptionTarget. It is requested once per attempt: the delete
+// follows whatever the response, since a pod must not stay because its status cannot be written.
 func (e *evictor) markPod(a *attempt, step step) {
 	a.asked = true
 	m := Mark{Ticket: e.awaitAnswer(a, step), Name: a.pod.Name, UID: a.pod.UID, Observed: a.live.Observed, Device: a.seeks}
@@ -175,7 +175,7 @@ func (e *evictor) markPod(a *attempt, step step) {
 	e.out.add(m)
 }
 
-// deleteIfDue goes on after the last reading of the pod.
+// deleteIfDue continues after the last read of the pod.
 func (e *evictor) deleteIfDue(now time.Time, a *attempt) {
 	if !e.stillDue(a) {
 		e.avertDelete(now, a)
@@ -184,9 +184,9 @@ func (e *evictor) deleteIfDue(now time.Time, a *attempt) {
 	e.deletePod(now, a)
 }
 
-// deletePod sends the delete if what was read is fresh, and otherwise reads again. What counts as
-// fresh doubles with each reading, up to 64 s, so that an API that answers slowly delays an
-// eviction and cannot prevent it.
+// deletePod sends the delete if the reads are fresh, and otherwise repeats them. The maximum age
+// doubles with each repetition, up to 64 s, so that a slow API delays an eviction but cannot
+// prevent it.
 func (e *evictor) deletePod(now time.Time, a *attempt) {
 	if now.Sub(a.readAt) > fresh<<min(a.rereads, 6) && !a.readAt.IsZero() {
 		a.rereads++
@@ -208,8 +208,7 @@ func (e *evictor) deletePod(now time.Time, a *attempt) {
 		e.out.add(Record{Name: p.Name, UID: p.UID, Device: a.seeks})
 	}
 
-	// The UID protects a pod of the same name that was created meanwhile. kube-controller-manager
-	// deletes by name.
+	// The UID protects a newer pod of the same name. kube-controller-manager deletes by name.
 	uid := p.UID
 	if e.broke.noUID {
 		uid = ""
@@ -223,10 +222,9 @@ func (e *evictor) deletePod(now time.Time, a *attempt) {
 	e.out.add(Delete{Ticket: ticket, Name: p.Name, UID: uid, Due: a.causeOf()})
 }
 
-// podDeleted ends an attempt by the answer to its delete. A server that is busy says when to come
-// back, but no answer makes an eviction wait longer than lastRetry, except one that comes from a
-// budget. kube-controller-manager gives up after five tries, 10 ms apart, and the pod stays until
-// something about it changes.
+// podDeleted ends an attempt based on the response to its delete. A busy server requests a pause,
+// but an eviction never waits longer than lastRetry, except for a budget. kube-controller-manager
+// gives up after five tries, 10 ms apart, and the pod stays until it changes.
 func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 	switch {
 	case answer.Outcome == OK, answer.Outcome == Gone, e.broke.noRetry:
@@ -238,8 +236,8 @@ func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 	}
 }
 
-// acceptDelete ends an attempt after which the pod is terminating, or gone. The watch will show
-// that; if it does not within confirmAfter, the pod is due again, and is read.
+// acceptDelete ends an attempt that leaves the pod terminating or deleted. If the watch does not
+// confirm this within confirmAfter, the pod is due again, and is read.
 func (e *evictor) acceptDelete(now time.Time, a *attempt) {
 	e.underway--
 	p := a.pod
@@ -248,9 +246,9 @@ func (e *evictor) acceptDelete(now time.Time, a *attempt) {
 	e.deadlines.enqueuePod(p)
 }
 
-// avertDelete ends an attempt that the live state stopped. The watch lags behind, and what it will
-// show decides. By now what was read may be outdated as well, so it is read again soon, and no
-// later than at its own deadline.
+// avertDelete ends an attempt stopped by the live state. The watch lags behind, and its events will
+// decide. The reads may be outdated by now as well, so they are repeated soon, no later than at
+// their own deadline.
 func (e *evictor) avertDelete(now time.Time, a *attempt) {
 	e.averted++
 	p := a.pod

@@ -17,9 +17,9 @@ var (
 	seed  = flag.Uint64("eviction.seed", 0, "run only this seed, and tell what happens")
 )
 
-// TestEveryLifeEndsRight runs lives of a small cluster in which everything
-// fails that can: at the end no pod is there that had to go, none went without
-// a reason, and none went later than the faults excuse.
+// TestEveryLifeEndsRight runs lives of a small cluster with every possible failure. At the end,
+// every pod that must be evicted has been deleted, none was deleted without a reason, and none
+// later than the faults excuse.
 func TestEveryLifeEndsRight(t *testing.T) {
 	if *seed != 0 {
 		w := faultapi.New(*seed)
@@ -48,12 +48,11 @@ func TestEveryLifeEndsRight(t *testing.T) {
 	}
 }
 
-// TestFlappingTaintEndsRight is W15 at every spacing, with late watches and
-// deletes that fail.
+// TestFlappingTaintEndsRight is W15 at every spacing, with late watches and failing deletes.
 func TestFlappingTaintEndsRight(t *testing.T) { flaps(t, 100_000, faultapi.Flap) }
 
-// TestFlappingDeviceTaintEndsRight is the same for devices: taints in slices, and rules that come
-// and go, or lose their effect.
+// TestFlappingDeviceTaintEndsRight is the same for devices: taints in slices, and rules that are
+// created, deleted, or lose their effect.
 func TestFlappingDeviceTaintEndsRight(t *testing.T) { flaps(t, 50_000, faultapi.FlapDevice) }
 
 func flaps(t *testing.T, times int, flap func(*faultapi.World) []string) {
@@ -73,8 +72,8 @@ func flaps(t *testing.T, times int, flap func(*faultapi.World) []string) {
 	}
 }
 
-// TestEachSafeguardIsNeeded takes the safeguards out one by one; among the same
-// lives at least one must then end wrong.
+// TestEachSafeguardIsNeeded removes the safeguards one by one; at least one of the same lives must
+// then end wrong.
 func TestEachSafeguardIsNeeded(t *testing.T) {
 	for _, safeguard := range eviction.Safeguards {
 		t.Run(safeguard, func(t *testing.T) {
@@ -94,7 +93,7 @@ func TestEachSafeguardIsNeeded(t *testing.T) {
 	}
 }
 
-// eachSeed runs the seeds from 1 on on all processors until one says stop.
+// eachSeed runs the seeds from 1 on on all processors until run returns false.
 func eachSeed(n int, run func(seed uint64) (goOn bool)) {
 	var next atomic.Uint64
 	var stop atomic.Bool

@@ -2,8 +2,8 @@ package eviction
 
 import "time"
 
-// clock relates the Core's own clock to the wall clock, by which times are written into objects.
-// The Core's clock is never set, so a deadline cannot move because someone corrected a wall clock.
+// clock converts between the Core's own clock and the wall clock used for times in objects. The
+// Core's clock is never adjusted, so a correction of a wall clock cannot move a deadline.
 type clock struct {
 	wall func(now time.Time) time.Time // Options.Wall; nil: both are the same
 }
@@ -16,15 +16,15 @@ func (c clock) wallTime(now time.Time) time.Time {
 	return c.wall(now)
 }
 
-// toClock converts a time that was written into an object to the Core's clock. It does not change
-// when wall clocks are set, and is never in the future.
+// toClock converts a time written into an object to the Core's clock. The result does not change
+// when wall clocks are adjusted, and is never in the future.
 func (c clock) toClock(now, written time.Time) time.Time {
 	return earlierOf(now, now.Add(written.Sub(c.wallTime(now))))
 }
 
-// toClockSince is toClock for something that has just happened, unless it may have been missed.
-// Times in objects have whole seconds: what happened within the written second, before it was seen,
-// counts from the end of that second, so that no pod is evicted early.
+// toClockSince is toClock for an event that has just happened, unless it may have been missed.
+// Times in objects have whole seconds: an event within the written second, before it was observed,
+// counts from the end of that second, so that pods are never evicted early.
 func (c clock) toClockSince(now, written time.Time, missed bool) time.Time {
 	if missed {
 		return c.toClock(now, written)

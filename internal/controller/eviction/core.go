@@ -7,36 +7,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Options are what a cluster's operator chooses.
+// Options are the choices of a cluster's operator.
 type Options struct {
-	// InFlight bounds the pods whose eviction is in progress at once; each has one request in
-	// flight at a time. Zero means DefaultInFlight.
+	// InFlight bounds the concurrent evictions; each has one request in flight at a time. Zero
+	// means DefaultInFlight.
 	InFlight int
-	// Budgets makes evictions go through the Eviction API, so that PodDisruptionBudgets are
-	// respected. A pod that is overdue by BudgetsFor is deleted regardless (zero: never).
+	// Budgets makes evictions use the Eviction API, so that PodDisruptionBudgets are respected. A
+	// pod overdue by BudgetsFor is deleted regardless (zero: never).
 	Budgets    bool
 	BudgetsFor time.Duration
 	// Watches is set for a Core that keeps deadlines, and requests nothing.
 	Watches bool
-	// Wall converts a moment of the Core's own clock, which is never set, to wall-clock time, which
-	// others write into objects. nil: both are the same.
+	// Wall converts a moment of the Core's own clock, which is never adjusted, to the wall-clock
+	// time used in objects; nil means both are the same.
 	Wall func(now time.Time) time.Time `json:"-"`
 }
 
-// DefaultInFlight keeps an API server busy that answers within a tenth of a second, and is half of
-// the writes that it processes at once (--max-mutating-requests-inflight). All share one
+// DefaultInFlight keeps an API server with a latency of a tenth of a second busy, and is half of
+// the writes it processes concurrently (--max-mutating-requests-inflight). All share one
 // connection.
 const DefaultInFlight = 100
 
 // Core decides which pods are evicted, and when. It belongs to one goroutine; see Step.
 //
-// Invariants: a pod's deadline is always the one that follows from the newest taints and
-// tolerations seen, so nothing that was queued can be stale. A pod is in the queue exactly while it
-// has a deadline, is not terminating as far as watches show, and no attempt holds it.
+// Invariants: a pod's deadline always results from the newest observed taints and tolerations, so
+// the queue is never stale. A pod is in the queue exactly while it has a deadline, is not observed
+// as terminating, and is not held by an attempt.
 //
-// What watches show goes into mirror and devices; from both, decidePod computes a deadline; evictor
-// carries out those that are due. notes and statuses write what others should know. Each owns its
-// fields, and out collects the actions of them all.
+// Events of watches update mirror and devices; decidePod computes a deadline from both; evictor
+// carries out the due evictions. notes and statuses publish state for other components. Each owns
+// its fields, and out collects the actions of them all.
 //
 // The life of one eviction, from testdata/countdown.story.txt: the pod tolerates the taint for an
 // hour.
@@ -49,7 +49,7 @@ const DefaultInFlight = 100
 //	         Answered: OK                nothing; the watch will show that it terminates
 //	         PodGone                     the pod is forgotten
 //
-// If the taint goes before 3600 s, the deadline is gone with it, and an event says that the
+// If the taint is removed before 3600 s, so is the deadline, and an event announces that the
 // deletion is cancelled.
 type Core struct {
 	options Options
@@ -65,12 +65,12 @@ type Core struct {
 	out       outbox
 }
 
-// safeguards are what tests can disable, one at a time, to show that each is needed.
+// safeguards can be disabled by tests, one at a time, to show that each is needed.
 type safeguards struct {
 	noUID, noLiveRead, noRetry, noTimeAdded, noNote, noWitness, noDeviceRead bool
 }
 
-// Stats are counts that only the Core has.
+// Stats are counters kept by the Core.
 type Stats struct {
 	Retries   int // attempts after a pod's first
 	Cancelled int // pending evictions that became unnecessary
@@ -98,27 +98,27 @@ func New(options Options) *Core {
 	return c
 }
 
-// outbox collects the actions of a Step. Tickets are never given out twice, not even by a Core that
-// was saved and restored.
+// outbox collects the actions of a Step. Tickets are never reused, not even by a Core that was
+// saved and restored.
 type outbox struct {
 	tickets Ticket // the last one given out
 	actions []Action
 }
 
-// issueTicket returns a ticket that was never given out before.
+// issueTicket returns an unused ticket.
 func (o *outbox) issueTicket() Ticket {
 	o.tickets++
 	return o.tickets
 }
 
-// add appends an action to those that Step returns.
+// add appends an action to the result of Step.
 func (o *outbox) add(action Action) { o.actions = append(o.actions, action) }
 
-// Step applies an event and returns the actions that follow from it and from the time. They may be
-// carried out in any order.
+// Step applies an event and returns the actions resulting from it and from the time. They may be
+// executed in any order.
 //
-// now must not go back from one call to the next, and the slice that is returned is the caller's.
-// Step never blocks; it takes time where an event concerns many pods, such as a taint on a node.
+// now must not go backward between calls, and the returned slice belongs to the caller. Step never
+// blocks; it takes time for events that affect many pods, such as a taint on a node.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.out.actions = nil
 	switch e := event.(type) {
@@ -157,7 +157,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.changeDevices(now, event)
 	}
 
-	// After every event, also a Tick: whatever has become due by now begins.
+	// Start all due attempts after every event, including a Tick.
 	if !c.options.Watches {
 		c.notes.write(now)
 		c.statuses.write(now)
@@ -166,7 +166,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	return c.out.actions
 }
 
-// changeDevices applies an event about devices, and decides anew all pods that it may concern.
+// changeDevices applies an event about devices, and re-evaluates all affected pods.
 func (c *Core) changeDevices(now time.Time, event Event) {
 	switch e := event.(type) {
 	case ClaimSeen:
@@ -179,7 +179,7 @@ func (c *Core) changeDevices(now time.Time, event Event) {
 	case SliceGone:
 		c.decidePods(now, c.devices.dropSlice(e.Name))
 
-	// A new rule under an old name: what the old one tainted is free first.
+	// A new rule replaces an old one of the same name: first release the old one's pods.
 	case RuleSeen:
 		if c.devices.replacesRule(e.Rule) {
 			c.decidePods(now, c.devices.dropRule(e.Rule.Name))
@@ -196,7 +196,7 @@ func (c *Core) changeDevices(now time.Time, event Event) {
 	}
 }
 
-// dropUnlisted removes what the list of the kind did not show.
+// dropUnlisted removes objects of the kind missing from its list.
 func (c *Core) dropUnlisted(now time.Time, kind Kind) {
 	switch kind {
 	case Claims:
@@ -214,7 +214,7 @@ func (c *Core) dropUnlisted(now time.Time, kind Kind) {
 	}
 }
 
-// Wake returns when the next Tick is due if no event comes first.
+// Wake returns the time of the next Tick, unless an event arrives first.
 func (c *Core) Wake() (at time.Time, ok bool) {
 	at, ok = c.evictor.next()
 	for _, next := range []func() (time.Time, bool){c.notes.next, c.statuses.next} {
@@ -225,8 +225,8 @@ func (c *Core) Wake() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// Pending counts the pods with a deadline, by taint key and effect. The map is the Core's own: it
-// must not be changed, and is valid until the next Step.
+// Pending counts the pods with a deadline, by taint key and effect. The Core owns the map: it must
+// not be changed, and is valid until the next Step.
 func (c *Core) Pending() map[string]int { return c.deadlines.pending }
 
 // Stats returns the counts since New.
@@ -234,7 +234,7 @@ func (c *Core) Stats() Stats {
 	return Stats{Retries: c.evictor.retries, Cancelled: c.deadlines.cancelled, Averted: c.evictor.averted}
 }
 
-// Going yields, in no order, the pods with a deadline that no attempt holds.
+// Going yields the pods with a deadline and without an attempt, in no particular order.
 func (c *Core) Going() iter.Seq2[Pod, Due] {
 	return func(yield func(Pod, Due) bool) {
 		for _, p := range c.deadlines.queue {
@@ -245,10 +245,10 @@ func (c *Core) Going() iter.Seq2[Pod, Due] {
 	}
 }
 
-// Pods returns the number of placed pods, terminating ones included.
+// Pods returns the number of placed pods, including terminating ones.
 func (c *Core) Pods() int { return len(c.mirror.pods) }
 
-// Due returns the pod's deadline, as far as watches have shown.
+// Due returns the pod's deadline according to the observed state.
 func (c *Core) Due(uid types.UID) (Due, bool) {
 	if p := c.mirror.pods[uid]; p != nil {
 		return p.due, true

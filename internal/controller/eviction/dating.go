@@ -6,23 +6,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// dating determines since when a node or a device has each of its taints. It keeps nothing: what
-// was known before comes in with the object.
+// dating determines the time since when a node or a device has each of its taints. It is stateless:
+// prior knowledge is passed in with the object.
 //
-// A taint's own timeAdded counts, unless it is in the future: then its writer's clock is ahead. A
+// A taint's own timeAdded counts, unless it is in the future because its writer's clock is ahead. A
 // taint without one (kubectl writes none) was added when the list of taints was first written with
-// it. Managed fields tell when the list was last written; the node's note tells the earlier time if
-// another taint has been written since. A note counts only for the list that it was made for. What
-// the Core remembers counts as long as it missed nothing. Where it may have, it knows no more than
-// a Core that has just started: if the list was written again, a taint may have been removed and
-// added again, and counts as new. So a pod may be evicted late after such a coincidence, and never
-// early.
+// it. Managed fields contain the last write of the list; the node's note has the earlier time if
+// another taint has been written since. A note is valid only for the list it was made for. The
+// Core's memory is valid as long as it has not missed an event. Otherwise its knowledge is that of
+// a freshly started Core: if the list was rewritten, a taint may have been removed and added again,
+// and counts as new. So a pod may be evicted late after such a coincidence, but never early.
 type dating struct {
 	clock clock
 	broke *safeguards
 }
 
-// nodeTaints returns the node's taints as it is seen now, n being what was known of it before.
+// nodeTaints returns the node's current taints; n has the prior knowledge about the node.
 func (d dating) nodeTaints(now time.Time, n *node, seen Node, missed bool) []Held {
 	if len(seen.Taints) == 0 {
 		return nil
@@ -56,7 +55,7 @@ func (d dating) nodeTaints(now time.Time, n *node, seen Node, missed bool) []Hel
 	return held
 }
 
-// taintSince returns since when the node has the taint according to the node's object.
+// taintSince returns the start of a taint according to the node object.
 func (d dating) taintSince(taint *v1.Taint, seen Node, noted map[string]time.Time) time.Time {
 	if !taint.TimeAdded.IsZero() && !d.broke.noTimeAdded {
 		return taint.TimeAdded.Time
@@ -70,14 +69,14 @@ func (d dating) taintSince(taint *v1.Taint, seen Node, noted map[string]time.Tim
 	return seen.Witness
 }
 
-// TaintedSince returns since when the node has one of its taints according to its object: the time
-// of the taint, or what the note or the managed fields tell; zero if nothing does.
+// TaintedSince returns the start of one of the node's taints according to the node object: the time
+// in the taint, the note or the managed fields, or zero without any of them.
 func (n Node) TaintedSince(taint *v1.Taint) time.Time {
 	d := dating{broke: &safeguards{}}
 	return d.taintSince(taint, n, d.notedSince(n))
 }
 
-// notedSince returns the content of the node's note, or nothing if it was made for another list of
+// notedSince returns the content of the node's note, or nil if it was made for another list of
 // taints.
 func (d dating) notedSince(seen Node) map[string]time.Time {
 	n, ok := parseNote(seen.Note)
@@ -87,8 +86,8 @@ func (d dating) notedSince(seen Node) map[string]time.Time {
 	return n.Since
 }
 
-// newlyHeld is a taint of which nothing is remembered that still counts: it began when its object
-// says so, and now if the object says nothing.
+// newlyHeld returns a taint without valid prior knowledge. It starts at the time in its object, or
+// now without one.
 func (d dating) newlyHeld(now time.Time, taint v1.Taint, said time.Time, missed bool) Held {
 	h := Held{Taint: taint, Since: now, written: d.clock.wallTime(now), said: said}
 	if !said.IsZero() {
@@ -97,9 +96,9 @@ func (d dating) newlyHeld(now time.Time, taint v1.Taint, said time.Time, missed 
 	return h
 }
 
-// sliceTaints returns the taints of the slice's devices, by device, before being how the slice was
-// known. Every taint of a device has a time, which the API server gives it; so no note is needed,
-// and only a taint with another time is another taint.
+// sliceTaints returns the taints of a slice's devices, by device; before is the slice's previous
+// state. The API server sets a time on every device taint, so notes are unnecessary, and only a
+// taint with a different time is a different taint.
 func (d dating) sliceTaints(now time.Time, s, before *slice, missed bool) map[string][]Held {
 	held := map[string][]Held{}
 	for i := range s.Devices {
@@ -115,7 +114,7 @@ func (d dating) sliceTaints(now time.Time, s, before *slice, missed bool) map[st
 	return held
 }
 
-// deviceTaint is sliceTaints for one taint, whether a slice or a rule has it.
+// deviceTaint is sliceTaints for a single taint of a slice or a rule.
 func (d dating) deviceTaint(now time.Time, taint v1.Taint, known []Held, missed bool) Held {
 	var said time.Time
 	if !taint.TimeAdded.IsZero() && !d.broke.noTimeAdded {
@@ -128,7 +127,7 @@ func (d dating) deviceTaint(now time.Time, taint v1.Taint, known []Held, missed 
 	return d.newlyHeld(now, taint, said, missed)
 }
 
-// findTaint returns the same taint, whatever its time, among those held.
+// findTaint returns the matching held taint, regardless of its time.
 func findTaint(held []Held, taint *v1.Taint) (Held, bool) {
 	for _, h := range held {
 		if h.Taint.MatchTaint(taint) && h.Taint.Value == taint.Value {

@@ -9,12 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Held is a NoExecute taint of a node, and since when the node has it.
+// Held is a NoExecute taint of a node with its start.
 type Held struct {
 	Taint v1.Taint
 	Since time.Time
-	// Turned is set if the taint is not-ready or unreachable and replaced the other one: when it
-	// did. Since is then when the first of the two was added.
+	// Turned is the time at which a not-ready or unreachable taint replaced the opposite one, if it
+	// did. Since is then the start of the earlier taint.
 	Turned time.Time
 
 	written    time.Time // Since by the clock of those who write times into objects
@@ -29,13 +29,13 @@ func (h Held) ID() string { return h.Taint.ToString() }
 type Due struct {
 	At    time.Time
 	Taint v1.Taint // the taint that is due first
-	// Device has the taint, and Rule is the DeviceTaintRule that it is from, "" for one of the
-	// device's ResourceSlice. For a taint of the pod's node both are empty.
+	// Device is the tainted device, and Rule the DeviceTaintRule causing the taint, or "" for a
+	// taint in the device's ResourceSlice. Both are empty for a taint of the pod's node.
 	Device Device `json:",omitzero"`
 	Rule   string `json:",omitempty"`
 }
 
-// OfDevice reports whether the taint is one of a device.
+// OfDevice reports whether the taint is a device's.
 func (d Due) OfDevice() bool { return d.Device != Device{} }
 
 // Stays reports whether no taint evicts the pod.
@@ -44,7 +44,7 @@ func (d Due) Stays() bool { return d.Taint.Key == "" }
 // By reports whether the deadline is now or earlier.
 func (d Due) By(now time.Time) bool { return !d.Stays() && !d.At.After(now) }
 
-// String tells the deadline for logs and tests, with the time of day in UTC.
+// String formats the deadline for logs and tests, with the time of day in UTC.
 func (d Due) String() string {
 	if d.Stays() {
 		return "stays"
@@ -65,7 +65,7 @@ func (d Due) equalTo(o Due) bool {
 		d.Device == o.Device && d.Rule == o.Rule
 }
 
-// soonerOf returns the one that is due first, d if both are.
+// soonerOf returns the earlier deadline, or d if they are equal.
 func (d Due) soonerOf(o Due) Due {
 	if d.Stays() || !o.Stays() && o.At.Before(d.At) {
 		return o
@@ -73,21 +73,21 @@ func (d Due) soonerOf(o Due) Due {
 	return d
 }
 
-// Deadline returns when a pod with these tolerations, bound to its node at that time, has to leave
-// because of these taints.
+// Deadline returns the time at which a pod with these tolerations, bound to its node at the given
+// time, must leave because of these taints.
 //
-// For each taint the first toleration that matches counts, not the longest (as upstream): none
-// means at once, one without seconds means never, and otherwise that many seconds after the taint
-// was added or the pod was bound, whichever was later. Over all taints the earliest deadline
-// counts.
+// Like upstream, it uses the first matching toleration for each taint, not the longest: none means
+// immediately, one without seconds means never, and otherwise the seconds count from the addition
+// of the taint or the binding of the pod, whichever was later. The earliest deadline over all
+// taints wins.
 //
 // For example, a pod that tolerates not-ready for 300 s was bound at 10:00. Its node becomes
 // not-ready at 10:10, so it is due at 10:15. If the node has a second taint since 10:12 that the
 // pod does not tolerate at all, it is due at 10:12.
 //
-// A node that turns from not-ready to unreachable is one and the same outage (see Held.Turned): the
-// seconds for the second taint count from when it came, but the pod does not stay longer than the
-// larger of the two tolerations from the beginning of the outage, if both end.
+// A node that turns from not-ready to unreachable is in the same outage (see Held.Turned): the
+// seconds for the second taint count from its start, but the pod stays no longer than the larger of
+// the two tolerations from the beginning of the outage, if both end.
 func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	var least Due
 	for _, held := range taints {
@@ -110,7 +110,7 @@ func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	return least
 }
 
-// toleratedFor returns for how long a pod stays in spite of the taint, if that ends.
+// toleratedFor returns the time a pod stays despite the taint, if that ends.
 func toleratedFor(taint *v1.Taint, tolerations []v1.Toleration) (stay time.Duration, ends bool) {
 	toleration := rules.TolerationOf(taint, tolerations)
 	switch {
@@ -134,8 +134,8 @@ func oppositeTaint(taint *v1.Taint) *v1.Taint {
 	return nil
 }
 
-// stayDuration converts tolerationSeconds. Zero or less means at once. More than a Duration holds
-// (292 years) means forever; upstream lets it overflow into "at once".
+// stayDuration converts tolerationSeconds. Zero or less means immediately. A value beyond the range
+// of a Duration (292 years) means forever; upstream lets it overflow into an immediate eviction.
 func stayDuration(seconds int64) (stay time.Duration, ends bool) {
 	if seconds <= 0 {
 		return 0, true

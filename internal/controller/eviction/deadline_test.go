@@ -14,10 +14,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// TestDeadlines runs testdata/deadline.txt: taints with the second they were
-// added, as "0s key=value:NoExecute"; then, after "pod tolerates", the pod's tolerations.
-// The pod is bound at the second that the argument says; the taints took
-// their opposites' place at the second that "turned" says.
+// TestDeadlines runs testdata/deadline.txt: taints with the second of their addition, as "0s
+// key=value:NoExecute"; then, after "pod tolerates", the pod's tolerations. The argument is the
+// second of the pod's binding; "turned" is followed by the second at which the taints replaced
+// their opposites.
 func TestDeadlines(t *testing.T) {
 	datadriven.RunTest(t, "testdata/deadline.txt", func(t *testing.T, d *datadriven.TestData) string {
 		taintLines, tolerations, _ := strings.Cut(d.Input, "pod tolerates")

@@ -13,8 +13,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// devices is what is known of devices: by the Core from watches, or by an attempt from what it
-// read.
+// devices is the known state of devices: the Core's from watches, or an attempt's from its reads.
 type devices struct {
 	claims map[types.NamespacedName]*claim
 	pools  map[Pool]*pool
@@ -23,7 +22,7 @@ type devices struct {
 	sorted []*rule // the rules, by name
 }
 
-// claim is a claim and the last list that showed it.
+// claim is a claim and the last list that contained it.
 type claim struct {
 	Claim
 	list uint32
@@ -37,14 +36,14 @@ type pool struct {
 	offers map[string]*slice
 }
 
-// slice is a slice and since when its devices have their taints.
+// slice is a slice with the starts of its devices' taints.
 type slice struct {
 	Slice
 	held map[string][]Held // the NoExecute taints of its devices
 	list uint32
 }
 
-// rule is a rule, the pods that it asks to go, and what its status needs.
+// rule is a rule with the pods it evicts, and the state of its status.
 type rule struct {
 	Rule
 	held    Held // its taint
@@ -57,20 +56,20 @@ type rule struct {
 	tries   int       // writes that failed
 }
 
-// newDevices returns devices of which nothing is known.
+// newDevices returns an empty state.
 func newDevices() devices {
 	return devices{
 		claims: map[types.NamespacedName]*claim{}, pools: map[Pool]*pool{}, slices: map[string]*slice{}, rules: map[string]*rule{},
 	}
 }
 
-// deadlineOf returns when the pod has to leave because of its devices, and the rules that ask it
-// to, sorted by name and each once. asked has rules whose seconds are not over yet, too: their
-// statuses count pods that will go.
+// deadlineOf returns the time at which the pod must leave because of its devices, and the names of
+// the rules requiring it, sorted and without duplicates. asked includes rules with tolerations that
+// have not expired yet: their statuses count pods still to be evicted.
 //
-// A claim tolerates a taint for as long as the API says: for ever by a toleration without effect,
-// or without seconds, and otherwise for the least seconds of all tolerations that match, from when
-// the taint was added.
+// A claim tolerates a taint as defined by the API: forever through a toleration without effect, or
+// without seconds, and otherwise for the fewest seconds of all matching tolerations, counted from
+// the addition of the taint.
 func (d *devices) deadlineOf(p *Pod) (least Due, asked []string) {
 	for _, ref := range p.Claims {
 		c := d.claims[types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}]
@@ -98,8 +97,8 @@ func (d *devices) deadlineOf(p *Pod) (least Due, asked []string) {
 	return least, slices.Compact(asked)
 }
 
-// taintsOf yields the NoExecute taints of a device, and for each the rule that it is from, "" for
-// one of the device's slice.
+// taintsOf yields the NoExecute taints of a device, each with the rule causing it, or "" for a
+// taint in the device's slice.
 func (d *devices) taintsOf(device Device) func(yield func(Held, string) bool) {
 	return func(yield func(Held, string) bool) {
 		for _, held := range d.publishedTaints(device) {
@@ -115,7 +114,7 @@ func (d *devices) taintsOf(device Device) func(yield func(Held, string) bool) {
 	}
 }
 
-// publishedTaints returns the taints of a device that are in its slice.
+// publishedTaints returns the taints in a device's slice.
 func (d *devices) publishedTaints(device Device) []Held {
 	of := d.pools[device.poolOf()]
 	if of == nil {
@@ -127,10 +126,10 @@ func (d *devices) publishedTaints(device Device) []Held {
 	return nil
 }
 
-// slicesByDevice returns the slice of each device, by the device's name. Only slices of the newest
-// generation count, as the API defines it: a driver that publishes a pool anew writes slice after
-// slice, and those of the generation before are void. Of a device in two slices, the one of the
-// slice whose name sorts first counts.
+// slicesByDevice returns the slice of each device, by the device's name. As defined by the API,
+// only slices of the newest generation count: a driver republishing a pool writes slice after
+// slice, and those of the previous generation are void. Of a device in two slices, the slice whose
+// name sorts first counts.
 func (of *pool) slicesByDevice() map[string]*slice {
 	if of.offers != nil {
 		return of.offers
@@ -153,8 +152,7 @@ func (of *pool) slicesByDevice() map[string]*slice {
 	return of.offers
 }
 
-// claimTolerates returns for how long a claim stays on a device in spite of the taint, if that
-// ends.
+// claimTolerates returns the time a claim stays on a device despite the taint, if that ends.
 func claimTolerates(taint *v1.Taint, tolerations []resourcev1.DeviceToleration) (stay time.Duration, ends bool) {
 	tainted := resourcev1.DeviceTaint{Key: taint.Key, Value: taint.Value, Effect: resourcev1.DeviceTaintEffectNoExecute}
 	least, endless := time.Duration(-1), false
@@ -178,9 +176,9 @@ func claimTolerates(taint *v1.Taint, tolerations []resourcev1.DeviceToleration) 
 	return least, true
 }
 
-// evidenceFor returns what to read of what asks the pod to go now: only claims, pools and rules by
-// which it is due, so that one attempt reads little in a cluster with many rules. If they no longer
-// ask it to go, the pod stays until the next deadline.
+// evidenceFor returns the objects to read before evicting the pod now: only claims, pools and rules
+// that make it due, so that one attempt reads little in a cluster with many rules. If they no
+// longer require the eviction, the pod stays until the next deadline.
 func (d *devices) evidenceFor(p *Pod, now time.Time) (read ReadDevices) {
 	for _, ref := range p.Claims {
 		c := d.claims[types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}]
@@ -214,7 +212,7 @@ func (d *devices) evidenceFor(p *Pod, now time.Time) (read ReadDevices) {
 	return read
 }
 
-// poolOf returns the pool, and makes it if there is none.
+// poolOf returns the pool, creating it if necessary.
 func (d *devices) poolOf(id Pool) *pool {
 	of := d.pools[id]
 	if of == nil {
@@ -224,8 +222,7 @@ func (d *devices) poolOf(id Pool) *pool {
 	return of
 }
 
-// setClaim puts a claim in the place of the one of its name, and lists it in the pools of its
-// devices.
+// setClaim sets a claim, replacing any of the same name, and adds it to the pools of its devices.
 func (d *devices) setClaim(c *claim) {
 	d.dropClaim(c.Name)
 	d.claims[c.Name] = c
@@ -234,7 +231,7 @@ func (d *devices) setClaim(c *claim) {
 	}
 }
 
-// dropClaim forgets a claim, if there is one of the name.
+// dropClaim removes the claim with the name, if known.
 func (d *devices) dropClaim(name types.NamespacedName) {
 	c := d.claims[name]
 	if c == nil {
@@ -250,8 +247,8 @@ func (d *devices) dropClaim(name types.NamespacedName) {
 	}
 }
 
-// setSlice puts a slice in the place of the one of its name. Which slice offers a device is worked
-// out anew when it is asked for.
+// setSlice sets a slice, replacing any of the same name. The mapping of devices to slices is
+// recomputed on demand.
 func (d *devices) setSlice(s *slice) {
 	d.dropSlice(s.Name)
 	d.slices[s.Name] = s
@@ -259,7 +256,7 @@ func (d *devices) setSlice(s *slice) {
 	of.slices[s.Name], of.offers = s, nil
 }
 
-// dropSlice forgets a slice, if there is one of the name.
+// dropSlice removes the slice with the name, if known.
 func (d *devices) dropSlice(name string) {
 	s := d.slices[name]
 	if s == nil {
@@ -272,32 +269,31 @@ func (d *devices) dropSlice(name string) {
 	d.dropIfUnused(s.Pool)
 }
 
-// dropIfUnused forgets a pool without slices and claims.
+// dropIfUnused removes a pool without slices and claims.
 func (d *devices) dropIfUnused(id Pool) {
 	if of := d.pools[id]; len(of.slices) == 0 && len(of.claims) == 0 {
 		delete(d.pools, id)
 	}
 }
 
-// setRule puts a rule in the place of the one of its name.
+// setRule sets a rule, replacing any of the same name.
 func (d *devices) setRule(r *rule) {
 	d.rules[r.Name] = r
 	d.sortRules()
 }
 
-// dropRule forgets a rule, if there is one of the name.
+// dropRule removes the rule with the name, if known.
 func (d *devices) dropRule(name string) {
 	delete(d.rules, name)
 	d.sortRules()
 }
 
-// sortRules keeps the rules by name, so that of rules that are due together the same one is always
-// named.
+// sortRules sorts the rules by name, so that the same one is always named among rules due together.
 func (d *devices) sortRules() {
 	d.sorted = slices.SortedFunc(maps.Values(d.rules), func(a, b *rule) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// claimsIn returns the claims that use devices of the pools that fit. The map is the caller's.
+// claimsIn returns the claims with devices of matching pools. The caller owns the map.
 func (d *devices) claimsIn(fits func(Pool) bool) map[types.NamespacedName]bool {
 	names := map[types.NamespacedName]bool{}
 	for id, of := range d.pools {

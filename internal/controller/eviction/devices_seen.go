@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Kind is a kind of object that tells of devices.
+// Kind is a kind of object that describes devices.
 type Kind int
 
 // The kinds.
@@ -22,12 +22,12 @@ const (
 	kinds
 )
 
-// deviceMirror is what watches showed of devices, and which pods it concerns. Each method that
-// changes it returns the pods whose deadlines may follow from it, in the order of their first
-// sight; the Core decides them anew.
+// deviceMirror is the observed state of devices and the affected pods. Each method that changes it
+// returns the pods with potentially changed deadlines, in the order of their first observation; the
+// Core re-evaluates them.
 //
-// A pod that names a claim stands in users whether or not the claim was ever shown, so that the
-// claim finds it whichever comes first.
+// A pod is listed in users for each of its claims, including claims never observed, so that the two
+// may be observed in either order.
 type deviceMirror struct {
 	dating dating
 
@@ -36,7 +36,7 @@ type deviceMirror struct {
 	lists [kinds]listing
 }
 
-// newDeviceMirror returns a mirror that has seen nothing.
+// newDeviceMirror returns an empty mirror.
 func newDeviceMirror(dating dating) deviceMirror {
 	return deviceMirror{dating: dating, seen: newDevices(), users: map[types.NamespacedName]map[*pod]bool{}}
 }
@@ -46,8 +46,8 @@ func (m *deviceMirror) listed() bool {
 	return !slices.ContainsFunc(m.lists[:], func(l listing) bool { return !l.Listed || l.Listing })
 }
 
-// addUser lists a pod under the claims that it names, and dropUser takes it out again. Both go by
-// the pod as it was when they were called: a changed pod is taken out before the change.
+// addUser lists a pod under its claims, and dropUser removes it. Both use the pod's state at the
+// time of the call: a changed pod is removed before the change.
 func (m *deviceMirror) addUser(p *pod) {
 	for _, ref := range p.Claims {
 		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
@@ -58,7 +58,7 @@ func (m *deviceMirror) addUser(p *pod) {
 	}
 }
 
-// dropUser takes a pod out of the claims that it names; see addUser.
+// dropUser removes a pod from its claims; see addUser.
 func (m *deviceMirror) dropUser(p *pod) {
 	for _, ref := range p.Claims {
 		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
@@ -69,8 +69,8 @@ func (m *deviceMirror) dropUser(p *pod) {
 	}
 }
 
-// usersOf returns the pods that name one of the claims, each once, in the order of their first
-// sight.
+// usersOf returns the pods that name one of the claims, without duplicates, in the order of their
+// first observation.
 func (m *deviceMirror) usersOf(names map[types.NamespacedName]bool) (users []*pod) {
 	found := map[*pod]bool{}
 	for name := range names {
@@ -79,8 +79,8 @@ func (m *deviceMirror) usersOf(names map[types.NamespacedName]bool) (users []*po
 	return slices.SortedFunc(maps.Keys(found), inOrderOfSight)
 }
 
-// setClaim takes in a claim. Much that is written into a claim matters to no deadline, so one that
-// looks as before concerns no pod.
+// setClaim adds or updates a claim. Many writes to a claim do not affect deadlines, so an unchanged
+// claim affects no pods.
 func (m *deviceMirror) setClaim(shown Claim) (users []*pod) {
 	before := m.seen.claims[shown.Name]
 	m.seen.setClaim(&claim{Claim: shown, list: m.lists[Claims].Number})
@@ -90,14 +90,14 @@ func (m *deviceMirror) setClaim(shown Claim) (users []*pod) {
 	return m.usersOf(map[types.NamespacedName]bool{shown.Name: true})
 }
 
-// dropClaim forgets a claim. The pods that name it are free of its devices.
+// dropClaim removes a claim. The pods that name it no longer use its devices.
 func (m *deviceMirror) dropClaim(name types.NamespacedName) (users []*pod) {
 	m.seen.dropClaim(name)
 	return m.usersOf(map[types.NamespacedName]bool{name: true})
 }
 
-// setSlice takes in a slice. It concerns the pods with devices of its pool, and of the pool that it
-// was in before: a newer generation in one slice makes all slices of the older one void.
+// setSlice adds or updates a slice. It affects the pods with devices of its current and previous
+// pools: a newer generation in one slice makes all slices of the older one void.
 func (m *deviceMirror) setSlice(now time.Time, shown Slice) (users []*pod) {
 	before := m.seen.slices[shown.Name]
 	s := &slice{Slice: shown, list: m.lists[Slices].Number}
@@ -109,8 +109,7 @@ func (m *deviceMirror) setSlice(now time.Time, shown Slice) (users []*pod) {
 	return m.usersOf(m.seen.claimsIn(func(id Pool) bool { return id == shown.Pool || before != nil && id == before.Pool }))
 }
 
-// dropSlice forgets a slice. Its devices have no taints of their own any more; rules still select
-// them.
+// dropSlice removes a slice. Its devices no longer have published taints; rules still select them.
 func (m *deviceMirror) dropSlice(name string) (users []*pod) {
 	s := m.seen.slices[name]
 	if s == nil {
@@ -121,16 +120,16 @@ func (m *deviceMirror) dropSlice(name string) (users []*pod) {
 	return m.usersOf(names)
 }
 
-// replacesRule reports whether another rule of the same name was known: it is to be dropped first,
-// so that no pod is counted for a rule that it was never asked by.
+// replacesRule reports whether a different rule of the same name was known. It must be dropped
+// first, so that the new rule does not count pods evicted by the old one.
 func (m *deviceMirror) replacesRule(shown Rule) bool {
 	before := m.seen.rules[shown.Name]
 	return before != nil && before.UID != shown.UID
 }
 
-// setRule takes in a rule. The status that Berth writes itself comes back by the watch, so a rule
-// whose condition alone differs concerns no pod, and is looked at again only if another has written
-// it.
+// setRule adds or updates a rule. Berth's own status write is also delivered by the watch, so a
+// rule with only a changed condition does not affect pods, and its status is checked only if
+// another client has written it.
 func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
 	r := m.seen.rules[shown.Name]
 	var known []Held
@@ -156,7 +155,7 @@ func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
 	return m.usersOf(m.seen.claimsIn(func(id Pool) bool { return r.selectsPool(id) || was.selectsPool(id) }))
 }
 
-// dropRule forgets a rule, so that it asks nobody to go.
+// dropRule removes a rule, ending its evictions.
 func (m *deviceMirror) dropRule(name string) (users []*pod) {
 	r := m.seen.rules[name]
 	if r == nil {
@@ -166,8 +165,8 @@ func (m *deviceMirror) dropRule(name string) (users []*pod) {
 	return m.usersOf(m.seen.claimsIn(r.selectsPool))
 }
 
-// unlistedClaims, unlistedSlices and unlistedRules return what the list of the kind did not show,
-// in the order of names.
+// unlistedClaims, unlistedSlices and unlistedRules return the objects missing from the list of
+// their kind, sorted by name.
 func (m *deviceMirror) unlistedClaims() []types.NamespacedName {
 	return unlisted(m.seen.claims, func(c *claim) uint32 { return c.list }, m.lists[Claims], func(a, b types.NamespacedName) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
@@ -182,7 +181,7 @@ func (m *deviceMirror) unlistedRules() []string {
 	return unlisted(m.seen.rules, func(r *rule) uint32 { return r.list }, m.lists[Rules], strings.Compare)
 }
 
-// unlisted returns the names of the objects that the current list has not shown, in order.
+// unlisted returns the names of the objects missing from the current list, sorted.
 func unlisted[N comparable, T any](all map[N]T, listOf func(T) uint32, current listing, order func(a, b N) int) (gone []N) {
 	for name, object := range all {
 		if listOf(object) != current.Number {
@@ -193,8 +192,8 @@ func unlisted[N comparable, T any](all map[N]T, listOf func(T) uint32, current l
 	return gone
 }
 
-// foundOf returns what an attempt has read, in the form of what watches show. Something may have
-// been missed between the two.
+// foundOf returns an attempt's reads in the form of observed state. Events may have been missed
+// between the two.
 func (m *deviceMirror) foundOf(now time.Time, read *Devices) devices {
 	found := newDevices()
 	for i := range read.Claims {

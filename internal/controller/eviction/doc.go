@@ -1,13 +1,12 @@
 // Package eviction decides which pods a NoExecute taint evicts, and when, and carries each eviction
 // through.
 //
-// Core is a state machine without client, goroutine or clock: what a watch shows and what the API
-// answers goes in as Events, requests come out as Actions, and time is an argument. From the
-// NoExecute taints of a pod's node and the pod's tolerations it computes one deadline, again at
-// every change, so nothing that was queued can be stale. A pod that is due is read live, together
-// with its node, before every attempt. It is deleted by UID. And it is retried, with growing
-// pauses, until it is gone, has been replaced by another pod, or may stay. Nothing else ends an
-// entry.
+// Core is a state machine without client, goroutine or clock: Events carry watched objects and API
+// responses into it, Actions carry requests out, and time is an argument. From the NoExecute taints
+// of a pod's node and the pod's tolerations it computes one deadline, recomputed at every change,
+// so the queue is never stale. A due pod is read live, together with its node, before every
+// attempt. It is deleted by UID. Attempts are repeated, with growing pauses, until it has been
+// deleted or replaced by another pod, or may stay. An entry never ends otherwise.
 //
 // Package live runs Core against an API server. Package faultapi runs it against an API that fails
 // in every way, in virtual time. Packages simulate and explain use Deadline.

@@ -1,9 +1,9 @@
 package eviction
 
-// Safeguards names what a test can break, to show that something else notices.
+// Safeguards names the safeguards removable by a test, to show that the removal is detected.
 var Safeguards = []string{"UID", "live read", "retry", "timeAdded", "note", "witness", "device read"}
 
-// Break takes one safeguard out of a Core.
+// Break removes one safeguard from a Core.
 func (c *Core) Break(safeguard string) *Core {
 	switch safeguard {
 	case "UID":

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCoreHasNoClient keeps the core usable off line: what decides must not be
-// able to reach a cluster.
+// TestCoreHasNoClient keeps the core usable offline: the deciding code must not be able to reach a
+// cluster.
 func TestCoreHasNoClient(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".", "./faultapi", "../nodehealth").Output()
 	if err != nil {

@@ -8,48 +8,47 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Event is something that happened: shown by a watch, answered by the API, or just the passing of
-// time.
+// Event is an input of the Core: a watch event, an API response, or only the passing of time.
 type Event interface{ isEvent() }
 
 type (
-	// Tick means only that time has passed, as Wake asked for.
+	// Tick signals the passing of time, as requested by Wake.
 	Tick struct{}
 
-	// PodSeen is a pod that a watch or a list showed, new or changed.
+	// PodSeen reports a new or changed pod from a watch or a list.
 	PodSeen struct{ Pod Pod }
-	// PodGone is a pod that a watch showed to be deleted.
+	// PodGone reports the deletion of a pod.
 	PodGone struct {
 		Name types.NamespacedName
 		UID  types.UID
 	}
-	// PodsListing begins a list: the pods seen until PodsListed are all that exist, and every other
-	// pod is gone.
+	// PodsListing begins a list: the pods reported until PodsListed are complete, and any other pod
+	// has been deleted.
 	PodsListing struct{}
 	// PodsListed ends the list.
 	PodsListed struct{}
 
-	// NodeSeen is a node that a watch or a list showed, new or changed.
+	// NodeSeen reports a new or changed node from a watch or a list.
 	NodeSeen struct{ Node Node }
-	// NodeGone is a node that a watch showed to be deleted.
+	// NodeGone reports the deletion of a node.
 	NodeGone struct{ Name string }
 	// NodesListing begins a list of nodes, like PodsListing. A node may have changed several times
-	// since it was last seen.
+	// since it was last observed.
 	NodesListing struct{}
 	// NodesListed ends the list.
 	NodesListed struct{}
 
-	// ClaimSeen is a ResourceClaim, SliceSeen a ResourceSlice, and RuleSeen a DeviceTaintRule that
-	// a watch or a list showed, new or changed.
+	// ClaimSeen, SliceSeen and RuleSeen report a new or changed ResourceClaim, ResourceSlice or
+	// DeviceTaintRule from a watch or a list.
 	ClaimSeen struct{ Claim Claim }
 	SliceSeen struct{ Slice Slice }
 	RuleSeen  struct{ Rule Rule }
-	// ClaimGone and its siblings are such objects that a watch showed to be deleted.
+	// ClaimGone and its siblings report the deletion of such an object.
 	ClaimGone struct{ Name types.NamespacedName }
 	SliceGone struct{ Name string }
 	RuleGone  struct{ Name string }
-	// Listing begins a list of a kind, like PodsListing, and Listed ends it. A kind that the API
-	// server does not have is listed as one without objects.
+	// Listing begins a list of a kind, like PodsListing, and Listed ends it. A kind missing from
+	// the API server is listed as empty.
 	Listing struct{ Kind Kind }
 	Listed  struct{ Kind Kind }
 
@@ -83,11 +82,11 @@ func (Listing) isEvent()      {}
 func (Listed) isEvent()       {}
 func (Answered) isEvent()     {}
 
-// Ticket identifies a request, so that its answer can be matched. Every request is answered exactly
-// once, however late. Record is not a request.
+// Ticket matches a response to its request. Every request gets exactly one response, however late.
+// Record is not a request.
 type Ticket uint64
 
-// Outcome is the API's answer to a request.
+// Outcome is the API's response to a request.
 type Outcome int
 
 const (
@@ -107,7 +106,7 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", int(o))
 }
 
-// Action is something to do. All except for Record are requests to the API.
+// Action is an output of the Core. All except for Record are requests to the API.
 type Action interface {
 	isAction()
 	fmt.Stringer
@@ -124,8 +123,8 @@ type (
 		Ticket Ticket
 		Name   types.NamespacedName
 	}
-	// ReadDevices reads live what asks the pod to go: claims, all slices of the pools, and rules.
-	// Those that do not exist are left out of the answer.
+	// ReadDevices reads the device objects requiring the pod's eviction live: claims, all slices of
+	// the pools, and rules. Nonexistent objects are missing from the response.
 	ReadDevices struct {
 		Ticket Ticket
 		Pod    types.NamespacedName
@@ -150,7 +149,7 @@ type (
 		UID    types.UID
 		Due    Due
 	}
-	// Evict is Delete through the Eviction API, which budgets may refuse.
+	// Evict is Delete through the Eviction API, subject to budgets.
 	Evict struct {
 		Ticket Ticket
 		Name   types.NamespacedName
@@ -181,8 +180,8 @@ type (
 	}
 )
 
-// PoolAt is a pool, and the node whose devices the slices have that are meant, "" for those that
-// are not of one node.
+// PoolAt is a pool, restricted to the slices with devices of one node, or with "" to slices not
+// bound to a node.
 type PoolAt struct {
 	Pool Pool
 	Node string
@@ -198,7 +197,7 @@ func (Annotate) isAction()    {}
 func (WriteStatus) isAction() {}
 func (Record) isAction()      {}
 
-// String names the request for logs and traces, as do its siblings.
+// String names the request for logs and traces, like its siblings.
 func (a ReadNode) String() string { return "read node " + a.Node }
 func (a ReadPod) String() string  { return "read pod " + a.Name.String() }
 func (a ReadDevices) String() string {
@@ -218,7 +217,7 @@ func (a Annotate) String() string {
 	return "note on node " + a.Node + ": " + a.Note
 }
 
-// Message is the event's text, as upstream words it.
+// Message returns the event's text in upstream's wording.
 func (a Record) Message() string {
 	switch {
 	case a.Device && a.Cancels:

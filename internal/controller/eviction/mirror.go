@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mirror is what watches showed of nodes and of the pods on them. It decides nothing.
+// mirror is the observed state of nodes and their pods. It makes no decisions.
 //
-// Every pod stands in pods, and in the list of exactly one node. A node stands in nodes while it
-// exists or a pod refers to it: watches of nodes and of pods are not in step, so a pod may be shown
+// Every pod is in pods, and in the list of exactly one node. A node is in nodes while it exists or
+// a pod refers to it: watches of nodes and of pods are not synchronized, so a pod may be observed
 // before its node, and outlive it.
 type mirror struct {
 	clock clock
@@ -20,39 +20,39 @@ type mirror struct {
 	pods  map[types.UID]*pod                 // every pod bound to a node
 	names map[types.NamespacedName]types.UID // which of them holds its name now
 
-	// What a list did not show is gone. Between the beginning of a list and its end, and for what
-	// it shows for the first time, something may have been missed: see dating.
+	// An object missing from a list has been deleted. Between the beginning and the end of a list,
+	// and for objects observed for the first time, events may have been missed: see dating.
 	podList, nodeList listing
 
-	// sights is the last number given to a pod. Whatever concerns several pods is done in the order
-	// of these numbers, never in that of a map: the same events lead to the same actions.
+	// sights is the last number given to a pod. Operations on several pods follow the order of
+	// these numbers, never a map's: the same events lead to the same actions.
 	sights uint64
 }
 
-// listing is how far a Core is with the lists of a kind of object.
+// listing is the state of the lists of a kind of object.
 type listing struct {
 	Number  uint32 // of the current list
 	Listing bool
 	Listed  bool // at least once
 }
 
-// begin starts a list: what is not seen from now on until its end is gone.
+// begin starts a list: objects not observed between now and its end have been deleted.
 func (l *listing) begin() {
 	l.Number++
 	l.Listing = true
 }
 
-// end tells that everything has been seen.
+// end marks the list as complete.
 func (l *listing) end() { l.Listing, l.Listed = false, true }
 
-// newMirror returns a mirror that has seen nothing.
+// newMirror returns an empty mirror.
 func newMirror(clock clock) mirror {
 	return mirror{
 		clock: clock, nodes: map[string]*node{}, pods: map[types.UID]*pod{}, names: map[types.NamespacedName]types.UID{},
 	}
 }
 
-// nodeNamed returns the node of that name, known or not.
+// nodeNamed returns the node with the name, known or not.
 func (m *mirror) nodeNamed(name string) *node {
 	n := m.nodes[name]
 	if n == nil {
@@ -62,15 +62,15 @@ func (m *mirror) nodeNamed(name string) *node {
 	return n
 }
 
-// dropIfUnused forgets a node that neither exists nor has pods.
+// dropIfUnused removes a node that neither exists nor has pods.
 func (m *mirror) dropIfUnused(n *node) {
 	if !n.known && len(n.pods) == 0 {
 		delete(m.nodes, n.name)
 	}
 }
 
-// podFor returns the pod that was seen; a new one is put on its node. The node of a pod never
-// changes, as in the API.
+// podFor returns the entry of an observed pod; a new one is put on its node. As in the API, the
+// node of a pod never changes.
 func (m *mirror) podFor(now time.Time, seen Pod) *pod {
 	p := m.pods[seen.UID]
 	if p == nil {
@@ -86,7 +86,7 @@ func (m *mirror) podFor(now time.Time, seen Pod) *pod {
 	return p
 }
 
-// dropPod forgets a pod. Its name may belong to another one by now, which keeps it.
+// dropPod removes a pod. Its name may already belong to another pod, which keeps it.
 func (m *mirror) dropPod(p *pod) {
 	delete(m.pods, p.UID)
 	if m.names[p.Name] == p.UID {
@@ -96,8 +96,8 @@ func (m *mirror) dropPod(p *pod) {
 	m.dropIfUnused(p.on)
 }
 
-// boundAt returns when a known pod came to its node, given how it looks now: as before, or as its
-// scheduler now reports.
+// boundAt returns the binding time of a known pod, given its current object: unchanged, or as now
+// reported by its scheduler.
 func (m *mirror) boundAt(now time.Time, p *pod, seen *Pod) time.Time {
 	if seen.Bound.Equal(p.Bound) {
 		return p.bound
@@ -105,8 +105,7 @@ func (m *mirror) boundAt(now time.Time, p *pod, seen *Pod) time.Time {
 	return m.clock.toClockSince(now, seen.Bound, m.podList.Listing)
 }
 
-// unlistedPods returns the pods that the list did not show, in the order in which they were first
-// seen.
+// unlistedPods returns the pods missing from the list, in the order of their first observation.
 func (m *mirror) unlistedPods() (gone []*pod) {
 	for _, p := range m.pods {
 		if p.list != m.podList.Number {
@@ -117,7 +116,7 @@ func (m *mirror) unlistedPods() (gone []*pod) {
 	return gone
 }
 
-// unlistedNodes returns the nodes that the list did not show, in order of their names.
+// unlistedNodes returns the nodes missing from the list, sorted by name.
 func (m *mirror) unlistedNodes() (gone []*node) {
 	for _, n := range m.nodes {
 		if n.known && n.list != m.nodeList.Number {
@@ -128,5 +127,5 @@ func (m *mirror) unlistedNodes() (gone []*node) {
 	return gone
 }
 
-// inOrderOfSight sorts pods by when they were first seen.
+// inOrderOfSight compares pods by their first observation.
 func inOrderOfSight(a, b *pod) int { return cmp.Compare(a.number, b.number) }

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// node is a node that was seen, or that a pod refers to.
+// node is a node that was observed or is referred to by a pod.
 type node struct {
 	name    string
 	pods    []*pod // in no order that means anything; see addPod
@@ -23,14 +23,14 @@ type node struct {
 	noteAt    time.Time // no write before: back-off
 }
 
-// addPod and dropPod keep the node's pods in a list, so that nothing depends on the order of a map.
-// The last pod fills the gap of one that leaves.
+// addPod and dropPod keep the node's pods in a list, to be independent of the order of a map. The
+// last pod fills the gap of a removed one.
 func (n *node) addPod(p *pod) {
 	p.among = len(n.pods)
 	n.pods = append(n.pods, p)
 }
 
-// dropPod takes a pod out of the list; see addPod.
+// dropPod removes a pod from the list; see addPod.
 func (n *node) dropPod(p *pod) {
 	last := len(n.pods) - 1
 	n.pods[p.among] = n.pods[last]
@@ -39,9 +39,9 @@ func (n *node) dropPod(p *pod) {
 	n.pods = n.pods[:last]
 }
 
-// nodeSeen takes in a node as it is now. Another UID is another node: nothing that was known of the
-// one before counts. Pods are decided anew only if a taint or its time has changed, since kubelets
-// write every node's status every few minutes.
+// nodeSeen applies the current state of a node. Another UID is another node: knowledge of the
+// previous one is discarded. Pods are re-evaluated only if a taint or its time has changed, since
+// kubelets write every node's status every few minutes.
 func (c *Core) nodeSeen(now time.Time, seen Node) {
 	n := c.mirror.nodeNamed(seen.Name)
 	other := !n.known || n.uid != seen.UID
@@ -62,8 +62,8 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 	c.notes.check(now, n, rewritten)
 }
 
-// nodeGone leaves the pods of a deleted node alone: the pod garbage collector removes them, and the
-// taints that could evict them are gone as well.
+// nodeGone keeps the pods of a deleted node: the pod garbage collector removes them, and the taints
+// that could evict them no longer exist.
 func (c *Core) nodeGone(now time.Time, n *node) {
 	n.known, n.uid, n.version, n.held, n.witness, n.note = false, "", "", nil, time.Time{}, ""
 	c.decidePods(now, n.pods)

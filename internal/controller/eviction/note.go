@@ -8,30 +8,29 @@ import (
 	"github.com/berth-k8s/berth/internal/ask"
 )
 
-// note is the content of NoteAnnotation: since when the node has those taints that carry no time of
-// their own, where the managed fields alone would not tell.
+// note is the content of NoteAnnotation: the start of the node's taints without a time, if it is
+// not evident from the managed fields.
 //
 // For example, kubectl taints a node with a:NoExecute at 10:00 and with b:NoExecute at 10:05.
-// Neither taint has a time, and the managed fields say that the list was last written at 10:05. A
-// Core that starts later would let a begin at 10:05, and evict five minutes late. The note
-// {"of":"10:05","since":{"a:NoExecute":"10:00"}} tells it.
+// Neither taint has a time, and according to the managed fields the list was last written at 10:05.
+// A Core that starts later would let a begin at 10:05, and evict five minutes late. The note
+// {"of":"10:05","since":{"a:NoExecute":"10:00"}} prevents that.
 type note struct {
-	// Of is the witness of the list of taints that the note was made for. If the list was written
-	// since, the note is void. A witness has whole seconds. So that no later write has the same
-	// one, a note is made only when its list is older than settled, and on the version of the node
-	// that the watch last showed.
+	// Of is the witness of the note's list of taints. If the list was written since, the note is
+	// void. A witness has whole seconds. To keep it unique to this list, a note is made only when
+	// its list is older than settled, and conditionally on the last observed version of the node.
 	Of    time.Time            `json:"of,omitzero"`
 	Since map[string]time.Time `json:"since"`
 }
 
-// settled is how long a list of taints must be unchanged before its note is made: by then the
-// second in which it was written is over by any clock.
+// settled is the time a list of taints must be unchanged before its note is made: by then the
+// second of its write has passed on any clock.
 const settled = 2 * time.Second
 
-// notesInFlight bounds the notes being written at once: they must not delay evictions.
+// notesInFlight bounds concurrent writes of notes: they must not delay evictions.
 const notesInFlight = 4
 
-// parseNote reads a note; not ok for "" and for what is no note.
+// parseNote parses a note; not ok if text is empty or invalid.
 func parseNote(text string) (n note, ok bool) {
 	if text == "" {
 		return note{}, false
@@ -42,7 +41,7 @@ func parseNote(text string) (n note, ok bool) {
 	return n, true
 }
 
-// wantedNote returns the note from which a new Core would arrive at the same times, "" if it needs
+// wantedNote returns the note needed by a new Core to determine the same times, or "" if it needs
 // none.
 func (n *node) wantedNote() string {
 	since := map[string]time.Time{}
@@ -79,10 +78,10 @@ func saysTheSame(a, b string) bool {
 	return true
 }
 
-// notes are the nodes whose note differs from the one that they should have.
+// notes are the nodes with a note that differs from the wanted one.
 //
-// A node stands in late at most once, and only while its note has to be written. One write of a
-// node's note is in flight at a time: node.noting is set exactly for the nodes in written.
+// A node is in late at most once, and only while its note must be written. One write of a node's
+// note is in flight at a time: node.noting is set exactly for the nodes in written.
 type notes struct {
 	out   *outbox
 	broke *safeguards
@@ -91,8 +90,8 @@ type notes struct {
 	written map[Ticket]*node // notes that wait for an answer
 }
 
-// check determines whether the node's note has to be written. A list of taints that was rewritten
-// has to be settled first.
+// check determines whether the node's note must be written. A rewritten list of taints must settle
+// first.
 func (n *notes) check(now time.Time, of *node, rewritten bool) {
 	if rewritten {
 		of.noteTries, of.noteAt = 0, now.Add(settled)
@@ -106,14 +105,14 @@ func (n *notes) check(now time.Time, of *node, rewritten bool) {
 	}
 }
 
-// drop is for a node that is gone, or that has the note that it should have.
+// drop removes a node that has been deleted, or that has the wanted note.
 func (n *notes) drop(of *node) {
 	if i := slices.Index(n.late, of); i >= 0 {
 		n.late = slices.Delete(n.late, i, i+1)
 	}
 }
 
-// next returns when the next note is written.
+// next returns the time of the next write.
 func (n *notes) next() (at time.Time, ok bool) {
 	if len(n.written) >= notesInFlight {
 		return time.Time{}, false
@@ -126,7 +125,7 @@ func (n *notes) next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// write sends the notes that are due. They stay in late until the watch shows them.
+// write sends the notes that are due. They stay in late until observed.
 func (n *notes) write(now time.Time) {
 	for _, of := range n.late {
 		if len(n.written) >= notesInFlight {
@@ -142,9 +141,8 @@ func (n *notes) write(now time.Time) {
 	}
 }
 
-// takeAnswer handles the answer to a write, if it is one. Only the watch shows whether the note is
-// there; until then, and whenever someone else removes it, it is written again, with growing
-// pauses.
+// takeAnswer handles the response to a write, if it is one. Only the watch confirms the note; until
+// then, and whenever another client removes it, it is rewritten, with growing pauses.
 func (n *notes) takeAnswer(now time.Time, answer Answered) bool {
 	of, ok := n.written[answer.Ticket]
 	if !ok {

@@ -10,12 +10,11 @@ import (
 )
 
 const (
-	// Reason and Message are those of the pod's DisruptionTarget condition, literally upstream's.
+	// Reason and Message of the pod's DisruptionTarget condition, literally upstream's.
 	Reason  = "DeletionByTaintManager"
 	Message = "Taint manager: deleting due to NoExecute taint"
 
-	// NoteAnnotation, on a node, is where Core records since when the node has the taints that
-	// carry no timeAdded.
+	// NoteAnnotation, on a node, records the start of the node's taints without timeAdded.
 	NoteAnnotation = "berth.dev/taints-since"
 )
 
@@ -52,8 +51,8 @@ func PodOf(pod *v1.Pod) Pod {
 	}
 }
 
-// boundAt returns when the scheduler bound the pod. A pod that was bound by hand has been on its
-// node since its creation.
+// boundAt returns the time the scheduler bound the pod. A pod bound by hand has been on its node
+// since its creation.
 func boundAt(pod *v1.Pod) time.Time {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
@@ -65,14 +64,14 @@ func boundAt(pod *v1.Pod) time.Time {
 }
 
 // isMarked reports whether the pod has the DisruptionTarget condition of a taint eviction, for a
-// node or a device. One of another reason, such as a preemption, does not count.
+// node or a device. Other reasons, such as a preemption, do not count.
 func isMarked(pod *v1.Pod) bool {
 	c := disruptionTarget(pod)
 	return c != nil && c.Status == v1.ConditionTrue &&
 		(c.Reason == Reason && c.Message == Message || c.Reason == DeviceReason && c.Message == DeviceMessage)
 }
 
-// disruptionTarget returns the pod's condition of that type, nil if it has none.
+// disruptionTarget returns the pod's condition of that type, or nil.
 func disruptionTarget(pod *v1.Pod) *v1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if pod.Status.Conditions[i].Type == v1.DisruptionTarget {
@@ -89,12 +88,12 @@ type Node struct {
 	ResourceVersion string
 	Taints          []v1.Taint // NoExecute only
 	Note            string     // the annotation NoteAnnotation
-	// Witness is when, according to managed fields, the list of taints was last written, in whole
-	// seconds. It is zero if nothing depends on it because every taint has its own time. No taint
-	// in the list is younger.
+	// Witness is the time of the last write of the list of taints according to managed fields, in
+	// whole seconds. It is zero if unneeded because every taint has its own time. No taint in the
+	// list is younger.
 	Witness time.Time
-	// Turned is when the node last became not-ready, or unreachable: the time of the corresponding
-	// NoSchedule taint. Zero if it has neither, or both.
+	// Turned is the time at which the node last became not-ready, or unreachable, taken from the
+	// corresponding NoSchedule taint. Zero if it has neither, or both.
 	Turned time.Time
 }
 

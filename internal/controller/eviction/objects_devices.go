@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// DeviceReason and DeviceMessage are Reason and Message where the taint is a device's.
+	// DeviceReason and DeviceMessage are Reason and Message for a device's taint.
 	DeviceReason  = "DeletionByDeviceTaintManager"
 	DeviceMessage = "Device Taint manager: deleting due to NoExecute taint"
 )
@@ -26,10 +26,10 @@ func (d Device) String() string { return d.Driver + "/" + d.Pool + "/" + d.Name 
 // Pool identifies a pool of devices.
 type Pool struct{ Driver, Name string }
 
-// poolOf is the pool that the device is of.
+// poolOf returns the pool of the device.
 func (d Device) poolOf() Pool { return Pool{d.Driver, d.Pool} }
 
-// ClaimRef is a ResourceClaim that a pod names.
+// ClaimRef is a ResourceClaim named by a pod.
 type ClaimRef struct {
 	Name string
 	Own  bool // it was made for the pod, or for its group
@@ -46,7 +46,7 @@ type Claim struct {
 	Uses       []Use       `json:",omitempty"` // the devices that are allocated to it
 }
 
-// Use is a device that is allocated to a claim, and the taints of it that the claim tolerates.
+// Use is a device allocated to a claim, with the claim's tolerations for it.
 type Use struct {
 	Device      Device
 	Tolerations []resourcev1.DeviceToleration `json:",omitempty"`
@@ -78,8 +78,8 @@ func ClaimOf(claim *resourcev1.ResourceClaim) Claim {
 	return c
 }
 
-// servesPod reports whether the pod that names the claim so uses its devices. A claim may be one of
-// the same name that was made for another pod, or be reserved for others only.
+// servesPod reports whether a pod with this reference uses the claim's devices. A claim of that
+// name may have been created for another pod, or be reserved only for other pods.
 func (c *Claim) servesPod(p *Pod, ref ClaimRef) bool {
 	if ref.Own && c.Owner != p.UID && (p.Group == "" || c.OwnerGroup != p.Group) {
 		return false
@@ -87,7 +87,7 @@ func (c *Claim) servesPod(p *Pod, ref ClaimRef) bool {
 	return slices.Contains(c.For, p.UID) || p.Group != "" && slices.Contains(c.ForGroups, p.Group)
 }
 
-// claimsOf returns the claims that the pod names, those for its extended resources included.
+// claimsOf returns the claims named by the pod, including claims for its extended resources.
 func claimsOf(pod *v1.Pod) (refs []ClaimRef) {
 	for name, own := range resourceclaim.PodClaims(pod) {
 		refs = append(refs, ClaimRef{Name: name, Own: own})
@@ -95,7 +95,7 @@ func claimsOf(pod *v1.Pod) (refs []ClaimRef) {
 	return refs
 }
 
-// groupOf is the name of the PodGroup that the pod belongs to, "" for none.
+// groupOf returns the name of the pod's PodGroup, or "".
 func groupOf(pod *v1.Pod) string {
 	if pod.Spec.SchedulingGroup == nil {
 		return ""
@@ -136,7 +136,7 @@ func SliceOf(slice *resourcev1.ResourceSlice) Slice {
 	return s
 }
 
-// taintOf returns a device's taint in the form of a node's.
+// taintOf converts a device's taint to a node taint.
 func taintOf(taint resourcev1.DeviceTaint) v1.Taint {
 	return v1.Taint{Key: taint.Key, Value: taint.Value, Effect: v1.TaintEffect(taint.Effect), TimeAdded: taint.TimeAdded}
 }
@@ -176,10 +176,10 @@ func (r *Rule) selectsDevice(device Device) bool {
 	return r.selectsPool(device.poolOf()) && (r.Selector.Device == nil || *r.Selector.Device == device.Name)
 }
 
-// evictsPods reports whether pods have to leave because of the rule.
+// evictsPods reports whether the rule evicts pods.
 func (r *Rule) evictsPods() bool { return r.Taint.Effect == v1.TaintEffectNoExecute }
 
-// Devices is what was read of devices.
+// Devices is the result of reading device objects.
 type Devices struct {
 	Claims []Claim `json:",omitempty"`
 	Slices []Slice `json:",omitempty"`

@@ -34,9 +34,9 @@ func subject(action eviction.Action) string {
 // an outage must not be late after it.
 const mostWrites, mostReads = 20, 80
 
-// TestRequestsAreSpacedWhateverTheResponses verifies that taint eviction sends few requests
-// of a kind for an object per minute while all requests, or those of one kind, get the
-// same response, and that the pod is deleted within a minute after that is over.
+// TestRequestsAreSpacedWhateverTheResponses verifies that taint eviction sends few requests of a
+// kind for an object per minute while all requests, or those of one kind, get the same response,
+// and that the pod is deleted within a minute after that is over.
 func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	type do = func() eviction.Answered
 	answer := func(outcome eviction.Outcome, carriedOut bool, after time.Duration) func(do) eviction.Answered {

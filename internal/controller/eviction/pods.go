@@ -2,8 +2,8 @@ package eviction
 
 import "time"
 
-// pod is a placed pod. It is in deadlines.queue exactly while it has a deadline, is not terminating
-// as far as watches show, and no attempt holds it.
+// pod is a placed pod. It is in deadlines.queue exactly while it has a deadline, is not observed as
+// terminating, and is not held by an attempt.
 type pod struct {
 	Pod
 	on       *node
@@ -25,11 +25,12 @@ type pod struct {
 	accepted bool      // the API took the delete, or says that the pod is gone
 }
 
-// nextAttempt is when the pod's next attempt begins.
+// nextAttempt returns the start of the pod's next attempt.
 func (p *pod) nextAttempt() time.Time { return laterOf(p.due.At, p.notYet) }
 
-// podSeen takes in a pod as it is now. Of two pods with the same name the one shown last exists;
-// the other's deletion was missed. A pod without a node is left out: no taint can concern it yet.
+// podSeen applies the current state of a pod. Of two pods with the same name the one observed last
+// exists; the other's deletion was missed. A pod without a node is ignored: taints cannot affect it
+// yet.
 func (c *Core) podSeen(now time.Time, seen Pod) {
 	if seen.Node == "" {
 		return
@@ -40,14 +41,14 @@ func (c *Core) podSeen(now time.Time, seen Pod) {
 
 	p := c.mirror.podFor(now, seen)
 	p.bound = c.mirror.boundAt(now, p, &seen)
-	// Out under its old claims and in under its new ones; see addUser.
+	// Remove it from its old claims and add it to its new ones; see addUser.
 	c.devices.dropUser(p)
 	p.Pod, p.list = seen, c.mirror.podList.Number
 	c.devices.addUser(p)
 	c.decidePod(now, p)
 }
 
-// forgetPod removes a pod that is gone. The answer to a request in flight for it frees its slot and
+// forgetPod removes a deleted pod. The response to a request in flight for it releases its slot and
 // changes nothing else.
 func (c *Core) forgetPod(now time.Time, p *pod) {
 	c.deadlines.leaveQueue(p)
@@ -60,21 +61,21 @@ func (c *Core) forgetPod(now time.Time, p *pod) {
 	c.mirror.dropPod(p)
 }
 
-// decidePods decides each of the pods anew, in the order given.
+// decidePods re-evaluates each of the pods, in the order given.
 func (c *Core) decidePods(now time.Time, pods []*pod) {
 	for _, p := range pods {
 		c.decidePod(now, p)
 	}
 }
 
-// decidePod computes the pod's deadline from what is known now. A deadline that has changed starts
-// over, without back-off.
+// decidePod computes the pod's deadline from the current state. A changed deadline starts over,
+// without back-off.
 func (c *Core) decidePod(now time.Time, p *pod) {
 	asked := c.judgePod(p)
 	c.statuses.recordAsked(now, p, asked)
 	if due := p.byNode.soonerOf(p.byDevice); !due.equalTo(p.due) {
-		// A cancellation is worth an event only if the pod was told that it goes and is still there
-		// to stay. One whose node has vanished goes for another reason.
+		// A cancellation deserves an event only if the eviction was announced and the pod is still
+		// there to stay. A pod of a deleted node is removed for another reason.
 		p.cancels = due.Stays() && !p.Terminating && !p.accepted && (p.on.known || p.due.OfDevice())
 		c.deadlines.setDue(p, due)
 		p.tries = 0
@@ -88,7 +89,7 @@ func (c *Core) decidePod(now time.Time, p *pod) {
 	c.deadlines.enqueuePod(p)
 }
 
-// judgePod computes when the pod has to leave, and returns the rules that ask it to.
+// judgePod computes the pod's deadline, and returns the rules that evict it.
 func (c *Core) judgePod(p *pod) (asked []string) {
 	p.byNode, p.byDevice = Due{}, Due{}
 	if p.Terminating {

@@ -2,12 +2,12 @@ package eviction
 
 import "container/heap"
 
-// deadlines are the pods that have one.
+// deadlines are the pods with a deadline.
 //
-// A pod is in queue exactly while it has a deadline, is not terminating as far as watches show, and
-// no attempt holds it; pending counts it for as long as it has a deadline, whoever holds it.
-// Whatever changes a pod's deadline or back-off calls enqueuePod afterwards, which restores both
-// the order of the heap and the membership.
+// A pod is in queue exactly while it has a deadline, is not observed as terminating, and is not
+// held by an attempt; pending counts it while it has a deadline, even during an attempt. Any code
+// changing a pod's deadline or back-off calls enqueuePod afterwards, which restores both the order
+// of the heap and the membership.
 type deadlines struct {
 	out *outbox
 
@@ -16,7 +16,7 @@ type deadlines struct {
 	cancelled int            // Stats.Cancelled
 }
 
-// setDue gives the pod another deadline. Its place in the queue is the caller's to correct.
+// setDue changes the pod's deadline. The caller must correct its place in the queue.
 func (d *deadlines) setDue(p *pod, due Due) {
 	if !p.due.Stays() {
 		key := taintLabel(p.due)
@@ -41,7 +41,7 @@ func (d *deadlines) cancelEviction(p *pod) {
 	d.out.add(Record{Name: p.Name, UID: p.UID, Cancels: true, Device: p.device})
 }
 
-// enqueuePod puts the pod where its deadline and back-off say, or removes it.
+// enqueuePod moves the pod to the place given by its deadline and back-off, or removes it.
 func (d *deadlines) enqueuePod(p *pod) {
 	switch {
 	case p.due.Stays() || p.attempt != nil:
@@ -53,7 +53,7 @@ func (d *deadlines) enqueuePod(p *pod) {
 	}
 }
 
-// leaveQueue takes the pod out, if it is in.
+// leaveQueue removes the pod, if it is queued.
 func (d *deadlines) leaveQueue(p *pod) {
 	if p.place >= 0 {
 		heap.Remove(&d.queue, p.place)
@@ -63,8 +63,8 @@ func (d *deadlines) leaveQueue(p *pod) {
 // queue is a heap of pods by the time of their next attempt.
 type queue []*pod
 
-// Len, Less, Swap, Push and Pop implement heap.Interface. Each pod knows its place, so that it can
-// be moved or taken out without a search.
+// Len, Less, Swap, Push and Pop implement heap.Interface. Each pod records its index, so that it
+// can be moved or removed without a search.
 func (q queue) Len() int { return len(q) }
 func (q queue) Less(i, j int) bool {
 	a, b := q[i].nextAttempt(), q[j].nextAttempt()

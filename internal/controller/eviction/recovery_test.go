@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction/faultapi"
 )
 
-// TestAnEvictionFollowsRecoveryWithinSixSeconds is what is promised however long deletes were
-// refused: back-off must not grow with the trouble, for one pod or for thousands.
+// TestAnEvictionFollowsRecoveryWithinSixSeconds verifies this guarantee however long deletes were
+// refused: back-off must not grow with the outage, for one pod or for thousands.
 func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 	const promised = 6 * time.Second
 	for _, pods := range []int{1, 1_000} {
@@ -45,10 +45,10 @@ func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 	}
 }
 
-// TestDeletesThatFailInARow counts: after so many deletes that failed, the next one carries the
-// eviction out, and no pause between two of them is longer than five seconds. In the end each pod
-// asks every four seconds at the most, and in no second more than a third of all pods do: that is
-// what docs/eviction.md promises the API server.
+// TestDeletesThatFailInARow counts: after that many failed deletes, the next one carries the
+// eviction out, and the pause between two of them never exceeds five seconds. In the end each pod
+// sends at most one request every four seconds, and at most a third of all pods do so in any
+// second, as guaranteed to the API server in docs/eviction.md.
 func TestDeletesThatFailInARow(t *testing.T) {
 	const (
 		longest  = 5*time.Second + 200*time.Millisecond // that of a pause, and of the requests of an attempt

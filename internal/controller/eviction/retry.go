@@ -6,13 +6,13 @@ import (
 	"github.com/berth-k8s/berth/internal/ask"
 )
 
-// pause stops all attempts while the API cannot be read: it is in trouble for all pods alike.
+// pause stops all attempts while the API cannot be read: the outage affects all pods alike.
 type pause struct {
 	failures int       // reads that failed in a row
 	until    time.Time // no attempt begins before
 }
 
-// extend is for a read that failed. Those in flight together fail together, and count once.
+// extend handles a failed read. Concurrent reads fail together, and count once.
 func (p *pause) extend(now time.Time, retryAfter time.Duration) {
 	if now.Before(p.until) {
 		return
@@ -33,8 +33,8 @@ func (e *evictor) retryLater(now time.Time, a *attempt, after time.Duration) {
 	e.endAttempt(a, at)
 }
 
-// retryRead ends an attempt that could not read. The API is in trouble for all pods alike, so
-// nothing is attempted for a while.
+// retryRead ends an attempt that could not read. The outage affects all pods alike, so all attempts
+// pause for a while.
 func (e *evictor) retryRead(now time.Time, a *attempt, answer Answered) {
 	e.pause.extend(now, answer.RetryAfter)
 	p := a.pod
@@ -43,7 +43,7 @@ func (e *evictor) retryRead(now time.Time, a *attempt, answer Answered) {
 }
 
 // endAttempt ends an attempt without a delete. If the pod may stay by now, that is recorded here:
-// while an attempt held it, it was not known whether the delete would come first.
+// during the attempt, the delete might still have been sent first.
 func (e *evictor) endAttempt(a *attempt, notYet time.Time) {
 	e.underway--
 	p := a.pod

@@ -13,12 +13,12 @@ import (
 	"github.com/berth-k8s/berth/internal/ask"
 )
 
-// statusPeriod is the least time between two writes of a rule's status, but for a rule that is new
-// or has another spec (upstream's).
+// statusPeriod is the minimum time between two writes of a rule's status, except for a new rule or
+// a changed spec (as upstream).
 const statusPeriod = 10 * time.Second
 
-// ruleStatuses writes what DeviceTaintRules do into their statuses: a rule's condition
-// EvictionInProgress says how many pods it asks to go.
+// ruleStatuses writes the effect of DeviceTaintRules into their statuses: a rule's condition
+// EvictionInProgress has the number of pods it evicts.
 //
 // rule.pods has a pod exactly while pod.asked names the rule. One write of a rule's status is in
 // flight at a time: rule.telling is set exactly for the rules in written.
@@ -32,7 +32,7 @@ type ruleStatuses struct {
 	written map[Ticket]*rule // statuses that wait for an answer
 }
 
-// recordAsked records which rules ask the pod to go, nil for none.
+// recordAsked records the rules that evict the pod, nil for none.
 func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 	if slices.Equal(p.asked, rules) {
 		return
@@ -44,7 +44,7 @@ func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 		}
 	}
 	for _, name := range rules {
-		// There is such a rule: judgePod has named it a moment ago.
+		// The rule exists: judgePod has just named it.
 		if r := s.devices.seen.rules[name]; !r.pods[p] {
 			r.pods[p] = true
 			r.tellWithin(now, statusPeriod)
@@ -53,15 +53,15 @@ func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 	p.asked = rules
 }
 
-// tellWithin has the status looked at after a while, unless it is looked at sooner anyway: many
-// pods that leave in that time make one write.
+// tellWithin schedules a check of the status, unless an earlier one is scheduled: many pods leaving
+// in that time result in a single write.
 func (r *rule) tellWithin(now time.Time, wait time.Duration) {
 	if r.tellAt.IsZero() {
 		r.tellAt = now.Add(wait)
 	}
 }
 
-// countEvicted counts a pod that was deleted because of these rules.
+// countEvicted counts a pod deleted because of these rules.
 func (s *ruleStatuses) countEvicted(now time.Time, rules []string) {
 	for _, name := range rules {
 		if r := s.devices.seen.rules[name]; r != nil {
@@ -71,8 +71,8 @@ func (s *ruleStatuses) countEvicted(now time.Time, rules []string) {
 	}
 }
 
-// next returns when the next status is looked at. Before everything has been listed, statuses would
-// be wrong, so none is.
+// next returns the time of the next status check. Statuses would be wrong, and are not written,
+// before everything has been listed.
 func (s *ruleStatuses) next() (at time.Time, ok bool) {
 	if s.silent || !s.devices.listed() || s.mirror.podList.Listing {
 		return time.Time{}, false
@@ -85,9 +85,9 @@ func (s *ruleStatuses) next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// write sends the statuses that are due and have changed. A status that another has written, as
-// upstream's controller would, within the last statusPeriod is left alone for the rest of that
-// time.
+// write sends the statuses that are due and have changed. If another client, such as upstream's
+// controller, wrote a status within the last statusPeriod, it is left unchanged for the rest of
+// that time.
 func (s *ruleStatuses) write(now time.Time) {
 	if at, ok := s.next(); !ok || now.Before(at) {
 		return
@@ -96,8 +96,8 @@ func (s *ruleStatuses) write(now time.Time) {
 		if r.tellAt.IsZero() || r.telling || now.Before(r.tellAt) {
 			continue
 		}
-		// The time of the condition is when it was last written, by whomever; one in the future is
-		// by a clock that is ahead, and counts for nothing.
+		// The time of the condition is its last write by any client; a time in the future is due to
+		// a clock that is ahead, and is ignored.
 		since := s.clock.wallTime(now).Sub(r.Condition.LastTransitionTime.Time)
 		if r.Condition.Type != "" && r.Condition.ObservedGeneration == r.Generation && since >= 0 && since < statusPeriod {
 			r.tellAt = now.Add(statusPeriod - since)
@@ -107,7 +107,7 @@ func (s *ruleStatuses) write(now time.Time) {
 		r.tellAt = time.Time{}
 		is := s.conditionOf(r)
 		is.LastTransitionTime = r.Condition.LastTransitionTime
-		// The time alone is no change.
+		// A different time by itself does not count as a change.
 		if is == r.Condition {
 			continue
 		}
@@ -119,8 +119,8 @@ func (s *ruleStatuses) write(now time.Time) {
 	}
 }
 
-// takeAnswer handles the answer to a write, if it is one. Only the watch shows what the status is
-// now. A rule that is gone needs none.
+// takeAnswer handles the response to a write, if it is one. Only the watch shows the current
+// status. A deleted rule needs none.
 func (s *ruleStatuses) takeAnswer(now time.Time, answer Answered) bool {
 	r, ok := s.written[answer.Ticket]
 	if !ok {
@@ -138,13 +138,13 @@ func (s *ruleStatuses) takeAnswer(now time.Time, answer Answered) bool {
 	return true
 }
 
-// sayTheSame reports whether two conditions say the same of a rule, whatever the numbers are.
+// sayTheSame reports whether two conditions are equal except for the numbers.
 func sayTheSame(a, b metav1.Condition) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration
 }
 
-// conditionOf is the condition EvictionInProgress of a rule, in upstream's words. While two pods in
-// one namespace have still to go, after three have gone, it is:
+// conditionOf returns the condition EvictionInProgress of a rule, in upstream's words. With two
+// pods in one namespace still to be evicted, and three already evicted, it is:
 //
 //	True  PodsPendingEviction  "2 pods need to be evicted in 1 namespace. 3 pods evicted since starting the controller."
 func (s *ruleStatuses) conditionOf(r *rule) metav1.Condition {
@@ -184,10 +184,10 @@ func (s *ruleStatuses) conditionOf(r *rule) metav1.Condition {
 	return is
 }
 
-// wouldEvict returns what a rule that has no effect selects, and the pods that it would ask to go.
+// wouldEvict returns the devices selected by a rule without effect, and the pods it would evict.
 func (s *ruleStatuses) wouldEvict(r *rule) (published, allocated int, pods map[*pod]bool) {
-	// A copy with the effect that the rule does not have, alone in the world: other rules and
-	// slices must not add to what it would evict.
+	// This is a copy of the rule with the missing effect, in isolation: other rules and slices must
+	// not add to its evictions.
 	would := *r
 	would.Taint.Effect = v1.TaintEffectNoExecute
 	alone := devices{claims: s.devices.seen.claims, sorted: []*rule{&would}}
@@ -218,7 +218,7 @@ func (s *ruleStatuses) wouldEvict(r *rule) (published, allocated int, pods map[*
 	return published, allocated, pods
 }
 
-// countNoun writes a number with its noun, as upstream's messages do.
+// countNoun formats a number with its noun, like upstream's messages.
 func countNoun(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one

@@ -10,16 +10,16 @@ import (
 )
 
 // Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
-// event exactly as the one that was saved. It shares nothing with the Core that changes.
+// event exactly like the saved one. It shares nothing with the running Core.
 //
-// Journals hold it as JSON, so the names of its fields are part of their format. What each field
-// means stands at the field of pod, node, rule or attempt that it is saved from.
+// Journals store it as JSON, so the names of its fields are part of their format. The meaning of
+// each field is documented at its source in pod, node, rule or attempt.
 type Knowledge struct {
 	Nodes []NodeState // by name
 	Pods  []PodState  // by their first sight
 	Tries []TryState  // that wait for an answer, by ticket
 	Notes []NoteState // that wait for an answer, by ticket
-	// Unnoted are the nodes whose note has to be written, in order.
+	// Unnoted are the nodes with a note to be written, in order.
 	Unnoted []string
 
 	Tickets                         Ticket // the last one given out
@@ -32,11 +32,11 @@ type Knowledge struct {
 
 	Devices DevicesState   `json:",omitzero"`
 	Lists   [kinds]listing `json:",omitzero"` // of what tells of devices
-	// Telling are the statuses of rules that wait for an answer, by ticket.
+	// Telling are the status writes waiting for a response, by ticket.
 	Telling []TellingState `json:",omitempty"`
 }
 
-// DevicesState is what is known of devices: claims, slices and rules by name.
+// DevicesState is the known state of devices: claims, slices and rules by name.
 type DevicesState struct {
 	Claims []ClaimState `json:",omitempty"`
 	Slices []SliceState `json:",omitempty"`
@@ -66,7 +66,7 @@ type RuleState struct {
 	Tries   int
 }
 
-// TellingState is a status that is being written.
+// TellingState is a status being written.
 type TellingState struct {
 	Ticket Ticket
 	Rule   string // "": gone since
@@ -88,7 +88,7 @@ type NodeState struct {
 	NoteAt    time.Time
 }
 
-// HeldState is a Held and what its times are based on.
+// HeldState is a Held with the basis of its times.
 type HeldState struct {
 	Held
 	Written, Said, SaidTurned time.Time
@@ -110,7 +110,7 @@ type PodState struct {
 	Accepted bool // the API took a delete
 }
 
-// TryState is an attempt to evict a pod. Attempts that wait for the same reading are adjacent.
+// TryState is an attempt to evict a pod. Attempts waiting for the same read are adjacent.
 type TryState struct {
 	Ticket  Ticket
 	Pod     types.UID  // "": gone since
@@ -128,13 +128,13 @@ type TryState struct {
 	Asked   bool
 }
 
-// NoteState is a note that is being written.
+// NoteState is a note being written.
 type NoteState struct {
 	Ticket Ticket
 	Node   string // "": gone since
 }
 
-// Save returns the Core's state, in an order that depends on the state alone.
+// Save returns the Core's state, in an order that depends only on the state.
 func (c *Core) Save() Knowledge {
 	s := Knowledge{
 		Tickets: c.out.tickets, Sights: c.mirror.sights, Stats: c.Stats(), PodList: c.mirror.podList.Number,
@@ -161,7 +161,7 @@ func (c *Core) Save() Knowledge {
 		})
 	}
 
-	// By first sight, which is the order in which the Core acts.
+	// By first observation, which determines the order of the Core's actions.
 	slices.SortFunc(s.Pods, func(a, b PodState) int { return cmp.Compare(a.Number, b.Number) })
 	for _, ticket := range slices.Sorted(maps.Keys(c.evictor.attempts)) {
 		s.Tries = append(s.Tries, saveTry(ticket, c.evictor.attempts[ticket]))
@@ -169,8 +169,7 @@ func (c *Core) Save() Knowledge {
 
 	for _, ticket := range slices.Sorted(maps.Keys(c.notes.written)) {
 		saved := NoteState{Ticket: ticket}
-		// The node may have gone since, and another one may have its name: the answer is for
-		// neither.
+		// The node may have been deleted and replaced since; the response then applies to neither.
 		if n := c.notes.written[ticket]; c.mirror.nodes[n.name] == n {
 			saved.Node = n.name
 		}
@@ -184,7 +183,7 @@ func (c *Core) Save() Knowledge {
 	return s
 }
 
-// saveTry saves an attempt with those that wait for the same reading.
+// saveTry saves an attempt together with the attempts waiting for the same read.
 func saveTry(ticket Ticket, a *attempt) TryState {
 	saved := TryState{
 		Ticket: ticket, Step: int(a.step), Evicts: a.evicts, ReadAt: a.readAt, Rereads: a.rereads, Held: saveHeld(a.held),
@@ -207,9 +206,9 @@ func saveHeld(held []Held) (saved []HeldState) {
 	return saved
 }
 
-// Restore returns a Core with a saved state. The options must be those that the saved Core had. The
-// order matters: nodes before the pods on them, pods before the attempts that hold them, and the
-// queue last, which leaves out pods that an attempt holds.
+// Restore returns a Core with a saved state. The options must equal the saved Core's. The order
+// matters: nodes before the pods on them, pods before the attempts that hold them, and the queue
+// last, which excludes pods held by an attempt.
 func Restore(options Options, s Knowledge) *Core {
 	c := New(options)
 	c.out.tickets, c.mirror.sights = s.Tickets, s.Sights
@@ -232,7 +231,7 @@ func Restore(options Options, s Knowledge) *Core {
 			marked: p.Recorded, cancels: p.Cancels, accepted: p.Accepted, place: -1,
 		}
 		c.deadlines.setDue(restored, p.Due)
-		// setDue sets it for a pod that is due. One that stays keeps what it was due for last.
+		// setDue sets it for a due pod. A pod that stays keeps its last one.
 		restored.device = p.Device
 		c.mirror.pods[p.UID], c.mirror.names[p.Name] = restored, p.UID
 		c.devices.addUser(restored)
@@ -268,8 +267,8 @@ func Restore(options Options, s Knowledge) *Core {
 	return c
 }
 
-// restoreTry is its counterpart. A pod that is gone since leaves an attempt without pod, whose
-// answer is still to come.
+// restoreTry is its counterpart. A pod deleted in the meantime leaves an attempt without pod that
+// still awaits its response.
 func (c *Core) restoreTry(s *TryState) *attempt {
 	c.evictor.underway++
 	a := &attempt{

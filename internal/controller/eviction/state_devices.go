@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// saveState returns what is known of devices as plain data.
+// saveState returns the known state of devices as plain data.
 func (d *devices) saveState() (s DevicesState) {
 	byName := func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
 	// In the order of names: equal states must be equal texts.
@@ -33,8 +33,8 @@ func (d *devices) saveState() (s DevicesState) {
 	return s
 }
 
-// restoreDevices is the counterpart of saveState. Which pods a rule asks to go is not saved: it
-// follows from the rest.
+// restoreDevices is the counterpart of saveState. The pods evicted by a rule are not saved, because
+// they follow from the rest.
 func restoreDevices(s DevicesState) devices {
 	d := newDevices()
 	for i := range s.Claims {
@@ -44,7 +44,7 @@ func restoreDevices(s DevicesState) devices {
 	for i := range s.Slices {
 		saved := &s.Slices[i]
 		of := &slice{Slice: saved.Slice, list: saved.List, held: map[string][]Held{}}
-		// By place, which is that of the device in its slice.
+		// By index, which is the device's in its slice.
 		for j, held := range saved.Held {
 			of.held[of.Devices[j].Name] = restoreHeld(held)
 		}
@@ -61,7 +61,7 @@ func restoreDevices(s DevicesState) devices {
 	return d
 }
 
-// saveDevices adds what the Core knows of devices to its state.
+// saveDevices adds the Core's device state to its saved state.
 func (c *Core) saveDevices(s *Knowledge) {
 	s.Devices, s.Lists = c.devices.seen.saveState(), c.devices.lists
 	for _, ticket := range slices.Sorted(maps.Keys(c.statuses.written)) {
@@ -74,7 +74,7 @@ func (c *Core) saveDevices(s *Knowledge) {
 	}
 }
 
-// restoreDevices is its counterpart. Deadlines follow from what is known.
+// restoreDevices is its counterpart. Deadlines are recomputed from the state.
 func (c *Core) restoreDevices(s *Knowledge) {
 	c.devices.seen, c.devices.lists = restoreDevices(s.Devices), s.Lists
 	for _, p := range c.mirror.pods {
@@ -84,8 +84,8 @@ func (c *Core) restoreDevices(s *Knowledge) {
 			c.devices.seen.rules[name].pods[p] = true
 		}
 	}
-	// A rule that is gone leaves one without name, so that the answer finds somebody to whom it
-	// makes no difference.
+	// A deleted rule is represented by one without a name, to give the response a recipient without
+	// any effect.
 	for _, saved := range s.Telling {
 		r := c.devices.seen.rules[saved.Rule]
 		if r == nil {

@@ -14,35 +14,34 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction/faultapi"
 )
 
-// TestStories runs testdata/*.story.txt against an API in virtual time. What a
-// story may say:
+// TestStories runs testdata/*.story.txt against an API in virtual time. The commands of a story:
 //
 //	story                          a new cluster and its controller; budgets=DURATION
-//	node NAME                      a node comes; "remove-node NAME": it goes
-//	pod NAME NODE grace=DURATION   a pod comes, with the tolerations given
+//	node NAME                      a node is created; "remove-node NAME": it is deleted
+//	pod NAME NODE grace=DURATION   a pod is created, with the tolerations given
 //	edit NAME                      its tolerations change to those given
-//	terminate NAME                 somebody deletes it
+//	terminate NAME                 a user deletes it
 //	taint NODE KEY [stamped]       as kubectl does, or as a controller, with timeAdded
 //	untaint NODE KEY
-//	slice NODE DEVICE...           a driver publishes a node's devices; "remove-slice NODE": it goes
+//	slice NODE DEVICE...           a driver publishes a node's devices; "remove-slice NODE": it is deleted
 //	allocate POD DEVICE            a claim gives the pod a device of its node, with the tolerations given;
 //	                               "deallocate POD" takes it back
 //	taint-device NODE DEVICE KEY   in its slice; untaint-device
-//	rule NAME EFFECT [NODE]        a DeviceTaintRule for all devices, of that node; "remove-rule NAME": it goes
+//	rule NAME EFFECT [NODE]        a DeviceTaintRule for all devices, of that node; "remove-rule NAME": it is deleted
 //	late-devices for=D             no change of devices is shown for that long
 //	cut-devices for=D [list]       their watches break
 //	refuse NAME times=N            a webhook refuses its deletes
 //	faults [lost=P] [unanswered=P] [slow=D] [down=D] for=D
 //	lose-answers                   the next delete is done, and its answer lost
 //	late-nodes for=D               no change of a node is shown for that long
-//	cut-pods for=D [list]          the watch breaks; then goes on, or lists again
+//	cut-pods for=D [list]          the watch breaks; then resumes, or lists again
 //	cut-nodes for=D [list]
 //	kill; start                    the controller
-//	clock ahead=DURATION           the clock on the controller's wall is set: by that ahead of the API's;
-//	                               accepted=DURATION: pods may go so much early for it
-//	run DURATION                   time passes; what happens is the answer
+//	clock ahead=DURATION           sets the controller's wall clock ahead of the API's by that much;
+//	                               accepted=DURATION: pods may be deleted that much early for it
+//	run DURATION                   time passes; the output is the sequence of events
 //
-// With "reads" a run also shows what was read and marked.
+// With "reads" a run also prints reads and marks.
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if !strings.HasSuffix(path, ".story.txt") {

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// turnedAt is a node in the state that the key says since a time, of a failure
-// that began at another.
+// turnedAt returns a node in the state given by the key since a time, of a failure that began at
+// another time.
 func turnedAt(key string, failed, at time.Time) eviction.Event {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n", ResourceVersion: at.String()}}
 	node.Spec.Taints = []v1.Taint{
@@ -26,10 +26,10 @@ func tolerating(key string, seconds int64) v1.Toleration {
 	return v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds}
 }
 
-// TestAlternatingNodeKeepsNoPods turns a node from not-ready to unreachable and
-// back every 20 s. The deadline of a pod that tolerates 300 s of either stays;
-// one that tolerates not-ready for ever has 30 s of each unreachable; and a
-// controller that starts in the middle finds the same.
+// TestAlternatingNodeKeepsNoPods turns a node from not-ready to unreachable and back every 20 s.
+// The deadline of a pod that tolerates 300 s of either stays; a pod that tolerates not-ready
+// forever has 30 s of each unreachable; and a controller that starts in the middle arrives at the
+// same result.
 func TestAlternatingNodeKeepsNoPods(t *testing.T) {
 	states := []string{v1.TaintNodeNotReady, v1.TaintNodeUnreachable}
 	either := []v1.Toleration{tolerating(states[0], 300), tolerating(states[1], 300)}

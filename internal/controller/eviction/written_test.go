@@ -14,9 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// TestJournalsOfAllLivesAreReplayed writes lives in which everything fails that can to journals,
-// one for each life of the controller, which go on in other files at any moment. Each file, played
-// alone, asks for the same, byte for byte.
+// TestJournalsOfAllLivesAreReplayed journals lives with every possible failure, one journal for
+// each life of the controller, continued in another file at any moment. Replaying each file by
+// itself yields the same requests, byte for byte.
 func TestJournalsOfAllLivesAreReplayed(t *testing.T) {
 	const lives = 60
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ type written struct {
 	err    error
 }
 
-// core makes the controller, with a journal of its own.
+// core makes the controller, with its journal.
 func (j *written) core() *eviction.Core {
 	if err := j.end(); err != nil {
 		j.err = err

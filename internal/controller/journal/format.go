@@ -8,24 +8,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Magic begins every journal of the controllers. Its number grows when older builds cannot read
-// what newer ones write.
+// Magic begins every journal of the controllers. Its number grows when older builds cannot read the
+// output of newer ones.
 const Magic = "berth-controller-journal 1\n"
 
-// Header is what the core was made from, in JSON at the beginning of each file. Fields that are
-// added later must be optional: files of earlier builds do not have them.
+// Header has the inputs the core was created with, as JSON at the beginning of each file. Fields
+// added later must be optional, since files of earlier builds lack them.
 type Header struct {
 	Component string    `json:"component"` // Eviction or NodeHealth
 	Build     string    `json:"build"`     // of Berth
 	Began     time.Time `json:"began"`
-	// Continues is when the file began that this one continues; zero for the first of a process.
+	// Continues is the start time of the previous file, or zero for the first of a process.
 	Continues time.Time `json:"continues,omitzero"`
-	// Lost is how many records are missing before this file, since the disk did not keep up.
+	// Lost is the number of records missing before this file, because the disk did not keep up.
 	Lost int `json:"lost,omitempty"`
 	// Options are the core's.
 	Options json.RawMessage `json:"options"`
 	// Knowledge is the size, in bytes of JSON, of the core's state at the beginning of the file,
-	// which the records after the header hold; 0: none.
+	// stored in the records after the header; 0 means none.
 	Knowledge int `json:"knowledge,omitempty"`
 }
 
@@ -35,14 +35,14 @@ const (
 	NodeHealth = "node-lifecycle-controller"
 )
 
-// piece is how much of the state a record holds at most, in bytes: the state of a large cluster is
-// larger than a record may be.
+// piece is the maximum size of a record's part of the state, in bytes: the state of a large cluster
+// exceeds the size limit of a record.
 const piece = 1 << 20
 
 // Reader reads a journal: NewReader the header, readKnowledge the state, nextRecord one event after
 // the other.
 //
-// A record is: the time since the record before it and the change of the wall clock's lead, both as
+// A record is: the time since the previous record and the change of the wall clock's lead, both as
 // varints in nanoseconds; the index of the event's type, in one byte; the event in JSON; and the
 // actions as text, one per line.
 type Reader struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// life steps a core as berth controller does, a taint coming and going each second.
+// life steps a core like berth controller, adding or removing a taint each second.
 type life struct {
 	core   *eviction.Core
 	writer *OfEviction
@@ -83,9 +83,9 @@ func playAll(t *testing.T, dir string) (results []records.Result) {
 	return results
 }
 
-// TestAJournalOfAnyLengthIsReplayedFileByFile: it goes on in other files by size and by age, the
-// oldest go, and the core that it is of is not disturbed. Nor does it matter that the clock on the
-// wall is set meanwhile.
+// TestAJournalOfAnyLengthIsReplayedFileByFile: it continues in new files by size and by age, the
+// oldest are deleted, and its core is not disturbed. Adjustments of the wall clock in the meantime
+// do not matter either.
 func TestAJournalOfAnyLengthIsReplayedFileByFile(t *testing.T) {
 	for _, l := range []records.Limits{{Size: 1_000_000}, {Size: 1 << 30, Age: 10 * time.Minute}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestAKillLosesASecondAtMost(t *testing.T) {
 	})
 }
 
-// TestAJournalThatIsCutOffIsPlayedUpToThere, also in the middle of what the core knew.
+// TestAJournalThatIsCutOffIsPlayedUpToThere, even in the middle of the core's state.
 func TestAJournalThatIsCutOffIsPlayedUpToThere(t *testing.T) {
 	data := twoFiles(t)
 	for n := len(Magic) + 400; n < len(data); n += 7 {
@@ -139,7 +139,7 @@ func TestAJournalThatIsCutOffIsPlayedUpToThere(t *testing.T) {
 	}
 }
 
-// twoFiles is the second file of a journal: one that begins with what the core knew.
+// twoFiles returns the second file of a journal, which begins with the core's state.
 func twoFiles(t testing.TB) (data []byte) {
 	t.Helper()
 	dir := t.TempDir()
@@ -197,7 +197,7 @@ func TestWhatIsNoJournalOfTheControllersIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzReplay: whatever is in a file, it is an error or a result, never a panic.
+// FuzzReplay: any file contents lead to an error or a result, never a panic.
 func FuzzReplay(f *testing.F) {
 	f.Add(twoFiles(f))
 	f.Add([]byte(Magic))

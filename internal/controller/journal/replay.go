@@ -24,19 +24,19 @@ type Options struct {
 }
 
 // player is a core in a replay. E are its events, A its actions. A difference means that this build
-// decides differently, or that the core was given something that the journal does not have.
+// decides differently, or that the core had an input missing from the journal.
 type player[E any, A fmt.Stringer] struct {
 	words words[E]
 	step  func(now time.Time, event E) []A
 	tell  func(at time.Time, event E, actions []A) // nil: there is no story
 }
 
-// Replay feeds a journal to a new core and compares the actions. It is the core's clock that is
-// replayed: each event is given at its recorded time, however fast that goes. An error is a file
-// that cannot be read; a difference is part of the result.
+// Replay feeds a journal to a new core and compares the actions. It replays the core's clock: each
+// event has its recorded time, regardless of the replay's speed. An unreadable file is an error; a
+// difference is part of the result.
 func Replay(r *Reader, o Options) (records.Result, error) {
-	// The wall clock of the replay, which the core asks for through its options. playFile sets it
-	// before each step.
+	// The wall clock of the replay, read by the core through its options. playFile sets it before
+	// each step.
 	var wall time.Time
 	clock := func(time.Time) time.Time { return wall }
 	switch r.Header.Component {
@@ -81,7 +81,7 @@ func (r *Reader) beginReplay(options, knowledge any) (cut bool, err error) {
 		return false, fmt.Errorf("options of the core: %w", err)
 	}
 	text, err := r.readKnowledge()
-	// A process that was killed while it began a file has left less than the state. That is no
+	// A process killed while starting a file leaves an incomplete state. That does not count as a
 	// fault of the file.
 	if errors.Is(err, io.EOF) {
 		return true, nil
@@ -95,7 +95,7 @@ func (r *Reader) beginReplay(options, knowledge any) (cut bool, err error) {
 	return false, nil
 }
 
-// playFile replays the records of one file, up to its end or to where it is cut off.
+// playFile replays the records of one file, up to its end or to the point of truncation.
 func (p *player[E, A]) playFile(r *Reader, o Options, wall *time.Time) (records.Result, error) {
 	var event E
 	var actions []A
@@ -109,7 +109,7 @@ func (p *player[E, A]) playFile(r *Reader, o Options, wall *time.Time) (records.
 		if d.Err != nil {
 			return records.Replayed{}, r.Wrong(d.Err)
 		}
-		// Before the step: the core asks for the wall clock within it.
+		// Set it before the step, because the core reads the wall clock within it.
 		*wall = r.at.Add(r.skew)
 		actions = p.step(r.at, event)
 		return records.Replayed{At: r.at, Recorded: recorded, Again: formatActions(actions), Actions: len(actions)}, nil

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// stalling is a file that is written while its place is free.
+// stalling is a file that blocks writes while its place is taken.
 type stalling struct {
 	io.WriteCloser
 	place chan struct{}
@@ -29,8 +29,8 @@ func (f stalling) Write(b []byte) (int, error) {
 	return f.WriteCloser.Write(b)
 }
 
-// TestAStalledDiskHoldsNobodyUp: the core is stepped on while large objects come and the disk
-// stalls. What does not fit is lost and counted, and the journal goes on in another file.
+// TestAStalledDiskHoldsNobodyUp: the core keeps being stepped while large objects arrive and the
+// disk stalls. Excess records are lost and counted, and the journal continues in another file.
 func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, place, lost := t.TempDir(), make(chan struct{}, 1), 0

@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Story prints what a journal has about one pod, or one node: a line for what was seen of it, for
-// each change of its deadline, and for each request about it with its answer. A story goes on over
-// the files of one journal. A nil Story prints nothing.
+// Story prints the contents of a journal about one pod, or one node: a line for each observation,
+// for each change of its deadline, and for each request about it with its response. A story
+// continues across the files of one journal. A nil Story prints nothing.
 type Story struct {
 	Out  io.Writer            // a line per fact
 	Pod  types.NamespacedName // or
@@ -32,14 +32,14 @@ type Story struct {
 	asked  map[uint64]string // requests without an answer yet, by ticket
 }
 
-// beginFile starts a file. What was told before is kept only if the file continues the same core:
-// else the pod is told from the beginning. A file that begins with a state tells where the pod was
-// then.
+// beginFile starts a file. The previous state is kept only if the file continues the same core;
+// otherwise the pod's story restarts. For a file that begins with a state, it prints the pod's node
+// and deadline at that time.
 func (s *Story) beginFile(h Header, knows *eviction.Knowledge) {
 	if s == nil {
 		return
 	}
-	// The first file of a process. Its core knows nothing of what was before.
+	// The first file of a process. Its core has no prior state.
 	if h.Knowledge == 0 {
 		*s = Story{Out: s.Out, Pod: s.Pod, Node: s.Node}
 	}
@@ -56,8 +56,8 @@ func (s *Story) writeLine(at time.Time, format string, args ...any) {
 	records.TellAt(s.Out, at, fmt.Sprintf(format, args...))
 }
 
-// nodeOfInterest returns the node of interest: the one asked for, or the pod's. It is "" for a pod
-// that is not known yet, which no node is called.
+// nodeOfInterest returns the requested node, or the pod's. It is "", which is not a valid node
+// name, for a pod that is not known yet.
 func (s *Story) nodeOfInterest() string {
 	if s.Node != "" {
 		return s.Node
@@ -65,7 +65,7 @@ func (s *Story) nodeOfInterest() string {
 	return s.on
 }
 
-// noteTaints prints the taints of the node of interest if they differ from those told last.
+// noteTaints prints the taints of the node of interest if they differ from those last printed.
 func (s *Story) noteTaints(at time.Time, taints []v1.Taint) {
 	words := make([]string, len(taints))
 	for i := range taints {
@@ -81,7 +81,7 @@ func (s *Story) noteTaints(at time.Time, taints []v1.Taint) {
 	}
 }
 
-// recordRequest records a request, so that its answer is printed.
+// recordRequest records a request, so that its response is printed.
 func (s *Story) recordRequest(ticket uint64, what string) {
 	if s.asked == nil {
 		s.asked = map[uint64]string{}
@@ -89,7 +89,7 @@ func (s *Story) recordRequest(ticket uint64, what string) {
 	s.asked[ticket] = what
 }
 
-// printAnswer prints the answer to a request that was recorded, and to no other.
+// printAnswer prints the response to a recorded request, and ignores all other responses.
 func (s *Story) printAnswer(at time.Time, ticket uint64, outcome fmt.Stringer) {
 	if what, ok := s.asked[ticket]; ok {
 		delete(s.asked, ticket)
@@ -97,8 +97,8 @@ func (s *Story) printAnswer(at time.Time, ticket uint64, outcome fmt.Stringer) {
 	}
 }
 
-// ofEviction tells of taint eviction. The func that it returns is called after each step, so that
-// core has the deadline that follows from the event.
+// ofEviction prints taint eviction. The returned func is called after each step, when core has the
+// deadline resulting from the event.
 func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, []eviction.Action) {
 	return func(at time.Time, event eviction.Event, actions []eviction.Action) {
 		switch e := event.(type) {
@@ -124,7 +124,7 @@ func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, 
 			s.printAnswer(at, uint64(e.Ticket), e.Outcome)
 		}
 
-		// The core's own answer, after the event: a deadline may change by an event about a node or
+		// The core's own result, after the event: a deadline may change by an event about a node or
 		// a device.
 		if due, ok := core.Due(s.uid); ok && s.due != due.String() {
 			if !due.Stays() || s.due != "" && !s.leaves {
@@ -142,7 +142,8 @@ func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, 
 	}
 }
 
-// podSeen prints that the pod was seen. Another pod, or another node, has its taints told anew.
+// podSeen prints that the pod was observed. For another pod, or another node, it prints the taints
+// again.
 func (s *Story) podSeen(at time.Time, pod *eviction.Pod) {
 	if pod.UID != s.uid || pod.Node != s.on {
 		s.taints = ""
@@ -155,8 +156,8 @@ func (s *Story) podSeen(at time.Time, pod *eviction.Pod) {
 	s.writeLine(at, "seen on node %s, version %s%s", pod.Node, pod.ResourceVersion, leaving)
 }
 
-// isConcerned reports whether an action is about the pod, or about the node. The reading of a pod's
-// node is told in the story of the node.
+// isConcerned reports whether an action is about the pod, or about the node. Reads of a pod's node
+// belong to the node's story.
 func (s *Story) isConcerned(action eviction.Action) (ticket uint64, mine bool) {
 	pod := func(ticket eviction.Ticket, name types.NamespacedName) (uint64, bool) {
 		return uint64(ticket), s.Node == "" && name == s.Pod
@@ -183,8 +184,7 @@ func (s *Story) isConcerned(action eviction.Action) (ticket uint64, mine bool) {
 	return 0, false
 }
 
-// ofNodeHealth tells of node health. Blindness concerns all nodes, and is told in each node's
-// story.
+// ofNodeHealth prints node health. Blindness concerns all nodes, and is part of each node's story.
 func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nodehealth.Action) {
 	switch e := event.(type) {
 	case nodehealth.NodeSeen:
@@ -231,7 +231,7 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 	}
 }
 
-// nodeSeen prints the node's conditions if their statuses differ from those told last, and its
+// nodeSeen prints the node's conditions if their statuses differ from those last printed, and its
 // taints.
 func (s *Story) nodeSeen(at time.Time, n *nodehealth.Node) {
 	words := make([]string, len(n.Conditions))

@@ -43,8 +43,8 @@ var (
 	)
 )
 
-// appendEvent appends an event to b: the index of its type, and its content in JSON. An event
-// without fields has no content.
+// appendEvent appends an event to b: the index of its type, and its content in JSON. The content of
+// an event without fields is omitted.
 func (w words[E]) appendEvent(b []byte, e E) ([]byte, error) {
 	t := reflect.TypeOf(e)
 	place, ok := w.places[t]
@@ -58,8 +58,8 @@ func (w words[E]) appendEvent(b []byte, e E) ([]byte, error) {
 	return records.AppendJSON(b, e)
 }
 
-// readEvent reads what appendEvent wrote. A failure is in d.Err, and the event is then nil. An
-// index that this build does not know is one of a newer build.
+// readEvent reads an event written by appendEvent. A failure is in d.Err, and the event is then
+// nil. An unknown index stems from a newer build.
 func (w words[E]) readEvent(d *records.Decoder) (e E) {
 	place, err := d.ReadByte()
 	if err != nil {
@@ -74,8 +74,8 @@ func (w words[E]) readEvent(d *records.Decoder) (e E) {
 	return read.Elem().Interface().(E)
 }
 
-// formatActions returns actions in the form that journals hold, one per line: the type's name and
-// the content in JSON. Replays compare this text, so it has to be the same for the same actions.
+// formatActions returns actions in their journal form, one per line: the type's name and the
+// content in JSON. Replays compare this text, so it must be deterministic.
 func formatActions[A any](actions []A) string {
 	return records.JoinActions(actions, func(action A) string {
 		said, err := json.Marshal(action)

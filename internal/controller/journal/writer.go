@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Writer writes the journal of a core: a sequence of files, each of which can be replayed alone. E
+// Writer writes the journal of a core: a sequence of files that can be replayed independently. E
 // are the core's events, A its actions. Add belongs to the goroutine that steps the core, and never
 // waits for the disk.
 type Writer[E, A any] struct {
@@ -37,8 +37,8 @@ type record[E any] struct {
 	knowledge any
 }
 
-// file encodes records for the file being written. It belongs to the goroutine that encodes: the
-// one that steps the core only queues, and another one writes to disk.
+// file encodes records for the file being written. It belongs to the encoding goroutine: the
+// goroutine stepping the core only queues, and a third one writes to disk.
 type file[E any] struct {
 	*records.Spool
 	header Header
@@ -53,23 +53,23 @@ type file[E any] struct {
 // creator creates the file with a header.
 type creator func(h Header) (*records.File, error)
 
-// ForEviction begins a journal of taint eviction. tell, if set, is told on other goroutines when
-// records are lost, and why the journal ends before Close.
+// ForEviction begins a journal of taint eviction. tell, if set, is called on other goroutines when
+// records are lost, and with the reason if the journal ends before Close.
 func ForEviction(dir, build string, o eviction.Options, l records.Limits, tell func(error)) (*OfEviction, error) {
 	return start[eviction.Event, eviction.Action](Header{Component: Eviction, Build: build}, o, ofEviction, tell, createIn(dir, l))
 }
 
-// ForNodeHealth begins a journal of node health. tell is that of [ForEviction].
+// ForNodeHealth begins a journal of node health. tell has the same meaning as in [ForEviction].
 func ForNodeHealth(dir, build string, o nodehealth.Options, l records.Limits, tell func(error)) (*OfNodeHealth, error) {
 	return start[nodehealth.Event, nodehealth.Action](Header{Component: NodeHealth, Build: build}, o, ofNodeHealth, tell, createIn(dir, l))
 }
 
-// createIn creates files in the folder, and deletes old ones as the limits say.
+// createIn creates files in the folder, and deletes old ones according to the limits.
 func createIn(dir string, l records.Limits) creator {
 	return func(h Header) (*records.File, error) { return records.Create(dir, Magic, h, h.Began, l) }
 }
 
-// start begins a journal with its first file, which has no state: the core is new.
+// start begins a journal with its first file, without a state because the core is new.
 func start[E, A any](h Header, options any, w words[E], tell func(error), create creator) (*Writer[E, A], error) {
 	var err error
 	if h.Options, err = json.Marshal(options); err != nil {
@@ -85,19 +85,19 @@ func start[E, A any](h Header, options any, w words[E], tell func(error), create
 }
 
 // Add records an event and its actions, at a time of the core's clock and of the wall clock. After
-// the journal has ended it does nothing. The actions are encoded before it returns, so the caller
+// the journal has ended it does nothing. The actions are encoded before Add returns, so the caller
 // may change them; the event must not change any more.
 func (w *Writer[E, A]) Add(at, wall time.Time, e E, actions []A) {
 	w.records.Add(record[E]{at: at, wall: wall, event: e, actions: formatActions(actions)})
-	// The file is full, or records of it are missing. It is continued here, between two steps,
-	// because only now the state is that after the last record.
+	// The file is full, or is missing records. It is continued here, between two steps, because
+	// only now the state matches the last record.
 	if w.spool.TakeDue() {
 		w.Turn(at)
 	}
 }
 
-// OnLost has each record counted, on other goroutines, that is not written: because the disk does
-// not keep up, or because the journal has ended.
+// OnLost sets count to be called, on other goroutines, for each record not written because the disk
+// does not keep up, or because the journal has ended.
 func (w *Writer[E, A]) OnLost(count func()) {
 	w.spool.OnLost(count)
 	w.records.OnLost(count)
@@ -109,7 +109,7 @@ func (w *Writer[E, A]) Turn(at time.Time) {
 	w.records.Add(record[E]{at: at, knowledge: w.Save()})
 }
 
-// Close writes what is queued. Nothing may be added afterwards.
+// Close writes the queued records. Add must not be called afterwards.
 func (w *Writer[E, A]) Close(ctx context.Context) error { return w.records.Close(ctx) }
 
 // Take encodes a record, or continues in a new file.
@@ -117,7 +117,7 @@ func (j *file[E]) Take(r record[E]) error {
 	if r.knowledge != nil {
 		return j.turnFile(r)
 	}
-	// Both clocks are recorded as differences to the record before, which take a few bytes.
+	// Both clocks are recorded as differences to the previous record, which take a few bytes.
 	skew := r.wall.Sub(r.at)
 	b := binary.AppendVarint(j.buffer[:0], int64(r.at.Sub(j.at)))
 	b = binary.AppendVarint(b, int64(skew-j.skew))
@@ -147,7 +147,7 @@ func (j *file[E]) turnFile(r record[E]) error {
 	return nil
 }
 
-// openFile starts a file for a core with this state. It belongs to the goroutine that writes.
+// openFile starts a file for a core with this state. It belongs to the writing goroutine.
 func (j *file[E]) openFile(h Header, knowledge []byte) (*records.File, error) {
 	f, err := j.create(h)
 	if err != nil {

@@ -22,7 +22,7 @@ type Node struct {
 	Labels          map[string]string  // of the keys in mirrored
 }
 
-// watched are the conditions that become taints.
+// watched maps conditions to taints.
 var watched = map[v1.NodeConditionType]map[v1.ConditionStatus]string{
 	v1.NodeReady: {
 		v1.ConditionFalse:   v1.TaintNodeNotReady,
@@ -34,8 +34,8 @@ var watched = map[v1.NodeConditionType]map[v1.ConditionStatus]string{
 	v1.NodeNetworkUnavailable: {v1.ConditionTrue: v1.TaintNodeNetworkUnavailable},
 }
 
-// mirrored are the labels that old clients know by their beta name. Where the two differ, the
-// stable one is right.
+// mirrored maps labels to the beta names known to old clients. If the two differ, the stable one is
+// right.
 var mirrored = map[string]string{
 	v1.LabelOSStable:   "beta.kubernetes.io/os",
 	v1.LabelArchStable: "beta.kubernetes.io/arch",
@@ -43,9 +43,9 @@ var mirrored = map[string]string{
 
 const excludeDisruption = "node.kubernetes.io/exclude-disruption"
 
-// NodeOf converts an API node. It shares nothing with it that changes. What is left out here is
-// what no decision depends on, so that a heartbeat of a large node costs little memory and a short
-// record in a journal.
+// NodeOf converts an API node. It shares only immutable data with it. Parts irrelevant to decisions
+// are omitted, so that a heartbeat of a large node costs little memory and a short record in a
+// journal.
 func NodeOf(node *v1.Node) Node {
 	n := Node{
 		Name:            node.Name,
@@ -75,7 +75,7 @@ func NodeOf(node *v1.Node) Node {
 	return n
 }
 
-// conditionOf returns the condition of that type, nil if there is none.
+// conditionOf returns the condition of that type, or nil.
 func (n *Node) conditionOf(t v1.NodeConditionType) *v1.NodeCondition {
 	for i := range n.Conditions {
 		if n.Conditions[i].Type == t {
@@ -85,7 +85,7 @@ func (n *Node) conditionOf(t v1.NodeConditionType) *v1.NodeCondition {
 	return nil
 }
 
-// readyStatus is the status of the Ready condition, "" without one.
+// readyStatus returns the status of the Ready condition, or "" without one.
 func (n *Node) readyStatus() v1.ConditionStatus {
 	if c := n.conditionOf(v1.NodeReady); c != nil {
 		return c.Status
@@ -93,10 +93,10 @@ func (n *Node) readyStatus() v1.ConditionStatus {
 	return ""
 }
 
-// unknownConditions returns the conditions to write for a silent node, nil if they are Unknown
-// already. NetworkUnavailable is not reported by the kubelet. Reasons and messages are upstream's.
-// The time of the last heartbeat stays as the kubelet wrote it; of a kubelet that never has, it is
-// the node's creation.
+// unknownConditions returns the conditions to write for a silent node, or nil if they are already
+// Unknown. NetworkUnavailable is not reported by the kubelet. Reasons and messages are upstream's.
+// The last heartbeat's time stays as written by the kubelet; without any heartbeat, it is the
+// node's creation time.
 func (n *Node) unknownConditions(now time.Time) []v1.NodeCondition {
 	if n.readyStatus() == v1.ConditionUnknown {
 		return nil
@@ -126,8 +126,7 @@ func (n *Node) unknownConditions(now time.Time) []v1.NodeCondition {
 	return write
 }
 
-// mirroredLabels returns the beta labels to write so that they equal the stable ones; empty if they
-// do.
+// mirroredLabels returns the beta labels to write to match the stable ones; empty if they match.
 func (n *Node) mirroredLabels() map[string]string {
 	write := map[string]string{}
 	for stable, beta := range mirrored {

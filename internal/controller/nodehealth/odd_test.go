@@ -15,8 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// oddNodes change a node as its own credential can, and return the times that its Lease shows, one
-// after the other.
+// oddNodes change a node as its own credential can, and return the successive times in its Lease.
 var oddNodes = map[string]func(n *v1.Node) []time.Time{
 	"renewed in the future":    func(*v1.Node) []time.Time { return []time.Time{begin.AddDate(5000, 0, 0)} },
 	"renewed before all times": func(*v1.Node) []time.Time { return []time.Time{{}, begin.AddDate(-1900, 0, 0)} },
@@ -56,8 +55,8 @@ var oddNodes = map[string]func(n *v1.Node) []time.Time{
 	},
 }
 
-// TestOddInputsHoldNobodyUp: whatever a stolen node says of itself, of five others the one that
-// falls silent is found unreachable in time, and the rest stay as they are.
+// TestOddInputsHoldNobodyUp: despite arbitrary reports of a compromised node, among five other
+// nodes the silent one is detected as unreachable in time, and the rest are unchanged.
 func TestOddInputsHoldNobodyUp(t *testing.T) {
 	all := map[string]func(*v1.Node) []time.Time{}
 	for name, odd := range oddNodes {

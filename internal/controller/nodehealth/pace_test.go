@@ -16,7 +16,7 @@ const mostWrites = 20
 
 // TestWritesAreSpacedWhateverTheResponses verifies that node health sends at most mostWrites
 // identical writes for a node per minute while every write gets the same response, and that nodes
-// end as they should within a minute after that is over.
+// reach their correct state within a minute after that is over.
 func TestWritesAreSpacedWhateverTheResponses(t *testing.T) {
 	type do = func() (nodehealth.Outcome, *nodehealth.Node)
 	respond := func(outcome nodehealth.Outcome, carriedOut, returned bool) func(c *cluster) {
@@ -105,7 +105,7 @@ func TestWritesAreSpacedWhateverTheResponses(t *testing.T) {
 
 func evicts(t v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
 
-// subject names the node of a write, and the write; "" for other actions.
+// subject returns a write with its node, or "" for other actions.
 func subject(action nodehealth.Action) string {
 	switch a := action.(type) {
 	case nodehealth.WriteStatus:
@@ -118,8 +118,8 @@ func subject(action nodehealth.Action) string {
 	return ""
 }
 
-// TestAnAnnotatedLeaseIsNoSignOfLife verifies that a Lease that is written without being renewed
-// keeps no node alive, its own or another one.
+// TestAnAnnotatedLeaseIsNoSignOfLife verifies that writing a Lease without renewing it keeps
+// neither its own node nor another one alive.
 func TestAnAnnotatedLeaseIsNoSignOfLife(t *testing.T) {
 	c := newCluster(nodehealth.Defaults())
 	for _, node := range []string{"a", "b", "c", "d"} {
@@ -162,8 +162,9 @@ func TestAWatchThatNeverCatchesUpHidesNoNode(t *testing.T) {
 	}
 }
 
-// TestListsReplaceAWatchThatIsRefused verifies that silent nodes are found by lists where a watch
-// is refused, and that an outage, in which no node can renew its Lease, makes none look silent.
+// TestListsReplaceAWatchThatIsRefused verifies that lists reveal silent nodes if a watch is
+// refused, and that an outage preventing all nodes from renewing their Leases makes none look
+// silent.
 func TestListsReplaceAWatchThatIsRefused(t *testing.T) {
 	for _, outage := range []time.Duration{0, 30 * time.Second, 5 * time.Minute} {
 		c := newCluster(nodehealth.Defaults())

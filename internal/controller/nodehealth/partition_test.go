@@ -16,7 +16,7 @@ import (
 
 var partitionTo = flag.String("partition", "", "file to write the partition to, minute by minute, as CSV")
 
-// partition is what happens to 3 zones of 1,000 nodes, by minute.
+// partition has the events in 3 zones of 1,000 nodes, by minute.
 var partition = map[int]func(c *cluster){
 	2:  func(c *cluster) { c.silence("a", 10) },                         // a few machines fail
 	12: func(c *cluster) { c.silence("a", 600) },                        // most of a zone is cut off
@@ -27,9 +27,9 @@ var partition = map[int]func(c *cluster){
 
 const partitionEnds = 90
 
-// documented is what Kubernetes documents: how many nodes per minute get a taint that evicts in
-// each zone, from the minute on. Between an event and that minute, nodes fall silent one after the
-// other.
+// documented has the behavior documented by Kubernetes: the number of nodes per minute that get an
+// evicting taint in each zone, from the given minute on. Between an event and that minute, nodes
+// fall silent one after the other.
 var documented = []struct {
 	from, to int
 	perMin   map[string]float64
@@ -98,7 +98,7 @@ func (c *cluster) speak() {
 	}
 }
 
-// evicting is how many nodes of each zone have a taint that evicts.
+// evicting returns the number of nodes with an evicting taint in each zone.
 func (c *cluster) evicting() map[string]int {
 	count := map[string]int{}
 	for _, m := range c.nodes {

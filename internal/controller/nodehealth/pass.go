@@ -7,14 +7,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// examineNodes examines every node: which are silent, what state each zone is in, and which nodes
-// are due for a taint that evicts. It is the counterpart of upstream's monitorNodeHealth, and goes
-// by its rules; it writes nothing itself.
+// examineNodes examines every node: it determines the silent nodes, the state of each zone, and the
+// nodes due for an evicting taint. It is the counterpart of upstream's monitorNodeHealth and
+// follows its rules; it writes nothing itself.
 //
-// For example, in a zone of ten nodes six fall silent. They are counted as not ready, which is 60 %
-// and at least three: the zone is partially disrupted (threshold 55 %). With ten nodes it is not
-// large, so no more of its nodes get a taint that evicts. If it had 60 nodes of which 36 are
-// silent, they would get it at the secondary rate, one in 100 s.
+// For example, in a zone of ten nodes six fall silent. They count as not ready, which is 60 % and
+// at least three: the zone is partially disrupted (threshold 55 %). With ten nodes it is not large,
+// so no further nodes get an evicting taint. If it had 60 nodes, 36 of them silent, they would get
+// it at the secondary rate, one in 100 s.
 func (c *Core) examineNodes(now time.Time) {
 	type count struct{ ready, notReady int }
 	counts, waiting := map[string]*count{}, c.waitingNodes()
@@ -52,8 +52,8 @@ func (c *Core) examineNodes(now time.Time) {
 }
 
 // assignZone assigns a node to its zone, by its current labels. A node that changes its zone leaves
-// the queues of the old one; the pass puts it into the new one's. On the first pass that meets the
-// node, an event says so, as upstream.
+// the queues of the old one; the pass adds it to the new one's. Like upstream, it emits an event on
+// the first pass that meets the node.
 func (c *Core) assignZone(now time.Time, n *node) {
 	z := c.zones[n.Node.Zone]
 	if z == nil {
@@ -80,7 +80,7 @@ func (c *Core) assignZone(now time.Time, n *node) {
 	}
 }
 
-// leaveQueues takes the node out of both queues of its zone. It keeps the order of the others.
+// leaveQueues removes the node from both queues of its zone, preserving their order.
 func leaveQueues(n *node) {
 	if n.zone != nil && len(n.zone.toTaint)+len(n.zone.toMark) > 0 {
 		is := func(other *node) bool { return other == n }
@@ -89,8 +89,8 @@ func leaveQueues(n *node) {
 	}
 }
 
-// waitingNodes returns the nodes that wait for a taint: one pass over the queues, instead of a
-// search in them for every node of the cluster.
+// waitingNodes returns the nodes waiting for a taint, in one pass over the queues rather than a
+// search for every node of the cluster.
 func (c *Core) waitingNodes() map[*node]bool {
 	nodes := map[*node]bool{}
 	for _, z := range c.zones {
@@ -101,8 +101,8 @@ func (c *Core) waitingNodes() map[*node]bool {
 	return nodes
 }
 
-// enqueueNode queues a node that is not ready for the taint that evicts. It removes one that is
-// ready from the queue, and the taint from it. waited is set if it was queued when the pass began.
+// enqueueNode queues an unready node for the evicting taint. It removes a ready one from the queue,
+// and the taint from it. waited is set if the node was queued when the pass began.
 func (c *Core) enqueueNode(n *node, waited bool) {
 	switch n.effectiveStatus() {
 	case v1.ConditionTrue:
@@ -119,7 +119,7 @@ func (c *Core) enqueueNode(n *node, waited bool) {
 }
 
 // updateZones updates the states and rates of zones. If every zone is down, it is more likely that
-// this controller is cut off than that all nodes have died: the taints that evict are removed
+// this controller is partitioned than that all nodes have died: evicting taints are removed
 // everywhere and none is added. When that ends, every node has its full grace period again.
 func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 	counted, allDown := 0, true
@@ -142,8 +142,8 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 		}
 	case !allDown && c.allDown:
 		for _, n := range c.nodes {
-			// A silent node whose conditions were not written yet gets its grace period anew; one
-			// that has been written stays as it is.
+			// A silent node without written conditions gets a new grace period; one with written
+			// conditions stays silent.
 			n.sign, n.silent = now, n.silent && n.readyStatus() == v1.ConditionUnknown
 		}
 	}
@@ -164,9 +164,9 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 	c.allDown = allDown
 }
 
-// toMark requests that the node's pods be marked NotReady: at once, as upstream, or when the zone's
-// rate allows. Endpoints follow that mark, so it decides when Services stop sending requests to the
-// pods.
+// toMark requests that the node's pods be marked NotReady: immediately, like upstream, or when the
+// zone's rate allows. Endpoints follow that mark, so it decides when Services stop sending requests
+// to the pods.
 func (c *Core) toMark(n *node) {
 	if !c.options.MarkPodsAtZoneRate {
 		n.mark = true
@@ -191,7 +191,7 @@ func (c *Core) releaseAll(now time.Time) {
 }
 
 // releaseDue takes nodes from the front of a queue as long as there are tokens, and returns the
-// rest. A node that has recovered or is gone is dropped and costs no token.
+// rest. Recovered or deleted nodes are dropped and cost no token.
 func (c *Core) releaseDue(now time.Time, b *bucket, line []*node, let func(*node)) []*node {
 	for len(line) > 0 {
 		if n := line[0]; !n.gone && n.effectiveStatus() != v1.ConditionTrue {

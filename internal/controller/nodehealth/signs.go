@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// nodeSeen applies a node's newest state, from a watch, a list, or the answer to a write. A
-// heartbeat in its status is a sign of life at the moment at which it is seen.
+// nodeSeen applies a node's newest state, from a watch, a list, or the response to a write. A
+// heartbeat in its status is a sign of life at the time of its observation.
 func (c *Core) nodeSeen(now time.Time, seen Node) {
 	n := c.nodes[seen.Name]
 	switch {
@@ -20,7 +20,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		n = &node{sign: now}
 		if seen.readyStatus() == "" && c.listing {
 			// Its longer grace period begins at its creation, by another clock, which may be ahead.
-			// A node that a watch shows to be created is created now.
+			// A creation delivered by a watch has just happened.
 			n.sign = earlierOf(now, now.Add(seen.Created.Sub(c.wallTime(now))))
 		}
 		if l, ok := c.leases[seen.Name]; ok && l.seen.After(n.sign) {
@@ -41,7 +41,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 	c.stopMarking(n)
 }
 
-// adoptTaint takes over a taint that evicts from a previous controller: a change of leader must
+// adoptTaint takes over an evicting taint from a previous controller: a change of leader must
 // neither restart the countdown nor use up the zone's rate again.
 func (c *Core) adoptTaint(n *node) {
 	if c.allDown || n.evict {
@@ -50,7 +50,7 @@ func (c *Core) adoptTaint(n *node) {
 	n.evict = n.hasEvicting() && n.effectiveStatus() != v1.ConditionTrue
 }
 
-// hasEvicting reports whether the node has one of the two taints that evict.
+// hasEvicting reports whether the node has one of the two evicting taints.
 func (n *Node) hasEvicting() bool {
 	return slices.ContainsFunc(n.Taints, func(t v1.Taint) bool { return isEvicting(&t) })
 }
@@ -61,14 +61,14 @@ func sameHeartbeat(a, b *v1.NodeCondition) bool {
 	return a == nil && b == nil || a != nil && b != nil && a.LastHeartbeatTime.Equal(&b.LastHeartbeatTime)
 }
 
-// isOlder reports whether resource version a is older than b. Versions that cannot be compared are
-// not.
+// isOlder reports whether resource version a is older than b. It returns false for incomparable
+// versions.
 func isOlder(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }
 
-// noteAlive notes a sign of life. A node that was silent counts as alive at once; it is not left to
+// noteAlive records a sign of life. A silent node counts as alive immediately, without waiting for
 // the next pass.
 func (c *Core) noteAlive(n *node, now time.Time) {
 	n.sign = now
@@ -81,8 +81,8 @@ func (c *Core) noteAlive(n *node, now time.Time) {
 
 // leaseSeen applies a renewed Lease. It counts if its time has changed, even backwards: the time is
 // by the node's clock, and a clock that was ahead may have been corrected. Upstream considers such
-// a node silent until its clock is where it was. A version that is older in the API's order does
-// not count, unless its time is later than any seen: then the order began anew, from a backup.
+// a node silent until its clock has caught up. A version that is older in the API's order does not
+// count, unless its time is later than any observed: then the order has restarted from a backup.
 func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 	if c.behind != "" && !isOlder(seen.ResourceVersion, c.behind) {
 		c.behind = ""
@@ -90,7 +90,8 @@ func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 	before, ok := c.leases[seen.Name]
 	switch {
 	case ok && seen.Renewed.Equal(before.renewed):
-		// It was written without being renewed, such as annotated: that is no sign of life.
+		// It was written without being renewed, such as annotated: that does not count as a sign of
+		// life.
 		if !isOlder(seen.ResourceVersion, before.version) {
 			before.version = seen.ResourceVersion
 			c.leases[seen.Name] = before
@@ -105,7 +106,7 @@ func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 	}
 }
 
-// endBlindness ends a period in which no sign of life could be seen.
+// endBlindness ends a period without visible signs of life.
 func (c *Core) endBlindness(now time.Time) {
 	if !c.blindSince.IsZero() {
 		c.forgiveSilence(c.blindSince, now)
@@ -113,7 +114,7 @@ func (c *Core) endBlindness(now time.Time) {
 	}
 }
 
-// pollSeen judges nodes by a list, where a watch is refused and lists succeed. Silence between two
+// pollSeen judges nodes by a list, if a watch is refused and lists succeed. Silence between two
 // lists counts if they follow each other closely: within less than a grace period, so that a node
 // could renew its Lease even if the API server was away in between.
 func (c *Core) pollSeen(now time.Time) {
@@ -132,8 +133,8 @@ func (c *Core) isBehind(now time.Time) bool {
 	return c.behind != "" && now.Sub(c.behindAt) < c.options.MonitorGracePeriod
 }
 
-// forgiveSilence makes silence in a period not count: the last sign of each node moves by as long
-// as the node was silent in it. Nodes that count as silent already stay so.
+// forgiveSilence excludes a period from the nodes' silence: it moves the last sign of each node
+// forward by its silence in that period. Nodes already counted as silent stay so.
 //
 // For example, a node's last sign was at 10:00:10 and the watch was broken from 10:00:20 to
 // 10:00:50. Its sign becomes 10:00:40: of the 40 s of silence 10 s count.
@@ -160,7 +161,7 @@ func laterOf(a, b time.Time) time.Time {
 	return a
 }
 
-// nodeGone forgets a node. It may still stand in queues and have a write in flight; gone says so.
+// nodeGone removes a node. It may still be queued and have a write in flight; gone marks it.
 func (c *Core) nodeGone(n *node) {
 	delete(c.nodes, n.Name)
 	n.gone = true
@@ -170,8 +171,8 @@ func (c *Core) nodeGone(n *node) {
 	}
 }
 
-// judgeSilence decides whether the node is silent. Nothing is decided while signs of life cannot be
-// seen, or while the watch is known to lag behind (behind).
+// judgeSilence decides whether the node is silent. The decision is suspended while signs of life
+// are invisible, or while the watch is known to lag behind (behind).
 func (c *Core) judgeSilence(now time.Time, n *node) {
 	if n.silent || !c.blindSince.IsZero() && !c.polled || c.isBehind(now) || !c.isOverdue(now, n) {
 		return
@@ -183,8 +184,8 @@ func (c *Core) judgeSilence(now time.Time, n *node) {
 	c.markSilent(n)
 }
 
-// markSilent takes a node for silent. What follows, the Unknown conditions, the taints and the mark
-// on its pods, is written in the order of nextWrite.
+// markSilent marks a node as silent. The consequences (the Unknown conditions, the taints and the
+// mark on its pods) are written in the order of nextWrite.
 func (c *Core) markSilent(n *node) {
 	n.silent = true
 	if n.readyStatus() == v1.ConditionUnknown {

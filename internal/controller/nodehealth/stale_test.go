@@ -12,9 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// TestWatchBehindOwnWriteIsIgnored answers the write of a taint that evicts
-// before the watch shows what was before: the node must not look as if someone
-// had taken the taint off.
+// TestWatchBehindOwnWriteIsIgnored completes the write of an evicting taint before the watch
+// delivers the previous state: the node must not look like one that has lost the taint.
 func TestWatchBehindOwnWriteIsIgnored(t *testing.T) {
 	core, now := nodehealth.New(nodehealth.Defaults()), begin
 	core.Step(now, nodehealth.NodesListing{})
@@ -51,7 +50,7 @@ func TestWatchBehindOwnWriteIsIgnored(t *testing.T) {
 	}
 }
 
-// readyNode is a core that knows a node that is well, with a lease.
+// readyNode returns a core with a healthy node and its Lease.
 func readyNode(now time.Time) *nodehealth.Core {
 	core := nodehealth.New(nodehealth.Defaults())
 	core.Step(now, nodehealth.NodesListing{})
@@ -63,9 +62,8 @@ func readyNode(now time.Time) *nodehealth.Core {
 	return core
 }
 
-// TestOlderLeaseIsNoSignOfLife has a list from behind, as an API server that
-// was just started gives it, show an older lease each ten seconds. The node has
-// been silent since the newer one.
+// TestOlderLeaseIsNoSignOfLife delivers an older Lease each ten seconds from an outdated list, such
+// as that of a freshly started API server. The node has been silent since the newer one.
 func TestOlderLeaseIsNoSignOfLife(t *testing.T) {
 	now := begin
 	core := readyNode(now)
@@ -83,9 +81,8 @@ func TestOlderLeaseIsNoSignOfLife(t *testing.T) {
 	}
 }
 
-// TestNewNodeHasItsGraceWhateverTheClock has a node come by an API server whose
-// clock is ten minutes behind. Its kubelet has the time to report that any other
-// has.
+// TestNewNodeHasItsGraceWhateverTheClock adds a node through an API server with a clock that is ten
+// minutes behind. Its kubelet has the usual time to report.
 func TestNewNodeHasItsGraceWhateverTheClock(t *testing.T) {
 	now := begin
 	core := readyNode(now)
@@ -106,8 +103,8 @@ func TestNewNodeHasItsGraceWhateverTheClock(t *testing.T) {
 	}
 }
 
-// TestLeasesCountAfterARestore restores the API server's data from a backup: versions begin where
-// they were then. What kubelets renew from then on is younger than anything before.
+// TestLeasesCountAfterARestore restores the API server's data from a backup: versions restart from
+// those at the backup. Later renewals by kubelets are newer than any before.
 func TestLeasesCountAfterARestore(t *testing.T) {
 	now := begin
 	core := readyNode(now)
@@ -122,8 +119,8 @@ func TestLeasesCountAfterARestore(t *testing.T) {
 	}
 }
 
-// TestPodsStayReadyWhenTheirNodeIsBack has the marking of a silent node's pods fail half way, and
-// the node come back before it is tried again.
+// TestPodsStayReadyWhenTheirNodeIsBack makes the marking of a silent node's pods fail half way, and
+// the node return before it is retried.
 func TestPodsStayReadyWhenTheirNodeIsBack(t *testing.T) {
 	core, now := readyNode(begin), begin.Add(time.Minute)
 	node := nodehealth.Node{Name: "n", UID: "n"}
@@ -165,7 +162,7 @@ func TestPodsStayReadyWhenTheirNodeIsBack(t *testing.T) {
 	}
 }
 
-// TestReplacedNodeIsNotWrittenBeforeItIsSeen has a write find another node of the same name. The
+// TestReplacedNodeIsNotWrittenBeforeItIsSeen makes a write find another node of the same name. The
 // watch is behind; each further write would only be refused again.
 func TestReplacedNodeIsNotWrittenBeforeItIsSeen(t *testing.T) {
 	core := nodehealth.New(nodehealth.Defaults())
@@ -181,7 +178,7 @@ func TestReplacedNodeIsNotWrittenBeforeItIsSeen(t *testing.T) {
 	}
 }
 
-// TestMarkingPodsDoesNotHoldUpTheNode has the node come back while its pods are being marked, which
+// TestMarkingPodsDoesNotHoldUpTheNode makes the node return while its pods are being marked, which
 // may take minutes.
 func TestMarkingPodsDoesNotHoldUpTheNode(t *testing.T) {
 	core, now := readyNode(begin), begin.Add(time.Minute)

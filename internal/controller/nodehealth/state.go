@@ -8,19 +8,20 @@ import (
 )
 
 // Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
-// event exactly as the one that was saved. It shares nothing with the Core that changes.
+// event exactly like the saved one. It shares nothing with the running Core.
 //
-// Journals hold it as JSON, so the names of its fields are part of their format. What each field
-// means stands at the field of Core, node, zone or bucket that it is saved from.
+// Journals store it as JSON, so the names of its fields are part of their format. The meaning of
+// each field is documented at its source in Core, node, zone or bucket.
 type Knowledge struct {
-	// Nodes are the existing nodes by name, followed by deleted ones that are still queued or have
-	// a write in flight. Numbers of nodes are indexes into it.
+	// Nodes are the existing nodes by name, followed by deleted nodes still queued or with a write
+	// in flight. Numbers of nodes are indexes into it.
 	Nodes  []NodeState
 	Zones  []ZoneState           // by name
 	Leases map[string]LeaseState // by node, also of nodes that are not known
 	Dirty  []int                 // numbers of nodes, in order
 	Asked  []AskedState          // by ticket
-	// Suspects are the nodes whose Leases are still to be read, Reading those that are being read.
+	// Suspects are the nodes waiting for a read of their Lease, Reading those with a read in
+	// flight.
 	Suspects []int          `json:",omitempty"`
 	Reading  map[Ticket]int `json:",omitempty"`
 	Behind   string         `json:",omitempty"` // "": the watch is not known to be behind
@@ -87,8 +88,8 @@ func (c *Core) Save() Knowledge {
 		BehindAt: c.behindAt,
 	}
 
-	// Nodes get their numbers as they are met: the existing ones first, by name, then those that
-	// only a queue or a request knows.
+	// Nodes are numbered in the order of their discovery: the existing ones first, by name, then
+	// nodes only in a queue or a request.
 	places := map[*node]int{}
 	place := func(n *node) int {
 		at, ok := places[n]
@@ -135,7 +136,7 @@ func (c *Core) Save() Knowledge {
 	return s
 }
 
-// saveNode returns the node's own state, without the queues that it stands in.
+// saveNode returns the node's own state, without its membership in queues.
 func saveNode(n *node) NodeState {
 	s := NodeState{
 		Node: n.Node, List: n.list, Sign: n.sign, Silent: n.silent, Known: n.known, Evict: n.evict, Marks: n.mark, Gone: n.gone,
@@ -155,8 +156,8 @@ func (b bucket) saveState() BucketState {
 
 func (s BucketState) toBucket() bucket { return bucket{rate: s.Rate, tokens: s.Tokens, last: s.Last} }
 
-// Restore returns a Core with a saved state. It is an error if the state refers to nodes that it
-// does not have: it may come from a file.
+// Restore returns a Core with a saved state. References to missing nodes are an error, since the
+// state may originate from a file.
 func Restore(options Options, s Knowledge) (*Core, error) {
 	c := New(options)
 	if err := s.checkIndices(); err != nil {
@@ -199,7 +200,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		c.leases[name] = lease{renewed: l.Renewed, version: l.Version, seen: l.Seen}
 	}
 	c.dirty, c.suspects, c.behind = line(s.Dirty), line(s.Suspects), s.Behind
-	// node.asked stands for both: the Lease is to be read, or is being read.
+	// node.asked covers both states: the Lease read is pending, or in flight.
 	for _, n := range c.suspects {
 		n.asked = true
 	}

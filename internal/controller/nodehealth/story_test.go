@@ -15,22 +15,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// TestStories runs testdata/*.txt. What a story may say:
+// TestStories runs testdata/*.txt. The commands of a story:
 //
 //	cluster ZONE=NODES... [marks-at-rate]  a new cluster; nodes are ZONE-1, ZONE-2, ...
-//	add NAME ZONE [unreported]             a node comes; remove NAME: it goes
-//	silent NAME|ZONE=COUNT                 kubelets fall silent; "speaks": they come back
-//	condition NAME TYPE=STATUS             as the kubelet reports it
+//	add NAME ZONE [unreported]             adds a node; remove NAME: deletes it
+//	silent NAME|ZONE=COUNT                 kubelets fall silent; "speaks": they return
+//	condition NAME TYPE=STATUS             as reported by the kubelet
 //	cordon NAME; uncordon NAME
-//	taint NAME TAINT; untaint NAME KEY     by somebody else
+//	taint NAME TAINT; untaint NAME KEY     by another client
 //	label NAME KEY=VALUE
 //	stale N; fail N                        the next writes find the node changed; fail
 //	cut; back                              the controller sees nothing; sees again
 //	frozen DURATION                        the controller's process is stopped for so long
 //	skew DURATION [NAME]                   the nodes' clocks, or that node's, are ahead by that
 //	restart                                a controller that knows nothing takes over
-//	run DURATION [each DURATION]           time passes: what is done, or a table each so often
-//	show NAME                              the node as it is
+//	run DURATION [each DURATION]           time passes: prints the actions, or a table at that interval
+//	show NAME                              prints the node
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &story{}
@@ -121,8 +121,7 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-// silence takes NAME, or ZONE=COUNT: the first so many nodes of the zone that
-// are not so yet.
+// silence takes NAME, or ZONE=COUNT: the first COUNT nodes of the zone not in that state yet.
 func (s *story) silence(t *testing.T, d *datadriven.TestData, silent bool) {
 	for _, arg := range d.CmdArgs {
 		if len(arg.Vals) == 0 {

@@ -53,12 +53,12 @@ func (n *Node) wantedTaints(evict bool) []v1.Taint {
 	return want
 }
 
-// taintsFor returns the node's list of taints as it should be, and whether that differs from the
-// actual one. Taints of others stay as and where they are. Those that are right keep their time,
-// new ones get the current time. One that evicts and replaces the other gets the other's time: the
-// node has been lost to its pods since then, and a node that alternates between not-ready and
-// unreachable must not restart their countdown each time. When it turned from one to the other can
-// be seen from the NoSchedule taint, whose time is always its own.
+// taintsFor returns the node's desired list of taints, and whether it differs from the actual one.
+// Foreign taints keep their contents and positions. Correct taints keep their time, new ones get
+// the current time. An evicting taint that replaces the opposite one inherits its time: the node
+// has been lost to its pods since then, and a node that alternates between not-ready and
+// unreachable must not restart their countdown each time. The time of the change remains visible in
+// the NoSchedule taint, which always has its own time.
 //
 // For example, a node has been not-ready since 10:00 and falls silent at 10:03. It had
 // not-ready:NoSchedule and not-ready:NoExecute, both of 10:00; it gets unreachable:NoSchedule of
@@ -96,5 +96,5 @@ func (n *Node) taintsFor(now time.Time, evict bool) (list []v1.Taint, differs bo
 	return list, differs
 }
 
-// atSeconds truncates a time as the API does.
+// atSeconds truncates a time like the API.
 func atSeconds(t time.Time) metav1.Time { return metav1.Time{Time: t.Truncate(time.Second)} }

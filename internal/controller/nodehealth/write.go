@@ -77,7 +77,7 @@ func (c *Core) sendWrites(now time.Time) {
 }
 
 // nextWrite returns the node's next write, or nil. The condition precedes the taints derived from
-// it, unless it is repeated without effect. Pods come last, because marking them is slow: half of
+// it, unless it is repeated without effect. Pods are last, because marking them is slow: half of
 // InFlight is reserved for conditions and taints, and the node itself is written meanwhile. The
 // caller must send the returned action, because its ticket has been issued.
 func (c *Core) nextWrite(now time.Time, n *node) Action {

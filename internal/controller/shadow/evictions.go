@@ -10,10 +10,10 @@ import (
 
 // Evictions compares which pods are evicted for a taint, and when. It belongs to one goroutine.
 //
-// The two sides are seen in different ways: Berth's is the deadline that the core computes from the
-// cluster as it is, the other's is a pod that terminates and carries the mark of a taint eviction
-// (DisruptionTarget). A pod that terminates without that mark was deleted by somebody else, and is
-// no decision.
+// The two sides are observed differently: Berth's is the deadline computed by the core from the
+// actual cluster; the other's is a terminating pod with the mark of a taint eviction
+// (DisruptionTarget). A pod terminating without that mark was deleted by another client, which does
+// not count as a decision.
 type Evictions struct {
 	core   *eviction.Core
 	ledger *Ledger
@@ -32,7 +32,7 @@ type watched struct {
 	missed bool         // it stayed beyond Patience, and has been counted
 }
 
-// NewEvictions returns a comparison that knows no pod.
+// NewEvictions returns an empty comparison.
 func NewEvictions(ledger *Ledger, wall func(time.Time) time.Time) *Evictions {
 	return &Evictions{
 		core:   eviction.New(eviction.Options{Watches: true, Wall: wall}),
@@ -41,14 +41,14 @@ func NewEvictions(ledger *Ledger, wall func(time.Time) time.Time) *Evictions {
 	}
 }
 
-// Step applies an event. For a deleted pod, PodSeen with its last state has to precede PodGone.
+// Step applies an event. For a deleted pod, PodSeen with its last state must precede PodGone.
 func (e *Evictions) Step(now time.Time, event eviction.Event) {
 	switch seen := event.(type) {
 	case eviction.PodSeen:
 		if seen.Pod.Terminating {
 			e.noteLeaving(now, &seen.Pod)
 		}
-		// For the core it has not left: what the core knows of a terminating pod is judged when all
+		// The core sees it as running: the core's state of a terminating pod is judged when all
 		// watches have caught up.
 		seen.Pod.Terminating = false
 		event = seen
@@ -65,8 +65,8 @@ func (e *Evictions) Step(now time.Time, event eviction.Event) {
 	}
 }
 
-// noteLeaving notes that a pod terminates. The mark may be seen later than that, so it is looked
-// for until the pod is judged.
+// noteLeaving records that a pod terminates. The mark may be observed later, until the pod is
+// judged.
 func (e *Evictions) noteLeaving(now time.Time, pod *eviction.Pod) {
 	w := e.pods[pod.UID]
 	if w == nil {
@@ -79,7 +79,7 @@ func (e *Evictions) noteLeaving(now time.Time, pod *eviction.Pod) {
 	w.marked = w.marked || pod.Marked
 }
 
-// judgeDue records the pods that have to leave, and judges those whose record is complete.
+// judgeDue records the due pods, and judges pods with a complete record.
 func (e *Evictions) judgeDue(now time.Time) {
 	for pod, due := range e.core.Going() {
 		if !due.By(now) {
@@ -90,7 +90,7 @@ func (e *Evictions) judgeDue(now time.Time) {
 			w = &watched{name: pod.Name}
 			e.pods[pod.UID] = w
 		}
-		// Only what happened before the pod left can be a reason for that.
+		// Only an earlier event can be the reason for the pod's leaving.
 		if w.left.IsZero() || !due.At.After(w.left.Add(Same)) {
 			w.due, w.dueAt = due, now
 		}
@@ -103,8 +103,8 @@ func (e *Evictions) judgeDue(now time.Time) {
 	e.ledger.setCount(Eviction, e.core.Pods())
 }
 
-// judgePod judges a pod, and reports whether it can be forgotten. One that has left is judged Same
-// later, when watches of pods and nodes both show what led to that.
+// judgePod judges a pod, and reports whether it can be forgotten. A pod that has left is judged
+// Same later, when watches of pods and nodes both show the cause.
 func (e *Evictions) judgePod(now time.Time, uid types.UID, w *watched) bool {
 	if w.left.IsZero() {
 		return e.judgeThere(now, w)
@@ -116,14 +116,14 @@ func (e *Evictions) judgePod(now time.Time, uid types.UID, w *watched) bool {
 		w.said = true
 		e.judgeLeft(uid, w)
 	}
-	// Only now: until it was judged, the core had to keep what it knew of the pod.
+	// Only now: until the judgement, the core needed its state of the pod.
 	if w.gone {
 		e.core.Step(now, eviction.PodGone{Name: w.name, UID: uid})
 	}
 	return w.gone
 }
 
-// judgeThere judges a pod that is due and still there.
+// judgeThere judges a due pod that still exists.
 func (e *Evictions) judgeThere(now time.Time, w *watched) bool {
 	if w.dueAt.Before(now) { // it is no longer due; the other controller may be about to act on what it saw before
 		return w.dueAt.Add(Same).Before(now)
@@ -135,7 +135,7 @@ func (e *Evictions) judgeThere(now time.Time, w *watched) bool {
 	return false
 }
 
-// judgeLeft judges a pod that has left. One that was counted as missed is not counted again. One
+// judgeLeft judges a pod that has left. A pod already counted as missed is not counted again. A pod
 // that left without the mark counts for neither side, even if it was due.
 func (e *Evictions) judgeLeft(uid types.UID, w *watched) {
 	due := !w.dueAt.IsZero() && !w.dueAt.Add(Same).Before(w.left) && w.due.By(w.left.Add(Same))
@@ -143,8 +143,8 @@ func (e *Evictions) judgeLeft(uid types.UID, w *watched) {
 	case w.missed:
 	case due && w.marked:
 		e.ledger.addBoth(e.newDecision(w, w.due.At, "evicted for "+w.due.Taint.ToString(), ""), w.left.Sub(w.due.At))
-	// The other side has evicted it, and by what was known then it was not due. It may be due later
-	// all the same: then the other side was early.
+	// The other side has evicted it, and by the state known then it was not due. If it becomes due
+	// later, the other side was early.
 	case w.marked:
 		if later, ok := e.core.Due(uid); ok && !later.Stays() {
 			e.ledger.addBoth(e.newDecision(w, later.At, "evicted for "+later.Taint.ToString(), "too early"), w.left.Sub(later.At))
@@ -154,7 +154,7 @@ func (e *Evictions) judgeLeft(uid types.UID, w *watched) {
 	}
 }
 
-// newDecision returns a decision about the pod, for the ledger to fill in the rest.
+// newDecision returns a decision about the pod, for the ledger to complete.
 func (e *Evictions) newDecision(w *watched, at time.Time, what, why string) Decision {
 	return Decision{Kind: Eviction, Object: w.name.String(), What: what, At: at, Why: why}
 }

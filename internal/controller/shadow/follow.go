@@ -16,12 +16,12 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// look is how often deadlines and rates are checked: a tenth of Same, so that it adds little to
-// what is measured.
+// look is the interval between checks of deadlines and rates: a tenth of Same, to limit its effect
+// on the measurements.
 const look = 500 * time.Millisecond
 
-// Follower follows a cluster and compares. It only lists and watches. One goroutine, that of Run,
-// owns both comparisons; feeds leave their steps in a channel, and wait while it is full.
+// Follower follows a cluster and compares. It only lists and watches. One goroutine, Run's, owns
+// both comparisons; feeds queue their steps in a channel, and block while it is full.
 type Follower struct {
 	Ledger *Ledger
 
@@ -46,8 +46,7 @@ func NewFollower(client kubernetes.Interface, evictions, health bool, options no
 	return f
 }
 
-// Synced reports whether everything that is compared has been listed once. Any goroutine may call
-// it.
+// Synced reports whether all compared kinds have been listed once. Any goroutine may call it.
 func (f *Follower) Synced() bool {
 	return (f.evictions == nil || f.listed[0].Load()) && f.listed[1].Load() && (f.nodes == nil || f.listed[2].Load())
 }
@@ -80,7 +79,7 @@ func (f *Follower) Run(ctx context.Context) {
 			return
 		case step := <-f.steps:
 			step(time.Now())
-		// Ticks are what both comparisons judge by, so that all that was shown before counts.
+		// Both comparisons judge on Ticks, after all earlier events have been applied.
 		case now := <-ticks.C:
 			f.stepEvictions(now, eviction.Tick{})
 			f.stepHealth(now, nodehealth.Tick{})
@@ -88,7 +87,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// stepEvictions and stepHealth apply an event, if that is compared.
+// stepEvictions and stepHealth apply an event, if the comparison is enabled.
 func (f *Follower) stepEvictions(now time.Time, event eviction.Event) {
 	if f.evictions != nil {
 		f.evictions.Step(now, event)
@@ -109,7 +108,7 @@ func (f *Follower) runStep(ctx context.Context, step func(now time.Time)) {
 	}
 }
 
-// podSink shows pods that have a node.
+// podSink passes on scheduled pods.
 func (f *Follower) podSink(ctx context.Context) feed.Sink {
 	pod := func(event eviction.Event) { f.runStep(ctx, func(now time.Time) { f.stepEvictions(now, event) }) }
 	return feed.Sink{
@@ -125,7 +124,7 @@ func (f *Follower) podSink(ctx context.Context) feed.Sink {
 	}
 }
 
-// nodeSink shows nodes to both comparisons in one step, so that they are never at different states
+// nodeSink passes nodes to both comparisons in one step, so that they never have different states
 // of a node.
 func (f *Follower) nodeSink(ctx context.Context) feed.Sink {
 	both := func(e eviction.Event, h nodehealth.Event) {
@@ -147,7 +146,7 @@ func (f *Follower) nodeSink(ctx context.Context) feed.Sink {
 	}
 }
 
-// leaseSink shows the Leases that are signs of life.
+// leaseSink passes on Leases, which are signs of life.
 func (f *Follower) leaseSink(ctx context.Context) feed.Sink {
 	see := func(event nodehealth.Event) { f.runStep(ctx, func(now time.Time) { f.stepHealth(now, event) }) }
 	return feed.Sink{
@@ -164,7 +163,7 @@ func (f *Follower) leaseSink(ctx context.Context) feed.Sink {
 	}
 }
 
-// noteBlind records that a watch is broken or back: signs of life come through both.
+// noteBlind records that a watch is broken or back: both deliver signs of life.
 func (f *Follower) noteBlind(ctx context.Context, watch string, lost bool) {
 	f.runStep(ctx, func(now time.Time) {
 		if f.sight[watch] = lost; f.sight["nodes"] || f.sight["leases"] {

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// Same is how far apart two decisions may be and count as simultaneous: watches, passes and
-	// whole seconds in objects account for that much.
+	// Same is the maximum distance of two simultaneous decisions: watches, passes and whole seconds
+	// in objects account for that much.
 	Same = 5 * time.Second
-	// Patience is how long one side may wait for the other before that is a difference. A zone's
+	// Patience is the time one side may wait for the other before that is a difference. A zone's
 	// rate lets a node be tainted every 10 s, in an order that can differ.
 	Patience = time.Minute
-	// most is how many differences a report lists, the largest first.
+	// most bounds the differences listed in a report, the largest first.
 	most = 50
 )
 
-// Kind is what was decided.
+// Kind is the kind of a decision.
 type Kind string
 
 const (
@@ -26,7 +26,7 @@ const (
 	Taint    Kind = "taint"    // a taint for a node's health is added or removed
 )
 
-// Outcome is how the two sides compare.
+// Outcome is the result of comparing the two sides.
 type Outcome string
 
 const (
@@ -40,15 +40,15 @@ const (
 // Outcomes lists all of them.
 var Outcomes = []Outcome{AtOnce, Later, Earlier, OnlyBerth, OnlyOther}
 
-// Decision is one thing that at least one side decided.
+// Decision is one decision of at least one side.
 type Decision struct {
 	Kind    Kind      `json:"kind"`
 	Object  string    `json:"object"` // "node-1", "default/web-0"
 	What    string    `json:"what"`   // "node.kubernetes.io/unreachable:NoExecute added"
 	Outcome Outcome   `json:"outcome"`
 	At      time.Time `json:"at"`
-	// LagSeconds is how much later the other controller decided. If only one side decided, it is
-	// how long the other was waited for.
+	// LagSeconds is the other controller's delay after Berth. For a one-sided decision, it is the
+	// time waited for the missing side.
 	LagSeconds float64 `json:"lagSeconds"`
 	Why        string  `json:"why,omitempty"`
 }
@@ -57,14 +57,14 @@ type Decision struct {
 type Tally struct {
 	Decisions int             `json:"decisions"`
 	Outcomes  map[Outcome]int `json:"outcomes"`
-	// LateSeconds is the other controller's total delay in the decisions that it made later;
-	// MaxLateSeconds is the largest.
+	// LateSeconds is the other controller's total delay in its later decisions; MaxLateSeconds is
+	// the largest.
 	LateSeconds    float64 `json:"lateSeconds"`
 	MaxLateSeconds float64 `json:"maxLateSeconds"`
 }
 
-// Agreement is the fraction of decisions that both made, at whatever time; 1 if there was nothing
-// to decide, also for a nil Tally.
+// Agreement is the fraction of decisions made by both, at whatever time; 1 without any decisions,
+// also for a nil Tally.
 func (t *Tally) Agreement() float64 {
 	if t == nil || t.Decisions == 0 {
 		return 1
@@ -85,8 +85,8 @@ type Report struct {
 	Differences []Decision      `json:"differences,omitempty"`
 }
 
-// Ledger collects decisions, and is what both comparisons report to. It is safe for concurrent use:
-// they run on one goroutine, and reports are read on others.
+// Ledger collects the decisions of both comparisons. It is safe for concurrent use: they run on one
+// goroutine, and reports are read on several.
 type Ledger struct {
 	// Told, if set before use, is called with each decision.
 	Told func(Decision)
@@ -104,7 +104,7 @@ func NewLedger(now time.Time) *Ledger {
 	return &Ledger{report: Report{APIVersion: "berth.dev/v1alpha1", Kind: "ControllerShadow", Since: now.UTC(), Tallies: tallies}}
 }
 
-// addBoth records what both sides decided, the other controller later by lag.
+// addBoth records a decision of both sides, with the other controller later by lag.
 func (l *Ledger) addBoth(d Decision, lag time.Duration) {
 	switch {
 	case lag > Same:
@@ -118,14 +118,14 @@ func (l *Ledger) addBoth(d Decision, lag time.Duration) {
 	l.addDecision(d)
 }
 
-// addOneSided records what only one side decided, and how long the other was waited for.
+// addOneSided records a one-sided decision, and the time waited for the missing side.
 func (l *Ledger) addOneSided(d Decision, outcome Outcome, waited time.Duration) {
 	d.Outcome, d.LagSeconds = outcome, waited.Seconds()
 	l.addDecision(d)
 }
 
-// addDecision counts a decision, keeps it among the differences if it is one, and tells it. Told is
-// called with the lock held and must not call back.
+// addDecision counts a decision, keeps it if it is a difference, and reports it. Told is called
+// with the lock held and must not call back.
 func (l *Ledger) addDecision(d Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,9 +146,8 @@ func (l *Ledger) addDecision(d Decision) {
 	}
 }
 
-// widestFirst keeps the differences that matter most: first those of one side alone, then by how
-// far apart the two were. Among equals the older ones stay. Of those that are left out only the
-// counts remain.
+// widestFirst keeps the most important differences: first the one-sided ones, then by the distance
+// between the two sides. Among equals the older ones stay. Dropped ones remain in the counts.
 func widestFirst(list []Decision) []Decision {
 	alone := func(d *Decision) int {
 		if d.Outcome == OnlyBerth || d.Outcome == OnlyOther {
@@ -162,10 +161,10 @@ func widestFirst(list []Decision) []Decision {
 	return list[:min(len(list), most)]
 }
 
-// abs is the absolute value.
+// abs returns the absolute value.
 func abs(x float64) float64 { return max(x, -x) }
 
-// Report returns the result so far. It shares nothing with the ledger that changes.
+// Report returns the result so far. It shares nothing with the live ledger.
 func (l *Ledger) Report(now time.Time) *Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,7 +183,7 @@ func (l *Ledger) Report(now time.Time) *Report {
 	return &report
 }
 
-// setCount records how many nodes and pods there are.
+// setCount records the number of nodes or pods.
 func (l *Ledger) setCount(kind Kind, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

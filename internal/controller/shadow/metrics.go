@@ -2,8 +2,8 @@ package shadow
 
 import "k8s.io/component-base/metrics"
 
-// What an operator watches while the shadow runs. The first three are of the controllers; the
-// others are read from the scheduler's report, if there is one.
+// Metrics for an operator while the shadow runs. The first three cover the controllers; the rest
+// are read from the scheduler's report, if there is one.
 var (
 	decisions = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name: "berth_shadow_decisions_total",
@@ -37,7 +37,7 @@ var (
 	})
 )
 
-// Metrics are the package's, for the registry of the process that runs it.
+// Metrics returns the package's metrics, for the registry of the process that runs it.
 func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{decisions, lag, agreement, placements, meanGain}
 }

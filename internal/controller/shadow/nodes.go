@@ -12,13 +12,12 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// Nodes compares which taints nodes have for their health, and since when. It belongs to one
-// goroutine.
+// Nodes compares which health taints nodes have, and since when. It belongs to one goroutine.
 //
-// Berth's core must not see what the other controller writes, or it would never have anything to
-// decide: it is shown a copy of each node, with the kubelet's conditions, the taints of third
-// parties, and its own writes. A taint that one side adds or removes is open until the other side
-// does the same; how long that takes is the result.
+// Berth's core must not see the other controller's writes, or it would never have anything to
+// decide. It gets a copy of each node with the kubelet's conditions, the taints of third parties,
+// and its own writes. A taint added or removed by one side is open until the other side does the
+// same; the time between the two is the result.
 type Nodes struct {
 	core    *nodehealth.Core
 	ledger  *Ledger
@@ -27,7 +26,7 @@ type Nodes struct {
 	version int               // of the copies: each is a newer one
 }
 
-// node is a node as the cluster has it, and how Berth's copy differs.
+// node is the actual node, and the differences of Berth's copy.
 type node struct {
 	real     nodehealth.Node
 	reported []v1.NodeCondition // as the kubelet wrote them last
@@ -36,20 +35,20 @@ type node struct {
 	labels   map[string]string  // that Berth has set
 }
 
-// flip is a taint that is added or removed.
+// flip is an added or removed taint.
 type flip struct {
 	node, taint string
 	on          bool
 }
 
-// decided is what one side has decided and the other has not yet.
+// decided is a decision of one side that the other has not made yet.
 type decided struct {
 	at      time.Time
 	byBerth bool
 	counted bool // as one side's alone, after Patience
 }
 
-// NewNodes returns a comparison that knows no node.
+// NewNodes returns an empty comparison.
 func NewNodes(ledger *Ledger, options nodehealth.Options) *Nodes {
 	return &Nodes{core: nodehealth.New(options), ledger: ledger, nodes: map[string]*node{}, open: map[flip]*decided{}}
 }
@@ -72,24 +71,24 @@ func (n *Nodes) Step(now time.Time, event nodehealth.Event) {
 	}
 }
 
-// noteNode records a node and returns Berth's copy of it. The kubelet's conditions are told from a
-// controller's by their reason.
+// noteNode records a node and returns Berth's copy of it. It distinguishes the kubelet's conditions
+// from a controller's by their reason.
 func (n *Nodes) noteNode(now time.Time, real nodehealth.Node) nodehealth.Node {
 	known := n.nodes[real.Name]
 	if known == nil || known.real.UID != real.UID {
 		n.dropNode(real.Name)
-		// Both sides start from what the other controller has written so far.
+		// Both sides start from the other controller's existing writes.
 		known = &node{reported: real.Conditions, taints: ownTaints(real.Taints), labels: map[string]string{}}
 		n.nodes[real.Name] = known
 	}
-	// What the other controller had written until now, so that what it has written since is a flip.
+	// The other controller's writes until now, so that any later write is a flip.
 	before := ownTaints(known.real.Taints)
 	if known.real.Name == "" {
 		before = ownTaints(real.Taints)
 	}
 	known.real = real
-	// Conditions that a controller has set to Unknown are not the kubelet's: Berth decides that for
-	// itself on the copy.
+	// Conditions set to Unknown by a controller are not the kubelet's: Berth decides that
+	// independently on the copy.
 	if !byController(real.Conditions) || len(known.reported) == 0 {
 		if !sameReport(known.reported, real.Conditions) {
 			known.unknown = nil
@@ -115,8 +114,8 @@ func sameReport(a, b []v1.NodeCondition) bool {
 	})
 }
 
-// noteLease applies a renewed Lease. A kubelet that is back overwrites the conditions that a
-// controller has written, Berth's on the copy as well.
+// noteLease applies a renewed Lease. A recovered kubelet overwrites a controller's conditions, also
+// Berth's on the copy.
 func (n *Nodes) noteLease(now time.Time, name string) {
 	known := n.nodes[name]
 	if known == nil || known.unknown == nil || byController(known.real.Conditions) {
@@ -126,7 +125,7 @@ func (n *Nodes) noteLease(now time.Time, name string) {
 	n.carryOut(now, n.core.Step(now, nodehealth.NodeSeen{Node: n.copyNode(known)}))
 }
 
-// copyNode returns the node as it would be with Berth's writes.
+// copyNode returns the node with Berth's writes.
 func (n *Nodes) copyNode(known *node) nodehealth.Node {
 	n.version++
 	copied := known.real
@@ -169,7 +168,7 @@ func (n *Nodes) carryOut(now time.Time, actions []nodehealth.Action) {
 					known.taints = ownTaints(a.Taints)
 					n.recordFlips(now, known, before, known.taints, true)
 				}
-				// Only labels that differ are in a write; those of earlier ones stay.
+				// A write has only labels that differ; earlier ones stay.
 				maps.Copy(known.labels, a.Labels)
 			})
 		case nodehealth.MarkPods:
@@ -178,13 +177,12 @@ func (n *Nodes) carryOut(now time.Time, actions []nodehealth.Action) {
 			continue
 		}
 
-		// Writes are answered at once, and may lead to others.
+		// Writes complete immediately, and may lead to further ones.
 		actions = append(actions, n.core.Step(now, answer)...)
 	}
 }
 
-// answerWrite makes a write on the copy of the node and returns the answer that an API server would
-// give.
+// answerWrite makes a write on the copy of the node and returns the response of an API server.
 func (n *Nodes) answerWrite(ticket nodehealth.Ticket, name string, write func(*node)) nodehealth.Answered {
 	known := n.nodes[name]
 	if known == nil {
@@ -195,7 +193,7 @@ func (n *Nodes) answerWrite(ticket nodehealth.Ticket, name string, write func(*n
 	return nodehealth.Answered{Ticket: ticket, Node: &copied}
 }
 
-// ownTaints returns those taints that node health manages, in a list of its own.
+// ownTaints returns the taints managed by node health, in a new list.
 func ownTaints(taints []v1.Taint) []v1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool { return !nodehealth.IsOwn(&t) })
 }
@@ -227,7 +225,7 @@ func (n *Nodes) recordFlips(now time.Time, known *node, before, after []v1.Taint
 //
 // For example: Berth adds a taint at 10:00:00, and the flip is open. The other controller adds it
 // at 10:00:30, which closes it: both decided, the other one 30 s later. If Berth removes the taint
-// again before that, the flip is recorded as Berth's alone.
+// again before that, the flip is recorded as one-sided.
 func (n *Nodes) recordFlip(now time.Time, f flip, byBerth, equal bool) {
 	if !equal {
 		n.open[f] = &decided{at: now, byBerth: byBerth}
@@ -242,7 +240,7 @@ func (n *Nodes) recordFlip(now time.Time, f flip, byBerth, equal bool) {
 		}
 		return
 	}
-	// It has undone what the other side never followed.
+	// It has undone a decision that the other side never followed.
 	back := flip{f.node, f.taint, !f.on}
 	if first := n.open[back]; first != nil {
 		delete(n.open, back)
@@ -259,7 +257,7 @@ func (n *Nodes) countOverdue(now time.Time) {
 	}
 }
 
-// recordAlone counts a decision of one side, once. It stays open, so that the other side's late
+// recordAlone counts a one-sided decision, once. It stays open, so that the other side's late
 // decision is not taken for a new one.
 func (n *Nodes) recordAlone(f flip, first *decided, waited time.Duration, why string) {
 	if first.counted {
@@ -282,7 +280,7 @@ func (n *Nodes) dropNode(name string) {
 	}
 }
 
-// toDecision says the flip in words.
+// toDecision describes the flip.
 func (f flip) toDecision(at time.Time, why string) Decision {
 	verb := " removed"
 	if f.on {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// page is the content of a report, in sentences and tables, before it becomes Markdown or HTML:
-// both say the same, since they are made of the same page.
+// page is the content of a report, in sentences and tables. Markdown and HTML are rendered from the
+// same page.
 type page struct {
 	Title    string
 	Lead     []string // sentences before all sections
@@ -52,7 +52,7 @@ func (r Reports) WriteMarkdown(out io.Writer) error {
 		}
 		fmt.Fprintf(&text, "\n| %s |\n|%s\n", strings.Join(s.Head, " | "), strings.Repeat(" --- |", len(s.Head)))
 		for _, row := range s.Rows {
-			// A reason may have a | in it, which would end the cell.
+			// A reason may contain a |, which would end the cell.
 			cells := make([]string, len(row))
 			for i, cell := range row {
 				cells[i] = strings.ReplaceAll(cell, "|", `\|`)
@@ -65,8 +65,8 @@ func (r Reports) WriteMarkdown(out io.Writer) error {
 	return err
 }
 
-// buildPage puts what was measured first, then what it amounts to, then each component's figures. A
-// component without a report is left out.
+// buildPage puts the measurements first, then their summary, then each component's figures. It
+// omits components without a report.
 func (r Reports) buildPage() page {
 	p := page{Title: "Berth in shadow"}
 	if c := r.Controller; c != nil {
@@ -91,13 +91,13 @@ func (r Reports) buildPage() page {
 	return p
 }
 
-// betweenText tells from when to when, and how long that was.
+// betweenText formats a period with its duration.
 func betweenText(since, until time.Time) string {
 	return fmt.Sprintf("for %s, from %s to %s", formatSpan(until.Sub(since)), since.Format("2006-01-02 15:04 MST"),
 		until.Format("2006-01-02 15:04 MST"))
 }
 
-// formatSpan formats a duration for people: in the largest unit of which there are two or more.
+// formatSpan formats a duration for people, in the largest unit with a value of at least two.
 func formatSpan(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
@@ -110,9 +110,8 @@ func formatSpan(d time.Duration) string {
 	return fmt.Sprintf("%.0f s", d.Seconds())
 }
 
-// savedSection describes what would have been different with Berth in charge. It is what readers
-// look for, so it comes first. A row without anything in it is shown as well: that nothing was
-// evicted late is a result.
+// savedSection describes the differences with Berth in charge. It is first, as the section readers
+// look for. Rows without any counts are included: the absence of late evictions is a result.
 func (r Reports) savedSection() section {
 	s := section{Title: "What Berth would have done otherwise", Head: []string{"", ""}}
 	add := func(what string, value string) { s.Rows = append(s.Rows, []string{what, value}) }
@@ -141,7 +140,7 @@ func (r Reports) savedSection() section {
 	return s
 }
 
-// count0, lateTotal and latestBy are 0 where nothing of the kind was compared.
+// count0, lateTotal and latestBy return 0 if the kind was not compared.
 func count0(t *Tally, outcome Outcome) int {
 	if t == nil {
 		return 0
@@ -163,7 +162,7 @@ func latestBy(t *Tally) time.Duration {
 	return time.Duration(t.MaxLateSeconds * float64(time.Second))
 }
 
-// formatShare tells a part of a whole, with its percentage.
+// formatShare formats a part of a whole, with its percentage.
 func formatShare(part, whole int) string {
 	if whole == 0 {
 		return "0"
@@ -171,7 +170,7 @@ func formatShare(part, whole int) string {
 	return fmt.Sprintf("%d of %d (%.1f %%)", part, whole, 100*float64(part)/float64(whole))
 }
 
-// saysOutcome is how the report's tables name the outcomes.
+// saysOutcome has the names of the outcomes in the report's tables.
 var saysOutcome = map[Outcome]string{
 	AtOnce: "both, within " + Same.String(), Later: "both, kube-controller-manager later", Earlier: "both, kube-controller-manager earlier",
 	OnlyBerth: "only Berth", OnlyOther: "only kube-controller-manager",
@@ -197,7 +196,7 @@ func (r *Report) buildSections() []section {
 	}
 
 	for _, d := range r.Differences {
-		// Where only one side decided there is no distance, only how long was waited.
+		// A one-sided decision lacks a distance, and has only the time waited.
 		lag := ""
 		if d.Outcome == Later || d.Outcome == Earlier {
 			lag = fmt.Sprintf("%.1f s", d.LagSeconds)
@@ -207,7 +206,7 @@ func (r *Report) buildSections() []section {
 	return []section{sums, list}
 }
 
-// buildSections returns the sums and the pods whose node was furthest from the best one.
+// buildSections returns the sums, and the pods placed on the worst nodes relative to the best one.
 func (p *Placements) buildSections() []section {
 	sums := section{Title: "Placements", Head: []string{"", "the other scheduler", "Berth"}, Rows: [][]string{
 		{"pods on a node with the highest total", formatShare(p.Best, p.Pods), formatShare(p.Best+p.Worse, p.Pods)},

@@ -26,8 +26,8 @@ func reports(t *testing.T) Reports {
 	return Reports{Controller: w.ledger.Report(w.now), Scheduler: PlacementsOf(text.Bytes())}
 }
 
-// TestThePageSaysWhatWasFound: as markdown and as HTML, and what a cluster's objects are called
-// does no harm.
+// TestThePageSaysWhatWasFound: as markdown and as HTML, with harmless rendering of arbitrary object
+// names.
 func TestThePageSaysWhatWasFound(t *testing.T) {
 	r := reports(t)
 	var markdown, html strings.Builder
@@ -56,7 +56,7 @@ func TestThePageSaysWhatWasFound(t *testing.T) {
 	}
 }
 
-// TestReportsAreReadAsTheyAreWritten: either part's file, and what /shadow answers.
+// TestReportsAreReadAsTheyAreWritten: either part's file, and the response of /shadow.
 func TestReportsAreReadAsTheyAreWritten(t *testing.T) {
 	want := reports(t)
 	both, err := json.Marshal(want)

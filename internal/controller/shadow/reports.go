@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Reports are those of the shadows of both components. Either may be missing: the two shadows run
-// in processes of their own, and one may run alone.
+// Reports are the reports of both components' shadows. Either may be missing: the two shadows are
+// separate processes, and may run without each other.
 type Reports struct {
 	Controller *Report     `json:"controller,omitempty"`
 	Scheduler  *Placements `json:"scheduler,omitempty"`
 }
 
-// Placements is the report of the scheduler's shadow, as package internal/scheduler/shadow writes
-// it.
+// Placements is the report of the scheduler's shadow, as written by package
+// internal/scheduler/shadow.
 type Placements struct {
 	Since         time.Time   `json:"since"`
 	Until         time.Time   `json:"until"`
@@ -31,7 +31,7 @@ type Placements struct {
 	Refused       []Placement `json:"refused,omitempty"` // the first of Rejected
 }
 
-// Placement is one pod that another scheduler bound.
+// Placement is one pod bound by another scheduler.
 type Placement struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -43,8 +43,8 @@ type Placement struct {
 	Why       string `json:"why,omitempty"`
 }
 
-// PlacementsOf parses the scheduler's report; nil if the text is not one. Fields that it does not
-// know are ignored, so that a report of a newer version can be read.
+// PlacementsOf parses the scheduler's report; nil if the text is not one. Unknown fields are
+// ignored, so that a report of a newer version can be read.
 func PlacementsOf(text []byte) *Placements {
 	var kind struct{ Kind string }
 	var p Placements
@@ -54,14 +54,14 @@ func PlacementsOf(text []byte) *Placements {
 	return &p
 }
 
-// Read parses the answer of /shadow, or one component's report file.
+// Read parses the response of /shadow, or one component's report file.
 func Read(text []byte) (Reports, error) {
 	var kind struct{ Kind string }
 	if err := json.Unmarshal(text, &kind); err != nil {
 		return Reports{}, err
 	}
 	var r Reports
-	// By kind, because the same command reads files of one component and the answer of /shadow,
+	// By kind, because the same command reads files of one component and the response of /shadow,
 	// which has both.
 	switch kind.Kind {
 	case "Shadow":
@@ -75,7 +75,7 @@ func Read(text []byte) (Reports, error) {
 	return r, nil
 }
 
-// Merge adds what the other reports have, in place of what is here.
+// Merge adds the other reports, replacing existing ones.
 func (r *Reports) Merge(other Reports) {
 	if other.Controller != nil {
 		r.Controller = other.Controller

@@ -6,7 +6,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// TestMetricsTellAgreementAndGain of the reports, as a dashboard shows them.
+// TestMetricsTellAgreementAndGain of the reports, as shown on a dashboard.
 func TestMetricsTellAgreementAndGain(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	registry.MustRegister(Metrics()...)

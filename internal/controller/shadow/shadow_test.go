@@ -14,7 +14,7 @@ import (
 
 var start = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 
-// world is a cluster that someone else's controllers look after, in virtual time.
+// world is a cluster run by foreign controllers, in virtual time.
 type world struct {
 	t         *testing.T
 	now       time.Time
@@ -44,7 +44,7 @@ func newWorld(t *testing.T, nodes ...string) *world {
 	return w
 }
 
-// condition is what the node's kubelet says, or with a reason a controller.
+// condition sets a condition reported by the node's kubelet, or with a reason, by a controller.
 func (w *world) condition(name string, status v1.ConditionStatus, reason string) {
 	n := w.all[name]
 	heartbeat := metav1.Time{Time: w.now}
@@ -75,7 +75,7 @@ func (w *world) show(name string) {
 	w.nodes.Step(w.now, nodehealth.NodeSeen{Node: nodehealth.NodeOf(n)})
 }
 
-// run lets time pass, with a renewed Lease each ten seconds of nodes that are not silent.
+// run lets time pass, renewing the Leases of nodes that are not silent every ten seconds.
 func (w *world) run(d time.Duration) {
 	for end := w.now.Add(d); w.now.Before(end); {
 		w.now = w.now.Add(look)
@@ -98,7 +98,7 @@ func (w *world) pod(name, node string, seconds int64) eviction.Pod {
 	return pod
 }
 
-// evicted is a pod that the other controller takes away.
+// evicted deletes a pod on behalf of the other controller.
 func (w *world) evicted(pod eviction.Pod, marked bool) {
 	pod.Terminating, pod.Marked = true, marked
 	w.evictions.Step(w.now, eviction.PodSeen{Pod: pod})
@@ -154,8 +154,8 @@ func TestEvictionsOfBothAreCompared(t *testing.T) {
 	}
 }
 
-// TestALeavingPodIsJudgedOnce, however long it terminates, and is written and listed again
-// meanwhile.
+// TestALeavingPodIsJudgedOnce, however long it terminates, and even if it is written and listed
+// again meanwhile.
 func TestALeavingPodIsJudgedOnce(t *testing.T) {
 	w := newWorld(t, "n", "other")
 	right, wrong := w.pod("right", "n", 10), w.pod("wrong", "other", 10)
@@ -171,7 +171,8 @@ func TestALeavingPodIsJudgedOnce(t *testing.T) {
 	w.wants(Eviction, map[Outcome]int{AtOnce: 1, OnlyOther: 1})
 }
 
-// TestWatchesMayCross shows a pod's end just before, and just after, the taint that is its reason.
+// TestWatchesMayCross delivers a pod's end just before, and just after, the taint that is its
+// reason.
 func TestWatchesMayCross(t *testing.T) {
 	w := newWorld(t, "n")
 	before, after := w.pod("before", "n", 0), w.pod("after", "n", 0)
@@ -191,8 +192,8 @@ const (
 	notReady    = v1.TaintNodeNotReady
 )
 
-// TestTaintsOfBothAreCompared has three nodes fall silent. The other controller sees one in time,
-// one half a minute late and one never; and it taints one that is well.
+// TestTaintsOfBothAreCompared silences three nodes. The other controller detects one in time, one
+// half a minute late and one never; and it taints a healthy one.
 func TestTaintsOfBothAreCompared(t *testing.T) {
 	w := newWorld(t, "a", "b", "c", "d", "e", "f", "g", "h")
 	w.run(time.Minute)
@@ -218,7 +219,7 @@ func TestTaintsOfBothAreCompared(t *testing.T) {
 		t.Errorf("differences %v", got.Differences)
 	}
 
-	// Back again: both take the taints off, within a moment.
+	// The node is back: both remove the taints within a moment.
 	before := got.Tallies[Taint].Outcomes[AtOnce]
 	w.silent = map[string]bool{}
 	w.condition("a", v1.ConditionTrue, "")
@@ -243,8 +244,8 @@ func TestAQuietClusterHasNoDifferences(t *testing.T) {
 	w.wants(Eviction, nil)
 }
 
-// TestTheCopyKeepsTheLabelsThatBerthHasSet, also when Berth writes something else to the node, or
-// one label of two: what is kept is not written again.
+// TestTheCopyKeepsTheLabelsThatBerthHasSet, even if Berth later writes something else to the node,
+// or one label of two: kept labels are not written again.
 func TestTheCopyKeepsTheLabelsThatBerthHasSet(t *testing.T) {
 	w := newWorld(t, "n")
 	node := w.all["n"]

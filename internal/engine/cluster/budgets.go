@@ -6,14 +6,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Budget is a PodDisruptionBudget with its selector read.
+// Budget is a PodDisruptionBudget with its parsed selector.
 type Budget struct {
 	*policyv1.PodDisruptionBudget
 	selector *rules.Selector // nil: it covers no pod
 }
 
-// budgetIndex knows which budgets cover the pods of a class. It follows the table of budgets, whose
-// status changes with every pod, so that a selector is read when it changes and not for every
+// budgetIndex finds the budgets that cover the pods of a class. It follows the table of budgets.
+// Their status changes with every pod, so a selector is parsed when it changes, not for every
 // preemption: there may be thousands of budgets.
 type budgetIndex struct {
 	selectors objectSelectors
@@ -21,8 +21,8 @@ type budgetIndex struct {
 	spaces    map[string]*budgetSpace // by namespace; nil before the first question
 }
 
-// budgetSpace holds the budgets of one namespace. Whenever a selector of the namespace changes, all
-// that is remembered in covering is forgotten; a change of status leaves it.
+// budgetSpace holds the budgets of one namespace. Changing a selector of the namespace clears
+// covering; changing a status does not.
 type budgetSpace struct {
 	byName   map[string]*Budget
 	covering map[*PodClass][]*Budget // of classes that were asked about since a selector changed
@@ -30,14 +30,14 @@ type budgetSpace struct {
 	kept     int                     // how many classes were left when some were last dropped
 }
 
-// mostCovered bounds for how many classes of a namespace the budgets are remembered.
+// mostCovered bounds the number of classes of a namespace with cached budgets.
 const mostCovered = 1 << 12
 
-// forgetCovering forgets what was remembered.
+// forgetCovering clears covering.
 func (s *budgetSpace) forgetCovering() { s.covering, s.bulk, s.kept = map[*PodClass][]*Budget{}, 0, 0 }
 
-// makeRoom forgets classes without placed pods, once there may be many, and all if they are still
-// too many or too large.
+// makeRoom drops classes without placed pods, once there may be many, and all classes if they are
+// still too many or too large.
 func (s *budgetSpace) makeRoom() {
 	if len(s.covering) < min(worthDropping(s.kept), mostCovered) && s.bulk <= MostBulk {
 		return
@@ -55,7 +55,7 @@ func (s *budgetSpace) makeRoom() {
 	}
 }
 
-// dropLarge forgets large classes without placed pods.
+// dropLarge drops large classes without placed pods.
 func (s *budgetSpace) dropLarge() {
 	if s.bulk == 0 {
 		return
@@ -68,11 +68,11 @@ func (s *budgetSpace) dropLarge() {
 	}
 }
 
-// bulkOfCovered is about what it takes to remember the budgets of a class, if there are many.
+// bulkOfCovered estimates the memory of the cached budgets of a class, if there are many.
 func bulkOfCovered(class *PodClass, budgets []*Budget) int { return class.Bulk + len(budgets)/64*512 }
 
 // BudgetsOf returns the disruption budgets that cover the pods of a class, sorted by name. The list
-// is not to be changed, and valid until the next change of the cluster.
+// must not be modified, and is valid until the next change of the cluster.
 func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
 	if c.Budgets.Len() == 0 {
 		return nil
@@ -82,7 +82,8 @@ func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
 	return covering
 }
 
-// coveringClass returns the budgets that cover the pods of a class, and how many looks that took.
+// coveringClass returns the budgets that cover the pods of a class, and the number of looks it
+// took.
 func (x *budgetIndex) coveringClass(table *Table[*policyv1.PodDisruptionBudget], class *PodClass) (covering []*Budget, looks int) {
 	x.follow(table)
 	s := x.spaces[class.Namespace]
@@ -108,8 +109,8 @@ func (x *budgetIndex) coveringClass(table *Table[*policyv1.PodDisruptionBudget],
 	return covering, looks + 2*len(covering) // whoever asks looks at each of them
 }
 
-// follow catches up with the table, or reads all of it. It is called with every question, and costs
-// little if no budget has changed.
+// follow catches up with the table, or rescans it. It is called for every query, and costs little
+// unless a budget has changed.
 func (x *budgetIndex) follow(table *Table[*policyv1.PodDisruptionBudget]) {
 	names, known := table.Since(x.version)
 	if known && x.spaces != nil {
@@ -125,14 +126,14 @@ func (x *budgetIndex) follow(table *Table[*policyv1.PodDisruptionBudget]) {
 	x.version = table.Version
 }
 
-// updateBudget takes in that a budget has come, changed or gone.
+// updateBudget handles the addition, change or deletion of a budget.
 func (x *budgetIndex) updateBudget(table *Table[*policyv1.PodDisruptionBudget], name Name) {
 	object, there := table.Get(name.Namespace, name.Name)
 	s := x.spaces[name.Namespace]
 	switch {
 	case !there && s == nil:
 		return
-	// A budget that is gone may have covered any class of the namespace.
+	// A deleted budget may have covered any class of the namespace.
 	case !there:
 		delete(s.byName, name.Name)
 		s.forgetCovering()
@@ -156,14 +157,14 @@ func (x *budgetIndex) updateBudget(table *Table[*policyv1.PodDisruptionBudget], 
 	s.forgetCovering()
 }
 
-// CoveredBy returns the selector of the pods that a budget covers; nil if it covers none. The
-// selector is the same one until it is written otherwise.
+// CoveredBy returns the selector of the pods covered by a budget; nil if it covers none. The
+// pointer is the same until the selector changes.
 func (c *Cluster) CoveredBy(budget *policyv1.PodDisruptionBudget) *rules.Selector {
 	return c.budgets.selectorOf(&c.Budgets, budget)
 }
 
-// selectorOf returns the selector of a budget, nil if it covers no pod: an invalid or a missing
-// selector. An empty one covers all pods, as for the Eviction API and from Kubernetes v1.38 on.
+// selectorOf returns the selector of a budget, or nil if it covers no pod: an invalid or a missing
+// selector. An empty one covers all pods, like in the Eviction API and from Kubernetes v1.38 on.
 func (x *budgetIndex) selectorOf(table *Table[*policyv1.PodDisruptionBudget], b *policyv1.PodDisruptionBudget) *rules.Selector {
 	selector, err := x.selectors.selectorOf(Name{b.Namespace, b.Name}, b.Spec.Selector, table.hasObject)
 	if err != nil || selector == rules.Nothing() {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// largePod has 100 KB of labels.
+// largePod returns a pod with 100 KB of labels.
 func largePod(i int) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("large-", i), UID: types.UID(fmt.Sprint("large-", i)), Labels: map[string]string{}}}
 	for k := range 1000 {
@@ -21,8 +21,8 @@ func largePod(i int) *v1.Pod {
 	return pod
 }
 
-// TestLargeClassesThatAreGoneAreDropped: the more pods there are, the more classes without pods are
-// kept, but not of large ones.
+// TestLargeClassesThatAreGoneAreDropped: the limit of classes without pods grows with the number of
+// pods, but large ones are not kept.
 func TestLargeClassesThatAreGoneAreDropped(t *testing.T) {
 	c := New()
 	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
@@ -47,8 +47,8 @@ func TestLargeClassesThatAreGoneAreDropped(t *testing.T) {
 	}
 }
 
-// TestBudgetsOfLargeClassesAreForgotten: which budgets cover a class is not remembered for many
-// large classes.
+// TestBudgetsOfLargeClassesAreForgotten: the cache of covering budgets does not keep many large
+// classes.
 func TestBudgetsOfLargeClassesAreForgotten(t *testing.T) {
 	c := New()
 	one := intstr.FromInt32(1)
@@ -68,7 +68,7 @@ func TestBudgetsOfLargeClassesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestBudgetsOfGoneClassesAreForgotten: which budgets cover a class is remembered while it has
+// TestBudgetsOfGoneClassesAreForgotten: the covering budgets of a class are cached while it has
 // pods.
 func TestBudgetsOfGoneClassesAreForgotten(t *testing.T) {
 	c := New()
@@ -88,7 +88,8 @@ func TestBudgetsOfGoneClassesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestAClassKeepsTheStatusAlone: of a pod with claims, not its annotations.
+// TestAClassKeepsTheStatusAlone: the class of a pod with claims retains its status, not its
+// annotations.
 func TestAClassKeepsTheStatusAlone(t *testing.T) {
 	pod := largePod(0)
 	pod.Spec.ResourceClaims, pod.Status.Phase = []v1.PodResourceClaim{{Name: "c"}}, v1.PodPending

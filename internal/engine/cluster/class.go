@@ -9,10 +9,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// PodClass is what pods that differ only in name, node and times have in common. No plugin can tell
-// pods of one class apart; classDigest defines which fields that takes. A class never changes: a
-// pod that is updated moves to another class. With ten thousand replicas, what the scheduler
-// computes about one of them holds for all, and is stored once.
+// PodClass is the shared part of pods that differ only in name, node and times. No plugin can
+// distinguish pods of one class; classDigest covers all fields that distinguish classes. A class is
+// immutable: an updated pod moves to another class. With ten thousand replicas, a result computed
+// for one of them is valid for all, and is stored once.
 type PodClass struct {
 	// ID is unique and never reused.
 	ID int32
@@ -20,65 +20,65 @@ type PodClass struct {
 	Priority  int32
 	Namespace string
 	Labels    *rules.Labels
-	// Spec is shared by classes for which it is the same.
+	// Spec is shared by classes with equal specs.
 	Spec *Spec
-	// Controller is the owner that made the pods, or nil.
+	// Controller is the owner that created the pods, or nil.
 	Controller *metav1.OwnerReference
 
-	// Neither is nil, and both are shared, so they are not to be changed.
+	// Both are shared and never nil; do not modify them.
 	*Demand
 	*Terms
 
-	// Look is a digest of namespace, labels and Affinities: to the constraints of other pods, pods
-	// of classes with equal digests are the same.
+	// Look is a digest of namespace, labels and Affinities: pods of classes with equal digests are
+	// equivalent to the constraints of other pods.
 	Look [2]uint64
 
-	// Needs is a digest of what the pods need from a node, except for labels, volumes and device
+	// Needs is a digest of the pods' requirements on nodes, except for labels, volumes and device
 	// claims.
 	Needs [2]uint64
 
-	// Target is the name of the only node that the pods can go to, if their required node affinity
-	// says that and nothing else. The DaemonSet controller creates such pods.
+	// Target is the name of the only eligible node, if the required node affinity consists of
+	// nothing else. The DaemonSet controller creates such pods.
 	Target string
-	// Simple: of what placements change on a node, the pods need only CPU, memory and a pod slot,
-	// as their containers request them.
+	// Simple: of the node state that placements change, the pods need only CPU, memory and a pod
+	// slot, as requested by their containers.
 	Simple bool
 
 	pods int32 // placed pods of the class; at 0 the cluster may forget it
 
-	// Bulk is how far labels and spec exceed the usual size, in bytes as the API encodes them. What
-	// is kept of classes that may be gone is bounded by it.
+	// Bulk is the size of labels and spec in excess of the usual, in bytes of the API encoding. It
+	// bounds the data kept for classes without pods.
 	Bulk int
 
 	key digest
 }
 
-// Demand is what one pod takes of a node, and needs of it. Classes with equal demands share it.
+// Demand holds the requirements of one pod on a node. Classes with equal demands share it.
 type Demand struct {
-	// Requests is what one pod requests, overhead included.
+	// Requests is the request of one pod, overhead included.
 	Requests Resources
 	// NonZeroCPU (in thousandths) and NonZeroMemory are the requested CPU and memory, with defaults
-	// for containers that request nothing.
+	// for containers without requests.
 	NonZeroCPU, NonZeroMemory int64
 
-	// Static is a digest of what the pods need from single nodes, apart from room, ports, volumes,
-	// devices and Target.
+	// Static is a digest of the pods' requirements on single nodes, apart from room, ports,
+	// volumes, devices and Target.
 	Static [2]uint64
 
 	Ports *Ports
 }
 
-// MostBulk bounds the bulk of the classes that something keeps although their pods may be gone.
-// Classes of usual size have none.
+// MostBulk bounds the total bulk of classes kept by a data structure although their pods may be
+// deleted. Classes of usual size have a bulk of 0.
 const MostBulk = 8 << 20
 
-// newPodClass makes the class of a pod with that key. It keeps parts of the pod object, which must
-// not be changed afterwards. shared lets it use what other classes have already.
+// newPodClass creates the class of a pod with that key. It retains parts of the pod object, which
+// must not be modified afterwards. shared provides values already used by other classes.
 func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	bulk := bulkOf(pod)
 	if bulk > 0 {
-		// A pod of unusual size would push out what others share, and hashing it costs more than it
-		// saves.
+		// An unusually large pod would evict values shared by other classes, and hashing it costs
+		// more than it saves.
 		shared = &shares{alone: true}
 	}
 	own := rules.NewLabels(pod.Labels, shared.shareText)
@@ -99,14 +99,14 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	return c
 }
 
-// readDemand reads what a pod takes of a node, but for Static.
+// readDemand reads the requirements of a pod on a node, except for Static.
 func readDemand(pod *v1.Pod) (d Demand) {
 	d.Requests, d.NonZeroCPU, d.NonZeroMemory = placedRequests(pod)
 	d.Ports = portsOf(pod)
 	return d
 }
 
-// ownerOf returns the pod's controller, with texts that others have, too.
+// ownerOf returns the pod's controller, with texts shared between classes.
 func (s *shares) ownerOf(pod *v1.Pod) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
@@ -124,8 +124,8 @@ var yes = true // nobody changes what a class refers to
 // lookOf computes PodClass.Look.
 func lookOf(c *PodClass) [2]uint64 { return c.lookBy(c.Labels.All()) }
 
-// LookBy is like Look, but of the labels with these keys: to constraints that name no other keys,
-// pods of classes with equal digests are the same. The keys are sorted, each once.
+// LookBy is Look restricted to the labels with these keys: pods of classes with equal digests are
+// equivalent to constraints that name no other keys. The keys are sorted, without duplicates.
 func (c *PodClass) LookBy(keys []string) [2]uint64 { return c.lookBy(c.LabelsWith(keys)) }
 
 // LabelsWith yields the labels with these keys, in their order.
@@ -163,7 +163,7 @@ func bulkOf(pod *v1.Pod) int {
 	return max(0, size-usual)
 }
 
-// targetOf computes PodClass.Target. For example, the affinity that the DaemonSet controller sets:
+// targetOf computes PodClass.Target, for example from the affinity set by the DaemonSet controller:
 //
 //	nodeSelectorTerms:
 //	- matchFields:
@@ -187,7 +187,7 @@ func targetOf(spec *Spec) string {
 	return ""
 }
 
-// WithoutTarget returns the class without its target. It is a copy, which is in no table; its
+// WithoutTarget returns a copy of the class without its target. The copy is in no table; its
 // digests are those of the class.
 func (c *PodClass) WithoutTarget() *PodClass {
 	if c.Target == "" {

@@ -4,13 +4,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// classTable has the classes of the pods that were seen, by what their pods share.
+// classTable holds the classes of the pods seen so far, by digest.
 //
-// Pods that are alike get the class that is in the table, so what is remembered of a class holds
-// for all of them. A class without placed pods is kept for a while, since its like often come
-// again, and dropped in bulk: when an eighth more have come than were left, when those that came
-// are too large together, or when many have lost their last pod. A dropped class stays valid for
-// whoever holds it, and placing a pod of it puts it back. Until then its like may have got a new
+// Identical pods get the class in the table, so data cached for a class is valid for all of them. A
+// class without placed pods is kept for a while, since such pods often recur, and dropped in bulk:
+// once the number of new classes exceeds an eighth of those left before, once the new ones are too
+// large in total, or once many have lost their last pod. A dropped class remains valid for its
+// holders, and placing a pod of it puts it back. Until then, identical pods may have got a new
 // class: that costs memory and work, and changes no decision.
 type classTable struct {
 	byKey  Set[PodClass]
@@ -21,8 +21,8 @@ type classTable struct {
 	shares shares
 }
 
-// classOf returns the class of a pod, and makes it if there is none. It costs a digest of the pod;
-// a pod of a known class costs no more than that.
+// classOf returns the class of a pod, and creates it if necessary. For a known class, it costs only
+// a digest of the pod.
 func (t *classTable) classOf(pod *v1.Pod) *PodClass {
 	key, needs := classDigest(pod)
 	if class := t.at(key); class != nil {
@@ -39,7 +39,7 @@ func (t *classTable) classOf(pod *v1.Pod) *PodClass {
 	return class
 }
 
-// at returns the class of that key, or nil.
+// at returns the class with that key, or nil.
 func (t *classTable) at(key digest) *PodClass {
 	return t.byKey.Find(ShortHash(key[0]), func(class *PodClass) bool { return class.key == key })
 }
@@ -57,8 +57,8 @@ func (t *classTable) addPod(class *PodClass) {
 	}
 }
 
-// removePod is its counterpart. Where many classes have lost their last pod, they must not stay
-// until new classes come.
+// removePod uncounts a pod. After many classes have lost their last pod, it drops them without
+// waiting for new classes.
 func (t *classTable) removePod(class *PodClass) {
 	if class.pods--; class.pods > 0 {
 		return
@@ -69,20 +69,20 @@ func (t *classTable) removePod(class *PodClass) {
 	}
 }
 
-// dropUnused forgets the classes without pods.
+// dropUnused drops the classes without pods.
 func (t *classTable) dropUnused() {
 	t.byKey.DeleteFunc(func(class *PodClass) bool { return class.pods == 0 })
 	t.kept, t.bulk, t.left = t.byKey.Len(), 0, 0
 }
 
-// dropLarge forgets the large ones of the classes without pods.
+// dropLarge drops the large classes without pods.
 func (t *classTable) dropLarge() {
 	t.byKey.DeleteFunc(func(class *PodClass) bool { return class.pods == 0 && class.Bulk > 0 })
 	t.bulk = 0
 }
 
-// worthDropping is the number of entries from which a search for unused ones pays off, given how
-// many the last search left.
+// worthDropping returns the number of entries at which a search for unused ones pays off, given the
+// number left by the last search.
 func worthDropping(kept int) int {
 	const few = 32
 	return kept + kept/8 + few

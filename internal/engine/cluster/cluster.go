@@ -9,27 +9,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Cluster is the state that decisions are made on. It has one owner: nothing here may be called
-// from two goroutines at once.
+// Cluster is the state that decisions are based on. It has one owner, and is not safe for
+// concurrent use.
 //
 // Invariants, which hold except within Suppose and Visit: a placed pod is in pods, and either among
-// the Pods of its node or, where no node of that name is known, in strays. A nominated pod is in
+// the Pods of its node or, without a known node of that name, in strays. A nominated pod is in
 // nominated, and either among the Nominated of its node or in absent. Placing a pod ends its
 // nomination. The sums of a node, and its Room, are sums over its Pods. Every change to a node or
 // its pods is in Log. [Cluster.Recount] restores the invariants after a panic.
 type Cluster struct {
 	// Nodes by index; nil where a node was removed and its index is free.
 	Nodes []*Node
-	// Rooms has each node's free room, by the same index.
+	// Rooms holds each node's free room, by the same index.
 	Rooms []Room
 	Objects
 	Log Log
-	// Looks counts the looks at disruption budgets, and at the classes of pods that these are held
-	// against: users store as many as they like. Whoever bounds an attempt counts them.
+	// Looks counts the looks at disruption budgets, and at the pod classes matched against them:
+	// users may create any number of them. Bounds of attempts include these looks.
 	Looks int
 
-	// What follows from the tables of Objects and is costly to compute; both follow the tables by
-	// themselves.
+	// Derived from the tables of Objects, and costly to compute; both follow the tables on their
+	// own.
 	budgets        budgetIndex
 	claimSelectors objectSelectors
 
@@ -45,13 +45,13 @@ type Cluster struct {
 	parts       partTable
 	imageStates map[string]*ImageState
 
-	// ImagesVersion grows whenever the size of an image, or the share of nodes that have it, may
-	// have changed.
+	// ImagesVersion grows whenever the size of an image, or the share of nodes with it, may have
+	// changed.
 	ImagesVersion uint64
 }
 
-// ImageState is what the nodes of the cluster report about an image. As upstream, an image has one
-// size, even if nodes report different ones.
+// ImageState is the state of an image as reported by the nodes of the cluster. Like upstream, an
+// image has one size, even if nodes report different ones.
 type ImageState struct {
 	Size  int64 // as reported by the first node that had it
 	Nodes int   // how many have it
@@ -66,18 +66,18 @@ func New() *Cluster {
 	}
 }
 
-// logChange is called after the change, which readers look up in the node itself. A node's own
-// index is valid in the log even if the node is gone: then Nodes has nil there, or the node that
-// has the index now.
+// logChange is called after the change, since readers look up the details in the node itself. The
+// index of a removed node is valid in the log: Nodes then holds nil there, or the node now using
+// the index.
 func (c *Cluster) logChange(change Change) { c.Log.add(change, len(c.Nodes)) }
 
-// Node returns the node of that name, or nil.
+// Node returns the node with that name, or nil.
 func (c *Cluster) Node(name string) *Node { return c.nodes[name] }
 
 // Len returns the number of nodes.
 func (c *Cluster) Len() int { return len(c.nodes) }
 
-// SortedNodes returns all nodes by name. It sorts with each call.
+// SortedNodes returns all nodes by name. It sorts on each call.
 func (c *Cluster) SortedNodes() []*Node {
 	return slices.SortedFunc(maps.Values(c.nodes), func(a, b *Node) int {
 		if a.Name < b.Name {
@@ -87,11 +87,11 @@ func (c *Cluster) SortedNodes() []*Node {
 	})
 }
 
-// Image returns the state of the image of that name, or nil if no node has it. The name is one of
-// those that a node lists, not normalized.
+// Image returns the state of the image with that name, or nil if it is absent from all nodes. The
+// name is as listed by a node, not normalized.
 func (c *Cluster) Image(name string) *ImageState { return c.imageStates[name] }
 
-// NamespaceLabels returns the labels of a namespace; nil if it is not known.
+// NamespaceLabels returns the labels of a namespace; nil if it is unknown.
 func (c *Cluster) NamespaceLabels(name string) labels.Set {
 	if ns, ok := c.Namespaces.Get("", name); ok {
 		return ns.Labels
@@ -99,9 +99,9 @@ func (c *Cluster) NamespaceLabels(name string) labels.Set {
 	return nil
 }
 
-// SetNode adds or updates a node. The object is not kept, but its maps and slices may be, so it
-// must not be changed afterwards. An update that changes nothing here, such as a heartbeat, costs a
-// few hashes and leaves no entry in the log.
+// SetNode adds or updates a node. It does not keep the object, but may keep its maps and slices,
+// which must not be modified afterwards. An irrelevant update, such as a heartbeat, costs a few
+// hashes and leaves no entry in the log.
 func (c *Cluster) SetNode(object *v1.Node) *Node {
 	n, known := c.nodes[object.Name]
 	if !known {
@@ -115,7 +115,7 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 		return n
 	}
 
-	// What the node had before may have been the last use of it.
+	// The previous parts of the node may have lost their last user.
 	c.parts.dropUnused(c.nodes)
 	if n.Images != before.Images {
 		c.countImages(before.Images, -1)
@@ -139,8 +139,8 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	return n
 }
 
-// addNode gives a node an index, a free one if there is any. RemoveNode has logged that the node
-// before it is gone, so a reader that has caught up never takes one node for another.
+// addNode gives a node an index, a free one if possible. RemoveNode has logged the removal of the
+// previous node, so an up-to-date reader never confuses the two.
 func (c *Cluster) addNode(name string) *Node {
 	n := &Node{Name: name}
 	n.here = &Whereabouts{Node: n, NodeName: name}
@@ -155,8 +155,8 @@ func (c *Cluster) addNode(name string) *Node {
 	return n
 }
 
-// RemoveNode forgets a node. Pods placed on it or nominated to it are kept until they are removed
-// themselves, or until the node comes back.
+// RemoveNode removes a node. Pods placed on it or nominated to it are kept until they are removed
+// themselves, or until the node returns.
 func (c *Cluster) RemoveNode(name string) {
 	n, ok := c.nodes[name]
 	if !ok {
@@ -179,11 +179,10 @@ func (c *Cluster) RemoveNode(name string) {
 	c.logChange(Change{Node: n.Index, Kind: NodeChanged})
 }
 
-// countImages counts the images of a node in or out. Each name of an image counts once for the
-// node, however often the node lists it.
+// countImages adds or removes the images of a node. Each name of an image counts once for the node,
+// however often the node lists it.
 func (c *Cluster) countImages(set *ImageSet, sign int) {
-	// Scores depend on the share of nodes that have an image, so each node more or less changes
-	// them.
+	// Scores depend on the share of nodes with an image, so adding or removing a node changes them.
 	if len(c.imageStates) > 0 || set != nil && len(set.Images) > 0 {
 		c.ImagesVersion++
 	}

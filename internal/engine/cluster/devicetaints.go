@@ -8,9 +8,9 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Tainted returns the slice as decisions see it: with the taints of the DeviceTaintRules that
-// select its devices. It keeps the slice as published, from which a change of the rules begins. A
-// slice that no rule selects is returned as it is.
+// Tainted returns the slice as seen by decisions: with the taints of the DeviceTaintRules that
+// select its devices. It keeps the published slice, as the base for later changes of the rules. It
+// returns a slice not selected by any rule unchanged.
 func (o *Objects) Tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
 	delete(o.published, slice.Name)
 	tainted := slice
@@ -26,9 +26,8 @@ func (o *Objects) Tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceS
 	return tainted
 }
 
-// taintDevices returns the slice with the rule's taint on the devices that it selects. What it
-// changes is a copy of the slice as published. slice may be such a copy already, made for an
-// earlier rule.
+// taintDevices returns the slice with the rule's taint on the selected devices. It only changes
+// copies of the published slice; slice may already be such a copy, made for an earlier rule.
 func taintDevices(slice, published *resourcev1.ResourceSlice, rule *resourcev1.DeviceTaintRule) *resourcev1.ResourceSlice {
 	if !selectsPool(rule, slice) {
 		return slice
@@ -52,11 +51,11 @@ func selectsPool(rule *resourcev1.DeviceTaintRule, slice *resourcev1.ResourceSli
 	return s != nil && (s.Driver == nil || *s.Driver == slice.Spec.Driver) && (s.Pool == nil || *s.Pool == slice.Spec.Pool.Name)
 }
 
-// Unpublish forgets a slice that is gone as it was published.
+// Unpublish forgets the published state of a deleted slice.
 func (o *Objects) Unpublish(name string) { delete(o.published, name) }
 
-// Retaint replaces a rule by another of its name, nil for none, in the table and in the slices. It
-// returns the slices in which that changes a taint, sorted by name, as they were.
+// Retaint replaces a rule by another with the same name, or deletes it (nil), in the table and in
+// the slices. It returns the previous states of the slices whose taints change, sorted by name.
 func (o *Objects) Retaint(name string, now *resourcev1.DeviceTaintRule) (changed []*resourcev1.ResourceSlice) {
 	before, had := o.DeviceTaintRules.Get("", name)
 	if now != nil {

@@ -11,31 +11,31 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// digest is a 128-bit hash that stands for what was hashed: in practice, no two different contents
-// have the same digest. Decisions compare digests instead of contents.
+// digest is a 128-bit hash that represents the hashed contents: in practice, no two different
+// contents have the same digest. Decisions compare digests instead of contents.
 type digest [2]uint64
 
-// Two seeds, drawn at start, so that nobody can prepare contents that collide.
+// Two seeds, drawn at start, so that colliding contents cannot be prepared.
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 // hasher folds values into a digest. Successive values must stay distinguishable: values of
 // variable length are preceded by their length, optional ones by a marker. The zero value is ready.
-// A hasher is copied freely: it is two words.
+// A hasher may be copied freely: it is two words.
 //
 // For example, ["ab", "c"] and ["a", "bc"] would be equal without the lengths.
 type hasher struct{ a, b uint64 }
 
-// sum is the digest of what was added so far; more may be added.
+// sum returns the digest of the values added so far; more may be added.
 func (h *hasher) sum() digest { return digest{h.a, h.b} }
 
-// addWord folds in one word. Both halves of the digest see it, differently mixed, so that a
-// collision in one is none in the other.
+// addWord folds in one word. Both halves of the digest include it, differently mixed, so that a
+// collision in one is not a collision in the other.
 func (h *hasher) addWord(v uint64) {
 	h.a = foldWord(h.a^v, 0x9e3779b97f4a7c15)
 	h.b = foldWord(h.b^bits.RotateLeft64(v, 32), 0xd6e8feb86659fd93)
 }
 
-// foldWord mixes by a multiplication to 128 bits, as wyhash does.
+// foldWord mixes by a multiplication to 128 bits, like wyhash.
 func foldWord(x, k uint64) uint64 {
 	hi, lo := bits.Mul64(x^0xa0761d6478bd642f, k)
 	return hi ^ lo
@@ -43,7 +43,7 @@ func foldWord(x, k uint64) uint64 {
 
 func (h *hasher) addInt(v int64) { h.addWord(uint64(v)) }
 
-// addBool does not use 0, so that a false is never mistaken for the length of something empty.
+// addBool does not use 0, so that false is never mistaken for the length of an empty value.
 func (h *hasher) addBool(v bool) {
 	if v {
 		h.addWord(1)
@@ -52,7 +52,7 @@ func (h *hasher) addBool(v bool) {
 	}
 }
 
-// addString hashes the length and the text. The empty string is its length alone.
+// addString hashes the length and the text, or only the length of an empty string.
 func (h *hasher) addString(s string) {
 	h.addWord(uint64(len(s)))
 	if s != "" {
@@ -63,8 +63,8 @@ func (h *hasher) addString(s string) {
 
 func (h *hasher) addBytes(b []byte) { h.addString(string(b)) }
 
-// unordered folds values whose order has no meaning, such as the entries of a map. Digests of the
-// entries are added up, so that their order makes no difference.
+// unordered folds values in no particular order, such as the entries of a map. It adds up the
+// digests of the entries, so that their order makes no difference.
 type unordered struct{ a, b uint64 }
 
 func (u *unordered) add(h hasher) { u.a += h.a; u.b += h.b }
@@ -76,7 +76,7 @@ func (h *hasher) addSet(n int, u unordered) {
 	h.b = foldWord(h.b^u.b, 0xd6e8feb86659fd93)
 }
 
-// stringMap hashes a map whatever the order of its iteration; nil and empty are equal.
+// stringMap hashes a map independently of the iteration order; nil and empty are equal.
 func (h *hasher) stringMap(m map[string]string) {
 	if len(m) == 0 { // starting to iterate over a map takes time
 		h.addWord(0)
@@ -101,7 +101,8 @@ func (h *hasher) addStrings(list []string) {
 }
 
 // addResources hashes amounts, not their spelling: 1 and 1000m CPU are equal. The common resources
-// are looked up by name, which is faster than iterating over the map. more: there are other ones.
+// are looked up by name, which is faster than iterating over the map. more: there are other
+// resources.
 func (h *hasher) addResources(list v1.ResourceList) (more bool) {
 	h.addWord(uint64(len(list)))
 	left := len(list)
@@ -135,8 +136,8 @@ func (h *hasher) addResources(list v1.ResourceList) (more bool) {
 	return true
 }
 
-// addAmount hashes a quantity as decisions count it, and what that rounds off: amounts are rounded
-// when they have been added up, so ten containers of 100u CPU request less than ten of 1m.
+// addAmount hashes a quantity as counted by decisions, and the remainder lost by rounding: amounts
+// are rounded after adding them up, so ten containers of 100u CPU request less than ten of 1m.
 func (h *hasher) addAmount(name v1.ResourceName, quantity resource.Quantity) {
 	counted := rules.Amount(name, quantity)
 	h.addInt(counted)
@@ -145,7 +146,7 @@ func (h *hasher) addAmount(name v1.ResourceName, quantity resource.Quantity) {
 	if name == v1.ResourceCPU {
 		whole = resource.NewMilliQuantity(counted, resource.DecimalSI)
 	}
-	// What was rounded off, as text: it is rare.
+	// Add the remainder as text, since it is rare.
 	if quantity.Cmp(*whole) != 0 {
 		rest := quantity.DeepCopy()
 		rest.Sub(*whole)
@@ -154,8 +155,8 @@ func (h *hasher) addAmount(name v1.ResourceName, quantity resource.Quantity) {
 	}
 }
 
-// labelSelector hashes a selector. nil, which selects nothing, is different from an empty one,
-// which selects everything.
+// labelSelector hashes a selector. nil, which selects nothing, differs from an empty one, which
+// selects everything.
 func (h *hasher) labelSelector(s *metav1.LabelSelector) {
 	h.addBool(s != nil)
 	if s == nil {
@@ -171,7 +172,7 @@ func (h *hasher) labelSelector(s *metav1.LabelSelector) {
 	}
 }
 
-// optionalString hashes a value that may be missing; a missing one is different from a zero.
+// optionalString hashes an optional value; a missing one differs from a zero.
 func (h *hasher) optionalString(v *string) {
 	h.addBool(v != nil)
 	if v != nil {

@@ -1,7 +1,7 @@
 package cluster
 
-// Change records that a node, or a pod on it, has changed. It names no pod: readers keep sums over
-// classes, and look up anything else in the node as it is when they read.
+// Change records a change of a node or of a pod on it. It names no pod: readers keep sums over
+// classes, and look up everything else in the current state of the node.
 type Change struct {
 	Node        int32 // its index
 	Kind        Kind
@@ -9,7 +9,7 @@ type Change struct {
 	Class       *PodClass // of the pod that came or went; nil for other kinds
 }
 
-// Kind is what changed.
+// Kind is the kind of a change.
 type Kind uint8
 
 const (
@@ -19,15 +19,15 @@ const (
 	// PodAdded and PodRemoved: a pod was placed on the node, or removed from it.
 	PodAdded
 	PodRemoved
-	// PodChanged: a pod changed in something that its class does not include: it started, or is
-	// being preempted.
+	// PodChanged: a property of a pod outside its class changed: it started, or is being preempted.
 	PodChanged
 	// Nomination: a pod was nominated to the node, or no longer is.
 	Nomination
 )
 
 // Log is the sequence of all changes. A reader remembers the Len up to which it has read, and gets
-// what follows from Since. Positions only grow, except by Rewind; the oldest changes are forgotten.
+// the following changes from Since. Positions only grow, except by Rewind; the oldest changes are
+// dropped.
 type Log struct {
 	first   int // position of entries[0]
 	entries []Change
@@ -35,16 +35,16 @@ type Log struct {
 	old     int // position of which on dropOld keeps everything
 }
 
-// How many changes are kept at least: a few per node, because a reader that is further behind does
-// better to read the whole cluster. There are upper bounds, too, since an entry keeps the class of
-// a pod that may be gone: of their number, and MostBulk. The oldest are forgotten often, so that
-// how much memory the others take depends little on when that was.
+// The minimum number of changes kept: a few per node, because a reader further behind is better off
+// rescanning the whole cluster. There are also upper bounds, since an entry retains the class of a
+// possibly deleted pod: on the number of entries, and MostBulk. The oldest entries are dropped
+// frequently, so that the memory of the rest depends little on when that last happened.
 const (
 	keptPerNode         = 2
 	leastKept, mostKept = 1 << 10, 1 << 16
 )
 
-// add appends a change, and forgets the oldest ones if there are too many for so many nodes.
+// add appends a change, and drops the oldest ones if there are too many for this number of nodes.
 func (l *Log) add(change Change, nodes int) {
 	if keep := min(max(keptPerNode*nodes, leastKept), mostKept); len(l.entries) >= keep+keep/8 {
 		l.forgetOldest(len(l.entries) - keep)
@@ -59,7 +59,7 @@ func (l *Log) add(change Change, nodes int) {
 	}
 }
 
-// forgetOldest forgets the oldest changes.
+// forgetOldest drops the oldest changes.
 func (l *Log) forgetOldest(changes int) {
 	for i := range l.entries[:changes] {
 		l.bulk -= l.entries[i].bulk()
@@ -70,8 +70,8 @@ func (l *Log) forgetOldest(changes int) {
 	l.entries = l.entries[:n]
 }
 
-// dropOld forgets what had been there when it was last called, if it takes much memory. It costs a
-// reader that has not read since then the reading of the whole cluster.
+// dropOld drops the changes already present at its last call, if they take much memory. A reader
+// that has not read since then must rescan the whole cluster.
 func (l *Log) dropOld() {
 	bulk, old := 0, min(max(l.old-l.first, 0), len(l.entries))
 	for i := range l.entries[:old] {
@@ -83,7 +83,7 @@ func (l *Log) dropOld() {
 	l.old = l.Len()
 }
 
-// bulk is how far the class of the change exceeds the usual size.
+// bulk returns the bulk of the change's class.
 func (c *Change) bulk() int {
 	if c.Class == nil {
 		return 0
@@ -91,16 +91,15 @@ func (c *Change) bulk() int {
 	return c.Class.Bulk
 }
 
-// Len returns the position after the newest change, at which a reader of all changes continues.
+// Len returns the position after the newest change, where an up-to-date reader continues.
 func (l *Log) Len() int { return l.first + len(l.entries) }
 
-// Since returns the changes from a position on. ok is false if some of them have been forgotten. If
-// it is false, the reader has to read the whole cluster again. The changes are valid until the next
-// one.
+// Since returns the changes from a position on. If some of them have been dropped, ok is false, and
+// the reader must rescan the whole cluster. The changes are valid until the next one.
 //
 //	at := c.Log.Len()                  // up to date here
 //	...                                // the cluster changes
-//	changes, ok := c.Log.Since(at)     // what has happened since
+//	changes, ok := c.Log.Since(at)     // the changes since then
 func (l *Log) Since(position int) (changes []Change, ok bool) {
 	if position < l.first {
 		return nil, false
@@ -108,7 +107,7 @@ func (l *Log) Since(position int) (changes []Change, ok bool) {
 	return l.entries[position-l.first:], true
 }
 
-// Rewind forgets the changes from a position on. They must cancel each other out, and no reader may
+// Rewind removes the changes from a position on. They must cancel each other out, and no reader may
 // have seen them.
 func (l *Log) Rewind(position int) {
 	if position >= l.first {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestTheLogKeepsLittleOfLargePods: the log keeps the classes of pods that are gone. However large
-// they are, it keeps a few megabytes of them; a reader that is not far behind misses nothing.
+// TestTheLogKeepsLittleOfLargePods: the log retains the classes of deleted pods, up to a few
+// megabytes of them, however large they are; a reader that is not far behind misses nothing.
 func TestTheLogKeepsLittleOfLargePods(t *testing.T) {
 	c := New()
 	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
@@ -54,8 +54,8 @@ func TestTheLogKeepsLittleOfLargePods(t *testing.T) {
 	}
 }
 
-// TestTheLogKeepsAboutAsMuchAtAnyTime: how many changes are there hardly depends on when the oldest
-// were forgotten.
+// TestTheLogKeepsAboutAsMuchAtAnyTime: the number of changes kept hardly depends on when the oldest
+// were last dropped.
 func TestTheLogKeepsAboutAsMuchAtAnyTime(t *testing.T) {
 	var log Log
 	for i := range 5 * leastKept {

@@ -8,10 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Node is a node with the pods on it, bound or assumed. The cluster changes nodes in place: whoever
-// needs the state of a moment takes a Copy.
+// Node is a node with the pods on it, bound or assumed. The cluster changes nodes in place: use
+// Copy for a snapshot.
 type Node struct {
-	// Index is the node's place in Cluster.Nodes and Cluster.Rooms. It is unique while the node
+	// Index is the node's index in Cluster.Nodes and Cluster.Rooms. It is unique while the node
 	// exists, and is reused afterwards.
 	Index int32
 	Name  string
@@ -19,12 +19,13 @@ type Node struct {
 	Parts
 	Hostname Hostname
 
-	// Pods are the placed pods, in no order. Each knows its own index here (Pod.place).
+	// Pods are the placed pods, in no particular order. Each holds its index in the list
+	// (Pod.place).
 	Pods []*Pod
-	// Requested is the sum of the requests of Pods. CPU and memory are in the node's Room, too.
+	// Requested is the sum of the requests of Pods. The node's Room repeats CPU and memory.
 	Requested Resources
-	// Held is the sum of what Pods hold of each device by their Devices, by device. It may be
-	// shorter than the node has devices: the rest is not held.
+	// Held sums up the Devices of Pods, by device. It may be shorter than the number of the node's
+	// devices: the rest is not held.
 	Held []int64
 	// Affine and AntiAffine count pods with pod affinity of any kind, and with required
 	// anti-affinity.
@@ -37,9 +38,9 @@ type Node struct {
 	here, left *Whereabouts // of most Pods, and of most that were among them; left is nil until one was
 }
 
-// Parts are what equal nodes share: nodes of a cluster with the same labels point to the same
-// LabelSet, and so on. What is behind a pointer never changes, so comparing pointers tells what two
-// nodes, or two states of one, have in common. In a node none of them is nil.
+// Parts are shared by equal nodes: nodes of a cluster with the same labels point to the same
+// LabelSet, and so on. The data behind the pointers is immutable, so comparing pointers shows which
+// parts two nodes, or two states of one, have in common. In a node none of them is nil.
 type Parts struct {
 	Labels   *LabelSet
 	Taints   *TaintSet
@@ -48,16 +49,16 @@ type Parts struct {
 	Size     *Size
 }
 
-// Hostname is the label kubernetes.io/hostname. No LabelSet contains it, because it differs on
+// Hostname is the label kubernetes.io/hostname. It is not part of LabelSets, because it differs on
 // every node.
 type Hostname struct {
 	Value string
 	Known bool // the node has the label
 }
 
-// Room is the part of a node that changes with every placement, and what it is compared with. It
-// fills one cache line, so that looking at a node's free room costs one memory access. What a pod
-// requests besides CPU, memory and a pod slot is compared with Node.Requested and Size.
+// Room is the part of a node that changes with every placement, and the limits to compare it with.
+// It fills one cache line, so checking a node's free room costs one memory access. Requests other
+// than CPU, memory and a pod slot are compared with Node.Requested and Size.
 type Room struct {
 	CPU, Memory               int64 // allocatable
 	RequestedCPU              int64
@@ -65,32 +66,32 @@ type Room struct {
 	NonZeroCPU, NonZeroMemory int64 // requested, with defaults where a container requests nothing
 	Pods, MaxPods             int32
 	// PerCPU and PerMemory are one unit as a share of the whole, rounded: multiplying by them costs
-	// a fraction of a division. They are not finite if the node has nothing of the resource.
+	// a fraction of a division. They are not finite if the node lacks the resource.
 	PerCPU, PerMemory float32
 }
 
-// LabelSet are the labels that some nodes share, without the host name.
+// LabelSet is a set of labels shared by nodes, without the host name.
 type LabelSet struct {
 	ID  int32
 	Map map[string]string
 }
 
-// TaintSet are the taints that some nodes share, and whether they are cordoned. The time at which a
-// taint was added matters to evictions only, and would make every set unique.
+// TaintSet is a set of taints, plus the cordon state, shared by nodes. It omits the time of adding
+// a taint, which matters only to evictions and would make every set unique.
 type TaintSet struct {
 	ID            int32
 	Taints        []v1.Taint // without timeAdded
 	Unschedulable bool
 }
 
-// ImageSet are the images that some nodes share.
+// ImageSet is a set of images shared by nodes.
 type ImageSet struct{ Images []v1.ContainerImage }
 
-// FeatureSet are the features that some nodes declare.
+// FeatureSet is a set of declared features shared by nodes.
 type FeatureSet struct{ Names []string }
 
-// Size is the allocatable amount of resources that some nodes share. A change of one node's
-// allocatable moves that node to another Size.
+// Size is the allocatable resources shared by nodes. A change of one node's allocatable moves that
+// node to another Size.
 type Size struct {
 	Resources
 	List v1.ResourceList
@@ -111,7 +112,7 @@ func (n *Node) Get(key string) string { value, _ := n.Lookup(key); return value 
 // Has reports whether the node has the label.
 func (n *Node) Has(key string) bool { _, ok := n.Lookup(key); return ok }
 
-// AllLabels returns all labels, the host name included. The map is new with each call.
+// AllLabels returns all labels, including the host name. The map is new on each call.
 func (n *Node) AllLabels() map[string]string {
 	all := make(map[string]string, len(n.Labels.Map)+1)
 	maps.Copy(all, n.Labels.Map)
@@ -121,8 +122,8 @@ func (n *Node) AllLabels() map[string]string {
 	return all
 }
 
-// Object reconstructs what decisions need of the node as an API object, for libraries that expect
-// one. It shares its contents with the cluster: do not change them.
+// Object reconstructs the parts of the node relevant to decisions as an API object, for libraries
+// that expect one. It shares its contents with the cluster: do not modify them.
 func (n *Node) Object() *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.AllLabels()},
@@ -131,9 +132,9 @@ func (n *Node) Object() *v1.Node {
 	}
 }
 
-// Copy returns a copy of the node to try things on: pods can be added to it and taken from it
+// Copy returns a copy of the node for experiments: pods can be added to it and taken from it
 // without changing the cluster. Affine and AntiAffine stay those of the node. The copy is in no
-// cluster and has no Room. into is reused if it is not nil.
+// cluster and lacks a Room. into is reused if it is not nil.
 func (n *Node) Copy(into *Node) *Node {
 	if into == nil {
 		into = &Node{}
@@ -144,14 +145,14 @@ func (n *Node) Copy(into *Node) *Node {
 	return into
 }
 
-// Add counts a pod on a copy. It does not look whether the pod fits.
+// Add counts a pod on a copy. It does not check whether the pod fits.
 func (n *Node) Add(p *Pod) {
 	n.Pods = append(n.Pods, p)
 	n.Requested.add(&p.Class.Requests)
 	n.holdDevices(p, 1)
 }
 
-// holdDevices counts the devices that a pod holds, or gives them back.
+// holdDevices counts the devices held by a pod, or releases them.
 func (n *Node) holdDevices(p *Pod, sign int64) {
 	if p.Devices == nil {
 		return
@@ -164,7 +165,7 @@ func (n *Node) holdDevices(p *Pod, sign int64) {
 	}
 }
 
-// Take removes a pod from a copy. A pod that is not there is ignored.
+// Take removes a pod from a copy. It ignores an absent pod.
 func (n *Node) Take(p *Pod) {
 	if i := slices.Index(n.Pods, p); i >= 0 {
 		last := len(n.Pods) - 1
@@ -177,8 +178,8 @@ func (n *Node) Take(p *Pod) {
 	}
 }
 
-// addUp recomputes the sums over all pods, for when a pod's request overflowed a sum so that it
-// cannot be subtracted.
+// addUp recomputes the sums over all pods, after a pod's request overflowed a sum and cannot be
+// subtracted.
 func (n *Node) addUp() {
 	n.Requested = Resources{}
 	for _, p := range n.Pods {

@@ -9,9 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestPartsThatNoNodeHasAreForgotten: nodes change for as long as a cluster lives. What is kept of
-// them is bounded by what they have, nodes that are alike share it all the while, and no number
-// comes twice.
+// TestPartsThatNoNodeHasAreForgotten: nodes change for as long as a cluster lives. The parts kept
+// are bounded by those in use, equal nodes share them throughout, and IDs are never reused.
 func TestPartsThatNoNodeHasAreForgotten(t *testing.T) {
 	c := New()
 	node := func(name string, n int) *v1.Node {
@@ -47,8 +46,8 @@ func TestPartsThatNoNodeHasAreForgotten(t *testing.T) {
 	}
 }
 
-// TestANodeCountsOnceForAnImage: a name that a node lists twice is one image, which it has once, of
-// the size that comes first.
+// TestANodeCountsOnceForAnImage: a name listed twice by a node is one image, counted once, with the
+// size listed first.
 func TestANodeCountsOnceForAnImage(t *testing.T) {
 	c := New()
 	node := func(name string, sizes ...int64) *v1.Node {

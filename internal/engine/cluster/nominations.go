@@ -6,12 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// This file keeps nominations: pending pods with a node that keeps room for them. They are in no
-// sum of the node; whoever decides about a node adds those that count.
+// This file keeps nominations: pending pods with a node that reserves room for them. They are not
+// in the sums of the node; decisions about a node add the relevant ones.
 
-// Nominate records that a pending pod is nominated to the node of that name, whether or not the
-// node is known. An empty name removes the record. A pod is nominated to one node at most: an
-// earlier record is replaced. The cluster keeps p, which the caller must not change any more.
+// Nominate records that a pending pod is nominated to the node with that name, known or not. An
+// empty name removes the record. A pod is nominated to at most one node: an earlier record is
+// replaced. The cluster keeps p, which the caller must not modify any more.
 func (c *Cluster) Nominate(p *Pod, node string) {
 	c.Unnominate(p.UID)
 	p.SetNominated(node)
@@ -44,14 +44,14 @@ func (c *Cluster) Unnominate(uid types.UID) {
 	}
 }
 
-// exceptFor returns the pods but for one.
+// exceptFor returns the pods without one of them.
 func exceptFor(pods []*Pod, uid types.UID) []*Pod {
 	return slices.DeleteFunc(pods, func(o *Pod) bool { return o.UID == uid })
 }
 
-// Renew replaces a nominated pod whose labels or requests have changed. It keeps its nomination. A
-// pod that is not nominated is left alone. It also keeps its place among the pods nominated to that
-// node.
+// Renew replaces a nominated pod after a change of its labels or requests. It keeps the pod's
+// nomination, and its position among the pods nominated to that node. It ignores pods without a
+// nomination.
 func (c *Cluster) Renew(p *Pod) {
 	old, ok := c.nominated[p.UID]
 	if !ok || old.Class == p.Class {
@@ -68,7 +68,7 @@ func (c *Cluster) Renew(p *Pod) {
 	nominees[slices.Index(nominees, old)] = &renewed
 }
 
-// takeNominations gives a node that was added the pods that were nominated to it before.
+// takeNominations gives an added node the pods already nominated to it.
 func (c *Cluster) takeNominations(n *Node) {
 	if n.Nominated = c.absent[n.Name]; len(n.Nominated) > 0 {
 		delete(c.absent, n.Name)
@@ -76,11 +76,11 @@ func (c *Cluster) takeNominations(n *Node) {
 	}
 }
 
-// Nominated returns the pending pod of that UID, or nil if it is not nominated to a node, known or
-// not.
+// Nominated returns the pending pod with that UID, or nil if it is not nominated to a node, known
+// or not.
 func (c *Cluster) Nominated(uid types.UID) *Pod { return c.nominated[uid] }
 
-// NominatedNodes lists the nodes that pods are nominated to, by index.
+// NominatedNodes lists the nodes with nominated pods, by index.
 func (c *Cluster) NominatedNodes() []*Node {
 	var nodes []*Node
 	for _, p := range c.nominated {
@@ -92,5 +92,5 @@ func (c *Cluster) NominatedNodes() []*Node {
 	return slices.Compact(nodes)
 }
 
-// Nominations returns how many pods are nominated to a node, known or not.
+// Nominations returns the number of pods nominated to a node, known or not.
 func (c *Cluster) Nominations() int { return len(c.nominated) }

@@ -11,8 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestNominationsAreKeptByName: whatever nodes come and go, a pod is nominated to the node of the
-// name that was said last, and to none once it has its place or is gone; as what it was last known.
+// TestNominationsAreKeptByName: whatever nodes are added and removed, a pod is nominated to the
+// node with the name given last, and to none after it is placed or deleted; its latest state is
+// kept.
 func TestNominationsAreKeptByName(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := New()

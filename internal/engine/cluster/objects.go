@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Objects are the API objects other than nodes and pods that plugins read. They are kept as
-// received: do not change them.
+// Objects are the API objects other than nodes and pods used by plugins. They are kept as received:
+// do not modify them.
 type Objects struct {
 	Namespaces             Table[*v1.Namespace]
 	Services               Table[*v1.Service]
@@ -33,25 +33,25 @@ type Objects struct {
 	CSICapacities     Table[*storagev1.CSIStorageCapacity]
 	VolumeAttachments Table[*storagev1.VolumeAttachment]
 
-	// ResourceSlices have the taints of the DeviceTaintRules in them; see Tainted.
+	// ResourceSlices include the taints of the DeviceTaintRules; see Tainted.
 	ResourceSlices   Table[*resourcev1.ResourceSlice]
 	ResourceClaims   Table[*resourcev1.ResourceClaim]
 	DeviceClasses    Table[*resourcev1.DeviceClass]
 	DeviceTaintRules Table[*resourcev1.DeviceTaintRule]
-	// published are the slices that a rule taints, as they were published, by name.
+	// published holds the published states of the slices tainted by rules, by name.
 	published map[string]*resourcev1.ResourceSlice
 
-	// PodGroups are those that have device claims, where the feature gate for that is on. They are
-	// kept as they were seen first: their spec does not change.
+	// PodGroups holds the groups with device claims, if the feature gate for that is on. Their
+	// first state is kept, since their spec does not change.
 	PodGroups Table[*schedulingv1beta1.PodGroup]
 }
 
 // Put sets an object in the table of its kind, and Drop removes it there. They return false for a
-// kind without one. They are for those who have objects of many kinds; the cycle knows the kind.
+// kind without one. They serve callers with objects of many kinds; the cycle knows the kind.
 func (o *Objects) Put(object any) bool  { return o.change(object, false) }
 func (o *Objects) Drop(object any) bool { return o.change(object, true) }
 
-// change is Put, or Drop if the object is gone.
+// change is Put, or Drop if gone.
 func (o *Objects) change(object any, gone bool) bool {
 	switch object := object.(type) {
 	case *v1.Namespace:
@@ -111,27 +111,26 @@ type Name struct{ Namespace, Name string }
 type Table[T metav1.Object] struct {
 	spaces map[string]*space[T] // by namespace
 	count  int
-	// Version grows by one with every change that matters to a decision; see decidesAlike.
+	// Version grows by one with every change relevant to decisions; see decidesAlike.
 	Version uint64
-	// changed has the names of the most recent changes, up to Version. It is kept only if followed,
-	// which the first call of Since sets.
+	// changed holds the names of the most recent changes, up to Version. It is kept only if
+	// followed, which is set by the first call of Since.
 	changed  []Name
 	followed bool
 }
 
-// space holds the objects of one namespace, or all those that have none.
+// space holds the objects of one namespace, or all cluster-scoped objects.
 type space[T metav1.Object] struct {
 	byName map[string]T
 	most   int // of byName; see Shrunk
 	sorted []T // by name; nil until it is asked for
 }
 
-// A table remembers at most twice as many changes as it has objects, within these limits, and then
-// forgets the older half. A reader that is further behind reads the whole table, which costs about
-// as much.
+// A table remembers at most twice as many changes as objects, within these limits, and then drops
+// the older half. A reader further behind rescans the whole table, at about the same cost.
 const leastChanges, mostChanges = 256, 4096
 
-// Get returns the object of that name; ok reports whether there is one.
+// Get returns the object with that name; ok reports whether it exists.
 func (t *Table[T]) Get(namespace, name string) (object T, ok bool) {
 	if s := t.spaces[namespace]; s != nil {
 		object, ok = s.byName[name]
@@ -139,14 +138,14 @@ func (t *Table[T]) Get(namespace, name string) (object T, ok bool) {
 	return object, ok
 }
 
-// hasObject reports whether there is an object of that name.
+// hasObject reports whether an object with that name exists.
 func (t *Table[T]) hasObject(name Name) bool {
 	_, there := t.Get(name.Namespace, name.Name)
 	return there
 }
 
-// Set adds the object, or replaces the one of the same name. The object is kept as it is: do not
-// change it afterwards.
+// Set adds the object, or replaces the one with the same name. It keeps the object itself: do not
+// modify it afterwards.
 func (t *Table[T]) Set(object T) {
 	name := Name{object.GetNamespace(), object.GetName()}
 	s := t.spaces[name.Namespace]
@@ -165,7 +164,7 @@ func (t *Table[T]) Set(object T) {
 
 	s.byName[name.Name] = object
 	s.byName = Shrunk(s.byName, &s.most)
-	// Kept in order only where somebody has asked for it.
+	// The order is maintained only once requested.
 	if s.sorted != nil {
 		if i, known := s.findName(name.Name); known {
 			s.sorted[i] = object
@@ -179,9 +178,9 @@ func (t *Table[T]) Set(object T) {
 	}
 }
 
-// decidesAlike reports whether no decision can tell two states of an object apart. Controllers
-// write the status of their objects with every pod that comes or goes. For other kinds it does not
-// compare: their changes are rare, or matter.
+// decidesAlike reports whether no decision can distinguish two states of an object. Controllers
+// update the status of their objects with every pod added or removed. Other kinds are not compared:
+// their changes are rare, or relevant.
 func decidesAlike(a, b metav1.Object) bool {
 	switch a := a.(type) {
 	case *v1.Namespace:
@@ -198,8 +197,8 @@ func decidesAlike(a, b metav1.Object) bool {
 	return false
 }
 
-// Delete forgets the object of that name. A name that is not there counts as a change, too, which
-// is harmless.
+// Delete removes the object with that name. Even an absent name counts as a change, which is
+// harmless.
 func (t *Table[T]) Delete(namespace, name string) {
 	if s := t.spaces[namespace]; s != nil {
 		if _, known := s.byName[name]; known {
@@ -217,7 +216,7 @@ func (t *Table[T]) Delete(namespace, name string) {
 	t.noteChange(Name{namespace, name})
 }
 
-// change is Set, or Delete if the object is gone.
+// change is Set, or Delete if gone.
 func (t *Table[T]) change(object T, gone bool) {
 	if gone {
 		t.Delete(object.GetNamespace(), object.GetName())
@@ -226,13 +225,13 @@ func (t *Table[T]) change(object T, gone bool) {
 	}
 }
 
-// findName returns the place of a name in sorted, or where it would be inserted.
+// findName returns the index of a name in sorted, or its insertion point.
 func (s *space[T]) findName(name string) (i int, known bool) {
 	return slices.BinarySearchFunc(s.sorted, name, func(o T, name string) int { return strings.Compare(o.GetName(), name) })
 }
 
-// inOrder sorts the objects when they are asked for in order the first time. From then on Set and
-// Delete keep the order.
+// inOrder sorts the objects on the first request for their order. From then on Set and Delete
+// maintain it.
 func (s *space[T]) inOrder() []T {
 	if s.sorted == nil {
 		s.sorted = slices.SortedFunc(maps.Values(s.byName), func(a, b T) int { return strings.Compare(a.GetName(), b.GetName()) })
@@ -240,8 +239,8 @@ func (s *space[T]) inOrder() []T {
 	return s.sorted
 }
 
-// noteChange counts a change, and remembers its name if someone follows the table. It drops half of
-// the names at a time, so that each is moved once on average.
+// noteChange counts a change, and records its name if the table is followed. It drops half of the
+// names at a time, so that each is moved once on average.
 func (t *Table[T]) noteChange(name Name) {
 	t.Version++
 	if !t.followed {
@@ -255,9 +254,9 @@ func (t *Table[T]) noteChange(name Name) {
 	t.changed = append(t.changed, name)
 }
 
-// Since returns the names of the objects that changed after a version, in order and with
-// repetitions. known is false if that version is too long ago, or from before the first call of
-// Since. The names are valid until the next change.
+// Since returns the names of the objects changed after a version, in order and with repetitions.
+// known is false if that version is too old, or precedes the first call of Since. The names are
+// valid until the next change.
 func (t *Table[T]) Since(version uint64) (names []Name, known bool) {
 	t.followed = true
 	count := t.Version - version
@@ -270,7 +269,7 @@ func (t *Table[T]) Since(version uint64) (names []Name, known bool) {
 // Len returns the number of objects.
 func (t *Table[T]) Len() int { return t.count }
 
-// Each yields the objects in no order.
+// Each yields the objects in no particular order.
 func (t *Table[T]) Each(yield func(object T) bool) {
 	for _, s := range t.spaces {
 		for _, object := range s.byName {
@@ -291,8 +290,8 @@ func (t *Table[T]) All() []T {
 	return all
 }
 
-// In returns the objects of one namespace, sorted by name. The list is not to be changed, and valid
-// until the next change of the table.
+// In returns the objects of one namespace, sorted by name. The list must not be modified, and is
+// valid until the next change of the table.
 func (t *Table[T]) In(namespace string) []T {
 	if s := t.spaces[namespace]; s != nil {
 		return s.inOrder()

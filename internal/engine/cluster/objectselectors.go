@@ -9,25 +9,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// objectSelectors has the selectors of objects of one kind as they were last seen. One may list
-// 150,000 values: it is read when it changes, which the cycle asks for when an object is seen, and
-// not for every pod that it concerns. Selectors are compared, not versions: an object whose status
-// changes has the same selector.
+// objectSelectors caches the parsed selectors of objects of one kind. A selector may list 150,000
+// values: it is parsed on a change, which the cycle triggers on receiving the object, and not for
+// every pod concerned. Selectors are compared, not versions: a status update leaves the selector
+// unchanged.
 type objectSelectors struct {
 	read map[Name]objectSelector
 	kept int // how many were left when those of objects that are gone were last dropped
 }
 
-// objectSelector is the selector, or the error, that a spec was read as.
+// objectSelector is the result of parsing a spec: a selector or an error.
 type objectSelector struct {
 	spec     *metav1.LabelSelector
 	selector *rules.Selector
 	err      error
 }
 
-// selectorOf returns the selector of an object. there tells whether an object still exists. The
-// same pointer is returned until the spec changes, so that callers may compare pointers. An error
-// is remembered, too.
+// selectorOf returns the selector of an object. there reports whether an object still exists. It
+// returns the same pointer until the spec changes, so callers may compare pointers. Errors are
+// cached as well.
 func (s *objectSelectors) selectorOf(name Name, spec *metav1.LabelSelector, there func(Name) bool) (*rules.Selector, error) {
 	if before, known := s.read[name]; known && rules.SameSelector(before.spec, spec) {
 		return before.selector, before.err
@@ -43,14 +43,14 @@ func (s *objectSelectors) selectorOf(name Name, spec *metav1.LabelSelector, ther
 	return selector, err
 }
 
-// dropGone forgets the selectors of objects that do not exist any more.
+// dropGone drops the selectors of deleted objects.
 func (s *objectSelectors) dropGone(there func(Name) bool) {
 	maps.DeleteFunc(s.read, func(name Name, _ objectSelector) bool { return !there(name) })
 	s.kept = len(s.read)
 }
 
-// VolumesFor returns the selector of the volumes that a claim may have. A claim without a selector
-// may have any volume.
+// VolumesFor returns the selector of the volumes that a claim may bind to. A claim without a
+// selector may bind to any volume.
 func (c *Cluster) VolumesFor(claim *v1.PersistentVolumeClaim) (*rules.Selector, error) {
 	if claim.Spec.Selector == nil {
 		return rules.Everything(), nil

@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// partTable has what nodes share. Equal contents are one pointer for as long as a node has them,
-// and what is behind the pointer never changes, so a question that depends on a part alone is
-// answered once for all its nodes.
+// partTable holds the parts shared by nodes. Equal contents are one pointer for as long as a node
+// has them, and the data behind the pointer is immutable, so a result that depends only on a part
+// is computed once for all its nodes.
 type partTable struct {
 	labels   interned[LabelSet]
 	taints   interned[TaintSet]
@@ -24,7 +24,7 @@ func newPartTable() partTable {
 	}
 }
 
-// interned maps each digest to the one value that stands for all values with that digest. IDs are
+// interned maps each digest to the one value that represents all values with that digest. IDs are
 // never reused.
 type interned[T any] struct {
 	values map[digest]*T
@@ -34,8 +34,7 @@ type interned[T any] struct {
 
 func newInterned[T any]() interned[T] { return interned[T]{values: map[digest]*T{}} }
 
-// get returns the value for the key, and makes it if there is none. make is called with the ID for
-// it.
+// get returns the value for the key, and creates it if necessary by calling make with its ID.
 func (t *interned[T]) get(key digest, make func(id int32) *T) *T {
 	if value, ok := t.values[key]; ok {
 		return value
@@ -46,8 +45,8 @@ func (t *interned[T]) get(key digest, make func(id int32) *T) *T {
 	return value
 }
 
-// dropUnused forgets parts that no node has now, once there may be many: image lists, for instance,
-// change all the time.
+// dropUnused drops the parts not in use, once there may be many: image lists, for instance, change
+// all the time.
 func (t *partTable) dropUnused(nodes map[string]*Node) {
 	dropUnused(nodes, &t.labels, func(n *Node) *LabelSet { return n.Labels })
 	dropUnused(nodes, &t.taints, func(n *Node) *TaintSet { return n.Taints })
@@ -56,8 +55,8 @@ func (t *partTable) dropUnused(nodes map[string]*Node) {
 	dropUnused(nodes, &t.sizes, func(n *Node) *Size { return n.Size })
 }
 
-// dropUnused forgets the values that no node uses, if a search for them is worthwhile. It goes
-// through all nodes, which worthDropping makes rare.
+// dropUnused drops the values not used by any node, if a search for them is worthwhile. It scans
+// all nodes, which worthDropping makes rare.
 func dropUnused[T any](nodes map[string]*Node, t *interned[T], of func(*Node) *T) {
 	if len(t.values) < worthDropping(t.kept) {
 		return
@@ -90,7 +89,7 @@ func (t *partTable) internLabels(labels map[string]string) *LabelSet {
 	return t.labels.get(h.sum(), func(id int32) *LabelSet { return &LabelSet{ID: id, Map: labels} })
 }
 
-// internTaints returns the set of the node's taints, in their order, and of whether it is cordoned.
+// internTaints returns the set of the node's taints, in order, and its cordon state.
 func (t *partTable) internTaints(spec *v1.NodeSpec) *TaintSet {
 	var h hasher
 	h.addBool(spec.Unschedulable)
@@ -110,8 +109,8 @@ func (t *partTable) internTaints(spec *v1.NodeSpec) *TaintSet {
 	})
 }
 
-// internImages returns the set of these images, in their order. By default a kubelet reports 50 of
-// them (nodeStatusMaxImages).
+// internImages returns the set of these images, in order. By default a kubelet reports 50 of them
+// (nodeStatusMaxImages).
 func (t *partTable) internImages(list []v1.ContainerImage) *ImageSet {
 	var h hasher
 	for i := range list {
@@ -121,7 +120,7 @@ func (t *partTable) internImages(list []v1.ContainerImage) *ImageSet {
 	return t.images.get(h.sum(), func(int32) *ImageSet { return &ImageSet{list} })
 }
 
-// internFeatures returns the set of these declared features, in their order.
+// internFeatures returns the set of these declared features, in order.
 func (t *partTable) internFeatures(names []string) *FeatureSet {
 	var h hasher
 	h.addStrings(names)

@@ -11,12 +11,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// This file counts pods on nodes. Every way to change which pods a node has ends in attachPod and
-// detachPod, which keep the node's sums, its Room and the log.
+// This file counts pods on nodes. All changes to the pods of a node go through attachPod and
+// detachPod, which maintain the node's sums, its Room and the log.
 
-// SetPod records a pod as the API has it. A pod with a node is counted on that node. A pod without
-// one is not counted, and is forgotten if it was. A terminal pod is forgotten, and the returned pod
-// is nil.
+// SetPod records the API state of a pod. It counts a pod with a node on that node. It does not
+// count a pod without one, and removes it if it was counted. It removes a terminal pod and returns
+// nil.
 func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	if rules.IsTerminal(object) {
 		c.RemovePod(object.UID)
@@ -30,8 +30,8 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	p := c.Pending(object)
 	node := object.Spec.NodeName
 	if old := c.Pod(object.UID); old != nil {
-		// Most updates of a pod change nothing that counts. Keeping the same Pod then spares the
-		// sums, and whatever refers to it.
+		// Most updates of a pod change nothing that counts. Keeping the same Pod then avoids
+		// updating the sums, and preserves references to it.
 		if old.Class == p.Class && old.NodeName == node && old.Terminating == p.Terminating {
 			if old.Started != p.Started || old.Preempted != p.Preempted {
 				old.Started, old.Preempted = p.Started, p.Preempted
@@ -42,7 +42,7 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 			old.Created, old.Generation = p.Created, p.Generation
 			return old
 		}
-		// Devices were given by a plugin: the object's new state says nothing about them.
+		// A plugin allocated the devices; they are not part of the object.
 		if old.NodeName == node {
 			p.SetDevices(old.Devices)
 		}
@@ -53,8 +53,8 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	return p
 }
 
-// Pending converts a pod without counting it anywhere. The class is made if need be, so this costs
-// a hash of the whole spec.
+// Pending converts a pod without counting it. It creates the class if necessary, and therefore
+// hashes the whole spec.
 func (c *Cluster) Pending(object *v1.Pod) *Pod {
 	p := NewPod(c.classes.classOf(object), object.Name, object.UID)
 	p.SetNominated(object.Status.NominatedNodeName)
@@ -66,16 +66,16 @@ func (c *Cluster) Pending(object *v1.Pod) *Pod {
 	return p
 }
 
-// Place counts a pod on a node. The pod must not have a node yet. It ends the pod's nomination.
+// Place counts a pod on a node and ends its nomination. The pod must not be placed yet.
 func (c *Cluster) Place(p *Pod, n *Node) {
 	c.placePod(p, n.Name)
 }
 
-// Return counts a pod again that RemovePod has forgotten, on the node that it names, known or not.
+// Return counts a pod removed by RemovePod again, on the node with its NodeName, known or not.
 func (c *Cluster) Return(p *Pod) { c.placePod(p, p.NodeName) }
 
-// placePod counts a pod on the node of that name, or as a stray. Placing it twice would corrupt
-// every sum from then on, so it panics at once, where the cause can still be seen.
+// placePod counts a pod on the node with that name, or as a stray. Placing a pod twice would
+// corrupt every sum from then on, so it panics immediately, while the cause is still visible.
 func (c *Cluster) placePod(p *Pod, node string) {
 	if c.Pod(p.UID) != nil {
 		panic(fmt.Sprintf("pod %s/%s (%s) is placed twice", p.Namespace(), p.Name, p.UID))
@@ -96,15 +96,15 @@ var uidSeed = maphash.MakeSeed()
 
 func hashOfUID(uid types.UID) uint32 { return ShortHash(maphash.String(uidSeed, string(uid))) }
 
-// Pod returns the placed pod with this UID, whether or not its node is known, or nil.
+// Pod returns the placed pod with this UID, on a known node or not, or nil.
 func (c *Cluster) Pod(uid types.UID) *Pod {
 	return c.pods.Find(hashOfUID(uid), func(p *Pod) bool { return p.UID == uid })
 }
 
-// Pods returns the number of placed pods, whether or not their nodes are known.
+// Pods returns the number of placed pods, on known nodes or not.
 func (c *Cluster) Pods() int { return c.pods.Len() }
 
-// RemovePod forgets a pod, placed or nominated. A pod that is neither is ignored.
+// RemovePod removes a pod, placed or nominated. It ignores an unknown pod.
 func (c *Cluster) RemovePod(uid types.UID) {
 	c.Unnominate(uid)
 	p := c.pods.Remove(hashOfUID(uid), func(p *Pod) bool { return p.UID == uid })
@@ -127,7 +127,7 @@ func (c *Cluster) RemovePod(uid types.UID) {
 	}
 }
 
-// addStray keeps a pod whose node is not known: watches of pods and nodes are not in step.
+// addStray keeps a pod on an unknown node: watches of pods and nodes are not synchronized.
 func (c *Cluster) addStray(p *Pod) {
 	if c.strays[p.NodeName] == nil {
 		c.strays[p.NodeName] = map[types.UID]*Pod{}
@@ -135,8 +135,8 @@ func (c *Cluster) addStray(p *Pod) {
 	c.strays[p.NodeName][p.UID] = p
 }
 
-// attachPod puts a placed pod on its node, and detachPod takes it off. They keep the sums and the
-// log, and nothing else: the callers keep Cluster.pods.
+// attachPod adds a placed pod to its node, and detachPod removes it. They maintain only the sums
+// and the log; the callers maintain Cluster.pods.
 func (c *Cluster) attachPod(p *Pod, n *Node) {
 	p.setNode(n, n.Name) // the text of the name is kept once
 	p.place = int32(len(n.Pods))
@@ -145,8 +145,8 @@ func (c *Cluster) attachPod(p *Pod, n *Node) {
 	c.logChange(Change{Node: n.Index, Kind: PodAdded, Class: p.Class, Terminating: p.Terminating})
 }
 
-// detachPod moves the node's last pod into the gap, so that it costs the same with any number of
-// pods.
+// detachPod moves the node's last pod into the gap, so that its cost does not depend on the number
+// of pods.
 func (c *Cluster) detachPod(p *Pod) {
 	n := p.Node
 	last := len(n.Pods) - 1
@@ -159,8 +159,8 @@ func (c *Cluster) detachPod(p *Pod) {
 	c.logChange(Change{Node: n.Index, Kind: PodRemoved, Class: p.Class, Terminating: p.Terminating})
 }
 
-// countPod adds a pod to the node's sums, or subtracts it. The pod has been added to the node's
-// pods, or removed from them, before.
+// countPod adds a pod to the node's sums, or subtracts it. The node's list of pods is already
+// updated.
 func (c *Cluster) countPod(n *Node, p *Pod, sign int32) {
 	class, room := p.Class, &c.Rooms[n.Index]
 	n.holdDevices(p, int64(sign))
@@ -168,7 +168,8 @@ func (c *Cluster) countPod(n *Node, p *Pod, sign int32) {
 	case sign > 0:
 		n.Requested.add(&class.Requests)
 		room.addNonZero(class)
-	// A sum has overflowed, so that what the pod added to it is not known: add up what is left.
+	// A sum has overflowed, so the pod's share of it is unknown: recompute the sum of the remaining
+	// pods.
 	case !n.Requested.subtractFrom(&class.Requests):
 		n.addUp()
 		fallthrough
@@ -190,7 +191,7 @@ func (c *Cluster) countPod(n *Node, p *Pod, sign int32) {
 	}
 }
 
-// addNonZero adds what the pod counts with for scores, where nothing requested counts as a default.
+// addNonZero adds the pod's amounts for scores, where a missing request counts as a default.
 func (r *Room) addNonZero(class *PodClass) {
 	r.NonZeroCPU = rules.Sum(r.NonZeroCPU, class.NonZeroCPU)
 	r.NonZeroMemory = rules.Sum(r.NonZeroMemory, class.NonZeroMemory)
@@ -206,10 +207,9 @@ func (r *Room) takeNonZero(class *PodClass) bool {
 	return true
 }
 
-// Visit counts a copy of a pending pod on a node, as if the pod had been placed there, and returns
-// that copy, which Leave removes again. The pod itself, and everything else that is known about it,
-// stays as it is. It costs less than Place and RemovePod, which look after maps, and the log sees
-// it all the same.
+// Visit counts a copy of a pending pod on a node, as a hypothetical placement, and returns the
+// copy, which Leave removes again. The pod itself, and all other data about it, remain unchanged.
+// Visit is cheaper than Place and RemovePod, since it updates no maps, but it appears in the log.
 func (c *Cluster) Visit(p *Pod, n *Node) *Pod {
 	guest := *p
 	c.attachPod(&guest, n)

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pod is a pod, pending or placed. [NewPod] makes one: its Whereabouts are never nil.
+// Pod is a pod, pending or placed. [NewPod] creates one: its Whereabouts are never nil.
 type Pod struct {
 	Class *PodClass
 	Name  string
@@ -21,18 +21,18 @@ type Pod struct {
 	place int32 // index in Node.Pods
 }
 
-// Whereabouts say where a pod is, or is to be. Nearly all pods of a node share theirs, and so do
-// those without one: never assign to a field, though it compiles; the setters replace the whole.
+// Whereabouts hold the current or intended location of a pod. Nearly all pods of a node share
+// theirs, and so do all pods without one: never assign to a field, though it compiles; the setters
+// replace the whole.
 type Whereabouts struct {
-	// Node is the node that the pod is placed on; nil while it is pending, and while its node is
-	// not known.
+	// Node is the pod's node; nil while it is pending, and while its node is unknown.
 	Node *Node
-	// NodeName is the name of that node, set also while the node is not known.
+	// NodeName is the name of that node, set even while the node is unknown.
 	NodeName string
-	// Nominated is the name of the node that the pod is nominated to.
+	// Nominated is the name of the pod's nominated node.
 	Nominated string
-	// Devices are those of its node that a plugin gave the pod, where only a sum is requested; nil
-	// if none did. They are set before the pod is placed, and do not change.
+	// Devices are the node's devices assigned to the pod by a plugin, for requests of a mere sum;
+	// nil without any. They are set before the pod is placed, and do not change.
 	Devices *DeviceShares
 }
 
@@ -43,13 +43,13 @@ func NewPod(class *PodClass, name string, uid types.UID) *Pod {
 	return &Pod{Class: class, Name: name, UID: uid, Whereabouts: nowhere}
 }
 
-// joinTexts keeps the name and the UID in one piece of memory.
+// joinTexts stores the name and the UID in one allocation.
 func (p *Pod) joinTexts() {
 	text, name := p.Name+string(p.UID), len(p.Name)
 	p.Name, p.UID = text[:name], types.UID(text[name:])
 }
 
-// SetNodeName names the node of a pod that is on no node, or no longer.
+// SetNodeName sets the node name of a pod that is not placed on a known node.
 func (p *Pod) SetNodeName(name string) { p.setNode(nil, name) }
 
 // SetNominated sets Nominated.
@@ -62,8 +62,8 @@ func (p *Pod) SetDevices(shares *DeviceShares) {
 	p.setWhereabouts(Whereabouts{p.Node, p.NodeName, p.Nominated, shares})
 }
 
-// leaveNode takes the pod off its node, and keeps the node's name. Most pods that left a node share
-// their whereabouts, too.
+// leaveNode takes the pod off its node, and keeps the node's name. Most pods that left a node also
+// share their whereabouts.
 func (p *Pod) leaveNode() {
 	n := p.Node
 	if p.Whereabouts != n.here {
@@ -80,8 +80,8 @@ func (p *Pod) setNode(n *Node, name string) {
 	p.setWhereabouts(Whereabouts{n, name, p.Nominated, p.Devices})
 }
 
-// setWhereabouts gives the pod these whereabouts: those of its node or of no node where they are
-// equal, else a copy of its own.
+// setWhereabouts sets the pod's whereabouts: those shared by its node or by pods without one if
+// they are equal, otherwise a new copy.
 func (p *Pod) setWhereabouts(now Whereabouts) {
 	switch {
 	case now == *p.Whereabouts:
@@ -94,7 +94,7 @@ func (p *Pod) setWhereabouts(now Whereabouts) {
 	}
 }
 
-// DeviceShares are amounts of single devices of a node, each device by its number there.
+// DeviceShares are amounts of individual devices of a node, each device by its number there.
 type DeviceShares []DeviceShare
 
 // DeviceShare is an amount of one device.
@@ -106,11 +106,11 @@ type DeviceShare struct {
 // Namespace returns the pod's namespace.
 func (p *Pod) Namespace() string { return p.Class.Namespace }
 
-// Spec returns what the specs of all pods of the class have in common.
+// Spec returns the spec shared by all pods of the class.
 func (p *Pod) Spec() *Spec { return p.Class.Spec }
 
-// Object reconstructs what decisions need of the pod as an API object, for libraries that expect
-// one. It shares its contents with the class: do not change them.
+// Object reconstructs the parts of the pod relevant to decisions as an API object, for libraries
+// that expect one. It shares its contents with the class: do not modify them.
 func (p *Pod) Object() *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

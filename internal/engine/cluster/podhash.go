@@ -5,16 +5,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// This file says which fields of a pod make a class: two pods with the same digest are the same to
-// every decision. The digests of parts (Needs, Static) answer narrower questions, such as whether
-// two classes can share a ranking of nodes.
+// This file defines the fields of a pod that determine its class: two pods with the same digest are
+// equivalent to every decision. The digests of parts (Needs, Static) serve narrower purposes, such
+// as whether two classes can share a ranking of nodes.
 
-// classDigest hashes what the pod needs, which it also returns, and all in all every field of the
-// pod that a decision may depend on, and none that is the pod's own (name, UID, times, node,
-// nominated node). A field that some plugin reads must be hashed here; TestEveryPodFieldIsDecidedOn
-// lists every field of the API and whether it is. Of the controller the UID is left out: plugins
-// find workloads by their names, as upstream's do, so a workload that is made anew under its name
-// has the same class. Order matters where the API has lists, and does not where it has maps.
+// classDigest hashes the pod's needs, which it also returns, and in total every field of the pod
+// that may affect a decision, but no individual one (name, UID, times, node, nominated node). A
+// field read by some plugin must be hashed here; TestEveryPodFieldIsDecidedOn lists every field of
+// the API and whether it is. The UID of the controller is omitted: like upstream's, plugins find
+// workloads by name, so a workload recreated under its name has the same class. Order matters for
+// lists of the API, but not for maps.
 func classDigest(pod *v1.Pod) (key, needs digest) {
 	var h hasher
 	h.stringMap(pod.Labels)
@@ -34,7 +34,7 @@ func classDigest(pod *v1.Pod) (key, needs digest) {
 }
 
 // addGroup hashes the name of the pod's group, so that pods of different groups never share
-// anything that is kept per class.
+// per-class data.
 func (h *hasher) addGroup(g *v1.PodSchedulingGroup) {
 	h.addBool(g != nil)
 	if g != nil && g.PodGroupName != nil {
@@ -64,8 +64,8 @@ func staticDigest(pod *v1.Pod, targeted bool) digest {
 	return h.sum()
 }
 
-// addStatic hashes what the spec needs from single nodes. targeted leaves out the required node
-// affinity, which PodClass.Target covers.
+// addStatic hashes the spec's requirements on single nodes. targeted omits the required node
+// affinity, which is covered by PodClass.Target.
 func (h *hasher) addStatic(spec *v1.PodSpec, targeted bool) {
 	h.stringMap(spec.NodeSelector)
 	h.addTolerations(spec.Tolerations)
@@ -78,7 +78,7 @@ func (h *hasher) addStatic(spec *v1.PodSpec, targeted bool) {
 	h.optionalString(spec.RuntimeClassName)
 }
 
-// addNeeds hashes what Needs stands for, but for the namespace: everything below, and the
+// addNeeds hashes the contents of Needs, except for the namespace: everything below, and the
 // constraints about other pods.
 func (h *hasher) addNeeds(pod *v1.Pod) {
 	h.addShape(pod)
@@ -88,8 +88,8 @@ func (h *hasher) addNeeds(pod *v1.Pod) {
 	h.addSpread(pod.Spec.TopologySpreadConstraints)
 }
 
-// addShape hashes the pod without constraints about other pods: what it is, requests, and needs of
-// a node.
+// addShape hashes the pod without constraints about other pods: its properties, requests, and
+// requirements on nodes.
 func (h *hasher) addShape(pod *v1.Pod) {
 	spec := &pod.Spec
 	h.addString(spec.SchedulerName)
@@ -112,7 +112,7 @@ func (h *hasher) addShape(pod *v1.Pod) {
 	h.addResized(pod)
 }
 
-// addTolerations leaves out tolerationSeconds, on which no decision depends.
+// addTolerations omits tolerationSeconds, which do not affect decisions.
 func (h *hasher) addTolerations(list []v1.Toleration) {
 	h.addWord(uint64(len(list)))
 	for i := range list {
@@ -124,7 +124,7 @@ func (h *hasher) addTolerations(list []v1.Toleration) {
 	}
 }
 
-// addAffinity hashes affinity to nodes and pods; nil is different from an empty one.
+// addAffinity hashes affinity to nodes and pods; nil differs from an empty one.
 func (h *hasher) addAffinity(a *v1.Affinity) {
 	h.addBool(a != nil)
 	if a == nil {
@@ -143,7 +143,7 @@ func (h *hasher) addAffinity(a *v1.Affinity) {
 	}
 }
 
-// nodeAffinity hashes the affinity to nodes; preferredOnly leaves out the required terms.
+// nodeAffinity hashes the affinity to nodes; preferredOnly omits the required terms.
 func (h *hasher) nodeAffinity(a *v1.NodeAffinity, preferredOnly bool) {
 	h.addBool(a != nil)
 	if a == nil {
@@ -171,7 +171,7 @@ func (h *hasher) nodeAffinity(a *v1.NodeAffinity, preferredOnly bool) {
 	}
 }
 
-// nodeTerm hashes expressions and fields, in their order.
+// nodeTerm hashes expressions and fields, in order.
 func (h *hasher) nodeTerm(t *v1.NodeSelectorTerm) {
 	for _, list := range [2][]v1.NodeSelectorRequirement{t.MatchExpressions, t.MatchFields} {
 		h.addWord(uint64(len(list)))
@@ -200,7 +200,7 @@ func (h *hasher) weightedPodTerms(list []v1.WeightedPodAffinityTerm) {
 	}
 }
 
-// podTerm leaves out matchLabelKeys, which the API server has merged into the selector.
+// podTerm omits matchLabelKeys, which the API server has merged into the selector.
 func (h *hasher) podTerm(t *v1.PodAffinityTerm) {
 	h.labelSelector(t.LabelSelector)
 	h.addStrings(t.Namespaces)
@@ -208,7 +208,7 @@ func (h *hasher) podTerm(t *v1.PodAffinityTerm) {
 	h.labelSelector(t.NamespaceSelector)
 }
 
-// addSpread hashes spread constraints. A policy that is missing and its default are equal.
+// addSpread hashes spread constraints. A missing policy equals its default.
 func (h *hasher) addSpread(list []v1.TopologySpreadConstraint) {
 	h.addWord(uint64(len(list)))
 	for i := range list {
@@ -225,7 +225,7 @@ func (h *hasher) addSpread(list []v1.TopologySpreadConstraint) {
 }
 
 // addContainers hashes images, requests, host ports and restart rules, and the name of a container
-// that requests more than CPU and memory.
+// with requests beyond CPU and memory.
 func (h *hasher) addContainers(list []v1.Container) {
 	h.addWord(uint64(len(list)))
 	for i := range list {
@@ -239,7 +239,7 @@ func (h *hasher) addContainers(list []v1.Container) {
 		for j := range c.RestartPolicyRules {
 			h.addString(string(c.RestartPolicyRules[j].Action))
 		}
-		// Container ports are left out: they are documentation. Host ports can conflict.
+		// Omit container ports, which are documentation. Host ports can conflict.
 		for j := range c.Ports {
 			if p := &c.Ports[j]; p.HostPort > 0 {
 				h.addString(p.HostIP)
@@ -251,8 +251,8 @@ func (h *hasher) addContainers(list []v1.Container) {
 	}
 }
 
-// addVolumes hashes the volumes that matter to placement. An ephemeral claim carries its pod's
-// name, and devices are allocated to one pod, so such a pod is a class of its own.
+// addVolumes hashes the volumes relevant to placement. An ephemeral claim carries its pod's name,
+// and devices are allocated to one pod, so such a pod has a separate class.
 func (h *hasher) addVolumes(pod *v1.Pod) {
 	personal := isPersonal(pod)
 	for i := range pod.Spec.Volumes {
@@ -277,18 +277,19 @@ func (h *hasher) addVolumes(pod *v1.Pod) {
 	}
 }
 
-// isPersonal reports whether a pod is a class of its own regardless of its volumes.
+// isPersonal reports whether a pod has a separate class regardless of its volumes.
 func isPersonal(pod *v1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0
 }
 
 // volumeMatters reports whether a volume can keep a pod off a node or draw it there. Every node can
-// provide the others.
+// provide the remaining kinds.
 func volumeMatters(v *v1.Volume) bool {
 	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
 }
 
-// isResized reports whether a kubelet has reported amounts that differ from the spec's requests.
+// isResized reports whether a kubelet has reported amounts that may differ from the spec's
+// requests.
 func isResized(s *v1.PodStatus) bool {
 	for _, list := range [2][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
 		for i := range list {
@@ -300,11 +301,11 @@ func isResized(s *v1.PodStatus) bool {
 	return s.Resources != nil || s.AllocatedResources != nil
 }
 
-// addResized hashes the amounts that a kubelet reports for containers resized in place; they count
-// instead of those that the spec has for the containers of these names.
+// addResized hashes the amounts reported by a kubelet for containers resized in place; they replace
+// the spec's amounts for the containers with these names.
 func (h *hasher) addResized(pod *v1.Pod) {
 	s := &pod.Status
-	// Container names are the pods' own unless amounts are reported under them.
+	// Container names are individual unless amounts are reported under them.
 	if isResized(s) {
 		for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 			for i := range list {
@@ -334,7 +335,7 @@ func (h *hasher) addResized(pod *v1.Pod) {
 		}
 	}
 
-	// A resize that was refused or deferred may change which amounts count.
+	// A refused or deferred resize may change which amounts count.
 	for i := range s.Conditions {
 		if c := &s.Conditions[i]; c.Type == v1.PodResizePending {
 			h.addString(string(c.Status))

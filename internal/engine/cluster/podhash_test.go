@@ -14,11 +14,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// without is for fields that no decision depends on.
+// without marks fields that do not affect decisions.
 var without func(*v1.Pod)
 
-// podSpecFields says of every field of a pod's spec how a change of it shows in the class. A field
-// that a new version of the API brings is missing here, and has to be thought about.
+// podSpecFields describes, for every field of a pod's spec, how a change of it affects the class. A
+// field added by a new version of the API is missing here, and must be considered.
 var podSpecFields = map[string]func(*v1.Pod){
 	"Volumes": func(p *v1.Pod) {
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
@@ -125,8 +125,8 @@ func TestWhatSetsClassesApart(t *testing.T) {
 	}
 }
 
-// TestNamesOfContainersCount where something is recorded under them: the amounts of a container
-// that is resized in place, and its devices.
+// TestNamesOfContainersCount: the name of a container counts if amounts are recorded under it: of
+// an in-place resize, or of its devices.
 func TestNamesOfContainersCount(t *testing.T) {
 	for name, given := range map[string]func(*v1.Pod){
 		"resized": func(p *v1.Pod) {
@@ -197,8 +197,8 @@ func TestWhatClassesHaveInCommon(t *testing.T) {
 	}
 }
 
-// TestPodsOfAClassRequestTheSame, however small the amounts of their containers are: these are
-// rounded when they have been added up.
+// TestPodsOfAClassRequestTheSame: pods of a class have equal requests, however small the amounts of
+// their containers are, since amounts are rounded after adding them up.
 func TestPodsOfAClassRequestTheSame(t *testing.T) {
 	amounts := []string{"", "0", "1u", "100u", "0.1m", "999u", "1m", "1001u", "0.5", "1", "1500m", "2"}
 	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, "example.com/share"}
@@ -222,8 +222,8 @@ func TestPodsOfAClassRequestTheSame(t *testing.T) {
 	})
 }
 
-// FuzzClassDigest: labels, however odd, never make two different pods one class by running into
-// each other.
+// FuzzClassDigest: labels, however odd, never give two different pods the same class by running
+// into each other.
 func FuzzClassDigest(f *testing.F) {
 	f.Add("a", "bc", "ab", "c")
 	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Port is a host port that a pod uses. IP "0.0.0.0" conflicts with every address. As upstream, "::"
+// Port is a host port used by a pod. IP "0.0.0.0" conflicts with every address. Like upstream, "::"
 // does not.
 type Port struct {
 	IP       string
@@ -23,20 +23,19 @@ type Port struct {
 
 const anyIP = "0.0.0.0"
 
-// Ports are the host ports of a pod, without duplicates; nil if there are none.
+// Ports are the host ports of a pod, without duplicates; nil if it has none.
 type Ports struct {
 	List []Port
-	// keys are numbers that stand for the ports, in the order of List, which is ascending:
-	// thousands of ports are compared with those of all pods of a cluster. From the highest bits
-	// down, a key is the port, a hash of the protocol, and a hash of the address, or 0 for all
-	// addresses.
+	// keys represent the ports as numbers, in the ascending order of List: thousands of ports are
+	// compared with those of all pods of a cluster. From the highest bits down, a key is the port,
+	// a hash of the protocol, and a hash of the address, or 0 for all addresses.
 	keys []uint64
 }
 
 var portSeed = maphash.MakeSeed() // nobody can make up addresses with equal hashes
 
-// sortKey orders ports by number, then by protocol, then by address; see Ports.keys. An address
-// that is not anyIP never has 0 in the low 32 bits.
+// sortKey orders ports by number, then by protocol, then by address; see Ports.keys. Only anyIP has
+// 0 in the low 32 bits.
 func (p Port) sortKey() uint64 {
 	key := uint64(p.Port)<<40 | maphash.String(portSeed, string(p.Protocol))&0xff<<32
 	if p.IP != anyIP {
@@ -45,7 +44,7 @@ func (p Port) sortKey() uint64 {
 	return key
 }
 
-// PortOf is the host port of a container's port.
+// PortOf returns the host port of a container's port.
 func PortOf(p *v1.ContainerPort) Port {
 	port := Port{p.HostIP, p.Protocol, p.HostPort}
 	if port.IP == "" {
@@ -57,7 +56,7 @@ func PortOf(p *v1.ContainerPort) Port {
 	return port
 }
 
-// String writes the port as ADDRESS:NUMBER/PROTOCOL, without what is the default.
+// String formats the port as ADDRESS:NUMBER/PROTOCOL, omitting defaults.
 func (p Port) String() string {
 	text := strconv.Itoa(int(p.Port))
 	if p.IP != anyIP {
@@ -88,9 +87,9 @@ func portsOf(pod *v1.Pod) *Ports {
 	return ports
 }
 
-// Conflict reports whether two pods cannot be on one node because of their ports. It goes through
-// both lists once, so that thousands of ports do not cost the product of their numbers. A nil list
-// conflicts with nothing.
+// Conflict reports whether two pods cannot be on one node because of their ports. It walks both
+// lists in parallel, so that thousands of ports do not cost the product of their numbers. A nil
+// list conflicts with nothing.
 func (p *Ports) Conflict(o *Ports) bool {
 	if p == nil || o == nil {
 		return false
@@ -99,8 +98,8 @@ func (p *Ports) Conflict(o *Ports) bool {
 	for i, j := 0, 0; i < len(a) && j < len(b); {
 		x, y := a[i], b[j]
 		switch {
-		// Equal keys, or the same port and protocol where one side has all addresses: whether these
-		// really conflict, the ports themselves have to tell.
+		// Equal keys, or the same port and protocol where one side has all addresses: compare the
+		// ports themselves for a real conflict.
 		case x == y || x>>32 == y>>32 && (uint32(x) == 0 || uint32(y) == 0):
 			to, toOther := p.groupEnd(i), o.groupEnd(j)
 			if slices.ContainsFunc(p.List[i:to], func(p Port) bool { return slices.ContainsFunc(o.List[j:toOther], p.Conflicts) }) {
@@ -116,7 +115,7 @@ func (p *Ports) Conflict(o *Ports) bool {
 	return false
 }
 
-// groupEnd returns the end of the keys that have the same port and protocol as the i-th.
+// groupEnd returns the end of the keys with the port and protocol of the i-th.
 func (p *Ports) groupEnd(i int) int {
 	to := i + 1
 	for to < len(p.keys) && p.keys[to]>>32 == p.keys[i]>>32 {

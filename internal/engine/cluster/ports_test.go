@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestConflictAgreesWithEveryPair: going through both lists once finds what comparing each with
-// each would.
+// TestConflictAgreesWithEveryPair: a single pass over both lists finds the same conflicts as
+// comparing all pairs.
 func TestConflictAgreesWithEveryPair(t *testing.T) {
 	draw := func(t *rapid.T, label string) *Ports {
 		pod := &v1.Pod{Spec: v1.PodSpec{Containers: make([]v1.Container, 1)}}

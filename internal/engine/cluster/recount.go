@@ -8,13 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// This file makes changes that are not to stay: Suppose tries them and puts everything back.
-// Recount restores the state if a panic came in between.
+// This file makes temporary changes: Suppose tries them and reverts everything. Recount restores
+// the state after a panic in between.
 
 // Suppose makes a change to pods on nodes and undoes it. Readers of the log see neither. After a
-// panic in between, the cluster is left in the middle of the change until Recount restores it. The
-// log is rewound, so that a reader which catches up later does not work through changes that cancel
-// each other out.
+// panic in between, the cluster remains in the middle of the change until Recount restores it. The
+// log is rewound, so that readers do not process changes that cancel each other out.
 func (c *Cluster) Suppose(change, undo func()) {
 	over := c.Supposing()
 	change()
@@ -22,8 +21,8 @@ func (c *Cluster) Suppose(change, undo func()) {
 	over()
 }
 
-// Supposing is Suppose for a change that is made in several places. The caller must call over once
-// all of it is undone. Calls may be nested.
+// Supposing is Suppose for a change made in several places. The caller must call over after undoing
+// all of it. Calls may be nested.
 func (c *Cluster) Supposing() (over func()) {
 	position := c.Log.Len()
 	c.supposing++
@@ -35,13 +34,13 @@ func (c *Cluster) Supposing() (over func()) {
 	}
 }
 
-// Recount restores the state that the API reported, after a panic in the middle of a change: pods
-// that Suppose took away are back, pods of a Visit are gone, and every node's sums are those of its
-// pods. It returns how many nodes had to be corrected, each of which it logs as changed. A correct
-// cluster is left as it is, and 0 is returned. It costs a pass over all pods.
+// Recount restores the state reported by the API, after a panic in the middle of a change: pods
+// removed by Suppose are back, pods of a Visit are removed, and every node's sums match its pods.
+// It returns the number of corrected nodes, and logs each as changed. It leaves a correct cluster
+// unchanged and returns 0. It costs a pass over all pods.
 func (c *Cluster) Recount() (mended int) {
 	c.supposing = 0
-	// In a fixed order, so that the pods of a node have one.
+	// Use a fixed order, so that the pods of a node have one.
 	for _, uid := range slices.Sorted(maps.Keys(c.away)) {
 		if p := c.away[uid]; c.Pod(uid) == nil {
 			p.setNode(nil, p.NodeName)
@@ -83,9 +82,9 @@ func (c *Cluster) sumsAgree(n *Node, pods []*Pod) bool {
 		slices.Equal(n.Held, fresh.Held)
 }
 
-// sumsOf returns the sums that the node has when these pods are placed on it one after the other.
+// sumsOf returns the sums of the node after placing these pods in sequence.
 func (c *Cluster) sumsOf(n *Node, pods []*Pod) (*Node, Room) {
-	// Allocatable amounts are kept, and everything that pods add starts at zero.
+	// Keep allocatable amounts; all contributions of pods start at zero.
 	fresh, room := &Node{Held: make([]int64, len(n.Held))}, c.Rooms[n.Index]
 	room.NonZeroCPU, room.NonZeroMemory = 0, 0
 	for _, p := range pods {
@@ -103,7 +102,7 @@ func (c *Cluster) sumsOf(n *Node, pods []*Pod) (*Node, Room) {
 	return fresh, room
 }
 
-// rebuildSums gives a node these pods and their sums, whatever it had.
+// rebuildSums gives a node these pods and their sums, regardless of its previous state.
 func (c *Cluster) rebuildSums(n *Node, pods []*Pod) {
 	fresh, room := c.sumsOf(n, pods)
 	n.Requested, n.Affine, n.AntiAffine, c.Rooms[n.Index] = fresh.Requested, fresh.Affine, fresh.AntiAffine, room
@@ -115,7 +114,7 @@ func (c *Cluster) rebuildSums(n *Node, pods []*Pod) {
 	c.logChange(Change{Node: n.Index, Kind: NodeChanged})
 }
 
-// equalTo compares amounts. A scalar resource of which nothing is left equals one that is absent.
+// equalTo compares amounts. A scalar resource of 0 equals an absent one.
 func (r *Resources) equalTo(o *Resources) bool {
 	covers := func(a, b *Resources) bool {
 		for name, amount := range a.Scalars {
@@ -128,7 +127,7 @@ func (r *Resources) equalTo(o *Resources) bool {
 	return r.MilliCPU == o.MilliCPU && r.Memory == o.Memory && r.EphemeralStorage == o.EphemeralStorage && covers(r, o) && covers(o, r)
 }
 
-// thoughtAway records a pod that is taken from its node within Suppose.
+// thoughtAway records a pod removed from its node within Suppose.
 func (c *Cluster) thoughtAway(p *Pod) {
 	if c.supposing == 0 {
 		return

@@ -10,19 +10,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Resources are amounts as the scheduler counts them: CPU in thousandths, everything else in whole
+// Resources are amounts as counted by the scheduler: CPU in thousandths, everything else in whole
 // units. A sum that reaches the largest int64 is not known exactly; see subtractFrom.
 type Resources struct {
 	MilliCPU         int64
 	Memory           int64
 	EphemeralStorage int64
 	Pods             int64 // how many pods a node allows; 0 in a pod's request
-	// Scalars are extended resources, huge pages and attachable volumes; nil when there are none.
+	// Scalars are extended resources, huge pages and attachable volumes; nil without any.
 	Scalars map[v1.ResourceName]int64
 }
 
-// NewResources converts a resource list. As upstream, it leaves out names that the scheduler does
-// not count.
+// NewResources converts a resource list. Like upstream, it omits names not counted by the
+// scheduler.
 func NewResources(list v1.ResourceList) Resources {
 	var r Resources
 	for name, quantity := range list {
@@ -48,7 +48,7 @@ func NewResources(list v1.ResourceList) Resources {
 	return r
 }
 
-// Of returns the amount of one resource by name. It is 0 for a resource that is not counted.
+// Of returns the amount of one resource by name, or 0 for one that is not counted.
 func (r *Resources) Of(name v1.ResourceName) int64 {
 	switch name {
 	case v1.ResourceCPU:
@@ -77,11 +77,11 @@ func (r *Resources) add(o *Resources) {
 	}
 }
 
-// Add is add, for others.
+// Add is add for other packages.
 func (r *Resources) Add(o *Resources) { r.add(o) }
 
 // subtractFrom subtracts o, which was added before. It returns false if a sum may have overflowed:
-// what is left is then unknown, and the caller has to add up again.
+// the remainder is then unknown, and the caller must add up again.
 func (r *Resources) subtractFrom(o *Resources) bool {
 	if r.MilliCPU == math.MaxInt64 || r.Memory == math.MaxInt64 || r.EphemeralStorage == math.MaxInt64 {
 		return false
@@ -105,9 +105,9 @@ func (r *Resources) subtractFrom(o *Resources) bool {
 	return true
 }
 
-// placedRequests returns what a placed pod is counted with: its requests, and CPU and memory with
-// defaults for containers that request none. Most pods request CPU and memory and nothing else,
-// which PlainRequests computes without a map.
+// placedRequests returns the amounts counted for a placed pod: its requests, and CPU and memory
+// with defaults for containers without requests. Most pods request only CPU and memory, which
+// PlainRequests computes without a map.
 func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory int64) {
 	if cpu, memory, scoreCPU, scoreMemory, ok := rules.PlainRequests(pod); ok {
 		return Resources{MilliCPU: cpu, Memory: memory}, scoreCPU, scoreMemory

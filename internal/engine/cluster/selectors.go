@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// selectorReader reads the selectors of one class, and equal ones once.
+// selectorReader parses the selectors of one class, equal ones only once.
 type selectorReader struct {
 	own    *rules.Labels
 	shared *shares
@@ -21,11 +21,11 @@ type readSelector struct {
 	*rules.Selector
 }
 
-// fewSelectors is how many selectors of a class are compared with each other.
+// fewSelectors is the number of selectors of a class compared with each other.
 const fewSelectors = 8
 
-// readOne reads a selector. Those that select by labels alone share their texts with the labels of
-// the class, which are usually among these.
+// readOne parses a selector. Selectors without expressions share their texts with the labels of the
+// class, which usually contain them.
 func (r *selectorReader) readOne(from *metav1.LabelSelector) (*rules.Selector, error) {
 	plain := selectsByLabels(from)
 	for _, known := range r.seen {
@@ -46,20 +46,19 @@ func (r *selectorReader) readOne(from *metav1.LabelSelector) (*rules.Selector, e
 	return selector, nil
 }
 
-// selectsByLabels reports whether a selector has no expressions: what was read of it then says all.
+// selectsByLabels reports whether a selector has only labels, so that its parsed form is complete.
 func selectsByLabels(s *metav1.LabelSelector) bool { return s != nil && len(s.MatchExpressions) == 0 }
 
 // Label is a label of a pod.
 type Label = rules.Label
 
-// mostRequired bounds how many labels [RequiredLabels] lists: to index thousands of them takes
-// longer, and far more memory, than to match the selector.
+// mostRequired bounds the number of labels listed by [RequiredLabels]: indexing thousands of them
+// takes longer, and far more memory, than matching the selector.
 const mostRequired = 1 << 10
 
-// RequiredLabels lists labels such that every pod that the selector matches has at least one of
-// them. everybody is true if there is no such list, or only long ones: the selector may match any
-// pod. For example, "app in (a, b), tier=web" gives [tier=web], and "app, tier!=db" gives
-// everybody.
+// RequiredLabels lists labels such that every pod matched by the selector has at least one of them.
+// everybody is true without such a list, or if all are too long: the selector may match any pod.
+// For example, "app in (a, b), tier=web" gives [tier=web], and "app, tier!=db" gives everybody.
 func RequiredLabels(selector *rules.Selector) (of []Label, everybody bool) {
 	requirements, selects := selector.Requirements()
 	if !selects {

@@ -1,10 +1,10 @@
 package cluster
 
-// Set is a set of pointers, found by a hash of a key that the values themselves have. It takes half
-// of the memory of a map, which keeps the keys beside the values. The zero value is empty. It must
-// not be changed while All yields.
+// Set is a set of pointers, found by a hash of a key contained in the values themselves. It takes
+// half of the memory of a map, which also stores the keys. The zero value is empty. It must not be
+// changed while All yields.
 type Set[V any] struct {
-	// The values stand at the place of their hash, or after it with no gap between. A hash of 0
+	// The values are at the place of their hash, or after it without a gap in between. A hash of 0
 	// marks a free place.
 	hashes []uint32
 	values []*V
@@ -13,10 +13,10 @@ type Set[V any] struct {
 
 const leastSet = 8
 
-// Len returns how many there are.
+// Len returns the number of values.
 func (s *Set[V]) Len() int { return s.count }
 
-// placeOf returns the place of a hash: the first at which its value may stand.
+// placeOf returns the place of a hash: the first possible place of its value.
 func (s *Set[V]) placeOf(hash uint32) int { return int(uint64(hash) * uint64(len(s.hashes)) >> 32) }
 
 // nextPlace returns the place after another.
@@ -27,7 +27,7 @@ func (s *Set[V]) nextPlace(at int) int {
 	return 0
 }
 
-// distance returns how many places it is from one place on to another.
+// distance returns the number of steps from one place forward to another.
 func (s *Set[V]) distance(from, to int) int {
 	if to >= from {
 		return to - from
@@ -35,10 +35,10 @@ func (s *Set[V]) distance(from, to int) int {
 	return to - from + len(s.hashes)
 }
 
-// ShortHash is the hash that a Set takes; never 0.
+// ShortHash returns the hash used by a Set; never 0.
 func ShortHash(hash uint64) uint32 { return max(1, uint32(hash>>32)^uint32(hash)) }
 
-// Find returns the value with this hash for which is returns true, or nil.
+// Find returns the value with this hash accepted by is, or nil.
 func (s *Set[V]) Find(hash uint32, is func(*V) bool) *V {
 	if at := s.find(hash, is); at >= 0 {
 		return s.values[at]
@@ -58,9 +58,9 @@ func (s *Set[V]) find(hash uint32, is func(*V) bool) int {
 	return -1
 }
 
-// Add adds a value that is not in the set.
+// Add adds a value, which must not be in the set.
 func (s *Set[V]) Add(hash uint32, value *V) {
-	// Four fifths full, three places are looked at to find a value; the arrays grow by half.
+	// At four fifths full, finding a value takes three probes; the arrays grow by half.
 	if 5*(s.count+1) > 4*len(s.hashes) {
 		s.resize(max(leastSet, len(s.hashes)+len(s.hashes)/2))
 	}
@@ -86,7 +86,7 @@ func (s *Set[V]) resize(places int) {
 	}
 }
 
-// Remove removes the value that Find would return, and returns it; nil if there is none.
+// Remove removes and returns the value that Find would return, or nil.
 func (s *Set[V]) Remove(hash uint32, is func(*V) bool) *V {
 	gap := s.find(hash, is)
 	if gap < 0 {
@@ -94,7 +94,7 @@ func (s *Set[V]) Remove(hash uint32, is func(*V) bool) *V {
 	}
 	removed := s.values[gap]
 	for at := s.nextPlace(gap); s.hashes[at] != 0; at = s.nextPlace(at) {
-		// A value moves into the gap unless it would stand before the place of its hash then.
+		// Move a value into the gap unless it would precede the place of its hash there.
 		if s.distance(s.placeOf(s.hashes[at]), at) >= s.distance(gap, at) {
 			s.hashes[gap], s.values[gap] = s.hashes[at], s.values[at]
 			gap = at
@@ -106,7 +106,7 @@ func (s *Set[V]) Remove(hash uint32, is func(*V) bool) *V {
 	return removed
 }
 
-// shrink gives back arrays that are many times as large as what is in them; see Shrunk.
+// shrink releases arrays many times larger than their contents; see Shrunk.
 func (s *Set[V]) shrink() {
 	if len(s.hashes) >= worthShrinking && s.count < len(s.hashes)/(2*timesTooLarge) {
 		s.resize(max(leastSet, 2*s.count))
@@ -115,8 +115,8 @@ func (s *Set[V]) shrink() {
 
 // DeleteFunc removes all values for which gone returns true.
 //
-// What stays moves into arrays of the right size at once. It comes in the order of its hashes, so
-// in arrays that grow with it, all of it would crowd at the start.
+// The remaining values are moved into arrays of the right size in one step. They arrive in the
+// order of their hashes, so in gradually growing arrays all of them would crowd at the start.
 func (s *Set[V]) DeleteFunc(gone func(*V) bool) {
 	for at, value := range s.values {
 		if value != nil && gone(value) {
@@ -127,7 +127,7 @@ func (s *Set[V]) DeleteFunc(gone func(*V) bool) {
 	s.resize(max(leastSet, s.count+s.count/2))
 }
 
-// All yields them in any order.
+// All yields the values in any order.
 func (s *Set[V]) All(yield func(*V) bool) {
 	for _, value := range s.values {
 		if value != nil && !yield(value) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSetIsAMap: a set has what a map has that gets the same, also where many hashes are equal or
-// stand at the end of the arrays.
+// TestSetIsAMap: after the same operations, a set has the contents of a map, even if many hashes
+// are equal or at the end of the arrays.
 func TestSetIsAMap(t *testing.T) {
 	type value struct{ key int }
 	for _, hashOf := range []func(int) uint32{
@@ -60,7 +60,7 @@ func keys[V interface{ ~struct{ key int } }](list []*V) (keys []int) {
 	return keys
 }
 
-// TestSetGivesBackMemory: a set whose values have left has small arrays.
+// TestSetGivesBackMemory: a set has small arrays after its values were removed.
 func TestSetGivesBackMemory(t *testing.T) {
 	var s Set[int]
 	for i := range 10_000 {
@@ -76,8 +76,8 @@ func TestSetGivesBackMemory(t *testing.T) {
 	}
 }
 
-// TestDeletingFromASetMovesEachValueOnce: in the order of their hashes, values crowd at the start
-// of arrays that grow with them, so that each is put after all before it.
+// TestDeletingFromASetMovesEachValueOnce: values arrive in the order of their hashes, and would
+// crowd at the start of gradually growing arrays, each being put after all previous ones.
 func TestDeletingFromASetMovesEachValueOnce(t *testing.T) {
 	var s Set[int]
 	for i := range 10_000 {

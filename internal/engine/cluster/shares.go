@@ -8,11 +8,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// shares lets the specs of classes have in common what is equal: texts such as topology keys, the
-// amounts that containers request, lists of containers, and whole specs, such as those of jobs that
-// differ in their labels alone. It remembers what was used lately and nothing else, so that it
-// keeps little of what is gone: classes of unusual size take no part. What is shared is never
-// changed.
+// shares lets the specs of classes share equal parts: texts such as topology keys, the requests of
+// containers, lists of containers, and whole specs, such as those of jobs that differ only in their
+// labels. It remembers only recently used values, so that it retains little of deleted pods:
+// classes of unusual size take no part. Shared values are immutable.
 type shares struct {
 	alone       bool // they are of one class of unusual size: its containers are hashed in vain
 	texts       [512]string
@@ -27,14 +26,14 @@ type shares struct {
 	specs       slots[*Spec]
 }
 
-// slots has one place for all keys that are equal modulo their number; the latest value has it.
+// slots has one place for all keys that are equal modulo their number; it holds the latest value.
 type slots[T any] [128]struct {
 	key   digest
 	value T
 }
 
-// get returns the value of the key that is known, if it is the same as the given one, and else
-// remembers that one.
+// get returns the known value of the key, if it is the same as the given one, or else remembers the
+// given one.
 func (s *slots[T]) get(key digest, value T, same func(a, b T) bool) T {
 	at := &s[key[0]%uint64(len(s))]
 	if at.key != key || !same(at.value, value) {
@@ -43,7 +42,7 @@ func (s *slots[T]) get(key digest, value T, same func(a, b T) bool) T {
 	return at.value
 }
 
-// at returns the value of the key if it is remembered, and else nothing.
+// at returns the value of the key if it is remembered, or else the zero value.
 func (s *slots[T]) at(key digest) (value T) {
 	if at := &s[key[0]%uint64(len(s))]; at.key == key {
 		value = at.value
@@ -51,8 +50,8 @@ func (s *slots[T]) at(key digest) (value T) {
 	return value
 }
 
-// shareText returns an equal text that was seen before, if it is still remembered: of texts with
-// the same hash the last one is.
+// shareText returns an equal text seen before, if it is still remembered: of texts with the same
+// hash only the last one is.
 func (s *shares) shareText(t string) string {
 	if t == "" {
 		return ""
@@ -66,11 +65,11 @@ func (s *shares) shareText(t string) string {
 	return *at
 }
 
-// specOf reads the Spec of a pod that needs what the digest stands for.
+// specOf reads the Spec of a pod with the requirements represented by the digest.
 func (s *shares) specOf(pod *v1.Pod, needs digest, own *rules.Labels) *Spec {
 	from := &pod.Spec
 	extras := s.extrasOf(pod)
-	// Few others have the same extras.
+	// Specs with these extras are rarely equal.
 	common := len(extras.Volumes)+len(extras.ResourceClaims)+len(extras.Overhead) == 0 && extras.Resources == nil
 	var key digest
 	if common && !s.alone {
@@ -97,7 +96,7 @@ func (s *shares) specOf(pod *v1.Pod, needs digest, own *rules.Labels) *Spec {
 	return spec
 }
 
-// shapeOf reads what the specs of many workloads have in common.
+// shapeOf reads the part of a spec shared by many workloads.
 func (s *shares) shapeOf(from *v1.PodSpec) *Shape {
 	shape := &Shape{
 		SchedulerName: s.shareText(from.SchedulerName), Priority: from.Priority,
@@ -124,7 +123,7 @@ func (s *shares) shapeOf(from *v1.PodSpec) *Shape {
 	return s.shapes.get(h.sum(), shape, func(a, b *Shape) bool { return slices.EqualFunc(a.Tolerations, b.Tolerations, sameSeconds) })
 }
 
-// extrasOf reads what most specs do not have.
+// extrasOf reads the fields absent from most specs.
 func (s *shares) extrasOf(pod *v1.Pod) *Extras {
 	from := &pod.Spec
 	extras := Extras{
@@ -143,8 +142,8 @@ func (s *shares) extrasOf(pod *v1.Pod) *Extras {
 	return &extras
 }
 
-// spreadOf reads spread constraints and their selectors. Constraints whose selectors are not
-// among them are shared.
+// spreadOf reads spread constraints and their selectors. Constraints stored without selectors are
+// shared.
 func (s *shares) spreadOf(from []v1.TopologySpreadConstraint, read *selectorReader) *Spread {
 	if len(from) == 0 {
 		return noSpread
@@ -174,7 +173,7 @@ func (s *shares) spreadOf(from []v1.TopologySpreadConstraint, read *selectorRead
 	return &Spread{s.constraints.get(h.sum(), list, sayAll[[]v1.TopologySpreadConstraint]), selectors}
 }
 
-// demandOf returns an equal demand that was seen before, if it is still remembered.
+// demandOf returns an equal demand seen before, if it is still remembered.
 func (s *shares) demandOf(demand Demand) *Demand {
 	if s.alone || demand.Ports != nil || len(demand.Requests.Scalars) > 0 {
 		return &demand
@@ -193,7 +192,7 @@ func (s *shares) demandOf(demand Demand) *Demand {
 	return s.demands.get(key, &demand, sayAll[*Demand])
 }
 
-// addNames hashes the names of containers, which do not always set classes apart.
+// addNames hashes the names of containers, which do not always distinguish classes.
 func (h *hasher) addNames(list []v1.Container) {
 	h.addWord(uint64(len(list)))
 	for i := range list {
@@ -201,7 +200,7 @@ func (h *hasher) addNames(list []v1.Container) {
 	}
 }
 
-// thatMatter returns the volumes that can matter to placement.
+// thatMatter returns the volumes relevant to placement.
 func thatMatter(volumes []v1.Volume) (kept []v1.Volume) {
 	for i := range volumes {
 		if volumeMatters(&volumes[i]) {
@@ -234,7 +233,7 @@ func (s *shares) containersOf(list []v1.Container) []Container {
 	return s.containers.get(h.sum(), kept, sayAll[[]Container])
 }
 
-// containerExtrasOf reads what most containers do not have.
+// containerExtrasOf reads the fields absent from most containers.
 func containerExtrasOf(from *v1.Container) *ContainerExtras {
 	extras := ContainerExtras{Ports: hostPorts(from.Ports), RestartPolicy: from.RestartPolicy, RestartPolicyRules: from.RestartPolicyRules}
 	if len(extras.Ports)+len(extras.RestartPolicyRules) == 0 && extras.RestartPolicy == nil {
@@ -243,7 +242,7 @@ func containerExtrasOf(from *v1.Container) *ContainerExtras {
 	return &extras
 }
 
-// hostPorts keeps of a container's ports what decisions depend on: those of the host.
+// hostPorts returns the part of a container's ports relevant to decisions: the host ports.
 func hostPorts(list []v1.ContainerPort) (kept []v1.ContainerPort) {
 	for i := range list {
 		if p := &list[i]; p.HostPort > 0 {
@@ -271,7 +270,7 @@ func (s *shares) tolerationsOf(list []v1.Toleration) []v1.Toleration {
 	return s.tolerations.get(h.sum(), list, func(a, b []v1.Toleration) bool { return slices.EqualFunc(a, b, sameSeconds) })
 }
 
-// sameSeconds compares what the digest of tolerations leaves out.
+// sameSeconds compares the field omitted from the digest of tolerations.
 func sameSeconds(a, b v1.Toleration) bool {
 	if a.TolerationSeconds == nil || b.TolerationSeconds == nil {
 		return a.TolerationSeconds == b.TolerationSeconds
@@ -288,5 +287,5 @@ func (s *shares) nodeSelectorOf(selector map[string]string) map[string]string {
 	return s.selectors.get(h.sum(), selector, sayAll[map[string]string])
 }
 
-// sayAll is for values whose digests say all there is to compare.
+// sayAll is for values completely described by their digests.
 func sayAll[T any](_, _ T) bool { return true }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestShrunk: a map that has lost nearly all of its entries gives their memory back, and is not
-// copied often.
+// TestShrunk: a map that has lost nearly all of its entries frees their memory, and is copied
+// rarely.
 func TestShrunk(t *testing.T) {
 	heap := func() int {
 		runtime.GC()

@@ -8,11 +8,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Spec is what the specs of the pods of a class have in common: the fields that decisions may
-// depend on, and the names of containers. Everything else, such as environments and mounts, is the
-// pods' own. It is much smaller than a v1.PodSpec, since there may be as many classes as pods: what
-// most workloads have in common stands in a Shape, what few have in Extras and Spread. None is nil,
-// nor is one changed.
+// Spec is the part of a spec shared by the pods of a class: the fields that may affect decisions,
+// and the names of containers. Everything else, such as environments and mounts, is individual. It
+// is much smaller than a v1.PodSpec, since there may be as many classes as pods: the part shared by
+// most workloads is in a Shape, rare fields are in Extras and Spread. All of these are immutable
+// and never nil.
 type Spec struct {
 	*Shape
 	*Extras
@@ -23,7 +23,7 @@ type Spec struct {
 	terms *Terms // those of the class
 }
 
-// Shape is what the specs of many workloads have in common.
+// Shape is the part of specs shared by many workloads.
 type Shape struct {
 	SchedulerName    string
 	Priority         *int32
@@ -35,17 +35,17 @@ type Shape struct {
 	RuntimeClassName *string
 }
 
-// Spread is how pods are to be spread.
+// Spread holds the spread constraints.
 type Spread struct {
-	// TopologySpreadConstraints are without their selectors, except for those that SpreadSelectors
-	// cannot give back. SpreadSelectors are nil for those that cannot be parsed.
+	// TopologySpreadConstraints have no selectors, unless SpreadSelectors cannot restore them.
+	// SpreadSelectors are nil for invalid selectors.
 	TopologySpreadConstraints []v1.TopologySpreadConstraint
 	SpreadSelectors           []*rules.Selector
 }
 
 var noSpread = &Spread{}
 
-// Extras are what the specs of most pods do not have.
+// Extras holds the fields absent from the specs of most pods.
 type Extras struct {
 	InitContainers  []Container
 	Overhead        v1.ResourceList
@@ -54,22 +54,22 @@ type Extras struct {
 	ResourceClaims  []v1.PodResourceClaim
 	SchedulingGates []v1.PodSchedulingGate
 	SchedulingGroup *v1.PodSchedulingGroup
-	// Status is kept only where decisions depend on it: for pods with device claims, each of which
-	// is a class of its own.
+	// Status is kept only if it affects decisions: for pods with device claims, each with a
+	// separate class.
 	Status *v1.PodStatus
 }
 
 var noExtras = &Extras{}
 
-// Container is the same of a container. Limits, probes, commands and mounts are left
-// out. Its ContainerExtras are not nil.
+// Container is the same for a container. It omits limits, probes, commands and mounts. Its
+// ContainerExtras are not nil.
 type Container struct {
 	Name, Image string
 	Requests    v1.ResourceList
 	*ContainerExtras
 }
 
-// ContainerExtras are what most containers do not have.
+// ContainerExtras holds the fields absent from most containers.
 type ContainerExtras struct {
 	Ports              []v1.ContainerPort // host ports only
 	RestartPolicy      *v1.ContainerRestartPolicy
@@ -78,12 +78,11 @@ type ContainerExtras struct {
 
 var noContainerExtras = &ContainerExtras{}
 
-// Affinity returns the affinity as the API has it.
+// Affinity returns the affinity in API form.
 func (s *Spec) Affinity() *v1.Affinity { return s.terms.affinity(s.NodeAffinity) }
 
-// Object returns the spec as that of an API object, for libraries that expect one. It shares its
-// contents: do not change them. Containers are allocated anew with each call; callers that need it
-// often keep it.
+// Object returns the spec in API form, for libraries that expect it. It shares its contents: do not
+// modify them. Each call allocates new containers; frequent callers should keep the result.
 func (s *Spec) Object() v1.PodSpec {
 	return v1.PodSpec{
 		SchedulerName: s.SchedulerName, Priority: s.Priority, PreemptionPolicy: s.PreemptionPolicy, NodeSelector: s.NodeSelector,
@@ -95,7 +94,7 @@ func (s *Spec) Object() v1.PodSpec {
 	}
 }
 
-// constraints returns the spread constraints as the API has them.
+// constraints returns the spread constraints in API form.
 func (s *Spec) constraints() []v1.TopologySpreadConstraint {
 	list := slices.Clone(s.TopologySpreadConstraints)
 	for i := range list {
@@ -106,7 +105,7 @@ func (s *Spec) constraints() []v1.TopologySpreadConstraint {
 	return list
 }
 
-// containerObjects returns containers as those of an API object.
+// containerObjects returns containers in API form.
 func containerObjects(list []Container) []v1.Container {
 	if len(list) == 0 {
 		return nil

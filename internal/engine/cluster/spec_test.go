@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestClassKeepsWhatDecisionsDependOn, field by field of a spec, and nothing else.
+// TestClassKeepsWhatDecisionsDependOn checks, field by field of a spec, that a class keeps exactly
+// the fields relevant to decisions.
 func TestClassKeepsWhatDecisionsDependOn(t *testing.T) {
 	for name, change := range podSpecFields {
 		pod := examplePod()
@@ -35,7 +36,7 @@ func TestClassKeepsWhatDecisionsDependOn(t *testing.T) {
 	}
 }
 
-// fill sets a field to something.
+// fill sets a field to an arbitrary value.
 func fill(field reflect.Value) {
 	switch field.Kind() {
 	case reflect.Pointer:
@@ -51,7 +52,8 @@ func fill(field reflect.Value) {
 	}
 }
 
-// TestClassKeepsLittleOfContainers: what only a kubelet needs is not kept for as long as the class.
+// TestClassKeepsLittleOfContainers: fields needed only by a kubelet are not kept as long as the
+// class.
 func TestClassKeepsLittleOfContainers(t *testing.T) {
 	pod := examplePod()
 	requests := pod.Spec.Containers[0].Resources.Requests
@@ -82,8 +84,8 @@ func TestClassKeepsLittleOfContainers(t *testing.T) {
 	}
 }
 
-// TestClassesShareWhatIsEqual of their specs: jobs that differ in their labels, and workloads that
-// differ in their selectors.
+// TestClassesShareWhatIsEqual: classes share equal parts of their specs: of jobs that differ in
+// their labels, and of workloads that differ in their selectors.
 func TestClassesShareWhatIsEqual(t *testing.T) {
 	c := New()
 	made := 0
@@ -129,7 +131,7 @@ func TestClassesShareWhatIsEqual(t *testing.T) {
 		t.Errorf("the term is %v", term)
 	}
 
-	// The spelling is not what counts; how much it is does, below what a digest sees, too.
+	// The spelling does not count; the amount does, even below the precision of a digest.
 	fraction := func(amount string) func(*v1.Pod) {
 		return func(p *v1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse(amount)}
@@ -140,7 +142,7 @@ func TestClassesShareWhatIsEqual(t *testing.T) {
 		t.Errorf("%v, %v, %v", half.Spec.Containers, one.Spec.Containers, kilo.Spec.Containers)
 	}
 
-	// Names of containers are kept, though they seldom set classes apart.
+	// Names of containers are kept, though they rarely distinguish classes.
 	renamed := class("renamed", func(p *v1.Pod) { p.Spec.Containers[0].Name = "d" })
 	if renamed.Spec.Containers[0].Name != "d" {
 		t.Errorf("a container is kept as %s", renamed.Spec.Containers[0].Name)

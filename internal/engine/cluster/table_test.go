@@ -13,7 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A table has the objects that a plain map has, in order, by namespace and in all.
+// TestTableHoldsWhatAMapHolds: a table has the same objects as a plain map, in order, by namespace
+// and overall.
 func TestTableHoldsWhatAMapHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table Table[*v1.Service]
@@ -60,8 +61,8 @@ func TestTableHoldsWhatAMapHolds(t *testing.T) {
 	})
 }
 
-// A table remembers few changes if it has few objects, however many there have been, and more if it
-// has more. A reader that is not far behind misses nothing.
+// TestTableRemembersFewChanges: a table with few objects remembers few changes, however many there
+// have been, and a table with more objects more. A reader that is not far behind misses nothing.
 func TestTableRemembersFewChanges(t *testing.T) {
 	var table Table[*v1.Service]
 	service := func(name string, i int) *v1.Service {
@@ -111,8 +112,8 @@ func names(list []*v1.Service) (names []string) {
 	return names
 }
 
-// The budgets of a class are those whose selectors match it, whatever has changed since they were
-// asked for last; and a budget whose status alone has changed is not read again.
+// TestBudgetsOfAClass: the budgets of a class are those with matching selectors, whatever has
+// changed since the last query; and a status update does not reparse the budget.
 func TestBudgetsOfAClass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := New()

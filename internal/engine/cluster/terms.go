@@ -11,7 +11,7 @@ import (
 )
 
 // Terms are the terms of a class for pod affinity and anti-affinity. None of the pointers is nil,
-// and what they point to is not changed: few workloads have terms of more than one kind.
+// and their targets are immutable: few workloads have terms of more than one kind.
 type Terms struct {
 	*RequiredTerms
 	*PreferredTerms
@@ -22,28 +22,28 @@ type Terms struct {
 
 	// SelectsNamespaces: one of the terms selects namespaces by their labels.
 	SelectsNamespaces bool
-	// There is an affinity of any kind, a pod affinity, a pod anti-affinity, even an empty one.
+	// There is any affinity, a pod affinity, a pod anti-affinity, including empty ones.
 	hasAny, hasPods, hasAnti bool
 }
 
-// RequiredTerms are those that filter nodes.
+// RequiredTerms are the terms that filter nodes.
 type RequiredTerms struct{ RequiredAffinity, RequiredAntiAffinity []Term }
 
-// PreferredTerms are those that score nodes.
+// PreferredTerms are the terms that score nodes.
 type PreferredTerms struct{ PreferredAffinity, PreferredAntiAffinity []WeightedTerm }
 
-// unreadTerms are what the lists do not tell.
+// unreadTerms holds the information missing from the lists.
 type unreadTerms struct {
-	// TermError is why the terms could not be parsed. InterPodAffinity rejects such a pod.
+	// TermError is the error of parsing the terms. InterPodAffinity rejects such a pod.
 	TermError error
-	// written are the terms as the API has them, where they cannot be told from the lists.
+	// written holds the terms in API form, if the lists cannot restore them.
 	written *v1.Affinity
 }
 
 var (
 	noRequiredTerms, noPreferredTerms, noUnreadTerms = &RequiredTerms{}, &PreferredTerms{}, &unreadTerms{}
 
-	// Those of most pods, and of those that have no affinity but for nodes.
+	// The terms of most pods, and of pods with only node affinity.
 	noTerms, noPodTerms = newTerms(), newTerms()
 )
 
@@ -53,7 +53,7 @@ func newTerms() *Terms {
 	return &Terms{RequiredTerms: noRequiredTerms, PreferredTerms: noPreferredTerms, unreadTerms: noUnreadTerms}
 }
 
-// TermsOf returns terms that consist of these.
+// TermsOf returns terms consisting of these lists.
 func TermsOf(required RequiredTerms, preferred PreferredTerms) *Terms {
 	t := newTerms()
 	t.setLists(required, preferred)
@@ -75,7 +75,7 @@ type Term struct {
 	Selector   *rules.Selector
 }
 
-// TermScope is where a term looks for pods.
+// TermScope is the set of namespaces and the topology key of a term.
 type TermScope struct {
 	Namespaces        []string // sorted
 	NamespaceSelector *rules.Selector
@@ -88,7 +88,7 @@ type WeightedTerm struct {
 	Weight int32
 }
 
-// Matches reports whether the term selects pods of the class, whose namespace has these labels.
+// Matches reports whether the term selects pods of the class, given the labels of its namespace.
 func (t *Term) Matches(class *PodClass, namespace labels.Set) bool {
 	if _, named := slices.BinarySearch(t.Namespaces, class.Namespace); !named && !t.NamespaceSelector.Matches(namespace) {
 		return false
@@ -100,7 +100,7 @@ func (t *Term) Matches(class *PodClass, namespace labels.Set) bool {
 // empty one.
 func (t *Terms) HasAffinity() bool { return t.hasPods || t.hasAnti }
 
-// CountRequired counts the required terms, whether or not they can be parsed.
+// CountRequired counts the required terms, valid or not.
 func (t *Terms) CountRequired() int {
 	n := len(t.RequiredAffinity) + len(t.RequiredAntiAffinity)
 	if t.TermError != nil {
@@ -115,14 +115,14 @@ func (t *Terms) CountRequired() int {
 	return n
 }
 
-// OfTerms returns a class of which nothing is known but its terms, and its namespace.
+// OfTerms returns a class with only the namespace and terms of c.
 func (c *PodClass) OfTerms() *PodClass {
 	terms := *c.Terms
 	terms.unreadTerms = &unreadTerms{TermError: c.TermError}
 	return &PodClass{Namespace: c.Namespace, Bulk: c.Bulk, Terms: &terms}
 }
 
-// termsOf reads the terms of an affinity.
+// termsOf parses the terms of an affinity.
 func (s *shares) termsOf(a *v1.Affinity, namespace string, read *selectorReader) *Terms {
 	switch {
 	case a == nil:
@@ -154,7 +154,7 @@ func (s *shares) termsOf(a *v1.Affinity, namespace string, read *selectorReader)
 	return t
 }
 
-// termReader reads the terms of one class.
+// termReader parses the terms of one class.
 type termReader struct {
 	*shares
 	selectors *selectorReader
@@ -165,7 +165,7 @@ type termReader struct {
 	selectsNamespaces bool
 }
 
-// readList parses a list of terms. As upstream, it returns none of them if one cannot be parsed.
+// readList parses a list of terms. Like upstream, it returns none of them if one is invalid.
 func (r *termReader) readList(list []v1.PodAffinityTerm) []Term {
 	if len(list) == 0 {
 		return nil
@@ -222,7 +222,7 @@ func (r *termReader) readTerm(t *v1.PodAffinityTerm) (Term, error) {
 	return Term{&TermScope{namespaces, namespaceSelector, r.shareText(t.TopologyKey)}, selector}, nil
 }
 
-// scopeOf returns the scope of terms that look for pods in one namespace.
+// scopeOf returns the scope of terms that select pods in one namespace.
 func (s *shares) scopeOf(namespace, topologyKey string) *TermScope {
 	var h hasher
 	h.addString(namespace)
@@ -235,7 +235,7 @@ func (s *shares) scopeOf(namespace, topologyKey string) *TermScope {
 	return s.scopes.get(key, scope, sayAll[*TermScope])
 }
 
-// affinity returns the affinity as the API has it, with that for nodes.
+// affinity returns the affinity in API form, including the one for nodes.
 func (t *Terms) affinity(nodes *v1.NodeAffinity) *v1.Affinity {
 	if !t.hasAny {
 		return nil
@@ -274,7 +274,7 @@ func writtenWeighted(terms []WeightedTerm) (list []v1.WeightedPodAffinityTerm) {
 	return list
 }
 
-// written returns a term as the API has it, if what was read of it says all.
+// written returns a term in API form, if its parsed form is complete.
 func (t *Term) written() v1.PodAffinityTerm {
 	return v1.PodAffinityTerm{
 		LabelSelector: t.Selector.OfLabels(), NamespaceSelector: t.NamespaceSelector.OfLabels(), TopologyKey: t.TopologyKey,

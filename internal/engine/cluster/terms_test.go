@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestClassGivesBackWhatIsWritten: affinity and spread constraints are kept as they were read, and
-// are the same when they are asked for as API objects.
+// TestClassGivesBackWhatIsWritten: affinity and spread constraints are kept in parsed form, and are
+// unchanged when converted back to API objects.
 func TestClassGivesBackWhatIsWritten(t *testing.T) {
 	rebuilt, kept := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -107,7 +107,7 @@ func drawConstraint(t *rapid.T) v1.TopologySpreadConstraint {
 	return c
 }
 
-// TestClassKeepsLabels: labels are sorted, and equal to the map that they were read from.
+// TestClassKeepsLabels: labels are sorted, and equal to the original map.
 func TestClassKeepsLabels(t *testing.T) {
 	pod := examplePod()
 	pod.Labels = map[string]string{}

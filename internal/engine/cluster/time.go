@@ -7,10 +7,11 @@ import (
 )
 
 // Time is a time of a pod, in a third of the memory of a [time.Time]: nanoseconds since 1970. Zero
-// is no time, and before every other one; the first nanosecond of 1970 counts as the second.
+// is an unset time, and precedes every other one; the first nanosecond of 1970 counts as the
+// second.
 type Time int64
 
-// TimeOf returns the same time.
+// TimeOf converts a time.
 func TimeOf(t time.Time) Time {
 	if t.IsZero() {
 		return 0
@@ -22,7 +23,7 @@ func TimeOf(t time.Time) Time {
 	return Time(nanoseconds)
 }
 
-// IsZero reports whether it is no time.
+// IsZero reports whether the time is unset.
 func (t Time) IsZero() bool { return t == 0 }
 
 // Compare orders times, the earliest first.
@@ -38,7 +39,7 @@ func (t Time) order() int64 {
 // UnixNano returns the nanoseconds since 1970.
 func (t Time) UnixNano() int64 { return int64(t) }
 
-// Time returns the same time, in local time as the API machinery has it.
+// Time converts back, to local time like the API machinery.
 func (t Time) Time() time.Time {
 	if t == 0 {
 		return time.Time{}

@@ -1,8 +1,8 @@
 package cluster
 
-// DropUnused forgets what is kept of large pods, and of objects, that are gone. All that is kept of
-// them is bounded, but at a time when something comes: what a tenant has left would stay for as
-// long as nothing does. It is called now and then. Nobody who holds a class notices.
+// DropUnused drops the data kept for large deleted pods, and for deleted objects. All such data is
+// bounded, but the bounds only act on additions: without any, a tenant's leftovers would stay. Call
+// it from time to time. It does not affect holders of a class.
 func (c *Cluster) DropUnused() {
 	c.classes.dropLarge()
 	c.Log.dropOld()

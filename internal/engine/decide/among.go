@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// chooseAmong finds the best of the nodes that are feasible by the ranking and by the questions.
+// chooseAmong finds the best of the nodes feasible by both the ranking and the questions.
 func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions) Decision {
 	r.markFeasible()
 	left, failed := r.askNodes(q)

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestHugeRequestsOfOthers: pods that are bound by hand and request more than can be added up fill
-// their node, and do nothing else to pods that are decided after them.
+// TestHugeRequestsOfOthers: pods bound by hand whose requests overflow when summed fill their node,
+// but do not affect pods decided after them.
 func TestHugeRequestsOfOthers(t *testing.T) {
 	memory := func(amount string) v1.ResourceList {
 		return v1.ResourceList{v1.ResourceMemory: resource.MustParse(amount)}
@@ -58,8 +58,8 @@ func TestHugeRequestsOfOthers(t *testing.T) {
 	}
 }
 
-// TestHugeRequestsOfOneself: what nobody has room for is not placed, whatever fits into 64 bits of
-// it.
+// TestHugeRequestsOfOneself: a pod that fits nowhere is not placed, even if 64-bit arithmetic wraps
+// its requests around.
 func TestHugeRequestsOfOneself(t *testing.T) {
 	for _, requests := range []v1.ResourceList{
 		{v1.ResourceCPU: resource.MustParse("9223372036854775807")},
@@ -82,8 +82,8 @@ func TestHugeRequestsOfOneself(t *testing.T) {
 	}
 }
 
-// TestHugeNode: the scores of a node that has more than 2^63/100 of something stay in their range,
-// and in their order.
+// TestHugeNode: the scores of a node with more than 2^63/100 of a resource stay in range and in
+// order.
 func TestHugeNode(t *testing.T) {
 	for _, strategy := range []struct {
 		name  string
@@ -114,7 +114,7 @@ func TestHugeNode(t *testing.T) {
 	holds(t, c, d, p, d.Decide(p))
 }
 
-// holds holds a decision against the plain evaluator, and every score against its range.
+// holds compares a decision with the plain evaluator's, and checks the range of every score.
 func holds(t *testing.T, c *cluster.Cluster, d *Decider, p *cluster.Pod, decision Decision) {
 	t.Helper()
 	e := NewPlain(c, d.profile).Evaluate(p)
@@ -139,8 +139,9 @@ func holds(t *testing.T, c *cluster.Cluster, d *Decider, p *cluster.Pod, decisio
 	}
 }
 
-// TestVotesBeyondAnInt32AreNotWrapped: what very many pods with very many preferences add up to in
-// one domain is compared as it is, by rankings that group nodes by the sum, and without.
+// TestVotesBeyondAnInt32AreNotWrapped: the sum of very many preferences of very many pods in one
+// domain is compared without wrapping, both by rankings that group nodes by the sum and by those
+// that do not.
 func TestVotesBeyondAnInt32AreNotWrapped(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		c := benchCluster(4, false)

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// setApart finds the nodes that stand apart: those whose domain has counted something, where nodes
-// are grouped by count; those that pods are nominated to; and those that are in no tree.
+// setApart finds the nodes to judge individually: nodes in domains with counted pods, where nodes
+// are grouped by count; nodes with nominated pods; and nodes outside all trees.
 func (s *survey) setApart() {
 	for k, t := range s.tallies {
 		if !t.byCount {
@@ -35,7 +35,7 @@ func (s *survey) setApart() {
 	}
 }
 
-// sortApart sorts them by node. Many are found again in their order.
+// sortApart sorts s.apart by node. Many entries are already in order.
 func (s *survey) sortApart() {
 	const many = 16
 	if len(s.apart) < len(s.isLone)/many {
@@ -69,7 +69,7 @@ func (s *survey) newGroup(static int32) *group {
 	return g
 }
 
-// buildGroups fills the sheet with the groups, and counts their nodes that have room.
+// buildGroups fills the sheet with groups, and counts the nodes with room in each.
 func (s *survey) buildGroups() {
 	s.groups, s.lone = s.stock[:0], s.lone[:0]
 	for _, of := range s.b.groups {
@@ -110,8 +110,8 @@ func (s *survey) buildGroups() {
 	s.work += len(s.b.groups) + 4*len(s.apart)
 }
 
-// lacksNominatedRoom reports whether a node cannot take the pod together with the pods nominated
-// to it, as if these had arrived.
+// lacksNominatedRoom reports whether a node cannot take the pod in addition to the pods nominated
+// to it, treating the latter as placed.
 func (s *survey) lacksNominatedRoom(node int32) bool {
 	n := s.ix.c.Nodes[node]
 	if len(n.Nominated) == 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// crowded is a plugin that has to be asked: it lets no more than two pods of an app onto a node,
-// and likes those with many pods.
+// crowded is a plugin that must run on every node: it admits at most two pods of an app per node,
+// and prefers nodes with many pods.
 type crowded struct{}
 
 func (crowded) Name() string        { return "Crowded" }
@@ -58,8 +58,7 @@ func (c crowded) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) pl
 	}
 }
 
-// storage gives the cluster classes of volumes, volumes in zones and on hosts, and claims in all
-// states.
+// storage creates storage classes, zonal and host-local volumes, and claims in all states.
 func (m *machine) storage(t *draw) {
 	later, now := storagev1.VolumeBindingWaitForFirstConsumer, storagev1.VolumeBindingImmediate
 	m.c.StorageClasses.Set(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Provisioner: "csi.example.com", VolumeBindingMode: &later})
@@ -101,7 +100,7 @@ func (m *machine) storage(t *draw) {
 	}})
 }
 
-// storageGoes takes a volume, a claim or the limit of a node away.
+// storageGoes deletes a volume, a claim or the volume limit of a node.
 func (m *machine) storageGoes(t *draw) {
 	switch t.IntN(3) {
 	case 0:
@@ -113,7 +112,7 @@ func (m *machine) storageGoes(t *draw) {
 	}
 }
 
-// volumes gives some pods claims and disks.
+// volumes adds claims and disks to some pods.
 func (m *machine) volumes(t *draw, pod *v1.Pod) {
 	for i := range one(t, 0, 0, 0, 0, 1, 1, 2) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: fmt.Sprintf("claim-%d", i), VolumeSource: v1.VolumeSource{
@@ -127,8 +126,8 @@ func (m *machine) volumes(t *draw, pod *v1.Pod) {
 	}
 }
 
-// TestPodsThatOthersTellApartAreRankedApart: two pods ask for the same, but a placed pod keeps away
-// from those labelled x and another one from those labelled y.
+// TestPodsThatOthersTellApartAreRankedApart: two pods have the same spec, but one placed pod repels
+// pods labelled x and another repels pods labelled y.
 func TestPodsThatOthersTellApartAreRankedApart(t *testing.T) {
 	c := cluster.New()
 	for _, name := range []string{"a", "b"} {
@@ -165,7 +164,8 @@ func TestPodsThatOthersTellApartAreRankedApart(t *testing.T) {
 	}
 }
 
-// TestSummitKnowsTheHighest of many numbers, and how many there are, whatever changes.
+// TestSummitKnowsTheHighest checks the highest of many numbers, and how often it occurs, after
+// arbitrary changes.
 func TestSummitKnowsTheHighest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := make([]int16, rapid.SampledFrom([]int{1, 64, 65, 300, 4096, 4200}).Draw(t, "numbers"))
@@ -188,9 +188,8 @@ func TestSummitKnowsTheHighest(t *testing.T) {
 	})
 }
 
-// TestNodesAreScoredTogether: scorers are asked about several nodes at once. Here each node has
-// pods of classes that no other has, so that what a scorer remembers of a class is written all the
-// time.
+// TestNodesAreScoredTogether: scorers run on several nodes concurrently. Each node holds pods of
+// classes found on no other node, so a scorer's per-class cache is written constantly.
 func TestNodesAreScoredTogether(t *testing.T) {
 	c := cluster.New()
 	alike := func(name, extra string) *v1.Pod {

@@ -8,25 +8,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// askedCandidates are the candidates for a pod with filters that are asked node by node, such as
-// those for volumes. What is remembered for its class leaves these filters out, and holds for each
-// node that they let pass whichever pods leave it. The others are computed for this pod alone.
+// askedCandidates are the preemption candidates for a pod with filters that must run on each node,
+// such as volume filters. The candidates cached for its class leave these filters out; a cached
+// cost holds for a node if these filters pass it, regardless of the pods removed from it. All other
+// costs are computed for this pod only.
 //
-// A filter that does not look at the pods of a node either changes nothing about it, or makes it no
-// candidate. So such filters are asked last, about the cheapest nodes.
+// A filter that does not read the pods of a node either leaves its cost unchanged or disqualifies
+// it. Such filters therefore run last, on the cheapest nodes.
 type askedCandidates struct {
 	*candidates
 	t     *hypothesis
 	asked []judge // filters that do not look at the pods of nodes
 
-	// By block: the nodes that are no candidates for this pod, and those whose costs are computed
-	// for it, as bits.
+	// By block, as bits: nodes disqualified for this pod, and nodes with costs computed for it.
 	out, computed []uint64
 	costs         map[int32]cost // of those
 	cheapest      []int32        // by block; none: it has no candidate
 }
 
-// asks reports whether there is a filter to ask.
+// asks reports whether any filter must run on each node.
 func (t *hypothesis) asks() bool {
 	for _, judge := range t.questions.judges {
 		if judge != nil {
@@ -36,9 +36,9 @@ func (t *hypothesis) asks() bool {
 	return false
 }
 
-// askCandidates brings what is known up to date, and asks about all nodes what depends on their
-// pods. It returns nil if that is not enough to know the costs: a filter does not say what would be
-// without some of the pods, or the effort is used up.
+// askCandidates refreshes the cached costs, and runs the filters that depend on pods on all nodes.
+// It returns nil if that does not determine the costs: a filter cannot predict its verdict without
+// some of the pods, or the effort is exhausted.
 func askCandidates(known *candidates, t *hypothesis, b *budgets, left *effort.Budget) *askedCandidates {
 	a := &askedCandidates{candidates: known, t: t, costs: map[int32]cost{}}
 	var sure []surely
@@ -84,11 +84,11 @@ func askCandidates(known *candidates, t *hypothesis, b *budgets, left *effort.Bu
 	return a
 }
 
-// asksAJudgement is how many filters are asked about a node in the time of one judgement.
+// asksAJudgement is the number of filter calls on a node that take as long as one judgement.
 const asksAJudgement = 4
 
-// dependsOnChoice reports whether another choice of victims could make the node a candidate, or
-// another one.
+// dependsOnChoice reports whether a different choice of victims could make the node a candidate, or
+// change its cost.
 func (k *cost) dependsOnChoice() bool {
 	return k.candidate || k.why != nil && k.why.plugin == "" && k.why.rejection != noVictims
 }
@@ -102,7 +102,7 @@ func surelyPasses(sure []surely, n *cluster.Node) bool {
 	return true
 }
 
-// compute computes the cost of a node for this pod alone.
+// compute computes the cost of a node for this pod only.
 func (a *askedCandidates) compute(node int32, b *budgets, left *effort.Budget) {
 	if left.IsSpent() || a.isComputed(node) {
 		return
@@ -122,7 +122,8 @@ func (a *askedCandidates) isComputed(node int32) bool { return a.computed[node>>
 func (a *askedCandidates) isOut(node int32) bool      { return a.out[node>>6]>>(node&63)&1 != 0 }
 func (a *askedCandidates) leaveOut(node int32)        { a.out[node>>6] |= 1 << (node & 63) }
 
-// costOf returns the cost of a node that is not left out, as far as it is known.
+// costOf returns the cost of a node that is not left out: the one computed for this pod, or the
+// cached one.
 func (a *askedCandidates) costOf(node int32) *cost {
 	if a.isComputed(node) {
 		k := a.costs[node]
@@ -142,8 +143,9 @@ func (a *askedCandidates) compareBlock(block int) {
 	a.cheapest[block] = best
 }
 
-// cheapestNode does what that of candidates does, with the same draws. A block whose cheapest node
-// is dearer than the best so far need not be asked about: without that node it is dearer still.
+// cheapestNode is candidates.cheapestNode with the filters applied, and makes the same draws. It
+// skips blocks whose cheapest node is dearer than the best so far: without that node, the block is
+// dearer still.
 func (a *askedCandidates) cheapestNode(t *tie, preferred int32) int32 {
 	best, ties := none, 0
 	for block := range a.cheapest {
@@ -177,7 +179,7 @@ func (a *askedCandidates) cheapestNode(t *tie, preferred int32) int32 {
 	return best
 }
 
-// suits reports whether the filters let a node pass.
+// suits reports whether the filters pass a node.
 func (a *askedCandidates) suits(node int32) bool {
 	if a.isComputed(node) {
 		return true
@@ -190,8 +192,8 @@ func (a *askedCandidates) suits(node int32) bool {
 	return true
 }
 
-// askBlock returns the cheapest node of a block that suits. After a few that do not, it asks about
-// all.
+// askBlock returns the cheapest suitable node of a block. After a few unsuitable ones, it filters
+// the whole block.
 func (a *askedCandidates) askBlock(block int) int32 {
 	const few = 4
 	for asked := 0; a.cheapest[block] != none && !a.suits(a.cheapest[block]); asked++ {

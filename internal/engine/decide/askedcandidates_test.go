@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// volumeWorld is nodes with pods that use volumes, of zones, of drivers with limits, and of one pod
-// at a time, and pods that need room and such volumes.
+// volumeWorld is a cluster with zonal volumes, drivers with limits and ReadWriteOncePod volumes,
+// and pending pods that need both room and such volumes.
 type volumeWorld struct {
 	*rand.Rand
 	c      *cluster.Cluster
@@ -77,7 +77,7 @@ func (w *volumeWorld) pod(name, node string) *v1.Pod {
 	return pod
 }
 
-// change is one of what happens between two preemptions.
+// change makes one random change of the kinds that happen between two preemptions.
 func (w *volumeWorld) change() {
 	n := w.c.Nodes[w.IntN(len(w.c.Nodes))]
 	switch w.IntN(8) {
@@ -100,8 +100,8 @@ func (w *volumeWorld) change() {
 	}
 }
 
-// TestPreemptingForVolumesIsRemembered: a pod with a volume that makes room on one of many nodes,
-// after another of its class, does not look at all choices of victims again.
+// TestPreemptingForVolumesIsRemembered: once a pod has preempted, another pod of its class that has
+// a volume does not search all choices of victims again.
 func TestPreemptingForVolumesIsRemembered(t *testing.T) {
 	const nodes, mostAllocations = 1000, 300 // of nodes all looked at anew: more than ten each
 	c := benchCluster(nodes, false)
@@ -128,8 +128,8 @@ func TestPreemptingForVolumesIsRemembered(t *testing.T) {
 	}
 }
 
-// TestCandidatesOfPodsWithVolumes: what is remembered for a class, and what volumes make of it, is
-// the cost of each node as if nothing were remembered, with the same draws.
+// TestCandidatesOfPodsWithVolumes: for pods with volumes, the costs derived from the class's cached
+// ones equal uncached costs on each node, with the same draws.
 func TestCandidatesOfPodsWithVolumes(t *testing.T) {
 	compared, computed, out := 0, 0, 0
 	for seed := range uint64(12) {

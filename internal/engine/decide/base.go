@@ -9,17 +9,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// base is the nodes as seen by all classes with the same requirements of single nodes, whatever
-// room they request and whichever pods they select. The workloads of a cluster differ in these,
-// and often in nothing else. So a class that was never seen before is decided without a look at
-// every node; see survey.
+// base holds the nodes as seen by all classes with the same requirements of single nodes, whatever
+// room they request and whichever pods they select. The workloads of a cluster often differ in
+// nothing else, so a class seen for the first time is decided without scanning all nodes; see
+// survey.
 //
-// Nodes are divided into groups. The nodes of a group agree in what the classes require of single
-// nodes, and in their domains of the topologies with few domains; a tree holds them by room.
+// Nodes are divided into groups. The nodes of a group agree in everything that the classes require
+// of single nodes, and in their domains of the topologies with few domains; a tree holds them by
+// room.
 //
-// Invariants: at names the group of each node that any class of the base may be placed on; such a
-// node is in the tree of its group unless it is full, or in odd if it lacks one of the resources.
-// All classes of a base agree in what plan says of single nodes, so plan may be of any of them.
+// Invariants: at holds the group of each node eligible for some class of the base; such a node is
+// in the tree of its group unless it is full, or in odd if it lacks one of the resources. plan may
+// belong to any class of the base, since its verdicts on single nodes hold for all of them.
 type base struct {
 	ix      *index
 	name    string // its key in Decider.bases
@@ -40,11 +41,11 @@ type base struct {
 	statics  []*static
 	byStatic map[baseStatic]int32
 
-	// What the terms of strangers say about all the classes; nil: nothing, or it is not summed.
-	// Nodes from which one of these terms repels the classes have groups of their own.
+	// The sums of strangers' terms about all the classes; nil: no such terms, or not summed. Nodes
+	// repelling the classes by such a term have separate groups.
 	votes, repelling *sums
 	perVote          float64 // the width of one vote in a cell of a tree
-	// moved counts the nodes that sums have moved, and served the decisions that were made.
+	// moved counts the nodes moved by sums, and served the decisions made.
 	moved, served int
 	said          *saidEffort // for the strangers' terms that are summed; nil: none are
 
@@ -53,7 +54,7 @@ type base struct {
 	key     []byte
 }
 
-// baseGroup is the nodes of a base that agree in their key.
+// baseGroup is a group of nodes with the same key.
 type baseGroup struct {
 	static   int32
 	values   []int32 // by axis; see valueOf
@@ -61,13 +62,13 @@ type baseGroup struct {
 	tree     *tree
 }
 
-// baseStatic identifies a static of nodes that are not rejected.
+// baseStatic identifies a static of accepted nodes.
 type baseStatic struct {
 	taint, affinity, image int64
 	scored, hostname       bool
 }
 
-// rejected stands for the static of nodes that can take no pod of the classes.
+// rejected is the static of nodes unable to take any pod of the classes.
 const rejected = none
 
 // newBase makes a base for all classes of the plan's skeleton, with its nodes grouped by the
@@ -81,7 +82,7 @@ func newBase(ix *index, pl *plan, axes []topologyAxis) *base {
 	return b
 }
 
-// bytes is about how much memory the base takes.
+// bytes estimates the memory of the base.
 func (b *base) bytes() int {
 	const perNode, perCell = 16, 300
 	n := perNode*len(b.at) + 4*len(b.at)*len(b.sets) + len(b.name) + bulkBytes*b.plan.example.Class.Bulk
@@ -104,7 +105,7 @@ func (b *base) pointAt(node int32) point {
 	return pointOf(b.roomOf(node), b.balanceOf(node), b.votesOf(node))
 }
 
-// votesOf returns the votes of strangers for a node, where the base sums them.
+// votesOf returns the votes of strangers for a node, if the base sums them.
 func (b *base) votesOf(node int32) int64 {
 	if b.votes == nil {
 		return 0
@@ -112,15 +113,15 @@ func (b *base) votesOf(node int32) int64 {
 	return b.votes.of[node]
 }
 
-// isRepelled reports whether strangers repel the classes from a node, where the base sums that.
+// isRepelled reports whether strangers repel the classes from a node, if the base sums that.
 func (b *base) isRepelled(node int32) bool { return b.repelling != nil && b.repelling.of[node] > 0 }
 
-// scoreRoom returns a node's score for room, or noRoom if it does not have enough.
+// scoreRoom returns a node's score for room, or noRoom if it has too little.
 func (b *base) scoreRoom(node int32, q *room) int16 {
 	return q.scoreNode(b.roomOf(node), b.balanceOf(node))
 }
 
-// rebuild reads the whole cluster anew.
+// rebuild rereads the whole cluster.
 func (b *base) rebuild() {
 	c := b.ix.c
 	b.seen = c.Log.Len()
@@ -151,7 +152,7 @@ func (b *base) rebuild() {
 	}
 }
 
-// catchUp follows the log to its end.
+// catchUp applies the log up to its end.
 func (b *base) catchUp() {
 	log := &b.ix.c.Log
 	changes, known := log.Since(b.seen)
@@ -175,8 +176,8 @@ func (b *base) catchUp() {
 		slices.Sort(b.changed)
 		b.changed = slices.Compact(b.changed)
 	}
-	// No node is put into a tree before all have left theirs, since a tree reads the room that its
-	// nodes have now.
+	// Take all nodes out of their trees before inserting any, since a tree reads the current room
+	// of its nodes.
 	for _, node := range b.changed {
 		b.removeFromTree(node)
 	}
@@ -197,7 +198,7 @@ func (b *base) catchUp() {
 	}
 }
 
-// countSums sums anew what the terms of strangers say.
+// countSums recomputes the sums of strangers' terms.
 func (b *base) countSums() {
 	if b.repelling != nil {
 		b.repelling.countAll()
@@ -214,7 +215,7 @@ func (b *base) countSums() {
 	}
 }
 
-// followSums makes the sums follow the changes, and adds the nodes whose sums may have changed to
+// followSums applies the changes to the sums, and appends the nodes with possibly changed sums to
 // b.changed.
 func (b *base) followSums(changes []cluster.Change) {
 	before := len(b.changed)
@@ -227,7 +228,7 @@ func (b *base) followSums(changes []cluster.Change) {
 	b.looked += len(b.changed) - before
 }
 
-// removeFromTree removes a node from its tree, if it is in one. Its group stays known.
+// removeFromTree removes a node from its tree, if it is in one. Its group is kept in at.
 func (b *base) removeFromTree(node int32) {
 	if int(node) >= len(b.at) || b.at[node] == none {
 		return
@@ -239,8 +240,8 @@ func (b *base) removeFromTree(node int32) {
 	}
 }
 
-// insertIntoTree puts a node that was taken, or is new, into the tree of its group, unless it is
-// full.
+// insertIntoTree inserts a new node, or one taken out before, into the tree of its group, unless it
+// is full.
 func (b *base) insertIntoTree(node int32) {
 	if b.at[node] == none {
 		return
@@ -256,7 +257,7 @@ func (b *base) insertIntoTree(node int32) {
 	}
 }
 
-// findGroupAnew finds the group of a node that has changed.
+// findGroupAnew recomputes the group of a changed node.
 func (b *base) findGroupAnew(node int32) {
 	for int(node) >= len(b.at) {
 		b.at, b.spots = append(b.at, none), append(b.spots, spot{})
@@ -267,7 +268,7 @@ func (b *base) findGroupAnew(node int32) {
 	}
 }
 
-// groupOf returns the group that a node belongs to, or none.
+// groupOf returns the group of a node, or none.
 func (b *base) groupOf(node int32) int32 {
 	n := b.ix.c.Nodes[node]
 	if n == nil {
@@ -282,7 +283,7 @@ func (b *base) groupOf(node int32) int32 {
 	return b.groupWith(static, node)
 }
 
-// groupWith returns the group of a node with this static.
+// groupWith returns the group of a node with this static, and creates it if necessary.
 func (b *base) groupWith(static, node int32) int32 {
 	b.key = binary.NativeEndian.AppendUint32(b.key[:0], uint32(static)<<1|asBit(b.isRepelled(node)))
 	for i := range b.axes {
@@ -302,7 +303,7 @@ func (b *base) groupWith(static, node int32) int32 {
 	return index
 }
 
-// valueOf returns the value of a node in a tally by this topology that has counted nothing.
+// valueOf returns the value of a node in an empty tally by this topology.
 func (a *topologyAxis) valueOf(node int32) int32 {
 	domain := a.domain[node]
 	if a.byCount && domain != none {
@@ -335,20 +336,21 @@ func (b *base) findStatic(n *cluster.Node) int32 {
 	return index
 }
 
-// saidEffort is what it has cost to decide pods about which the terms of strangers say the same, by
-// many keys.
+// saidEffort is the effort spent on deciding pods with equal strangers' terms about them, by many
+// keys.
 type saidEffort struct {
 	work int
 	used uint64 // when, by the decider's clock
 }
 
-// costsMore reports whether the sums of a base have cost more than they saved: each pod with such
-// terms that comes or goes moves all nodes of its domains.
+// costsMore reports whether the sums of a base have cost more than they saved: adding or removing a
+// pod with such terms moves all nodes of its domains.
 func (b *base) costsMore() bool {
 	return b.said != nil && b.moved > 8*len(b.at)+b.served*b.ix.limits.BaseGroups
 }
 
-// inclusionFor returns the set for the constraint of a tally; keys are of all hard constraints.
+// inclusionFor returns the inclusion set for the constraint of a tally; keys are those of all hard
+// constraints.
 func (b *base) inclusionFor(pl *plan, t *tallyPlan, topology *topology, keys []*topology) *inclusionSet {
 	for _, set := range b.sets {
 		if set.topology == topology && set.constraint.NodeAffinityPolicy == t.constraint.NodeAffinityPolicy &&

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// BenchmarkDecide measures from a *v1.Pod to its place on one of 5,000 nodes, bookkeeping included.
-// `make bench` has the same beside upstream.
+// BenchmarkDecide measures the way from a *v1.Pod to its placement on one of 5,000 nodes,
+// bookkeeping included. `make bench` compares it with upstream.
 func BenchmarkDecide(b *testing.B) {
 	for _, mode := range []string{"plain", "spread", "affinity", "anti", "taints", "500 shapes", "members", "volumes", "1000 apps, spread", "1000 apps, affinity", "1000 apps, anti", "members, affinity"} {
 		b.Run(mode, func(b *testing.B) {
@@ -124,7 +124,7 @@ func benchPod(i int, mode string) *v1.Pod {
 	return pod
 }
 
-// claims adds claims whose volumes are made where their pods go.
+// claims adds claims for volumes that are provisioned on the nodes of their pods.
 func claims(c *cluster.Cluster, count int) {
 	later := storagev1.VolumeBindingWaitForFirstConsumer
 	c.StorageClasses.Set(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Provisioner: "csi.example.com", VolumeBindingMode: &later})
@@ -139,8 +139,8 @@ func claims(c *cluster.Cluster, count int) {
 	}
 }
 
-// BenchmarkPreempt measures a pod that finds 5,000 nodes full of pods of lower priority, until its
-// victim is gone and it is nominated.
+// BenchmarkPreempt measures a preemption on 5,000 nodes filled with lower-priority pods, up to the
+// removal of the victim and the nomination.
 func BenchmarkPreempt(b *testing.B) {
 	for _, mode := range []string{"plain", "volumes", "limited volumes", "volumes of a zone", "nominated", "budgets", "spread", "affinity", "anti", "victims' volumes", "victims' constraints"} {
 		b.Run(mode, func(b *testing.B) { benchPreempt(b, mode) })

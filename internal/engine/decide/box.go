@@ -7,16 +7,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// point is the position of a node in a tree: its room as scores and filters see it, for a pod of
-// any size.
+// point is the position of a node in a tree: its room as seen by the scores and filters for a pod
+// of any size.
 type point struct {
 	at                  [axes]float64
 	freeCPU, freeMemory int64
 	balance             int8
 }
 
-// The axes of a tree, all but the last in per cent of the node: what is left, as
-// LeastAllocatedScore counts it; what is requested; and one unit of CPU and of memory.
+// The axes of a tree. All but the last are in per cent of the node: the free share, as computed by
+// LeastAllocatedScore; the requested share; and one unit of CPU and of memory.
 const (
 	leftCPU = iota
 	leftMemory
@@ -28,14 +28,15 @@ const (
 	axes
 )
 
-// isFull reports whether a node has no pod slot left: no tree has it.
+// isFull reports whether a node has no free pod slot; full nodes are in no tree.
 func isFull(room *cluster.Room) bool { return room.Pods >= room.MaxPods }
 
-// hasBothResources reports whether the bounds of a box hold for a node: it has both resources.
+// hasBothResources reports whether a node has both resources, so that the bounds of a box apply to
+// it.
 func hasBothResources(room *cluster.Room) bool { return room.CPU > 0 && room.Memory > 0 }
 
-// pointOf computes the point of a node with this room. Products with a reciprocal take the place of
-// divisions; slack allows for their error. It must stay small enough to be inlined.
+// pointOf computes the point of a node with this room. It multiplies by reciprocals instead of
+// dividing; slack covers the error. It must stay small enough to be inlined.
 func pointOf(room *cluster.Room, balance int8, voted int64) point {
 	cpu, memory := float64(room.PerCPU)*plugins.MaxScore, float64(room.PerMemory)*plugins.MaxScore
 	return point{
@@ -48,12 +49,12 @@ func pointOf(room *cluster.Room, balance int8, voted int64) point {
 	}
 }
 
-// box bounds the points of a cell. It contains all of them, and may be larger than necessary,
-// which only costs time.
+// box bounds the points of a cell. It contains all of them, and may be larger than necessary at the
+// cost of time only.
 //
-// Its scores are bounded for any request with the same arithmetic as the plugins', rounded
-// outwards by slack. The property test holds every box against its points and every bound against
-// the scores (checkBases).
+// Its scores are bounded for any request by the arithmetic of the plugins, rounded outwards by
+// slack. The property test checks every box against its points and every bound against the scores
+// (checkBases).
 type box struct {
 	low, high           [axes]float64
 	left                float64    // the highest leftCPU+leftMemory
@@ -73,9 +74,8 @@ var emptyBox = func() box {
 	return b
 }()
 
-// addPoint makes the box large enough for a point. Every field that bounds a score has to grow here
-// and in joinBox: one that is left out gives a bound that is too low, and a decision that misses
-// the best node.
+// addPoint extends the box to a point. Every field used in a score bound must be extended here and
+// in joinBox: a missing one makes the bound too low, and a decision could miss the best node.
 func (b *box) addPoint(p *point) {
 	for axis, v := range p.at {
 		b.low[axis], b.high[axis] = min(b.low[axis], v), max(b.high[axis], v)
@@ -88,7 +88,7 @@ func (b *box) addPoint(p *point) {
 	b.balance[0], b.balance[1] = min(b.balance[0], p.balance), max(b.balance[1], p.balance)
 }
 
-// joinBox makes the box large enough for all points of another one.
+// joinBox extends the box to all points of another one.
 func (b *box) joinBox(o *box) {
 	for axis := range axes {
 		b.low[axis], b.high[axis] = min(b.low[axis], o.low[axis]), max(b.high[axis], o.high[axis])
@@ -101,8 +101,8 @@ func (b *box) joinBox(o *box) {
 }
 
 // widthAlong returns the width of the box along an axis, in per cent of a node or of the range of
-// votes. For sizes of nodes, it is how much more a pod takes of the smallest node than of the
-// largest.
+// votes. Along the axes of node size, it is the difference between the shares that a pod takes of
+// the smallest and the largest node.
 func (b *box) widthAlong(axis int, perVote float64) float64 {
 	switch axis {
 	case votes:
@@ -114,21 +114,22 @@ func (b *box) widthAlong(axis int, perVote float64) float64 {
 	return b.high[axis] - b.low[axis]
 }
 
-// fits reports whether all nodes of the box have room for a pod, and whether any may have.
+// fits reports whether all nodes of the box have room for a pod, and whether any of them may have
+// it.
 func (b *box) fits(q *room) (all, any bool) {
 	any = (q.cpu <= 0 || q.cpu <= b.freeCPU[1]) && (q.memory <= 0 || q.memory <= b.freeMemory[1])
 	all = (q.cpu <= 0 || q.cpu <= b.freeCPU[0]) && (q.memory <= 0 || q.memory <= b.freeMemory[0])
 	return all, any
 }
 
-// slack is several times the error of the numbers of a box: Room.PerCPU has a precision of 24 bits.
+// slack is several times the error of a box's numbers: Room.PerCPU has a precision of 24 bits.
 const slack = 1e-4
 
 // noRoom is the score of a node without room.
 const noRoom = -1
 
 // boundScores returns a lower and an upper bound of the scores of the nodes in the box. low is
-// noRoom if a node may have no room, and so is high if none has.
+// noRoom if any node may lack room, and high is noRoom if all nodes lack it.
 func (b *box) boundScores(q *room) (low, high int64) {
 	all, any := b.fits(q)
 	if !any {
@@ -148,7 +149,7 @@ func (b *box) boundScores(q *room) (low, high int64) {
 	return low, high
 }
 
-// boundLeastAllocated bounds the mean of LeastAllocatedScore of CPU and of memory.
+// boundLeastAllocated bounds the mean of the LeastAllocatedScores of CPU and memory.
 func (b *box) boundLeastAllocated(q *room) (low, high int64) {
 	least := func(resource, per int, wanted float64) float64 { return b.low[resource] - wanted*b.high[per] }
 	most := func(resource, per int, wanted float64) float64 { return b.high[resource] - wanted*b.low[per] }
@@ -173,7 +174,7 @@ func (b *box) boundEvenness(q *room) (low, high int64) {
 	}
 	shift := [2]float64{moreCPU[0] - moreMemory[1], moreCPU[1] - moreMemory[0]}
 	withLow, withHigh := balanceBetween(b.lean[0]+shift[0], b.lean[1]+shift[1])
-	// How much less even the pod makes a node.
+	// The range by which the pod makes a node less even.
 	worse := [2]float64{-max(math.Abs(shift[0]), math.Abs(shift[1])), max(math.Abs(shift[0]), math.Abs(shift[1]))}
 	if shift[0] == shift[1] { // nodes of one size: it grows with the lean, or falls if shift < 0
 		worse = [2]float64{math.Abs(b.lean[0]+shift[0]) - math.Abs(b.lean[0]), math.Abs(b.lean[1]+shift[0]) - math.Abs(b.lean[1])}
@@ -186,7 +187,7 @@ func (b *box) boundEvenness(q *room) (low, high int64) {
 	return plugins.Evenness(changeLow, 0), plugins.Evenness(changeHigh, 0)
 }
 
-// balanceBetween bounds BalanceScore where the difference of the shares is between two numbers.
+// balanceBetween bounds BalanceScore for a difference of shares between leanLow and leanHigh.
 func balanceBetween(leanLow, leanHigh float64) (low, high int64) {
 	most, least := max(math.Abs(leanLow), math.Abs(leanHigh)), 0.0
 	if leanLow > 0 || leanHigh < 0 {

@@ -12,22 +12,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// budgetNews follows the disruption budgets for what is remembered of the victims on each node. The
-// API's budgets change with every pod that comes or goes, and nearly every such change concerns few
-// nodes, or none.
+// budgetNews tracks disruption budgets for the cached victims of each node. PDB objects change with
+// every pod added or removed, and nearly every such change concerns few nodes or none.
 //
-// Positions only grow. A reader that is behind first knows nothing and computes every node anew.
+// Positions only grow. A reader with a position before first has missed changes, and must recompute
+// every node.
 type budgetNews struct {
 	version uint64
 	known   map[cluster.Name]budgetState // nil: none has been read
-	// concerned lists the nodes where other victims may violate a budget than before, by position,
-	// the first of which is first.
+	// concerned lists, by position, the nodes where the set of victims that violate a budget may
+	// have changed. first is the position of its first entry.
 	concerned []int32
 	first     int
 	followed  bool // since dropUnused was last called
 }
 
-// budgetState is what victims depend on.
+// budgetState is the part of a budget that affects the choice of victims.
 type budgetState struct {
 	selector *rules.Selector // nil: it covers no pod
 	allowed  int32
@@ -38,11 +38,11 @@ func (ix *index) stateOf(budget *policyv1.PodDisruptionBudget) budgetState {
 	return budgetState{ix.c.CoveredBy(budget), max(0, budget.Status.DisruptionsAllowed), budget.Status.DisruptedPods}
 }
 
-// position is where a reader is that knows everything so far.
+// position returns the position of an up-to-date reader.
 func (b *budgetNews) position() int { return b.first + len(b.concerned) }
 
-// concernedSince lists the nodes that changes concern since a position. known is false if that is
-// too long ago: then they may concern all nodes.
+// concernedSince lists the nodes concerned by changes since a position. known is false if the
+// position is too old: then all nodes may be concerned.
 func (b *budgetNews) concernedSince(position int) (nodes []int32, known bool) {
 	if position < b.first {
 		return nil, false
@@ -50,7 +50,7 @@ func (b *budgetNews) concernedSince(position int) (nodes []int32, known bool) {
 	return b.concerned[position-b.first:], true
 }
 
-// followBudgets brings it up to the budgets that there are.
+// followBudgets reads the changes of the budgets.
 func (b *budgetNews) followBudgets(ix *index) {
 	table := &ix.c.Budgets
 	names, known := table.Since(b.version)
@@ -85,10 +85,11 @@ func (b *budgetNews) followBudgets(ix *index) {
 	}
 }
 
-// startOver forgets the positions that there were.
+// startOver invalidates all positions handed out so far.
 func (b *budgetNews) startOver() { b.first, b.concerned = b.position()+1, nil }
 
-// dropUnused forgets budgets that may be gone, unless somebody has preempted since its last call.
+// dropUnused forgets possibly deleted budgets, unless a preemption was attempted since its last
+// call.
 func (b *budgetNews) dropUnused(table *cluster.Table[*policyv1.PodDisruptionBudget]) {
 	if !b.followed && b.version != table.Version {
 		b.startOver()
@@ -103,7 +104,7 @@ func (b *budgetNews) compareStates(ix *index, namespace string, before, after *b
 		b.addCovered(ix, namespace, after.selector, 0)
 		return
 	}
-	// Victims violate a budget once there are more of them than it allows.
+	// A budget is violated by victims in excess of its allowance.
 	if before.allowed != after.allowed {
 		b.addCovered(ix, namespace, after.selector, min(before.allowed, after.allowed))
 	}
@@ -120,7 +121,7 @@ func (b *budgetNews) compareStates(ix *index, namespace string, before, after *b
 	}
 }
 
-// addCovered adds the nodes that have more pods than so many that the selector covers.
+// addCovered adds the nodes with more than the given number of pods covered by the selector.
 func (b *budgetNews) addCovered(ix *index, namespace string, selector *rules.Selector, more int32) {
 	sums := map[int32]int32{}
 	for _, pods := range ix.coveredLooks(namespace, selector) {
@@ -132,12 +133,12 @@ func (b *budgetNews) addCovered(ix *index, namespace string, selector *rules.Sel
 	b.addNodes(maps.Keys(sums))
 }
 
-// addNodes adds nodes, in a fixed order: an attempt may have no time for all.
+// addNodes adds nodes, in a fixed order, since an attempt may run out of effort before the last.
 func (b *budgetNews) addNodes(nodes iter.Seq[int32]) {
 	b.concerned = append(b.concerned, slices.Sorted(nodes)...)
 }
 
-// addNamed adds the nodes of the pods with these names that the selector covers.
+// addNamed adds the nodes of the pods with these names that are covered by the selector.
 func (b *budgetNews) addNamed(ix *index, namespace string, selector *rules.Selector, names map[string]bool) {
 	nodes := map[int32]bool{}
 	for _, pods := range ix.coveredLooks(namespace, selector) {
@@ -151,8 +152,8 @@ func (b *budgetNews) addNamed(ix *index, namespace string, selector *rules.Selec
 	b.addNodes(maps.Keys(nodes))
 }
 
-// coveredLooks lists the looks of a namespace that a selector covers; nil covers none. The list is
-// good until the next search.
+// coveredLooks lists the looks of a namespace covered by a selector; nil covers none. The list is
+// valid until the next search.
 func (ix *index) coveredLooks(namespace string, selector *rules.Selector) (looks []*lookPods) {
 	if selector == nil {
 		return nil

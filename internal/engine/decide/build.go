@@ -7,15 +7,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// newRanking reads the whole cluster for a plan. From then on the ranking costs a look at every
-// placement, which is why a class has to deserve one; see earn.go.
+// newRanking scans the whole cluster for a plan. From then on the ranking costs an update for every
+// placement, so a class must earn it first; see earn.go.
 func newRanking(ix *index, space *rankScratch, p *plan) *ranking {
 	r := &ranking{sheet: sheet{ix: ix, scratch: &space.sheetScratch, plan: p}, space: space}
 	r.rebuild()
 	return r
 }
 
-// rebuild reads the whole cluster anew.
+// rebuild rescans the whole cluster.
 func (r *ranking) rebuild() {
 	c := r.ix.c
 	r.seen = c.Log.Len()
@@ -56,7 +56,7 @@ func (r *ranking) rebuild() {
 	}
 }
 
-// unflatten switches to buckets, since there is a second live group.
+// unflatten switches to buckets, on the arrival of a second live group.
 func (r *ranking) unflatten() {
 	at := make([]position, len(r.bucket))
 	for i, bucket := range r.bucket {
@@ -73,8 +73,8 @@ func (r *ranking) unflatten() {
 	}
 }
 
-// followPod counts a pod that came to a node or left it in the tallies, which may move nodes to
-// other groups. The pod's own node is judged by the new counts after that; see updateBucket.
+// followPod updates the tallies for a pod added to or removed from a node, which may move nodes to
+// other groups. The caller then judges the pod's own node by the new counts; see updateBucket.
 func (r *ranking) followPod(change *cluster.Change, sign int64) {
 	if len(r.tallies) > 0 {
 		for _, e := range r.effectsOf(change.Class) {
@@ -85,8 +85,8 @@ func (r *ranking) followPod(change *cluster.Change, sign int64) {
 	}
 }
 
-// updateBucket looks at a node whose pods changed. In most cases it stays in its bucket; otherwise
-// it moves to another bucket of its group.
+// updateBucket re-evaluates a node after a change of its pods. Usually the node stays in its
+// bucket; otherwise it moves to another bucket of its group.
 func (r *ranking) updateBucket(node int32) {
 	before := r.bucket[node]
 	if before <= ^settled {
@@ -103,10 +103,11 @@ func (r *ranking) updateBucket(node int32) {
 	}
 }
 
-// regroupNode puts a node where it belongs now.
+// regroupNode moves a node to its current group and bucket.
 func (r *ranking) regroupNode(node int32) { r.regroupNodeAs(node, false) }
 
-// regroupNodeAs does so, and judges the node itself anew if it is another than before.
+// regroupNodeAs is regroupNode, and also rejudges the node's static part if the node object has
+// changed.
 func (r *ranking) regroupNodeAs(node int32, another bool) {
 	group, static := none, none
 	if before := r.bucket[node]; before != absent {
@@ -131,7 +132,7 @@ func (r *ranking) regroupNodeAs(node int32, another bool) {
 	}
 }
 
-// groupNode puts an absent node with this static into its group and bucket.
+// groupNode adds an absent node with this static to its group and bucket.
 func (r *ranking) groupNode(n *cluster.Node, static int32) {
 	r.ix.meter.Looked += 1 + len(r.tallies)
 	r.ix.meter.Work += effort.CostOfSorting

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// manyValues are 100 KB in a list.
+// manyValues returns a list of 100 KB.
 func manyValues() (values []string) {
 	for i := range 5000 {
 		values = append(values, fmt.Sprintf("a-word-of-18-%05d", i))
@@ -23,8 +23,8 @@ func manyValues() (values []string) {
 	return values
 }
 
-// TestSkeletonsOfLargeClassesAreDropped: the requirements of pods that are gone are kept by number,
-// and in size.
+// TestSkeletonsOfLargeClassesAreDropped: the number and total size of skeletons of deleted pods are
+// bounded.
 func TestSkeletonsOfLargeClassesAreDropped(t *testing.T) {
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
@@ -64,8 +64,8 @@ func TestSkeletonsOfLargeClassesAreDropped(t *testing.T) {
 	}
 }
 
-// TestASmallClassKeepsNoLargeOne: pods with the same requirements share a skeleton, and the plan of
-// one does not keep what another one was.
+// TestASmallClassKeepsNoLargeOne: pods with the same requirements share a skeleton, but the plan of
+// a small class does not retain a large example.
 func TestASmallClassKeepsNoLargeOne(t *testing.T) {
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
@@ -86,8 +86,8 @@ func TestASmallClassKeepsNoLargeOne(t *testing.T) {
 	}
 }
 
-// TestTermsOfLargePodsAreDropped: terms that nobody has any longer are kept for a while, but not if
-// they are large, nor with the labels of the pod that came first.
+// TestTermsOfLargePodsAreDropped: unused terms are kept for a while, except large ones, and without
+// the labels of the first pod that had them.
 func TestTermsOfLargePodsAreDropped(t *testing.T) {
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
@@ -126,8 +126,8 @@ func TestTermsOfLargePodsAreDropped(t *testing.T) {
 	}
 }
 
-// TestRankingsOfLargeClassesAreDropped: what the class of a ranking takes counts, too, and nothing
-// refers to a ranking that was dropped.
+// TestRankingsOfLargeClassesAreDropped: the memory of a ranking includes its class, and no
+// reference to a dropped ranking remains.
 func TestRankingsOfLargeClassesAreDropped(t *testing.T) {
 	c := benchCluster(5, false)
 	d := New(c, plugins.Default(), 1)
@@ -185,12 +185,12 @@ func TestPlansKeepNoDroppedBase(t *testing.T) {
 	holds(t, c, d, p, d.Decide(p))
 }
 
-// mostBytesOfValue is what a listed value may take in memory beyond its text, and mostBytesOfLabel
-// what a label of a placed pod may.
+// mostBytesOfValue bounds the memory of a listed value beyond its text, and mostBytesOfLabel that
+// of a label of a placed pod.
 const mostBytesOfValue, mostBytesOfLabel = 120, 45
 
 // TestMemoryOfListedValues: the terms of a live pod may list as many values as fit into an object.
-// What is gone with the pod is given back.
+// Deleting the pod frees their memory.
 func TestMemoryOfListedValues(t *testing.T) {
 	const many = 200_000
 	c := benchCluster(5, false)
@@ -228,8 +228,8 @@ func TestMemoryOfListedValues(t *testing.T) {
 	runtime.KeepAlive(d)
 }
 
-// TestMemoryOfLabels: a pod may have as many labels as fit into an object. Indexes of labels are
-// small, and what they take is given back.
+// TestMemoryOfLabels: a pod may have as many labels as fit into an object. Indexes of labels stay
+// small, and their memory is freed.
 func TestMemoryOfLabels(t *testing.T) {
 	const many = 100_000
 	c := benchCluster(5, false)
@@ -263,7 +263,8 @@ func TestMemoryOfLabels(t *testing.T) {
 	runtime.KeepAlive(d)
 }
 
-// TestUnlistedTermsAreFound: users that share labels with users that are gone.
+// TestUnlistedTermsAreFound: removing users of terms does not affect other users listed under the
+// same labels.
 func TestUnlistedTermsAreFound(t *testing.T) {
 	terms, c := newTerms(0), cluster.New()
 	var classes []*cluster.PodClass

@@ -5,13 +5,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// cache keeps what decisions are made from while it is worth its memory: rankings for classes that
-// deserve one, bases for all others, plans for both. It alone decides what is made and what is
-// dropped.
+// cache holds the data structures behind decisions as long as they are worth their memory: rankings
+// for the classes that earned one, bases for the rest, plans for both. Only the cache decides about
+// their creation and removal.
 //
-// All of it can be made again from the cluster: dropping costs time and never changes an answer.
-// But draws differ between a ranking and a base, so when a class gets its ranking is part of what
-// a replay repeats.
+// All of it can be rebuilt from the cluster, so dropping costs time and never changes a result. But
+// a ranking and a base make different draws, so the moment when a class gets its ranking is part of
+// a replay.
 type cache struct {
 	c       *cluster.Cluster
 	limits  *effort.Limits
@@ -20,8 +20,8 @@ type cache struct {
 	planner *planner
 	space   rankScratch // shared by all rankings
 
-	// Classes that differ in nothing that matters share a ranking: members of a StatefulSet, or
-	// pods with volumes of their own.
+	// Classes without a relevant difference share a ranking: members of a StatefulSet, or pods with
+	// a volume each.
 	rankings    map[rankingKey]*ranking
 	weight      int               // of rankings, the sum of ranking.weight
 	using       *ranking          // what was used last, and may weigh more or less by now
@@ -30,7 +30,7 @@ type cache struct {
 	byClass     map[int32]*member // the ranking of each class
 	mostMembers int               // of byClass; see cluster.Shrunk
 
-	// candidates remember the victims of classes that have preempted, by their ranking.
+	// candidates caches the victims found for classes that have preempted, by ranking.
 	candidates map[*ranking]*candidates
 
 	plans [recent]recentPlan // by class, modulo their number
@@ -55,9 +55,9 @@ func newCache(ix *index, planner *planner) *cache {
 	}
 }
 
-// member is the ranking that was last found for a class.
+// member is the ranking last found for a class.
 //
-// It may refer to a ranking that was dropped: then the class has to earn another one.
+// The ranking may have been dropped since: then the class must earn another one.
 type member struct {
 	*ranking
 	versions versions // what it was found from
@@ -65,21 +65,20 @@ type member struct {
 	asked    uint64   // when the class was last decided, by the decider's clock
 }
 
-// seesFor reports whether the ranking counts new pods the way the class needs: its plan was made
+// seesFor reports whether the ranking counts new pods correctly for the class: its plan was made
 // for this class, or for another one since the last change of the terms.
 func (m *member) seesFor(class *cluster.PodClass) bool {
 	return m.plan.example.Class == class || m.ranking.terms == m.ix.terms.version
 }
 
-// maxMembers bounds how many classes are remembered; many have one pod and never come back.
+// maxMembers bounds the number of remembered classes; many have a single pod and never recur.
 const maxMembers = 1 << 14
 
-// forgetCandidates forgets the victims that are remembered with a ranking: it is dropped, or its
-// groups and reasons have other numbers since it was rebuilt, or they would hold for one pod only.
+// forgetCandidates forgets the victims cached for a ranking: the ranking was dropped, a rebuild
+// renumbered its groups and reasons, or the victims would hold for one pod only.
 func (ca *cache) forgetCandidates(r *ranking) { delete(ca.candidates, r) }
 
-// bytesOf is about how much memory a ranking takes, with the victims that are remembered for its
-// classes.
+// bytesOf estimates the memory of a ranking, including the victims cached for its classes.
 func (ca *cache) bytesOf(r *ranking) int {
 	n, known := r.bytes(), ca.candidates[r]
 	switch {
@@ -92,10 +91,10 @@ func (ca *cache) bytesOf(r *ranking) int {
 	return n
 }
 
-// recentPlan is a plan that was made for a class, and the base that it is decided from.
+// recentPlan is the plan made for a class, together with the base used to decide it.
 //
-// It stays while versions are equal. base may be replaced without a new plan, when nodes changed
-// or when sums begin or cease to be worth it.
+// It is kept while versions are equal. base may be replaced without a new plan, after a change of
+// the nodes or when sums start or cease to pay off.
 type recentPlan struct {
 	class    *cluster.PodClass
 	full     *plan       // with a tally for all that matters
@@ -110,7 +109,7 @@ type recentPlan struct {
 	soon     bool        // it had been used within the few decisions before that
 }
 
-// classEffort is what the surveys of a class have cost.
+// classEffort is the cost of the surveys of a class so far.
 type classEffort struct {
 	work          int
 	tallies, last int    // tallies and work of the last of them
@@ -119,7 +118,7 @@ type classEffort struct {
 	used          uint64 // when, by the decider's clock
 }
 
-// idle is the number of decisions after which something is dropped that none of them used: making
-// it again then costs each of them little. often is how many decisions there are between two
-// searches for such things.
+// idle is the number of decisions after which unused data is dropped: spread over as many
+// decisions, rebuilding it costs little. often is the number of decisions between two scans for
+// idle data.
 const idle, often = 1 << 10, 1 << 8

@@ -8,16 +8,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// candidates remembers what making room on each node would cost for the pods of one class. From
-// one preemption to the next, most nodes stay as they are, and only those that changed are
-// recomputed. The cheapest of every block of 64 nodes is kept, so that finding the cheapest of all
-// compares blocks.
+// candidates caches the cost of making room on each node for the pods of one class. Most nodes are
+// unchanged between two preemptions, so only changed nodes are recomputed. The cheapest node of
+// every block of 64 is kept, so the overall cheapest is found by comparing blocks.
 //
-// It is valid up to a position of the log and of the news of disruption budgets, and for what the
-// tallies that filter say of each node.
+// It is valid up to a position of the log and of budgetNews, and for the current verdicts of the
+// filtering tallies on each node.
 //
-// It knows nothing of filters that are asked node by node: what these say of one pod need not hold
-// for another of its class; see askedCandidates.
+// It ignores filters that must run on each node: their verdict on one pod need not hold for another
+// of its class; see askedCandidates.
 type candidates struct {
 	rebuilds      int // of the ranking: what was known before is of other groups
 	seen          int // position in the log
@@ -29,8 +28,8 @@ type candidates struct {
 	cheapest []int32 // by block; none: it has no candidate
 }
 
-// cheapestNode returns the cheapest node, or none; of several, the preferred one if it is among
-// them, and otherwise a random one.
+// cheapestNode returns the cheapest node, or none. Ties go to the preferred node if it is among
+// them, and otherwise to a random one.
 func (c *candidates) cheapestNode(t *tie, preferred int32) int32 {
 	best, ties := none, 0
 	for _, node := range c.cheapest {
@@ -70,8 +69,8 @@ func (c *candidates) compareBlock(block int) {
 	c.cheapest[block] = best
 }
 
-// countReasons counts the reasons why preemption does not help, by node, and lists the plugins that
-// give them.
+// countReasons counts nodes by the reason that makes preemption unhelpful there, and lists the
+// plugins responsible.
 func (c *candidates) countReasons(r *ranking) (reasons map[string]int, names []string) {
 	reasons = map[string]int{}
 	others := r.ix.c.Len()
@@ -90,8 +89,8 @@ func (c *candidates) countReasons(r *ranking) (reasons map[string]int, names []s
 	return reasons, names
 }
 
-// refreshCosts recomputes the nodes that changed since the last time, until the effort is used
-// up. The others stay unknown, and are no candidates until they are computed.
+// refreshCosts recomputes the nodes changed since its last call, until the effort is exhausted. The
+// remaining nodes stay in unknown, and are not candidates until computed.
 func (c *candidates) refreshCosts(t *hypothesis, b *budgets, left *effort.Budget) {
 	r := t.r
 	cl, log := r.ix.c, &r.ix.c.Log
@@ -151,17 +150,17 @@ func (c *candidates) refreshCosts(t *hypothesis, b *budgets, left *effort.Budget
 	c.unknown = slices.Delete(c.unknown, 0, done)
 }
 
-// costOfFirstLook is the effort of looking at a node before any pod is removed, in judgements.
+// costOfFirstLook is the effort, in judgements, of examining a node before removing any pod.
 const costOfFirstLook = 10
 
-// forgetNode has a node recomputed.
+// forgetNode marks a node for recomputation.
 func (c *candidates) forgetNode(n *cluster.Node) {
 	if int(n.Index) < len(c.byNode) {
 		c.unknown = append(c.unknown, n.Index)
 	}
 }
 
-// followTallies has the nodes recomputed of which the tallies may say something else now.
+// followTallies marks the nodes for recomputation whose verdict by the tallies may have changed.
 func (c *candidates) followTallies(r *ranking) {
 	c.filterVersion = r.filterVersion
 	type answer struct {
@@ -185,8 +184,8 @@ func (c *candidates) followTallies(r *ranking) {
 	}
 }
 
-// judgeByTallies returns what the tallies say of a group, unless its nodes are rejected before
-// they are asked.
+// judgeByTallies returns the rejection of a group by the tallies; nil if its nodes are rejected
+// before the tallies are consulted.
 func judgeByTallies(r *ranking, group int32) *plugins.Rejection {
 	g := r.groups[group]
 	if len(r.tallies) == 0 || r.statics[g.key.static].early != nil {
@@ -196,8 +195,8 @@ func judgeByTallies(r *ranking, group int32) *plugins.Rejection {
 	return rejection
 }
 
-// isTied reports whether pods that may leave the node, or are nominated to it, count in a tally
-// that filters.
+// isTied reports whether potential victims on the node, or pods nominated to it, count in a
+// filtering tally.
 func (t *hypothesis) isTied(n *cluster.Node) bool {
 	return len(n.Nominated) > 0 || slices.ContainsFunc(n.Pods, func(o *cluster.Pod) bool {
 		return o.Class.Priority < t.p.Class.Priority && slices.ContainsFunc(t.r.effectsOf(o.Class), func(e effect) bool {
@@ -232,5 +231,5 @@ func (t *hypothesis) costOfVictims(n *cluster.Node, b *budgets) cost {
 	return found.cost()
 }
 
-// bytes is about how much memory they take.
+// bytes estimates the memory of the candidates.
 func (c *candidates) bytes() int { return 72 * len(c.byNode) }

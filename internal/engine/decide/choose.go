@@ -36,8 +36,8 @@ func (r *ranking) chooseNode(t *tie) choice {
 	return chosen(node, total, feasible)
 }
 
-// bestGroups returns the groups with the best nodes, and their total. The list is valid until the
-// next call.
+// bestGroups returns the groups with the best nodes, and the total of these nodes. The list is
+// valid until the next call.
 func (r *ranking) bestGroups(b *bounds) (best []*group, total int64) {
 	best, total = r.space.best[:0], math.MinInt64
 	for _, g := range r.groups {
@@ -55,7 +55,7 @@ func (r *ranking) bestGroups(b *bounds) (best []*group, total int64) {
 	return best, total
 }
 
-// listTies returns all nodes that choose may choose, sorted.
+// listTies returns, sorted, all nodes that chooseNode may choose.
 func (r *ranking) listTies() (nodes []int32) {
 	if r.markFeasible() == 0 {
 		return nil
@@ -83,7 +83,7 @@ func (r *ranking) listTies() (nodes []int32) {
 	return nodes
 }
 
-// chosen returns a choice. As upstream, nothing is scored if only one node is feasible.
+// chosen returns a choice. Like upstream, it leaves the total at 0 if only one node is feasible.
 func chosen(node int32, total int64, feasible int) choice {
 	if feasible == 1 {
 		total = 0
@@ -91,7 +91,8 @@ func chosen(node int32, total int64, feasible int) choice {
 	return choice{node, total, feasible}
 }
 
-// weighConstraints weighs the soft constraints. among are the feasible nodes that count; nil: all.
+// weighConstraints weighs the soft constraints. among lists the feasible nodes to consider; nil:
+// all.
 func (r *ranking) weighConstraints(among []int32) []float64 {
 	if len(r.plan.soft) == 0 {
 		return nil
@@ -113,7 +114,7 @@ func (r *ranking) weighConstraints(among []int32) []float64 {
 	return weights
 }
 
-// domainsOf counts the domains node by node, where groups do not tell them apart.
+// domainsOf counts the domains node by node, for tallies whose groups do not distinguish them.
 func (r *ranking) domainsOf(t *tally, among []int32) (n int) {
 	clear(r.scratch.seen)
 	count := func(node int32) {
@@ -143,7 +144,7 @@ func (r *ranking) chooseFinely(t *tie, feasible int) choice {
 	return chosen(node, total, feasible)
 }
 
-// finestNodes returns the best nodes, of which there is at least one, and their total.
+// finestNodes returns the best nodes, at least one, and their total.
 func (r *ranking) finestNodes() (nodes []int32, total int64) {
 	r.weighSpread(r.weighConstraints(nil))
 	b := r.findBounds()
@@ -170,7 +171,7 @@ func (r *ranking) finestNodes() (nodes []int32, total int64) {
 	return nodes, total
 }
 
-// keepFiner adds a node to the finest ones, or starts over with it, or leaves it out.
+// keepFiner adds a node to the finest ones, restarts the list with it, or skips it.
 func (r *ranking) keepFiner(nodes []int32, node int32) []int32 {
 	switch {
 	case len(nodes) == 0, r.fine[node] == r.fine[nodes[0]]:
@@ -181,7 +182,7 @@ func (r *ranking) keepFiner(nodes []int32, node int32) []int32 {
 	return nodes
 }
 
-// fineOf is a node's fine score, 0 where no plugin has one.
+// fineOf returns a node's fine score, or 0 without fine scores.
 func (r *ranking) fineOf(node int32) int64 {
 	if r.fine == nil {
 		return 0

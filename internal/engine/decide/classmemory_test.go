@@ -12,10 +12,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// podsOfClass is how many pods the classes have whose memory is measured.
+// podsOfClass is the number of pods per class in the memory measurements.
 const podsOfClass = 6
 
-// memoryOf returns what so many pods of so many workloads take in the cluster and the decider.
+// memoryOf returns the memory of the given numbers of pods and workloads in the cluster and the
+// decider.
 func memoryOf(t testing.TB, nodes, apps, pods int, mode string) int {
 	c := benchCluster(nodes, false)
 	d := New(c, plugins.Default(), 1)
@@ -38,8 +39,8 @@ func memoryOf(t testing.TB, nodes, apps, pods int, mode string) int {
 	return took
 }
 
-// memoryPod is a pod as the API server has it, decoded: of a workload with selectors, an image and
-// a controller of its own.
+// memoryPod returns a pod as decoded from the API server: its workload has selectors, an image and
+// a controller not shared with any other.
 func memoryPod(t testing.TB, i, app int, mode string) *v1.Pod {
 	of := benchPod(app, "1000 apps, "+mode)
 	of.Name, of.UID = fmt.Sprintf("app-%d-7f9c8d6b5-%05d", app, i), types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i))
@@ -80,11 +81,11 @@ func heap() int {
 	return int(m.HeapAlloc)
 }
 
-// mostBytesOfClass is a fifth more than what a class of six pods takes, the pods included.
+// mostBytesOfClass exceeds the memory of a class of six pods, including the pods, by a fifth.
 const mostBytesOfClass = 2100
 
-// TestMemoryOfClass: what is kept of a workload with selectors of its own depends on its pods, and
-// neither on the number of nodes nor on what only a kubelet needs of them.
+// TestMemoryOfClass: the memory of a workload with unique selectors depends on its pods, not on the
+// number of nodes, and excludes pod fields needed only by the kubelet.
 func TestMemoryOfClass(t *testing.T) {
 	for _, of := range []struct {
 		mode  string
@@ -99,8 +100,8 @@ func TestMemoryOfClass(t *testing.T) {
 	}
 }
 
-// BenchmarkMemoryOfClass measures what 10,000 classes of six pods take, each, and what their pods
-// take of it. Run it with -benchtime 1x.
+// BenchmarkMemoryOfClass measures the memory per class of 10,000 classes of six pods, and the share
+// of the pods. Run it with -benchtime 1x.
 func BenchmarkMemoryOfClass(b *testing.B) {
 	const nodes, classes, pods = 5000, 10_000, podsOfClass * 10_000
 	pod := float64(memoryOf(b, nodes, 10, pods, "plain")) / pods

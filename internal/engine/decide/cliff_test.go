@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// stranger is a pod with nine preferred terms, each by a key of its own, that mean every pod of
-// every namespace.
+// stranger returns a pod with nine preferred terms, each with a different topology key, that select
+// every pod of every namespace.
 func stranger(prefix string) *v1.Pod {
 	pod := benchPod(0, "plain")
 	pod.Name, pod.UID, pod.Labels = "stranger", "stranger", nil
@@ -31,7 +31,8 @@ func stranger(prefix string) *v1.Pod {
 	return pod
 }
 
-// TestKeysThatNoNodeHasCostNothing: not for others, and not when a node comes that has one.
+// TestKeysThatNoNodeHasCostNothing: terms with topology keys absent from all nodes cost other pods
+// nothing, and a node with one of the keys adds a tally for that key only.
 func TestKeysThatNoNodeHasCostNothing(t *testing.T) {
 	c := benchCluster(20, false)
 	d := New(c, plugins.Default(), 1)
@@ -61,7 +62,8 @@ func TestKeysThatNoNodeHasCostNothing(t *testing.T) {
 }
 
 // TestRequiredAffinityIsCountedByKey: thousands of required terms with a few topology keys are
-// counted once for each key, and those with keys that no node has, once; also when nodes get them.
+// counted once per key, and all terms with absent keys are counted once, including after nodes get
+// these keys.
 func TestRequiredAffinityIsCountedByKey(t *testing.T) {
 	for want, keys := range map[int][]string{2: {v1.LabelHostname, v1.LabelTopologyZone}, 1: {v1.LabelHostname, "nobody/a", "nobody/b"}} {
 		c := benchCluster(20, false)
@@ -89,9 +91,8 @@ func TestRequiredAffinityIsCountedByKey(t *testing.T) {
 	}
 }
 
-// TestManyKeysAreRanked: what another pod prefers by nine keys that nodes have, each node with
-// another value, neither sends a pod the plain way nor makes it look at a group for every
-// combination of values.
+// TestManyKeysAreRanked: another pod's preferences by nine node labels with a different value on
+// each node neither force the plain path nor create a group per combination of values.
 func TestManyKeysAreRanked(t *testing.T) {
 	c := benchCluster(2000, false)
 	withManyKeys(c)
@@ -111,8 +112,8 @@ func TestManyKeysAreRanked(t *testing.T) {
 	}
 }
 
-// TestManySpreadConstraintsAreRanked: any number of them, of both kinds, in surveys and in
-// rankings.
+// TestManySpreadConstraintsAreRanked: any number of hard and soft constraints works in surveys and
+// in rankings.
 func TestManySpreadConstraintsAreRanked(t *testing.T) {
 	for _, worth := range []int{-1, defaults.RankingCost} {
 		c := benchCluster(60, false)
@@ -183,7 +184,8 @@ func TestManySpreadConstraintsAreRanked(t *testing.T) {
 	}
 }
 
-// TestSoftSpreadOverManyDomainsIsRanked: there are more racks than a ranking has groups for.
+// TestSoftSpreadOverManyDomainsIsRanked: a soft constraint over more racks than a ranking has
+// groups for is ranked.
 func TestSoftSpreadOverManyDomainsIsRanked(t *testing.T) {
 	c := benchCluster(2*defaults.SoftDomains, false)
 	for i, n := range c.SortedNodes() {
@@ -209,8 +211,8 @@ func TestSoftSpreadOverManyDomainsIsRanked(t *testing.T) {
 	}
 }
 
-// TestManyKeysOfOthersNeedNoRanking: where another pod prefers every pod by nine keys that nodes
-// have, classes that come for the first time are decided without a ranking.
+// TestManyKeysOfOthersNeedNoRanking: with another pod preferring every pod by nine keys present on
+// nodes, new classes are decided without a ranking.
 func TestManyKeysOfOthersNeedNoRanking(t *testing.T) {
 	c := benchCluster(500, false)
 	withManyKeys(c)
@@ -229,7 +231,7 @@ func TestManyKeysOfOthersNeedNoRanking(t *testing.T) {
 	}
 }
 
-// withManyKeys gives the nodes nine labels, each with another number of values.
+// withManyKeys gives the nodes nine labels, each with a different number of values.
 func withManyKeys(c *cluster.Cluster) {
 	for i, n := range c.SortedNodes() {
 		node := n.Object().DeepCopy()
@@ -240,8 +242,8 @@ func withManyKeys(c *cluster.Cluster) {
 	}
 }
 
-// TestEmptyZoneIsRanked: nodes with an empty zone, and nodes without, count as one zone to the
-// default constraints.
+// TestEmptyZoneIsRanked: the default constraints treat nodes with an empty zone label and nodes
+// without the label as a single zone.
 func TestEmptyZoneIsRanked(t *testing.T) {
 	for _, worth := range []int{0, defaults.RankingCost} { // from rankings, and without
 		c := benchCluster(12, false)
@@ -273,7 +275,7 @@ func TestEmptyZoneIsRanked(t *testing.T) {
 	}
 }
 
-// TestChurnLeavesNothingBehind: terms, topologies and domains go with those who used them.
+// TestChurnLeavesNothingBehind: terms, topologies and domains are dropped with their last user.
 func TestChurnLeavesNothingBehind(t *testing.T) {
 	c := benchCluster(10, false)
 	d := New(c, plugins.Default(), 1)
@@ -328,8 +330,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestRankingsForgetGoneClasses: what is known of classes by a ranking that stays in use goes with
-// those that do not come again.
+// TestRankingsForgetGoneClasses: a ranking in continuous use forgets classes that do not recur.
 func TestRankingsForgetGoneClasses(t *testing.T) {
 	c := benchCluster(10, false)
 	d := New(c, plugins.Default(), 1)
@@ -355,8 +356,8 @@ func TestRankingsForgetGoneClasses(t *testing.T) {
 	}
 }
 
-// TestIdleRankingsGoAtOnce: a ranking goes with the first decision for which it is idle, and
-// classes that are still known keep nothing of it.
+// TestIdleRankingsGoAtOnce: a ranking is dropped at the first decision after its idle time, and
+// classes still known keep no reference to its data.
 func TestIdleRankingsGoAtOnce(t *testing.T) {
 	c := benchCluster(2, false)
 	d := New(c, plugins.Default(), 1)
@@ -384,7 +385,7 @@ func TestIdleRankingsGoAtOnce(t *testing.T) {
 	}
 }
 
-// TestTermsAreCountedByPod: terms stay while a pod has them, wherever pods go.
+// TestTermsAreCountedByPod: terms stay while any pod has them, wherever pods move.
 func TestTermsAreCountedByPod(t *testing.T) {
 	c := benchCluster(2, false)
 	d := New(c, plugins.Default(), 1)
@@ -425,8 +426,8 @@ func TestTermsAreCountedByPod(t *testing.T) {
 	want(3, "no longer nominated")
 }
 
-// TestTermsConcernThoseTheyMayMean: a plan stays what it is when terms come and go that cannot mean
-// its pods, and is made again when one may.
+// TestTermsConcernThoseTheyMayMean: adding or removing terms that cannot select a plan's pods keeps
+// the plan; a term that may select them replaces it.
 func TestTermsConcernThoseTheyMayMean(t *testing.T) {
 	c := benchCluster(3, false)
 	d := New(c, plugins.Default(), 1)
@@ -465,9 +466,9 @@ func TestTermsConcernThoseTheyMayMean(t *testing.T) {
 	}
 }
 
-// TestStrangersWithManyKeys: pods whose terms mean every pod, by nine keys that nodes have, come
-// and go while other pods are decided, some of which are nominated: from rankings, from bases that
-// sum what the terms say, and from bases that do not.
+// TestStrangersWithManyKeys: pods with terms that select every pod, by nine keys present on nodes,
+// are added and removed while other pods, some of them nominated, are decided from rankings, from
+// bases that sum the terms, and from bases that do not.
 func TestStrangersWithManyKeys(t *testing.T) {
 	for _, worth := range []struct{ ranking, summing int }{{-1, 0}, {1000, -1}, {1000, 1000}} {
 		rng := rand.New(rand.NewPCG(1, uint64(worth.summing)))
@@ -512,8 +513,8 @@ func TestStrangersWithManyKeys(t *testing.T) {
 	}
 }
 
-// strangerWith is like stranger, with other weights, and perhaps with required anti-affinity to
-// pods of one app by some of the keys.
+// strangerWith returns a stranger with different weights, and optionally with required
+// anti-affinity to pods of one app by some of the keys.
 func strangerWith(i int, weight int32, repels bool) *v1.Pod {
 	pod := stranger("k")
 	pod.Name, pod.UID = fmt.Sprint("stranger-", i), types.UID(fmt.Sprint("stranger-", i))

@@ -5,8 +5,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// countedLooks lists the looks whose pods may count in the tallies of a plan, each once. all: any
-// look may. The list is good until the next call.
+// countedLooks lists, without duplicates, the looks of pods that may count in the tallies of a
+// plan. all: any look may. The list is valid until the next call.
 func (pl *plan) countedLooks(ix *index) (looks []*lookPods, all bool) {
 	own := pl.ownSelectors()
 	ix.nameKeys(own...)
@@ -34,7 +34,7 @@ func (pl *plan) countedLooks(ix *index) (looks []*lookPods, all bool) {
 	return p.found, false
 }
 
-// ownSelectors lists the selectors with which the class itself refers to other pods.
+// ownSelectors lists the selectors of the class for other pods.
 func (pl *plan) ownSelectors() (list []*rules.Selector) {
 	for i := range pl.hard {
 		list = append(list, pl.hard[i].Selector)

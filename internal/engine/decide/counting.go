@@ -1,6 +1,6 @@
 package decide
 
-// countTallies makes the tallies and counts the placed pods.
+// countTallies creates the tallies and counts the placed pods.
 func (r *ranking) countTallies() {
 	r.tallies, r.counted = nil, countedPods{marks: r.counted.marks}
 	if len(r.plan.tallies) == 0 {
@@ -34,7 +34,7 @@ func (r *ranking) countTallies() {
 	r.counted.inDomains = r.domainChanges()
 }
 
-// sumUp merges the tallies of what strangers say into one for each purpose.
+// sumUp merges the tallies of strangers' terms into one per purpose.
 func (r *ranking) sumUp() {
 	kept, sums := r.tallies[:0:0], map[purpose]int{}
 	for i, t := range r.tallies {
@@ -60,7 +60,7 @@ func (r *ranking) sumUp() {
 	r.tallies = kept
 }
 
-// spreadCounts adds up by node what the parts of merged tallies have counted by domain.
+// spreadCounts adds the counts of merged tallies' parts, which are by domain, to the nodes.
 func (r *ranking) spreadCounts() {
 	for _, t := range r.tallies {
 		for i := range t.parts {
@@ -101,8 +101,8 @@ func (r *ranking) countPods() {
 	}
 }
 
-// countPod counts a pod that came to a node or left it. It returns the domain in which the pod
-// counts, or none, and whether the nodes there have to be regrouped.
+// countPod counts a pod added to or removed from a node. It returns the domain of the pod, or none,
+// and whether the nodes of that domain must be regrouped.
 func (r *ranking) countPod(node int32, e effect, sign int64, terminating bool) (domain int32, regroup bool) {
 	t := r.tallies[e.tally]
 	if t.purpose <= spreadSoft && (terminating || !r.counted.in.of(node).has(e.tally)) {
@@ -122,7 +122,7 @@ func (r *ranking) countPod(node int32, e effect, sign int64, terminating bool) (
 	return domain, t.addPods(domain, sign*e.weight)
 }
 
-// countInSum does so in a merged tally, and regroups the nodes of the domain itself.
+// countInSum is countPod for a merged tally, and regroups the nodes of the domain itself.
 func (r *ranking) countInSum(t *tally, node int32, e effect, sign int64) {
 	part := &t.parts[e.part]
 	domain := part.domain[node]
@@ -142,7 +142,8 @@ func (r *ranking) countInSum(t *tally, node int32, e effect, sign int64) {
 	}
 }
 
-// domainChanges counts how often a node has come into another domain of one of the tallies.
+// domainChanges returns the number of times that a node has moved to another domain of one of the
+// tallies.
 func (r *ranking) domainChanges() (n int) {
 	for _, t := range r.tallies {
 		n += t.topology.changes

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// BenchmarkDaemons measures the pods of a DaemonSet, each for one of 3,000 nodes by name, as its
-// controller makes them.
+// BenchmarkDaemons measures the pods of a DaemonSet, each pinned by name to one of 3,000 nodes by
+// node affinity, as created by the controller.
 func BenchmarkDaemons(b *testing.B) {
 	const nodes = 3000
 	c := benchCluster(nodes, false)
@@ -38,7 +38,7 @@ func BenchmarkDaemons(b *testing.B) {
 	}
 }
 
-// daemon is a pod of one DaemonSet after the other.
+// daemon returns the i-th pod in a sequence of DaemonSets.
 func daemon(i, nodes int) *v1.Pod {
 	pod := benchPod(0, "plain")
 	pod.Labels["app"] = fmt.Sprint(i / nodes)

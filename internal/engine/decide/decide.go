@@ -56,8 +56,8 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	return d.decisionOf(r.chooseNode(d.tie))
 }
 
-// tryNominated returns the node that the pod was nominated to if it can take the pod now; no other
-// node is looked at then. As upstream, the nodes that PreFilter plugins name are ignored here.
+// tryNominated returns the pod's nominated node if it can take the pod now; no other node is
+// examined in that case. Like upstream, it ignores node names returned by PreFilter plugins.
 func (d *Decider) tryNominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node, error) {
 	n := d.c.Node(p.Nominated)
 	if n == nil {

@@ -9,19 +9,19 @@ import (
 // Decider finds nodes for the pods of one profile, fast. It follows its cluster by the log. Like
 // the cluster, it is owned by one goroutine.
 //
-// It owns no data about nodes: the index follows the cluster, the planner asks the plugins, the
-// cache keeps rankings and bases. The Decider only chooses which of them answers, and breaks ties.
+// It holds no data about nodes: the index follows the cluster, the planner calls the plugins, the
+// cache keeps rankings and bases. The Decider only selects among them, and breaks ties.
 //
-// Call Diagnose and Preempt right after Decide has found no node: they read what it brought up to
-// date.
+// Call Diagnose and Preempt right after a Decide without a result: they read the state that Decide
+// has brought up to date.
 type Decider struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
 	limits  *effort.Limits
 	meter   *effort.Meter
 	tie     *tie
-	// Prefer, if set, names the node that a pod is to get if it is among several best ones; without
-	// it, and if it is not among them, chance decides.
+	// Prefer, if set, names the node to choose for a pod among several best ones. Without it, or if
+	// that node is not among them, the choice is random.
 	Prefer func(*cluster.Pod) string
 
 	ix      *index
@@ -33,8 +33,8 @@ type Decider struct {
 	attempted []plugins.Attempted // the filters that are one
 }
 
-// New returns a decider for pods of a profile in a cluster. Ties are broken at random, the same way
-// for the same seed.
+// New returns a decider for pods of a profile in a cluster. Ties are broken at random, reproducibly
+// for a given seed.
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	limits, meter := effort.DefaultLimits(), &effort.Meter{}
 	ix := newIndex(c, profile, &limits, meter)
@@ -52,23 +52,23 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	return d
 }
 
-// KeepFor has rankings kept that were not used for so many decisions, and bases with them; it is
-// for one who decides the classes of a cluster in turn again and again, as a planner of moves does.
-// It bounds no memory: the rankings together are bounded as ever. It is called before the first
-// decision.
+// KeepFor keeps rankings, and bases with them, until they have been unused for the given number of
+// decisions. It serves callers that decide the classes of a cluster in turn over and over, such as
+// a planner of moves. The bound on the memory of all rankings still applies. Call KeepFor before
+// the first decision.
 func (d *Decider) KeepFor(decisions uint64) {
 	d.cache.idle = decisions
 }
 
-// DropUnused forgets what was made for large classes and not used since its last call. Decisions
-// are the same without it.
+// DropUnused drops the data of large classes unused since its last call. It does not affect
+// decisions.
 func (d *Decider) DropUnused() { d.cache.dropUnused() }
 
-// Plain returns the plain way to decide the same pods. Its work counts as the decider's.
+// Plain returns the plain evaluator for the same pods. Its work counts as the decider's.
 func (d *Decider) Plain() *Plain { return d.plain }
 
-// Work is about what all decisions, searches for victims and diagnoses have cost so far, in
-// judgements of a node. It depends on nothing but what the decider was asked and shown.
+// Work returns the approximate cost of all decisions, searches for victims and diagnoses so far, in
+// judgements of a node. It depends only on the decider's calls and the state of its cluster.
 func (d *Decider) Work() int { return d.meter.Work + d.c.Looks }
 
 func (d *Decider) decisionOf(of choice) Decision {

@@ -35,8 +35,8 @@ profiles:
       - {requests: {example.com/gpu: "320"}}
 `
 
-// BenchmarkSharesOfDevices is a decision about a pod with a claim for a share of a device, the
-// choice of the device and its allocation included, on 1,213 nodes of five GPUs.
+// BenchmarkSharesOfDevices measures a decision for a pod with a claim for a share of a device,
+// including the choice and allocation of the device, on 1,213 nodes with five GPUs each.
 func BenchmarkSharesOfDevices(b *testing.B) {
 	profile, c := choosingProfile(b), cluster.New()
 	setDeviceClass(c)

@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestClaimsChooseNodes: for pods with claims, the fast way chooses one of the nodes that the plain
-// way finds best with plugins that remember nothing, by the devices that claims hold now. Pods come
-// and go, and the claims of some outlive them.
+// TestClaimsChooseNodes: for pods with claims, the Decider chooses one of the best nodes of Plain
+// with stateless plugins, based on the devices currently held by claims. Pods are added and
+// removed, and some claims outlive their pods.
 func TestClaimsChooseNodes(t *testing.T) {
 	profile, c := choosingProfile(t), cluster.New()
 	for i := range 9 {
@@ -63,8 +63,8 @@ func TestClaimsChooseNodes(t *testing.T) {
 	}
 }
 
-// TestShareGoesToTheNodeItFills: beside a share of 810, one of 190 is best, and the words of the
-// score are about the devices that claims hold.
+// TestShareGoesToTheNodeItFills: a share of 190 fits best next to one of 810, and the explanation
+// of the score refers to the devices held by claims.
 func TestShareGoesToTheNodeItFills(t *testing.T) {
 	profile, c := choosingProfile(t), cluster.New()
 	setDeviceClass(c)
@@ -86,8 +86,8 @@ func TestShareGoesToTheNodeItFills(t *testing.T) {
 	}
 }
 
-// TestSharesOfClaimsAreLearnt: what claims hold counts, of the pods that run when the plugin is
-// first asked, and of those that are placed later.
+// TestSharesOfClaimsAreLearnt: claims count both for pods already running when the plugin first
+// runs and for pods placed later.
 func TestSharesOfClaimsAreLearnt(t *testing.T) {
 	c := cluster.New()
 	setDeviceClass(c)

@@ -16,10 +16,10 @@ import (
 )
 
 // BenchmarkDevices measures pods with device claims on 500 nodes of ten devices each, from the
-// claim's creation to its reservation, the claim's way through the API included. The objects are as
-// those of scheduler_perf's dra workloads. half: half of the devices are taken at first; full: all
-// but ten are, and pods come and go; shapes: no two claims ask for the same; weighed: the devices
-// are an extended resource that counts in the score.
+// creation of the claim to its reservation, including the claim's round trips through the API. The
+// objects match scheduler_perf's dra workloads. half: half of the devices are initially allocated;
+// full: all but ten are, and pods are added and removed; shapes: no two claims have the same
+// requests; weighed: the devices are an extended resource that affects the score.
 func BenchmarkDevices(b *testing.B) {
 	for _, mode := range []string{"template", "half", "full", "shared", "selectors", "extended", "weighed", "shapes"} {
 		b.Run(mode, func(b *testing.B) { benchDevices(b, mode) })
@@ -99,7 +99,7 @@ func deviceProfile(b *testing.B, mode string) *plugins.Profile {
 	return profile
 }
 
-// ReleaseClaims does what the resource claim controller does once a pod is gone.
+// ReleaseClaims mimics the resource claim controller after the deletion of a pod.
 func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
 	changed, gone := plugins.ClaimsWithout(c, p)
 	for _, claim := range changed {
@@ -148,7 +148,7 @@ func deviceCluster() *cluster.Cluster {
 	return c
 }
 
-// takeDevices has claims hold them that no pod has anything to do with.
+// takeDevices allocates devices to claims unrelated to any pod.
 func takeDevices(c *cluster.Cluster, count int) {
 	for i := range count {
 		node, device := fmt.Sprintf("node-%d", i%benchDeviceNodes), fmt.Sprintf("instance-%d", i/benchDeviceNodes)
@@ -179,7 +179,7 @@ func benchClaim(name, mode string) *resourcev1.ResourceClaim {
 	}
 }
 
-// claimOfPod names the pod's claim; five pods share one in the mode for that.
+// claimOfPod returns the name of the pod's claim; in the sharing mode, five pods share one.
 func claimOfPod(i int, mode string) string {
 	if mode == "shared" {
 		i /= 5

@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// claimNames are those of the claims for devices, all in the namespace default.
+// claimNames lists the names of device claims, all in the namespace default.
 var claimNames = []string{"d1", "d2", "d3"}
 
-// devices gives the cluster a class of devices, devices of nodes, and claims, and takes them away.
+// devices adds device classes, node devices and claims to the cluster, and removes them.
 func (m *machine) devices(t *draw) {
 	gone := t.chance(0.25)
 	switch t.IntN(3) {
@@ -43,7 +43,7 @@ func (m *machine) devices(t *draw) {
 	}
 }
 
-// slice draws the devices of a node, of all nodes, or of those with a label.
+// slice draws a ResourceSlice of one node, of all nodes, or of the nodes with a label.
 func (m *machine) slice(t *draw) *resourcev1.ResourceSlice {
 	node := one(t, nodeNames[:4]...)
 	m.next++
@@ -72,7 +72,7 @@ func (m *machine) slice(t *draw) *resourcev1.ResourceSlice {
 	return slice
 }
 
-// claim draws a claim for one device or two, which may have been given to it.
+// claim draws a claim for one or two devices, possibly allocated.
 func (m *machine) claim(t *draw) *resourcev1.ResourceClaim {
 	claim := &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: one(t, claimNames...)},
@@ -105,7 +105,7 @@ func (m *machine) claim(t *draw) *resourcev1.ResourceClaim {
 	return claim
 }
 
-// resize changes what a placed pod requests in place; its kubelet may not have got to it.
+// resize changes the requests of a placed pod in place, possibly ahead of the kubelet's status.
 func (m *machine) resize(t *draw) {
 	m.change(t, func(pod *v1.Pod) {
 		c := &pod.Spec.Containers[0]

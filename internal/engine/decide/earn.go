@@ -2,8 +2,8 @@ package decide
 
 import "github.com/berth-k8s/berth/internal/engine/decide/effort"
 
-// recordCost records what a survey for a class cost. A class whose surveys have cost as much as a
-// ranking would, and whose pods keep coming, gets one.
+// recordCost records the cost of a survey for a class. Once the surveys of a class have cost as
+// much as a ranking would, and its pods keep arriving, the class gets a ranking.
 func (ca *cache) recordCost(known *recentPlan, s *survey) {
 	const little = 64 // not worth recording
 	s.work += s.b.looked
@@ -26,10 +26,10 @@ func (ca *cache) recordCost(known *recentPlan, s *survey) {
 	ca.effort[known.class.ID] = e
 }
 
-// deservesRanking reports whether a class with that effort is to have a ranking. A choice from one
-// that has little to catch up on takes less than a survey that looks at next to nothing; after so
-// many of these it will have paid for itself. One that has to catch up on the placements of many
-// other classes takes longer than a survey that looks at little.
+// deservesRanking reports whether a class with the given effort gets a ranking. Choosing from a
+// ranking with little to catch up on is faster than even the cheapest survey; after enough cheap
+// surveys a ranking pays for itself. A ranking that must catch up on the placements of many other
+// classes is slower than a cheap survey.
 func (ca *cache) deservesRanking(e classEffort) bool {
 	catching := 2 * ca.limits.RankingCost // looks that a placement costs a ranking
 	return e.used > 0 && len(ca.effort)+len(ca.byClass) <= ca.limits.FewClasses ||

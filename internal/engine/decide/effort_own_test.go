@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestManyOwnTermsDoNotHoldUpOthers: a pod whose terms would have to be held against too many
-// classes is refused at once. With few terms, or few classes that they can select, it is decided.
+// TestManyOwnTermsDoNotHoldUpOthers: a pod with terms that would have to be matched against too
+// many classes is refused immediately. With few terms, or few classes they can select, it is
+// decided.
 func TestManyOwnTermsDoNotHoldUpOthers(t *testing.T) {
 	c := cluster.New()
 	for i := range 100 {

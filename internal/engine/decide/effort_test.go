@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// full is a cluster in which preemption helps on the last node alone: pods elsewhere matter as much
-// as any. The pod returned waits.
+// full returns a cluster where preemption helps only on the last node, since most pods elsewhere
+// have a high priority, and a pending pod.
 func full(t *testing.T, nodes int, change func(*v1.Pod)) (*cluster.Cluster, *cluster.Pod) {
 	t.Helper()
 	c := benchCluster(nodes, false)
@@ -42,8 +42,8 @@ func full(t *testing.T, nodes int, change func(*v1.Pod)) (*cluster.Cluster, *clu
 	return c, c.Pending(pod)
 }
 
-// TestPreemptionGoesOnWhereItStopped: an attempt looks at as many nodes as its effort lasts for,
-// and the next one at others, until one is found.
+// TestPreemptionGoesOnWhereItStopped: an attempt examines nodes until its effort is exhausted, and
+// the next attempt continues with the remaining nodes, until one succeeds.
 func TestPreemptionGoesOnWhereItStopped(t *testing.T) {
 	const nodes = 40
 	c, p := full(t, nodes, func(*v1.Pod) {})
@@ -77,8 +77,8 @@ func TestPreemptionGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// TestPlainPreemptionEnds: a pod that is decided the plain way, and for which each victim costs a
-// look at every node, gives up; with effort enough it finds the node.
+// TestPlainPreemptionEnds: a pod decided by Plain gives up if each of its victims costs a scan of
+// all nodes; with enough effort it finds the node.
 func TestPlainPreemptionEnds(t *testing.T) {
 	c, p := full(t, 10, func(pod *v1.Pod) {
 		pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{

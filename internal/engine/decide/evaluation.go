@@ -9,13 +9,13 @@ import (
 
 // Evaluation is the verdict of all plugins on a pod, for every node.
 type Evaluation struct {
-	// Err is why the pod could not be judged. If it is set, nothing else is.
+	// Err is the reason why the pod could not be judged. If it is set, all other fields are unset.
 	Err error
-	// Rejector is the plugin that rejected the pod before any node was looked at, with its
-	// Rejection, which all of Nodes then have as well.
+	// Rejector is the plugin that rejected the pod as a whole, before any node was considered, and
+	// Rejection its rejection, repeated in all entries of Nodes.
 	Rejector  string
 	Rejection *plugins.Rejection
-	// Nodes has the verdict on every node, by the node's index in the cluster.
+	// Nodes holds the verdict on every node, in the order of the nodes' indices in the cluster.
 	Nodes []NodeVerdict
 	// Feasible counts the nodes that can take the pod.
 	Feasible int
@@ -24,19 +24,20 @@ type Evaluation struct {
 // NodeVerdict is the verdict of all plugins on a pod and a node.
 type NodeVerdict struct {
 	Node *cluster.Node
-	// Plugin is the first to reject the node, with its Rejection; nil if the node can take the pod.
+	// Plugin is the first plugin to reject the node, and Rejection its rejection; nil if the node
+	// can take the pod.
 	Plugin    string
 	Rejection *plugins.Rejection
-	// Scores are the plugins' scores times their weights, in the order of the profile, and Total
-	// their sum. Nothing is scored when only one node is feasible.
+	// Scores are the plugins' scores times their weights, in the order of the profile, and Total is
+	// their sum. They are empty if only one node is feasible.
 	Scores []Score
 	Total  int64
-	// Fine is the sum of the fine scores, which decides among nodes with the same total; see
+	// Fine is the sum of the fine scores. It breaks ties among nodes with the same total; see
 	// plugins.Scoring.
 	Fine int64
 }
 
-// Score is a plugin's normalised score times its weight.
+// Score is a plugin's normalized score times its weight.
 type Score struct {
 	Plugin string
 	Score  int64
@@ -60,7 +61,7 @@ func (e *Evaluation) Best() []*NodeVerdict {
 	return best
 }
 
-// Compare orders verdicts on nodes that can take the pod: better ones are greater.
+// Compare orders verdicts on feasible nodes: better ones are greater.
 func (v *NodeVerdict) Compare(o *NodeVerdict) int {
 	return cmp.Or(cmp.Compare(v.Total, o.Total), cmp.Compare(v.Fine, o.Fine))
 }
@@ -77,13 +78,13 @@ func (e *Evaluation) Verdict(node *cluster.Node) *NodeVerdict {
 
 // Decision is the node for a pod, if there is one.
 type Decision struct {
-	// Node is nil if no node can take the pod; Diagnose says why.
+	// Node is nil if no node can take the pod; Diagnose reports the reasons.
 	Node *cluster.Node
-	// Total is the node's score; 0 if it was the only feasible node or the nominated one.
+	// Total is the node's score, or 0 for the only feasible node or the nominated one.
 	Total int64
-	// Feasible counts the nodes that can take the pod, among those that were looked at.
+	// Feasible counts the feasible nodes among those examined.
 	Feasible int
-	// Err is why the pod could not be judged.
+	// Err is the reason why the pod could not be judged.
 	Err error
 }
 

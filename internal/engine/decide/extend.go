@@ -12,7 +12,7 @@ func isInterested(profile *plugins.Profile, p *cluster.Pod) bool {
 	return slices.ContainsFunc(profile.Extenders, func(x plugins.Extender) bool { return x.Interested(p) })
 }
 
-// extenderRejections asks the extenders one after the other about the nodes that are left.
+// extenderRejections calls the extenders in sequence, each with the nodes not yet rejected.
 func extenderRejections(j *judges, nodes []*cluster.Node) (map[*cluster.Node]*plugins.Rejection, error) {
 	rejected := map[*cluster.Node]*plugins.Rejection{}
 	for _, x := range j.profile.Extenders {
@@ -37,7 +37,7 @@ func extenderRejections(j *judges, nodes []*cluster.Node) (map[*cluster.Node]*pl
 	return rejected, nil
 }
 
-// askExtenders marks the nodes that extenders reject.
+// askExtenders calls the extenders and records their rejections.
 func (e *Evaluation) askExtenders(j *judges) {
 	if e.Feasible == 0 || !isInterested(j.profile, j.p) {
 		return

@@ -8,24 +8,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Failure says why no node can take a pod. It has the same content as an Evaluation without a
-// feasible node, as counts instead of node names.
+// Failure explains why no node can take a pod. It has the content of an Evaluation without a
+// feasible node, with counts instead of node names.
 type Failure struct {
 	// Nodes counts all nodes.
 	Nodes int
-	// Rejector is the plugin that rejects the pod before any node is looked at, with its Rejection;
-	// "" and nil if nodes are rejected one by one.
+	// Rejector is the plugin that rejects the pod before any node is considered, and Rejection its
+	// rejection; "" and nil if nodes are rejected individually.
 	Rejector  string
 	Rejection *plugins.Rejection
 	// Reasons counts the nodes by reason. A node can have several.
 	Reasons map[string]int
-	// Plugins are those that reject some node, and Pending those that ask the pod to wait, both
-	// sorted.
+	// Plugins lists the plugins that reject some node, and Pending those that make the pod wait;
+	// both are sorted.
 	Plugins, Pending []string
 }
 
-// addRejection counts a rejection of some nodes. All of its reasons count for each node, as in
-// upstream's message, so the numbers may add up to more than there are nodes.
+// addRejection counts a rejection of some nodes. Like in upstream's message, each of its reasons
+// counts for each node, so the counts may add up to more than the number of nodes.
 func (f *Failure) addRejection(plugin string, rejection *plugins.Rejection, nodes int) {
 	for _, reason := range rejection.Reasons {
 		f.Reasons[reason] += nodes
@@ -34,14 +34,14 @@ func (f *Failure) addRejection(plugin string, rejection *plugins.Rejection, node
 	f.addPending(plugin, rejection)
 }
 
-// addPending records a plugin that asks the pod to wait.
+// addPending records a plugin that makes the pod wait.
 func (f *Failure) addPending(plugin string, rejection *plugins.Rejection) {
 	if rejection.Pending {
 		f.Pending = withName(f.Pending, plugin)
 	}
 }
 
-// withName adds a name to a sorted list if it is not in it. The empty name is ignored.
+// withName inserts a name into a sorted list unless present. It ignores the empty name.
 func withName(names []string, name string) []string {
 	if i, found := slices.BinarySearch(names, name); !found && name != "" {
 		return slices.Insert(names, i, name)
@@ -49,7 +49,7 @@ func withName(names []string, name string) []string {
 	return names
 }
 
-// Message words the failure as the FailedScheduling event does, followed by the outcome of
+// Message formats the failure like the FailedScheduling event, followed by the outcome of
 // preemption.
 func (f *Failure) Message(after string) string {
 	if f.Nodes == 0 {
@@ -73,7 +73,7 @@ func (f *Failure) Message(after string) string {
 	return message
 }
 
-// Failure returns the failure that an evaluation without a feasible node stands for.
+// Failure returns the failure described by an evaluation without a feasible node.
 func (e *Evaluation) Failure() *Failure {
 	f := &Failure{Nodes: len(e.Nodes), Rejector: e.Rejector, Rejection: e.Rejection, Reasons: map[string]int{}}
 	if e.Rejection != nil {
@@ -87,11 +87,11 @@ func (e *Evaluation) Failure() *Failure {
 	return f
 }
 
-// Message words the failure as the FailedScheduling event does, followed by the outcome of
+// Message formats the failure like the FailedScheduling event, followed by the outcome of
 // preemption.
 func (e *Evaluation) Message(after string) string { return e.Failure().Message(after) }
 
-// histogram lists reasons with the number of nodes that have them, sorted as text.
+// histogram lists reasons with their node counts, sorted as text.
 func histogram(counts map[string]int) string {
 	if len(counts) == 0 {
 		return ""

@@ -6,11 +6,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// manyReasons is the number of reasons from which a ranking is rebuilt: some may name objects that
-// are gone. A bucket has room for more. So is one with as many statics, and two for each node.
+// manyReasons is the number of reasons that triggers a rebuild of a ranking, since some may refer
+// to deleted objects. A bucket has room for more. The same limit applies to statics, plus two for
+// each node.
 const manyReasons = 1 << 12
 
-// catchUp brings the ranking up to the end of the log.
+// catchUp applies the log up to its end.
 func (r *ranking) catchUp() {
 	log := &r.ix.c.Log
 	changes, known := log.Since(r.seen)
@@ -53,8 +54,8 @@ func (r *ranking) catchUp() {
 	}
 }
 
-// keepsTallies reports whether the tallies hold although a node has changed: no node has come into
-// another domain, and the pods of this one count where they did.
+// keepsTallies reports whether the tallies remain valid despite the change of a node: no node has
+// moved to another domain, and the pods of this one still count in the same tallies.
 func (r *ranking) keepsTallies(node int32) bool {
 	n := r.ix.c.Nodes[node]
 	if n == nil || int(node) >= len(r.bucket) || r.bucket[node] == absent || r.domainChanges() != r.counted.inDomains {
@@ -65,9 +66,9 @@ func (r *ranking) keepsTallies(node int32) bool {
 	return slices.Equal(r.counted.marks, r.counted.in.of(node))
 }
 
-// followRooms applies changes as long as they are pods that were added or removed, and returns how
-// many it applied. It is follow for a ranking without tallies that depends on room only: hundreds
-// of these follow every placement.
+// followRooms applies the leading changes that are pod additions and removals, and returns their
+// number. It replaces follow for rankings without tallies that depend on room only: hundreds of
+// these follow every placement.
 func (r *ranking) followRooms(changes []cluster.Change) int {
 	rooms, balance, buckets, flat, room := r.ix.c.Rooms, r.ix.balance, r.bucket, r.flat, r.plan.room
 	for i := range changes {
@@ -98,12 +99,11 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 	return len(changes)
 }
 
-// ahead is for how many changes the buckets are read in advance.
+// ahead is the number of changes to prefetch buckets for.
 const ahead = 64
 
-// prefetchBuckets reads the buckets of changed nodes at once. Other rankings were updated in
-// between, so the buckets are in no near cache, and waiting for memory once for each would take
-// longer than everything else.
+// prefetchBuckets reads the buckets of a batch of changed nodes. Updates of other rankings have
+// evicted them from the CPU caches, and waiting for memory on each access would dominate the cost.
 func (r *ranking) prefetchBuckets(changes []cluster.Change) {
 	all := int16(0)
 	for i := range changes {

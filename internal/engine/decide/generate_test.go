@@ -15,20 +15,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// What is drawn from. The lists are short, so that what is drawn apart often meets.
+// Pools to draw from. They are short so that independent draws often coincide.
 var (
 	nodeNames      = []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 	namespaceNames = []string{"default", "default", "other", "third"}
 	apps           = []string{"x", "y", "z"}
-	// keys of node labels. No node has the last one.
+	// Keys of node labels. The last one is absent from all nodes.
 	topologyKeys = []string{
 		v1.LabelTopologyZone, v1.LabelTopologyZone, v1.LabelHostname, v1.LabelHostname, "disk",
 		"k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9", "nowhere",
 	}
 )
 
-// newProfile draws a configuration: mostly the default one, sometimes one in which plugins stand in
-// another order, are missing, or have other arguments.
+// newProfile draws a configuration: mostly the default, sometimes one with reordered or missing
+// plugins or other arguments.
 func newProfile(t *draw) *plugins.Profile {
 	if t.chance(0.5) {
 		return plugins.Default()
@@ -104,7 +104,7 @@ func newProfile(t *draw) *plugins.Profile {
 
 func (m *machine) setNode(t *draw) { m.c.SetNode(m.newNode(t, one(t, nodeNames...))) }
 
-// changeNode changes a part of a node that is there.
+// changeNode changes a part of an existing node.
 func (m *machine) changeNode(t *draw) {
 	nodes := m.c.SortedNodes()
 	if len(nodes) == 0 {
@@ -192,7 +192,7 @@ func (m *machine) podLabels(t *draw, name string) map[string]string {
 	return labels
 }
 
-// newPod is a pod of one of the sequence's few workloads, or one that has no like.
+// newPod returns a pod of one of the sequence's few workloads, or a unique one.
 func (m *machine) newPod(t *draw) *v1.Pod {
 	if len(m.workloads) == 0 || t.chance(0.2) {
 		pod := m.draw(t)
@@ -208,7 +208,7 @@ func (m *machine) newPod(t *draw) *v1.Pod {
 	return pod
 }
 
-// draw makes a pod again.
+// draw draws all fields of a pod.
 func (m *machine) draw(t *draw) *v1.Pod {
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: one(t, "app:v1", "app", "other:v2")}}}}
 	m.name(pod)
@@ -301,7 +301,7 @@ func (m *machine) affinity(t *draw, pod *v1.Pod) {
 	}
 }
 
-// podTerms draws one term or two; seldom as many as a pod that means harm would have.
+// podTerms draws one or two terms; rarely as many as a malicious pod would have.
 func (m *machine) podTerms(t *draw) (required []v1.PodAffinityTerm, preferred []v1.WeightedPodAffinityTerm) {
 	if t.chance(0.45) {
 		required = append(required, m.podTerm(t))
@@ -372,8 +372,8 @@ func (m *machine) podTerm(t *draw) v1.PodAffinityTerm {
 	return term
 }
 
-// labelSelector draws a selector of pods: of an app, of a single pod that is or was or will be, of
-// nearly all, of all, of none.
+// labelSelector draws a pod selector: for an app, for a single past, present or future pod, for
+// nearly all pods, for all, or for none.
 func labelSelector(m *machine, t *draw) *metav1.LabelSelector {
 	app := map[string]string{"app": one(t, apps...)}
 	if m.likes(t, "unique") && t.chance(0.6) {
@@ -423,7 +423,7 @@ func (m *machine) spread(t *draw, pod *v1.Pod) {
 	}
 }
 
-// summary says of a pod what decisions may turn on.
+// summary describes the parts of a pod that may affect decisions.
 func summary(pod *v1.Pod) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s/%s %v priority %d", pod.Namespace, pod.Name, pod.Labels, *pod.Spec.Priority)

@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// find returns the index of the group with this key, or the key under which it is to be added.
+// find returns the index of the group with this key, or the key for adding it.
 func (t *groupTable) find(static int32, values []int64) (index int32, key groupKey, long string, known bool) {
 	key = groupKey{static: static}
 	if len(values) > inKey {
@@ -28,7 +28,7 @@ func (t *groupTable) find(static int32, values []int64) (index int32, key groupK
 	return index, key, "", known
 }
 
-// slotFor returns where a group with this key is if it was found recently.
+// slotFor returns the cache slot for a group with this key.
 func (s *recentGroups) slotFor(static int32, values []int64) *recentGroup {
 	at := uint64(static)
 	for _, v := range values {
@@ -37,7 +37,7 @@ func (s *recentGroups) slotFor(static int32, values []int64) *recentGroup {
 	return &s[at%uint64(len(s))]
 }
 
-// add gives a group its index.
+// add records the index of a group.
 func (t *groupTable) add(g *group, index int32) {
 	if g.long != "" {
 		t.byLong[g.long] = index
@@ -68,8 +68,8 @@ func (t *groupTable) remove(g *group, index int32) bool {
 	return true
 }
 
-// groupOf returns the group of nodes with this static and these values, and makes it if there is
-// none.
+// groupOf returns the group of nodes with this static and these values, and creates it if
+// necessary.
 func (r *ranking) groupOf(static int32, values []int64) int32 {
 	t := &r.inGroups
 	index, key, long, known := t.find(static, values)
@@ -91,7 +91,7 @@ func (r *ranking) groupOf(static int32, values []int64) int32 {
 	return index
 }
 
-// longKey is the key of a group with more tallies than a groupKey holds.
+// longKey returns the key of a group with more tallies than fit into a groupKey.
 func longKey(static int32, values []int64) string {
 	key := binary.NativeEndian.AppendUint32(make([]byte, 0, 4+8*len(values)), uint32(static))
 	for _, v := range values {
@@ -100,7 +100,7 @@ func longKey(static int32, values []int64) string {
 	return string(key)
 }
 
-// releaseGroup frees a group if it has lost its last node.
+// releaseGroup frees a group without nodes.
 func (r *ranking) releaseGroup(index int32) {
 	g := r.groups[index]
 	if g.ok > 0 {
@@ -118,7 +118,7 @@ func (r *ranking) releaseGroup(index int32) {
 	}
 }
 
-// putNode adds a node to a bucket of a group, or to the nodes that the group rejects.
+// putNode adds a node to a bucket of a group, or to the group's rejected nodes.
 func (r *ranking) putNode(node, index int32, bucket int16) {
 	g, before := r.groups[index], r.bucket[node]
 	r.bucket[node] = bucket
@@ -184,7 +184,7 @@ func (g *group) highestBucket() int {
 	return -1
 }
 
-// pickFrom returns one of the nodes in the highest buckets of the groups, each with the same
+// pickFrom returns a random node from the highest buckets of the groups, each with the same
 // probability.
 func pickFrom(groups []*group, t *tie) int32 {
 	total := 0
@@ -202,7 +202,7 @@ func pickFrom(groups []*group, t *tie) int32 {
 	panic("unreachable: i is below the sum of the lengths")
 }
 
-// staticOf returns the index of the node's static.
+// staticOf returns the index of the node's static, and adds it if it is new.
 func (r *ranking) staticOf(n *cluster.Node) int32 {
 	s := r.judgeStatic(n)
 	key := staticKey{early: -1, late: -1, taint: s.taint, affinity: s.affinity, image: s.image, scored: s.scored, hostname: s.hostname}
@@ -225,9 +225,9 @@ func (r *ranking) staticOf(n *cluster.Node) int32 {
 	return index
 }
 
-// judgeStatic asks what placements do not change about a node. A node that an early filter rejects
-// is settled: no change of its pods can make it feasible, so it is neither scored nor looked at
-// again until the node itself changes.
+// judgeStatic evaluates the part of a node's verdict and scores that does not depend on placements.
+// A node rejected by an early filter is settled: no change of its pods can make it feasible, so it
+// is neither scored nor examined again until the node itself changes.
 func (r *ranking) judgeStatic(n *cluster.Node) static {
 	pl := r.plan
 	for _, f := range pl.early {

@@ -2,12 +2,12 @@ package decide
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// withholdNodes takes the nodes out of the ranking that cannot take the pod together with the pods
-// nominated to them, and returns these nodes. With all, it does the same to nodes that cannot take
-// the pod anyway: they may have further reasons then. So it does where a question comes before the
-// filter that rejects them, since with the nominated pods it may fail. Where the buckets account
-// for nominated pods, only the node that the pod itself is nominated to can change, since the pod
-// is no guest to itself. failed reports that a plugin failed.
+// withholdNodes removes the nodes from the ranking that cannot take the pod in addition to the pods
+// nominated to them, and returns these nodes. With all, it also rejudges infeasible nodes, since
+// they may have further reasons then; the same applies if a question precedes the filter that
+// rejects them, since it may fail with the nominated pods. If the buckets account for nominated
+// pods, only the node that the pod itself is nominated to can change, since the pod is no guest to
+// itself. failed reports that a plugin failed.
 func (r *ranking) withholdNodes(p *cluster.Pod, q questions, all bool) (held []int32, failed bool) {
 	c := r.ix.c
 	if c.Nominations() == 0 {

@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestPreemptorIsNoGuestToItself: what making room costs was found for another pod of the class, to
-// which the nominated one is a guest. For that one itself it is recomputed, also where the pod
-// that is decided does not name the node.
+// TestPreemptorIsNoGuestToItself: the cached cost of making room was computed for another pod of
+// the class, where the nominated one counted as a guest. For the nominated pod it is recomputed,
+// even if the pod being decided does not name the node.
 func TestPreemptorIsNoGuestToItself(t *testing.T) {
 	c := cluster.New()
 	asks := func(name, cpu string, priority int32, node string, started int64) *v1.Pod {

@@ -5,22 +5,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// precedes reports whether a plugin that rejects a group of nodes comes before the one that rejects
-// some of these nodes because of the pods on them.
+// precedes reports whether the plugin that rejects a group of nodes precedes the plugin that
+// rejects some of these nodes because of their pods.
 func (pl *plan) precedes(plugin string, own *reason) bool {
 	return plugin != "" && !pl.usualOrder && pl.stepOf(plugin) < pl.stepOf(own.plugin)
 }
 
-// hypothesis is one node with some of its pods hypothetically removed.
+// hypothesis is a node with some of its pods hypothetically removed.
 //
-// It works on a copy of the node and on counts of its own, so that the cluster and the ranking
-// stay as they are. Adding and removing the same pod leaves it as it was.
+// It works on a copy of the node and on separate counts, and leaves the cluster and the ranking
+// untouched. Adding and removing the same pod restores the previous state.
 type hypothesis struct {
 	r *ranking
 	p *cluster.Pod
 
-	// What the asked filters say; nil if there are none, or if they are left out. plain is all
-	// filters, prepared for the cluster as it is when they are first needed.
+	// The judges of the asked filters; nil without such filters, or if they are left out. plain
+	// holds all filters, prepared on first use for the unmodified cluster.
 	questions questions
 	profile   *plugins.Profile // set with questions
 	plain     *judges
@@ -32,8 +32,8 @@ type hypothesis struct {
 	judged int            // the number of pods that were removed and put back
 }
 
-// beginNode makes the hypothesis that nothing has changed on a node. Counts are read from the
-// tallies now, so a hypothesis does not outlive a change of its ranking.
+// beginNode starts a hypothesis with an unmodified node. It copies the counts from the tallies, so
+// a hypothesis does not outlive a change of its ranking.
 func (t *hypothesis) beginNode(n *cluster.Node) {
 	r := t.r
 	t.node = n.Copy(t.node)
@@ -52,9 +52,8 @@ func (t *hypothesis) beginNode(n *cluster.Node) {
 func (t *hypothesis) addPod(o *cluster.Pod)    { t.node.Add(o); t.countPod(o, 1) }
 func (t *hypothesis) removePod(o *cluster.Pod) { t.node.Take(o); t.countPod(o, -1) }
 
-// countPod counts a pod of the hypothesis in the domains of its node alone. The tallies themselves
-// are not changed: shift says by how much the counts differ from them, for what compares a domain
-// with others.
+// countPod counts a pod of the hypothesis in the domains of its node only. The tallies remain
+// unchanged: shift is the difference from their counts, for comparisons with other domains.
 func (t *hypothesis) countPod(o *cluster.Pod, sign int64) {
 	if len(t.r.tallies) == 0 {
 		return
@@ -78,8 +77,8 @@ func (t *hypothesis) countPod(o *cluster.Pod, sign int64) {
 	}
 }
 
-// findRejection judges the node as it is in the hypothesis, with the pods nominated to it and
-// without them. It returns the first plugin that rejects the node, and the rejection.
+// findRejection judges the node of the hypothesis twice, with and without the pods nominated to it.
+// It returns the first plugin that rejects the node, and the rejection.
 func (t *hypothesis) findRejection() (plugin string, rejection *plugins.Rejection) {
 	if len(t.guests) > 0 {
 		for _, g := range t.guests {
@@ -96,8 +95,8 @@ func (t *hypothesis) findRejection() (plugin string, rejection *plugins.Rejectio
 	return t.judgeNode()
 }
 
-// judgeNode judges the node as it is in the hypothesis, in the order of the profile: the first
-// plugin to reject the node is what an event names, so a cheaper order would give other messages.
+// judgeNode judges the node of the hypothesis in the order of the profile: events report the first
+// rejecting plugin, so a cheaper order would change messages.
 func (t *hypothesis) judgeNode() (plugin string, rejection *plugins.Rejection) {
 	if t.questions.judges != nil || !t.r.plan.usualOrder {
 		return t.judgeInOrder()
@@ -124,8 +123,8 @@ func (t *hypothesis) judgeNode() (plugin string, rejection *plugins.Rejection) {
 	return "", nil
 }
 
-// judgeInOrder does the same for filters that are not in the usual order, and for asked filters,
-// which may come anywhere between the others.
+// judgeInOrder is judgeNode for filters in an unusual order, and for asked filters, which may be at
+// any position.
 func (t *hypothesis) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 	for i := range t.r.plan.steps {
 		step := &t.r.plan.steps[i]

@@ -7,8 +7,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// inclusionSet is the nodes whose pods a hard spread constraint counts, by domain. The constraint
-// considers the domains that have such a node.
+// inclusionSet counts, by domain, the nodes included by a hard spread constraint. The constraint
+// considers only the domains with such a node.
 type inclusionSet struct {
 	keys       []*topology // of all hard constraints of the pod: nodes must have them
 	constraint plugins.SpreadConstraint
@@ -19,7 +19,7 @@ type inclusionSet struct {
 	present  int     // domains with nodes
 }
 
-// updateNode counts a node anew; n is nil if it is gone.
+// updateNode recounts a node; n is nil for a deleted one.
 func (s *inclusionSet) updateNode(node int32, n *cluster.Node, by *plugins.SpreadInclusion) {
 	for int(node) >= len(s.of) {
 		s.of = append(s.of, none)

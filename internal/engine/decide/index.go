@@ -8,12 +8,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// index is what all plans, rankings and bases share of the cluster: which nodes are in which
-// domains, which labels nodes have, which pods are where, and what the affinity of these pods asks
-// for. It follows the cluster's log.
+// index is the view of the cluster shared by all plans, rankings and bases: the domains and labels
+// of nodes, the nodes of pods, and the affinity terms of these pods. It follows the cluster's log.
 //
-// Every entry of the Decider begins with followLog: all layers above assume that the index is at
-// the end of the log.
+// Every entry point of the Decider begins with followLog: all layers above assume that the index is
+// at the end of the log.
 type index struct {
 	c      *cluster.Cluster
 	limits *effort.Limits
@@ -25,8 +24,8 @@ type index struct {
 	synced       int    // position in the log
 	nodesVersion uint64 // grows when a node comes, goes or changes
 
-	// Topologies are made when a plan first needs them. Their numbers are never reused, so that
-	// keys of bases, which contain them, never mean another one.
+	// Topologies are created when a plan first needs them. Their numbers are never reused, so a
+	// number in the key of a base always refers to the same topology.
 	topologies   map[topologyKey]*topology
 	nextTopology int32
 	keys         labelKeys
@@ -37,15 +36,15 @@ type index struct {
 	budgets budgetNews
 	guests  map[int32][]*cluster.PodClass // by node: of nominated pods, as terms counts them
 
-	// parts numbers what nodes share, by node, and manyParts is how many such numbers there are;
-	// partsVersion is the version of the nodes that they are of.
+	// parts assigns a number to the shared parts of each node, by node. manyParts is the count of
+	// distinct numbers, and partsVersion the version of the nodes they were computed from.
 	parts        []int32
 	manyParts    int
 	partsVersion uint64
 
-	// balance is, by node, the score for how evenly its CPU and memory are requested: the score
-	// with a pod added is compared with it. Where pods are nominated to the node, hasGuests is set,
-	// which makes it negative.
+	// balance holds, by node, the score for the balance of its CPU and memory requests; scorers
+	// compare the score after adding a pod with it. Nodes with nominated pods have hasGuests set,
+	// which makes the value negative.
 	balance []int8
 }
 
@@ -54,7 +53,7 @@ type topologyKey struct {
 	perNode bool
 }
 
-// newIndex reads the whole cluster.
+// newIndex scans the whole cluster.
 func newIndex(c *cluster.Cluster, profile *plugins.Profile, limits *effort.Limits, meter *effort.Meter) *index {
 	ix := &index{
 		c: c, limits: limits, meter: meter, topologies: map[topologyKey]*topology{},
@@ -74,7 +73,7 @@ func newIndex(c *cluster.Cluster, profile *plugins.Profile, limits *effort.Limit
 	return ix
 }
 
-// followLog follows the log for everything that rankings and bases share.
+// followLog applies the log to the data shared by rankings and bases.
 func (ix *index) followLog() {
 	changes, known := ix.c.Log.Since(ix.synced)
 	if !known {
@@ -104,8 +103,8 @@ func (ix *index) followLog() {
 	ix.synced = ix.c.Log.Len()
 }
 
-// readAnew reads the whole cluster, since the log has forgotten changes that the index has not
-// seen. Versions go on from where they were: what was made before must not look current.
+// readAnew rescans the whole cluster, after the log has dropped changes not yet seen by the index.
+// Versions continue to grow, so that older data does not look current.
 func (ix *index) readAnew() {
 	ix.synced = ix.c.Log.Len()
 	ix.nodesVersion++
@@ -134,8 +133,8 @@ func (ix *index) readNode(node int32) {
 	}
 }
 
-// nodeParts are what a plan that is not perNode looks at of a node without its pods. It does not
-// look at the size.
+// nodeParts holds the parts of a node that are read by a plan without perNode, pods and size
+// excluded.
 type nodeParts struct {
 	cluster.Parts
 	hostname bool
@@ -165,8 +164,8 @@ func (ix *index) partsOfNodes() (of []int32, many int) {
 	return ix.parts, ix.manyParts
 }
 
-// followNominations records which pods are nominated to a node: their terms count, in case they
-// arrive.
+// followNominations records the pods nominated to a node: their terms count, in case they are
+// placed there.
 func (ix *index) followNominations(node int32) {
 	before := ix.guests[node]
 	var now []*cluster.PodClass
@@ -200,11 +199,11 @@ func (ix *index) updateBalance(node int32) {
 	}
 }
 
-// hasGuests marks the balance of a node that pods are nominated to.
+// hasGuests marks the balance of a node with nominated pods.
 const hasGuests = -128
 
-// topologyFor returns the topology of a label, which is followed from then on. IDs are never
-// reused, so that an ID in a key cannot come to mean another topology.
+// topologyFor returns the topology of a label, and keeps it up to date from then on. IDs are never
+// reused, so an ID in a key always refers to the same topology.
 func (ix *index) topologyFor(label string, perNode bool) *topology {
 	key := topologyKey{label, perNode}
 	t, known := ix.topologies[key]
@@ -217,7 +216,7 @@ func (ix *index) topologyFor(label string, perNode bool) *topology {
 	return t
 }
 
-// mayBeRepelled reports whether the required anti-affinity of some pod matches the class.
+// mayBeRepelled reports whether the required anti-affinity of any pod matches the class.
 func (ix *index) mayBeRepelled(class *cluster.PodClass) bool {
 	users := ix.terms.usersFor(class.Labels)
 	if len(users) == 0 {

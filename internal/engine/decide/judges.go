@@ -9,10 +9,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// judges are the judges of all filters of a profile for one pod.
+// judges holds the judges of all filters of a profile for one pod.
 //
-// They hold for the cluster as it was when they were prepared: whoever places or removes pods
-// prepares new ones.
+// They are valid for the state of the cluster at the time of their preparation: after placing or
+// removing pods, prepare new ones.
 type judges struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
@@ -25,7 +25,7 @@ type judges struct {
 	left *effort.Budget // for judging nodes that pods are nominated to
 
 	only map[string]bool // the nodes that are considered; nil: all
-	// anywhere: all nodes are considered, not just those in only.
+	// anywhere: all nodes are considered, not only those in only.
 	anywhere bool
 	outside  *plugins.Rejection // the rejection of nodes that are not in only
 	names    []string
@@ -33,9 +33,9 @@ type judges struct {
 	again    []func() bool // see plugins.Judge
 }
 
-// prepareFilters asks all filters for their judges, in the order of PreFilter. As upstream, it
-// stops at the first plugin that rejects the pod for good, but continues after one whose rejection
-// removing pods might change, and then reports the last of these.
+// prepareFilters prepares the judges of all filters, in the order of PreFilter. Like upstream, it
+// stops at the first unresolvable rejection of the pod, but continues after a rejection that
+// removing pods might resolve, and then reports the last of these.
 func prepareFilters(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judges {
 	j := &judges{c: c, profile: profile, p: p}
 	var narrowing []string
@@ -82,7 +82,7 @@ func prepareFilters(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod
 	return j
 }
 
-// intersect returns the nodes that both allow; nil allows all.
+// intersect returns the nodes allowed by both; nil allows all.
 func intersect(a, b map[string]bool) map[string]bool {
 	if a == nil {
 		return b
@@ -96,8 +96,8 @@ func intersect(a, b map[string]bool) map[string]bool {
 	return both
 }
 
-// rejectEverywhere is the rejection of a pod that plugins narrow to nodes of which none is left, in
-// upstream's words.
+// rejectEverywhere returns the rejection of a pod narrowed by plugins to an empty set of nodes,
+// with upstream's wording.
 func rejectEverywhere(narrowing []string) *plugins.Rejection {
 	slices.Sort(narrowing)
 	reason := fmt.Sprintf("node(s) didn't satisfy plugin(s) %v simultaneously", narrowing)
@@ -107,8 +107,8 @@ func rejectEverywhere(narrowing []string) *plugins.Rejection {
 	return &plugins.Rejection{Code: "NotSelected", Unresolvable: true, Reasons: []string{reason}}
 }
 
-// judgeNode judges one node as it is. It returns the first plugin that rejects the node, and the
-// rejection.
+// judgeNode judges a node with its current pods. It returns the first plugin that rejects the node,
+// and the rejection.
 func (j *judges) judgeNode(n *cluster.Node) (string, *plugins.Rejection) {
 	if !j.anywhere && j.only != nil && !j.only[n.Name] {
 		return "", j.outside
@@ -122,7 +122,7 @@ func (j *judges) judgeNode(n *cluster.Node) (string, *plugins.Rejection) {
 }
 
 // judgeWithNominated judges a node twice if pods of the same or a higher priority are nominated to
-// it: with these pods placed there, and without them, since they may go elsewhere.
+// it: with these pods placed there, and without them, since they may be placed elsewhere.
 func (j *judges) judgeWithNominated(n *cluster.Node) (string, *plugins.Rejection) {
 	if !j.anywhere && j.only != nil && !j.only[n.Name] {
 		return "", j.outside
@@ -157,7 +157,7 @@ func (j *judges) judgeWithNominated(n *cluster.Node) (string, *plugins.Rejection
 	return j.judgeNode(n)
 }
 
-// nominatedBefore returns the pods nominated to the node whose room p must not take.
+// nominatedBefore returns the pods nominated to the node that take precedence over p.
 func nominatedBefore(n *cluster.Node, p *cluster.Pod) []*cluster.Pod {
 	var guests []*cluster.Pod
 	for _, g := range n.Nominated {
@@ -180,8 +180,8 @@ func (e *FilterError) Error() string {
 
 func (e *FilterError) Unwrap() error { return e.Err }
 
-// fitsNow judges one node as it is now, with newly prepared filters. It returns the plugin that
-// rejects the node, and the rejection.
+// fitsNow judges a node in its current state, with newly prepared filters. It returns the plugin
+// that rejects the node, and the rejection.
 func fitsNow(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) (string, *plugins.Rejection) {
 	j := prepareFilters(c, profile, p)
 	switch {

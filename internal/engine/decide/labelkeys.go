@@ -6,10 +6,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// labelKeys counts the nodes by label key. A term with a key that no node has can have no effect
+// labelKeys counts the nodes by label key. A term with a key absent from all nodes has no effect
 // and is not counted.
 //
-// version grows only when a key appears or disappears, so that relabelled nodes leave plans valid.
+// version grows only when a key appears or disappears, so relabelling nodes does not invalidate
+// plans.
 type labelKeys struct {
 	nodes   map[string]int // how many nodes have the key
 	read    []nodeKeys     // by node: what is counted of it
@@ -39,7 +40,7 @@ func (k *labelKeys) updateNode(c *cluster.Cluster, node int32) {
 	k.countKeys(before, -1)
 }
 
-// countKeys adds the labels of a node to the counts, or takes them out.
+// countKeys adds the labels of a node to the counts, or subtracts them.
 func (k *labelKeys) countKeys(of nodeKeys, by int) {
 	if of.hostname {
 		k.addNodes(v1.LabelHostname, by)
@@ -63,5 +64,5 @@ func (k *labelKeys) addNodes(key string, by int) {
 	}
 }
 
-// hasKey reports whether some node has the key.
+// hasKey reports whether any node has the key.
 func (k *labelKeys) hasKey(key string) bool { return k.nodes[key] > 0 }

@@ -2,9 +2,9 @@ package decide
 
 import "github.com/berth-k8s/berth/internal/engine/decide/effort"
 
-// askNodes asks about the nodes with room, in parallel, and returns those that remain feasible.
-// Infeasible nodes are asked about, too, if a question precedes the filter that rejects them: it
-// may fail, and then the attempt fails.
+// askNodes runs the questions on the nodes with room, in parallel, and returns the nodes that
+// remain feasible. It includes infeasible nodes if a question precedes the filter that rejects
+// them: that question may fail, and with it the attempt.
 func (r *ranking) askNodes(q questions) (left []int32, failed bool) {
 	nodes := r.space.asked[:0]
 	for i, bucket := range r.bucket {

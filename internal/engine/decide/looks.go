@@ -2,12 +2,13 @@ package decide
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// manyLabels is from how many labels on it is counted what others' terms say about a pod.
+// manyLabels is the number of a pod's labels above which the cost of matching other pods' terms
+// against them is estimated first.
 const manyLabels = 1000
 
-// selectsTooMuch reports whether to hold the pod's own terms against the looks that they may
-// select, or its labels against the terms of others, would take more than half of an attempt's
-// effort. An object has room for tens of thousands of terms, and of labels.
+// selectsTooMuch reports whether matching the pod's terms against the looks they may select, or its
+// labels against other pods' terms, would exceed half of an attempt's effort. An object may hold
+// tens of thousands of terms or labels.
 func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 	class := p.Class
 	if class.Labels.Len() >= manyLabels && ix.looksAtLabels(class) > ix.limits.Effort/2 {
@@ -42,8 +43,8 @@ func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 	return false
 }
 
-// looksAtLabels is about how many labels it takes to look at, to hold those of a class against the
-// terms of others.
+// looksAtLabels estimates the number of labels to compare when matching other pods' terms against
+// the class.
 func (ix *index) looksAtLabels(class *cluster.PodClass) (looks int) {
 	for _, users := range ix.terms.usersFor(class.Labels) {
 		for term := range users.countTerms() {

@@ -15,12 +15,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// machine is a cluster that things happen to.
+// machine is a cluster with random events.
 type machine struct {
 	c *cluster.Cluster
 	d *Decider
-	// lean makes sequences differ: what is likely in some is rare in others, so that each feature
-	// also meets itself often.
+	// lean varies the probability of each feature between sequences, so that a feature rare in some
+	// sequences often meets itself in the rest.
 	lean map[string]float64
 
 	placed  []*v1.Pod // as the API has them, with their nodes
@@ -31,7 +31,7 @@ type machine struct {
 	next      int
 }
 
-// features are what sequences lean to or away from.
+// features lists the features whose probability varies between sequences.
 var features = []string{
 	"pod affinity", "node affinity", "spread", "taints", "ports", "volumes", "devices", "never", "gpu", "unique", "huge", "keys", "selects", "odd nodes",
 }
@@ -96,15 +96,15 @@ var happenings = []happening{
 
 func (m *machine) place(t *draw) { m.decide(t, m.newPod(t)) }
 
-// placeAgain places another pod of the class placed last: the case that rankings are for.
+// placeAgain places another pod of the class placed last: the case optimized by rankings.
 func (m *machine) placeAgain(t *draw) {
 	if m.last != nil {
 		m.decide(t, m.another(m.last))
 	}
 }
 
-// placeAlike places a pod that asks for the same as one before and is labelled otherwise: whether
-// it may share the ranking depends on who looks at labels.
+// placeAlike places a pod with the spec of an earlier one and different labels: whether it may
+// share the ranking depends on the selectors that read its labels.
 func (m *machine) placeAlike(t *draw) {
 	model := m.last
 	if len(m.placed) > 0 && t.chance(0.5) {
@@ -118,8 +118,7 @@ func (m *machine) placeAlike(t *draw) {
 	m.decide(t, pod)
 }
 
-// placeSimilar places a pod that asks for the same as one before, and means others by its
-// selectors.
+// placeSimilar places a pod with the requests of an earlier one and different selectors.
 func (m *machine) placeSimilar(t *draw) {
 	if m.last == nil {
 		return
@@ -149,7 +148,7 @@ func (m *machine) meanOthers(t *draw, required []v1.PodAffinityTerm, preferred [
 	}
 }
 
-// another is a pod like the given one, not placed yet.
+// another returns a copy of the given pod, not placed yet.
 func (m *machine) another(model *v1.Pod) *v1.Pod {
 	pod := model.DeepCopy()
 	m.name(pod)
@@ -166,7 +165,7 @@ func (m *machine) name(pod *v1.Pod) {
 	pod.UID = types.UID(pod.Name)
 }
 
-// decide is what the test is about.
+// decide decides a pod both ways and compares the results: the subject of the test.
 func (m *machine) decide(t *draw, pod *v1.Pod) {
 	p := m.c.Pending(pod)
 	if own := m.c.Nominated(p.UID); own != nil && t.chance(0.8) {
@@ -196,7 +195,8 @@ func (m *machine) decide(t *draw, pod *v1.Pod) {
 			return
 		}
 	}
-	// Where all are equally good, and the preferred one is taken, no other is looked at.
+	// If all feasible nodes are equally good, the fast path may take the preferred one without
+	// examining the rest.
 	alone := decision.Feasible == 1 && decision.Node != nil && decision.Node.Name == preferred && len(e.Best()) == e.Feasible
 	if decision.Feasible != e.Feasible && !alone {
 		t.Fatalf("%s: %d nodes are feasible the fast way, %d the plain way\n%s", pod.Name, decision.Feasible, e.Feasible, describe(e))
@@ -233,7 +233,7 @@ func names(nodes []*cluster.Node) (list []string) {
 	return list
 }
 
-// take counts a pod on its node.
+// take places a pod on its node.
 func (m *machine) take(t *draw, pod *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 	t.say("  it goes to %s", n.Name)
 	for _, r := range m.d.profile.Reservers {
@@ -248,8 +248,8 @@ func (m *machine) take(t *draw, pod *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 	m.waiting = slices.DeleteFunc(m.waiting, func(o *v1.Pod) bool { return o.UID == pod.UID })
 }
 
-// preempt holds what the fast way makes of a pod that fits nowhere against the plain way: the same
-// message, and a node whose victims cost the same. Then it may happen.
+// preempt compares both ways for a pod that fits nowhere: the messages must be equal, and so must
+// the costs of the victims. Then it may carry out the preemption.
 func (m *machine) preempt(t *draw, pod *v1.Pod, p *cluster.Pod, e *Evaluation) {
 	if fast, plain := m.d.Diagnose(p).Message(""), e.Message(""); fast != plain {
 		t.Fatalf("%s: the fast way says\n%s\nthe plain way\n%s", p.Name, fast, plain)
@@ -291,7 +291,7 @@ func (m *machine) forget(uid types.UID) {
 	m.placed, m.waiting = slices.DeleteFunc(m.placed, gone), slices.DeleteFunc(m.waiting, gone)
 }
 
-// retry decides a pod once more that waits.
+// retry decides a waiting pod again.
 func (m *machine) retry(t *draw) {
 	if len(m.waiting) > 0 {
 		m.decide(t, one(t, m.waiting...))
@@ -305,7 +305,7 @@ func (p *Preemption) name() string {
 	return p.Node.Name
 }
 
-// namesOf lists pods by name. Those of equal importance stand in no order.
+// namesOf lists pods by name, since pods of equal importance have no defined order.
 func namesOf(pods []*cluster.Pod) (names []string) {
 	for _, p := range pods {
 		names = append(names, p.Name)
@@ -348,7 +348,7 @@ func (m *machine) removePod(t *draw) {
 	}
 }
 
-// change shows a placed pod as the API has it now.
+// change updates a placed pod.
 func (m *machine) change(t *draw, change func(pod *v1.Pod)) {
 	if len(m.placed) == 0 {
 		return
@@ -391,7 +391,7 @@ func (m *machine) relabelWaiting(t *draw) {
 	m.c.Renew(m.c.Pending(pod))
 }
 
-// nominate nominates a pod that waits, or a new one, to a node that need not exist.
+// nominate nominates a waiting or new pod to a node, which need not exist.
 func (m *machine) nominate(t *draw) {
 	var pod *v1.Pod
 	if len(m.waiting) > 0 && t.chance(0.5) {
@@ -460,7 +460,7 @@ func (m *machine) namespace(t *draw) {
 	m.c.Namespaces.Set(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 }
 
-// fallBehind makes all that follows the log read the cluster anew.
+// fallBehind makes all readers of the log rescan the cluster.
 func (m *machine) fallBehind(*draw) {
 	m.d.ix.synced = -1
 	for _, r := range m.d.cache.rankings {
@@ -479,7 +479,7 @@ func (m *machine) forgetRankings(t *draw) {
 	}
 }
 
-// sortedKeys lists the rankings by age, so that draws are the same each time.
+// sortedKeys lists the rankings by age, so that draws are reproducible.
 func sortedKeys(rankings map[rankingKey]*ranking) []rankingKey {
 	var keys []rankingKey
 	for key := range rankings {
@@ -489,7 +489,7 @@ func sortedKeys(rankings map[rankingKey]*ranking) []rankingKey {
 	return keys
 }
 
-// sizes are the numbers of looks, labels and terms, and of the looks that are listed by them.
+// sizes returns the numbers of looks, labels and terms, and of the looks listed under them.
 func (p *placed) sizes() (n [5]int) {
 	n = [5]int{p.looks.Len(), p.byLabel.first.Len(), p.byTerms.first.Len()}
 	for i, index := range []*lookIndex{&p.byLabel, &p.byTerms} {
@@ -500,7 +500,7 @@ func (p *placed) sizes() (n [5]int) {
 	return n
 }
 
-// recount holds what the decider knows of pods and terms against the cluster.
+// recount compares the decider's data about pods and terms with the cluster.
 func (m *machine) recount(t *draw) {
 	m.d.ix.followLog()
 	m.d.checkBases(t)

@@ -8,24 +8,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// namedKeys are the keys of labels of pods that selectors have named so far. Whoever searches for
-// looks names the keys of its selectors first; whoever reads the labels of a look's class, reads
-// those only.
+// namedKeys holds the pod label keys used by selectors so far. Before searching for looks, name the
+// keys of the selectors; of the labels of a look's class, read only those with named keys.
 //
-// A key that is new divides looks, for which all pods are counted anew: also where no pod has a
-// label with it, since the class of a look may have one whose pods are gone. So once there are
-// mostNamed, all keys count as named.
+// A new key splits looks, and all pods must be recounted, even if no current pod has a label with
+// it: the class of a look may have one without having pods any longer. Therefore, beyond mostNamed
+// keys, all keys count as named.
 type namedKeys struct {
 	keys []string // sorted
 	all  bool
 }
 
-// mostNamed is how many keys may be named, one after the other, before all are. Each costs a look
-// at every pod.
+// mostNamed bounds the number of individually named keys. Each one costs a scan of all pods.
 const mostNamed = 64
 
-// lookOf returns the look of a class, which is that of all classes whose labels with named keys are
-// the same.
+// lookOf returns the look of a class, shared by all classes with the same labels for named keys.
 func (n *namedKeys) lookOf(class *cluster.PodClass) [2]uint64 {
 	if n.all {
 		return class.Look
@@ -33,7 +30,7 @@ func (n *namedKeys) lookOf(class *cluster.PodClass) [2]uint64 {
 	return class.LookBy(n.keys)
 }
 
-// labelsOf yields the labels of a class that have named keys.
+// labelsOf yields the labels of a class with named keys.
 func (n *namedKeys) labelsOf(class *cluster.PodClass) iter.Seq2[string, string] {
 	if n.all {
 		return class.Labels.All()
@@ -41,7 +38,7 @@ func (n *namedKeys) labelsOf(class *cluster.PodClass) iter.Seq2[string, string] 
 	return class.LabelsWith(n.keys)
 }
 
-// add names the keys of a selector, and reports whether one is new.
+// add names the keys of a selector, and reports whether any is new.
 func (n *namedKeys) add(selector *rules.Selector) (news bool) {
 	if n.all {
 		return false
@@ -62,7 +59,7 @@ func (n *namedKeys) add(selector *rules.Selector) (news bool) {
 	return news
 }
 
-// nameKeys names the keys of selectors, before looks are searched for that they match.
+// nameKeys names the keys of selectors. Call it before searching for the looks they match.
 func (ix *index) nameKeys(selectors ...*rules.Selector) {
 	news := false
 	for _, selector := range selectors {
@@ -75,7 +72,7 @@ func (ix *index) nameKeys(selectors ...*rules.Selector) {
 	}
 }
 
-// countPlaced counts all placed pods anew.
+// countPlaced recounts all placed pods.
 func (ix *index) countPlaced() {
 	ix.placed = placed{named: ix.placed.named, round: ix.placed.round}
 	for _, n := range ix.c.Nodes {

@@ -12,8 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Pods with a label of their own, as a StatefulSet makes them, have one look, until a selector
-// names the key. Then, and when too many are named to tell which, pods are counted as ever.
+// TestLooksBySelectorsKeys: pods with a unique label, like those of a StatefulSet, share a look
+// until a selector names the key. Pods are counted correctly afterwards, and also once so many keys
+// are named that all labels count.
 func TestLooksBySelectorsKeys(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -60,8 +61,8 @@ func TestLooksBySelectorsKeys(t *testing.T) {
 	}
 }
 
-// The class of a look may have a label that none of its pods has any more: it does not count once
-// its key is named.
+// TestLookOfPodsThatAreGone: the class of a look may have a label not found on any of its remaining
+// pods; the label does not count once its key is named.
 func TestLookOfPodsThatAreGone(t *testing.T) {
 	c := benchCluster(1, false)
 	d := New(c, plugins.Default(), 1)
@@ -92,7 +93,7 @@ func TestLookOfPodsThatAreGone(t *testing.T) {
 	}
 }
 
-// name has a constraint of the pod, of whatever kind, select by that.
+// name sets the selector of all constraints of the pod, of whatever kind.
 func name(pod *v1.Pod, selector *metav1.LabelSelector) {
 	if spread := pod.Spec.TopologySpreadConstraints; spread != nil {
 		spread[len(spread)-1].LabelSelector = selector

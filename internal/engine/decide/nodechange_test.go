@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// nodeChanges are what a kubelet or an operator changes of a node all the time, in no topology.
+// nodeChanges are frequent node updates by a kubelet or an operator that affect no topology.
 var nodeChanges = map[string]func(n *v1.Node, i int){
 	"none": nil,
 	"image": func(n *v1.Node, i int) {
@@ -29,7 +29,7 @@ var nodeChanges = map[string]func(n *v1.Node, i int){
 	},
 }
 
-// decideWithChange decides and places the i-th pod of a mode after a change of the i-th node.
+// decideWithChange decides the i-th pod of a mode after a change of the i-th node.
 func decideWithChange(c *cluster.Cluster, d *Decider, i int, mode string, change func(*v1.Node, int)) (*cluster.Pod, Decision) {
 	if change != nil {
 		node := c.Node(fmt.Sprint("node-", i%c.Len())).Object().DeepCopy()
@@ -42,7 +42,8 @@ func decideWithChange(c *cluster.Cluster, d *Decider, i int, mode string, change
 	return p, d.Decide(p)
 }
 
-// TestANodeThatChangesIsLookedAtAlone: a ranking follows a node that stays in its domains.
+// TestANodeThatChangesIsLookedAtAlone: a ranking handles the change of a node that stays in its
+// domains without examining other nodes.
 func TestANodeThatChangesIsLookedAtAlone(t *testing.T) {
 	const nodes = 300
 	for name, change := range nodeChanges {
@@ -67,8 +68,8 @@ func TestANodeThatChangesIsLookedAtAlone(t *testing.T) {
 	}
 }
 
-// BenchmarkNodeChanges measures a decision with one changed node of 5,000 before it, the change
-// included.
+// BenchmarkNodeChanges measures a decision after the change of one node of 5,000, including the
+// change.
 func BenchmarkNodeChanges(b *testing.B) {
 	for name, change := range nodeChanges {
 		for _, mode := range []string{"plain", "spread", "affinity", "anti", "1000 apps, spread"} {
@@ -86,8 +87,8 @@ func BenchmarkNodeChanges(b *testing.B) {
 	}
 }
 
-// TestObjectsThatStayWhatTheyAreToDecisions: plans outlive the writes of controllers to objects
-// that they are made from, and new namespaces as long as no term selects namespaces.
+// TestObjectsThatStayWhatTheyAreToDecisions: plans survive irrelevant updates by controllers of the
+// objects they were made from, and new namespaces as long as no term selects namespaces.
 func TestObjectsThatStayWhatTheyAreToDecisions(t *testing.T) {
 	c := benchCluster(20, false)
 	d := New(c, plugins.Default(), 1)

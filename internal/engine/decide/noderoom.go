@@ -6,10 +6,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// roomOf judges the pods on a node and the room they leave: the bucket, or ^reason.
+// roomOf judges the pods on a node and its remaining room. It returns the bucket, or ^reason.
 func (r *ranking) roomOf(node int32) int16 { return r.roomBut(node, "") }
 
-// roomBut does so without one of the pods nominated to the node.
+// roomBut is roomOf without one of the pods nominated to the node.
 func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	n, balance := r.ix.c.Nodes[node], r.ix.balance[node]
 	if balance < 0 && n != nil && r.plan.guestsInRoom() {
@@ -45,8 +45,8 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	return int16(sum)
 }
 
-// lacksNominatedRoom judges a node with the pods nominated to it, except for one, as if they had
-// arrived. It returns ^reason, or 0 if there is room for all.
+// lacksNominatedRoom judges a node with the pods nominated to it, except for one, as if they were
+// placed there. It returns ^reason, or 0 if there is room for all.
 func (r *ranking) lacksNominatedRoom(n *cluster.Node, but types.UID) int16 {
 	space, guests := r.space, false
 	for _, g := range n.Nominated {

@@ -6,8 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Preempt finds the node whose pods cost least to remove for a pod that fits nowhere. Call it right
-// after Decide has found no node. It changes nothing.
+// Preempt finds the node with the cheapest victims for a pod that fits nowhere. Call it right after
+// a Decide without a result. It changes nothing.
 func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	r, pl := d.cache.rankingFor(p)
 	left := effort.NewBudget(d.limits, d.c)
@@ -33,7 +33,7 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 
 	known, budgets := d.cache.candidatesFor(r), newBudgets(d.c, d.profile, p)
 	if own := d.c.Nominated(p.UID); own != nil {
-		// The pod is a guest there to other pods of the class, but not to itself.
+		// On its nominated node, the pod is a guest to other pods of the class, but not to itself.
 		if n := d.c.Node(own.Nominated); n != nil {
 			known.forgetNode(n)
 			defer func() { known.forgetNode(n) }()
@@ -45,13 +45,13 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 				return t.preemptionOn(best, budgets)
 			}
 		}
-		// Why it does not help is another matter for each pod.
+		// The reasons why preemption does not help differ between the pods of a class.
 		return d.preemptFrom(&candidates{rebuilds: r.rebuilds}, t, budgets, effort.NewBudget(d.limits, d.c))
 	}
 	return d.preemptFrom(known, t, budgets, left)
 }
 
-// preemptFrom brings the candidates up to date and takes the cheapest.
+// preemptFrom refreshes the candidates and takes the cheapest.
 func (d *Decider) preemptFrom(known *candidates, t *hypothesis, b *budgets, left *effort.Budget) Preemption {
 	known.refreshCosts(t, b, left)
 	best := known.cheapestNode(d.tie, d.preferredNode(t.p))
@@ -65,13 +65,13 @@ func (d *Decider) preemptFrom(known *candidates, t *hypothesis, b *budgets, left
 	return t.preemptionOn(best, b)
 }
 
-// preemptionOn is what making room on a candidate takes.
+// preemptionOn returns the victims and violations of making room on a candidate.
 func (t *hypothesis) preemptionOn(node int32, b *budgets) Preemption {
 	found, _ := t.victimsOn(t.r.ix.c.Nodes[node], b)
 	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
 }
 
-// Diagnose says why no node can take the pod. Call it right after Decide has found no node.
+// Diagnose explains why no node can take the pod. Call it right after a Decide without a result.
 func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 	if d.c.Len() == 0 { // there is nothing to rank, and scores are not asked for
 		return d.plain.evaluateInAttempt(p).Failure()
@@ -122,9 +122,9 @@ type groupReason struct {
 	reason int
 }
 
-// countByReason counts the nodes that withholdNodes has taken out, by group and reason. These
-// nodes have been judged by all plugins, with the pods nominated to them, so what rejects their
-// group without those pods does not apply.
+// countByReason counts the nodes removed by withholdNodes, by group and reason. All plugins have
+// judged these nodes with the pods nominated to them, so the rejection of their group without those
+// pods does not apply.
 func countByReason(r *ranking, held []int32) map[groupReason]int {
 	if r.plan.guestsInRoom() || len(held) == 0 {
 		return nil

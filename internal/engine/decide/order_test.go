@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// refuser rejects every pod before any node is looked at.
+// refuser rejects every pod before any node is considered.
 type refuser string
 
 func (r refuser) Name() string      { return string(r) }
@@ -21,8 +21,8 @@ func (r refuser) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
 	return plugins.Judge{All: &plugins.Rejection{Reasons: []string{string(r)}, Unresolvable: true}}
 }
 
-// TestPodIsRejectedInTheOrderAtPreFilter: which of two plugins rejects a pod before any node is
-// looked at depends on their order at PreFilter, whatever it is at Filter.
+// TestPodIsRejectedInTheOrderAtPreFilter: the order at PreFilter, not at Filter, determines which
+// of two plugins rejects a pod before any node is considered.
 func TestPodIsRejectedInTheOrderAtPreFilter(t *testing.T) {
 	for _, first := range []string{"A", "B"} {
 		profile := &plugins.Profile{
@@ -45,7 +45,7 @@ func TestPodIsRejectedInTheOrderAtPreFilter(t *testing.T) {
 	}
 }
 
-// failing cannot judge one node, or one pod that is there.
+// failing fails on one node, or on nodes with a certain pod.
 type failing struct{ node, pod string }
 
 func (failing) Name() string        { return "Failing" }
@@ -59,9 +59,9 @@ func (f failing) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
 	}}
 }
 
-// TestPluginFailsOnNodeThatAnotherRejects: the attempt fails if the plugin that fails is asked
-// before the one that rejects the node, and only then; also if it only fails together with a pod
-// that is nominated to the node.
+// TestPluginFailsOnNodeThatAnotherRejects: the attempt fails if and only if the failing plugin
+// precedes the plugin that rejects the node, including failures caused only by a pod nominated to
+// the node.
 func TestPluginFailsOnNodeThatAnotherRejects(t *testing.T) {
 	for _, f := range []failing{{node: "node-0"}, {pod: "nominated"}} {
 		for _, before := range []bool{true, false} {

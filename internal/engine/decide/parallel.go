@@ -13,8 +13,8 @@ import (
 
 type judge func(n *cluster.Node) *plugins.Rejection
 
-// scoresOf returns a scorer's normalised scores, nil if it scores nothing, and its fine scores, nil
-// if it has none.
+// scoresOf returns a scorer's normalized scores, or nil if it skips the pod, and its fine scores,
+// or nil without any.
 func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) (scores, fine []int64, err error) {
 	scoring := s.Score(c, p, feasible)
 	switch {
@@ -47,9 +47,9 @@ func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*
 	return scores, nil, nil
 }
 
-// askAll calls f, which asks filters about a node, for 0..n-1: on all cores, and then again in
-// order if one of the filters wants that; see plugins.Judge.
-// f must write to what belongs to its index alone; the caller's scratch space is not for f.
+// askAll calls f, which runs filters on a node, for 0..n-1: on all cores, and then again in order
+// if requested by a filter; see plugins.Judge. f must write only to data of its index, and must not
+// use the caller's scratch space.
 func askAll(n int, again []func() bool, f func(i int)) {
 	runParallel(n, f)
 	inOrder := false
@@ -61,7 +61,7 @@ func askAll(n int, again []func() bool, f func(i int)) {
 	}
 }
 
-// worthwhile is the number of nodes from which using all cores pays off.
+// worthwhile is the minimum number of nodes for the use of all cores to pay off.
 var worthwhile = 256
 
 // runParallel calls f for 0..n-1, on all cores if that pays off.
@@ -95,8 +95,8 @@ func runParallel(n int, f func(i int)) {
 	}
 }
 
-// workerPanic carries a panic from a goroutine of parallel to its caller, which alone can recover
-// from it.
+// workerPanic carries a panic from a goroutine of runParallel to its caller, the only one able to
+// recover from it.
 type workerPanic struct {
 	value any
 	stack []byte

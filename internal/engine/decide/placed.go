@@ -9,13 +9,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// placed records on which nodes the pods of each look are. Labels that no selector names make no
-// look: each pod of a StatefulSet, or of an indexed Job, has one of its own. Looks are indexed by
-// their labels, so that only those are looked at that a selector may match, and by their terms, to
-// count what these say about a pending pod.
+// placed records the nodes of the pods of each look. Only labels named by selectors distinguish
+// looks: otherwise each pod of a StatefulSet or an indexed Job would have a different one. Looks
+// are indexed by their labels, so that a selector is matched only against candidates, and by their
+// terms, to count their effect on a pending pod.
 //
-// Maps are read in any order here. Whoever sums up what they hold gets the same result in any
-// order, and whoever lists nodes sorts them: decisions must not depend on the order of a map.
+// Maps are iterated in arbitrary order here. Callers must sum up their values independently of
+// order, and sort lists of nodes: decisions must not depend on map order.
 type placed struct {
 	named   namedKeys
 	looks   cluster.Set[lookPods] // by lookOf
@@ -26,8 +26,8 @@ type placed struct {
 	round uint64      // how many searches there were
 }
 
-// lookIndex finds looks by a hash of something that they have: looks of which only the hash is
-// equal are found together. Most hashes have one look.
+// lookIndex finds looks by a hash of one of their properties. Different properties with the same
+// hash are found together. Most hashes have one look.
 type lookIndex struct {
 	first cluster.Set[lookPods]
 	also  map[uint32]map[*lookPods]bool // beyond the first
@@ -52,7 +52,7 @@ func (x *lookIndex) firstWith(hash uint32) *lookPods {
 	return x.first.Find(hash, func(*lookPods) bool { return true })
 }
 
-// insert adds a look, which may be there.
+// insert adds a look, which may be present already.
 func (x *lookIndex) insert(hash uint32, pods *lookPods) {
 	switch first := x.firstWith(hash); {
 	case first == nil:
@@ -68,7 +68,7 @@ func (x *lookIndex) insert(hash uint32, pods *lookPods) {
 	}
 }
 
-// remove takes out a look, which may be gone.
+// remove removes a look, which may be absent.
 func (x *lookIndex) remove(hash uint32, pods *lookPods) {
 	also := x.also[hash]
 	if x.firstWith(hash) == pods {
@@ -84,8 +84,8 @@ func (x *lookIndex) remove(hash uint32, pods *lookPods) {
 	}
 }
 
-// lookPods are the pods of a look. class is one of its classes: the others may have other labels
-// than it, with keys that are not named.
+// lookPods holds the pods of a look. class is one of its classes; its other classes may have
+// different labels under keys that are not named.
 type lookPods struct {
 	look  [2]uint64
 	class *cluster.PodClass
@@ -93,14 +93,14 @@ type lookPods struct {
 	found uint64 // the last search that found it; see placed.round
 }
 
-// nodeCounts are the pods of a class by node: a sorted list while the nodes are few, as for most
-// classes, then a map, and a slot for every node once that takes less memory than a map.
+// nodeCounts counts the pods of a class by node: in a sorted list while there are few nodes, as for
+// most classes, then in a map, and in one slot per node once that takes less memory than the map.
 type nodeCounts struct {
 	few         []nodeCount
 	*manyCounts // instead of few, once there were more than fewNodes; else nil
 }
 
-// manyCounts are those of many nodes.
+// manyCounts holds the counts for many nodes.
 type manyCounts struct {
 	many  map[int32]podCount
 	every []podCount // by node, instead of many
@@ -108,7 +108,7 @@ type manyCounts struct {
 	top   int32      // where many is used: the highest node
 }
 
-// nodeCount is a podCount in half of the memory.
+// nodeCount is a podCount in half the memory.
 type nodeCount struct {
 	node             int32
 	staying, leaving int16
@@ -116,19 +116,19 @@ type nodeCount struct {
 
 func (n *nodeCount) count() podCount { return podCount{int32(n.staying), int32(n.leaving)} }
 
-// countOn is a count that fits into a nodeCount; else fits is false.
+// countOn converts a count to a nodeCount; fits is false if it is too large.
 func countOn(node int32, n podCount) (short nodeCount, fits bool) {
 	short = nodeCount{node, int16(n.staying), int16(n.leaving)}
 	return short, short.count() == n
 }
 
-// An entry of a map takes as much memory as so many slots.
+// A map entry takes as much memory as slotsOfEntry slots.
 const fewNodes, slotsOfEntry = 16, 4
 
-// fewMore is by how many entries the list of few nodes grows.
+// fewMore is the number of entries by which the list of few nodes grows.
 const fewMore = 2
 
-// all yields the nodes that have pods of the class.
+// all yields the nodes with pods of the class.
 func (c *nodeCounts) all(yield func(node int32, n podCount) bool) {
 	for i := range c.few {
 		if !yield(c.few[i].node, c.few[i].count()) {
@@ -170,8 +170,8 @@ func (c *nodeCounts) on(node int32) podCount {
 	return podCount{}
 }
 
-// len returns how many nodes have such pods. Only one of the three forms is in use, so the sum is
-// that of one.
+// len returns the number of nodes with pods of the class. Only one of the three forms is in use, so
+// the other terms of the sum are 0.
 func (c *nodeCounts) len() int {
 	if c.manyCounts == nil {
 		return len(c.few)
@@ -179,7 +179,7 @@ func (c *nodeCounts) len() int {
 	return len(c.many) + int(c.there)
 }
 
-// addPods changes the count of a node, and drops the node when nothing is left.
+// addPods changes the count of a node, and drops the node at zero.
 func (c *nodeCounts) addPods(node int32, by podCount) {
 	switch {
 	case c.manyCounts == nil:
@@ -191,8 +191,8 @@ func (c *nodeCounts) addPods(node int32, by podCount) {
 	}
 }
 
-// addToFew keeps the counts in a short sorted list: most classes have pods on few nodes, and a list
-// of sixteen is searched faster than a map, in a fraction of the memory.
+// addToFew updates the counts in a short sorted list: most classes have pods on few nodes, and a
+// list of sixteen is searched faster than a map, in a fraction of the memory.
 func (c *nodeCounts) addToFew(node int32, by podCount) {
 	i, known := slices.BinarySearchFunc(c.few, node, func(n nodeCount, node int32) int { return cmp.Compare(n.node, node) })
 	if known {
@@ -226,7 +226,7 @@ func (c *nodeCounts) addToFew(node int32, by podCount) {
 	}
 }
 
-// addToMany keeps the counts in a map, until slots for all nodes up to the highest would take less
+// addToMany updates the counts in a map, until slots for all nodes up to the highest take less
 // memory.
 func (c *nodeCounts) addToMany(node int32, by podCount) {
 	n := c.many[node]
@@ -245,9 +245,9 @@ func (c *nodeCounts) addToMany(node int32, by podCount) {
 	c.many = nil
 }
 
-// addToSlot keeps the counts by node. It goes back to a map only when that would take less than
-// half the memory, so that a class whose pods come and go at the threshold is not converted each
-// time.
+// addToSlot updates the counts in slots by node. It returns to a map only if that takes less than
+// half the memory, so that a class whose pod count oscillates around the threshold is not converted
+// repeatedly.
 func (c *nodeCounts) addToSlot(node int32, by podCount) {
 	if missing := int(node) + 1 - len(c.every); missing > 0 {
 		c.every = append(c.every, make([]podCount, missing)...)
@@ -276,7 +276,7 @@ func (c *nodeCounts) addToSlot(node int32, by podCount) {
 	c.every, c.there = nil, 0
 }
 
-// podCount counts pods on a node: those that are terminating, and the others.
+// podCount counts the terminating and the remaining pods on a node.
 type podCount struct{ staying, leaving int32 }
 
 func (n *podCount) add(by podCount) {
@@ -288,7 +288,7 @@ func (p *placed) at(look [2]uint64) *lookPods {
 	return p.looks.Find(cluster.ShortHash(look[0]), func(pods *lookPods) bool { return pods.look == look })
 }
 
-// countPod counts a pod that came to a node or left it.
+// countPod counts a pod added to or removed from a node.
 func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool, by int32) {
 	look := p.named.lookOf(class)
 	pods := p.at(look)
@@ -306,9 +306,9 @@ func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool,
 	}
 }
 
-// listLook lists pods under everything by which they are searched. unlistLook takes out exactly the
-// same keys: both must read nothing but the class, which does not change, and which keys are named,
-// with which all looks change.
+// listLook adds a look to all indexes. unlistLook removes exactly the same keys: both must read
+// nothing but the class, which is immutable, and the set of named keys, whose changes recreate all
+// looks.
 func (p *placed) listLook(pods *lookPods) {
 	p.looks.Add(cluster.ShortHash(pods.look[0]), pods)
 	for key, value := range p.named.labelsOf(pods.class) {
@@ -335,7 +335,7 @@ func (p *placed) beginSearch() {
 	p.found = p.found[:0]
 }
 
-// findLooks adds those looks with a hash to the list that were not found in this round before.
+// findLooks adds the looks with a hash to the list, except those already found in this round.
 func (p *placed) findLooks(index *lookIndex, hash uint32) {
 	for pods := range index.with(hash) {
 		if pods.found != p.round {

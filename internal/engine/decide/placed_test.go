@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Counts by node are the same, whichever form they are kept in, and go back to a small form when
-// the nodes become few.
+// TestCountsByNode: counts by node are the same in each of the forms, and return to a small form
+// when the number of nodes falls.
 func TestCountsByNode(t *testing.T) {
 	forms := map[string]bool{}
 	rapid.Check(t, func(t *rapid.T) {

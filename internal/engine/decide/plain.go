@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Plain decides the plain way: it asks every plugin about every node, and remembers nothing. It is
-// written to be read, and is the reference for the fast way, which has to give the same answers.
+// Plain is the plain evaluator: it runs every plugin on every node, and keeps no state. It is
+// written to be read, and is the reference for the fast path, which must return the same results.
 type Plain struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
@@ -19,20 +19,20 @@ type Plain struct {
 	meter   *effort.Meter // a Decider's own, or one that nobody reads
 }
 
-// NewPlain returns the plain way to decide pods of a profile in a cluster.
+// NewPlain returns the plain evaluator for pods of a profile in a cluster.
 func NewPlain(c *cluster.Cluster, profile *plugins.Profile) *Plain {
 	limits := effort.DefaultLimits()
 	return &Plain{c: c, profile: profile, limits: &limits, meter: &effort.Meter{}}
 }
 
-// Evaluate says of every node why it cannot take the pod, or what each plugin gives it.
+// Evaluate returns the verdict on every node: the rejection of the pod, or each plugin's score.
 func (pl *Plain) Evaluate(p *cluster.Pod) *Evaluation {
 	pl.beginAttempt()
 	return pl.evaluateInAttempt(p)
 }
 
-// Rejections returns, for each of some nodes of the cluster, the reasons for which plugins reject
-// the pod there, joined; "" if the node can take it.
+// Rejections returns the joined reasons of the plugins' rejections of the pod on each of the given
+// nodes, or "" if the node can take it.
 func (pl *Plain) Rejections(p *cluster.Pod, nodes []*cluster.Node) []string {
 	pl.beginAttempt()
 	j := prepareFilters(pl.c, pl.profile, p)
@@ -56,14 +56,14 @@ func (pl *Plain) Rejections(p *cluster.Pod, nodes []*cluster.Node) []string {
 	return list
 }
 
-// Fits reports whether a node can take a pending pod. Filters are asked about this node alone.
+// Fits reports whether a node can take a pending pod. Filters run on this node only.
 func (pl *Plain) Fits(p *cluster.Pod, n *cluster.Node) bool {
 	pl.meter.Work += effort.CostOfDecision * effort.CostOfPod(p)
 	_, rejection := fitsNow(pl.c, pl.profile, p, n)
 	return rejection == nil
 }
 
-// beginAttempt tells the filters that what follows is a new attempt.
+// beginAttempt notifies the filters of a new attempt.
 func (pl *Plain) beginAttempt() {
 	for _, f := range pl.profile.Filters {
 		if f, is := f.(plugins.Attempted); is {
@@ -95,8 +95,8 @@ func (pl *Plain) evaluateInAttempt(p *cluster.Pod) *Evaluation {
 	return e
 }
 
-// decide finds the best node as part of an attempt. Of a pod that plugins narrow to nodes by name,
-// only these are looked at.
+// decide finds the best node as part of an attempt. If plugins narrow the pod to nodes by name,
+// only these are examined.
 func (pl *Plain) decide(p *cluster.Pod, t *tie) Decision {
 	j := prepareFilters(pl.c, pl.profile, p)
 	j.left = effort.NewBudget(pl.limits, pl.c)
@@ -123,7 +123,7 @@ func (pl *Plain) decide(p *cluster.Pod, t *tie) Decision {
 	return e.decisionBy(t)
 }
 
-// allNodes returns the nodes of the cluster, not judged yet, by their index.
+// allNodes returns unjudged entries for the nodes of the cluster, by index.
 func (pl *Plain) allNodes() (all []NodeVerdict) {
 	for _, n := range pl.c.Nodes {
 		if n != nil {
@@ -133,8 +133,8 @@ func (pl *Plain) allNodes() (all []NodeVerdict) {
 	return all
 }
 
-// judgeNodes fills in the rejections. Nodes that pods are nominated to are judged one after the
-// other, because judging them changes the cluster for a moment.
+// judgeNodes fills in the rejections. Nodes with nominated pods are judged sequentially, because
+// judging them changes the cluster temporarily.
 func (e *Evaluation) judgeNodes(j *judges) {
 	askAll(len(e.Nodes), j.again, func(i int) {
 		if v := &e.Nodes[i]; len(v.Node.Nominated) == 0 {

@@ -7,19 +7,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// plan says how the pods of one class are decided: the answers of all plugins, sorted by what they
-// depend on. It holds until API objects that it was made from change.
+// plan describes how to decide the pods of one class: the results of all plugins, by their
+// dependencies. It is valid until one of the API objects behind it changes.
 //
-// A plan is never changed once a ranking, a base or the cache has it: classes share it. Its
-// functions judge single nodes and hold for all classes with the same needs; its tallies name what
-// to count and hold no count.
+// A plan is immutable once a ranking, a base or the cache holds it, since classes share it. Its
+// functions judge single nodes and are valid for all classes with the same requirements; its
+// tallies describe what to count and hold no counts.
 type plan struct {
 	example  *cluster.Pod // of the class
 	way      way
 	skeleton uint32 // the number of the one that it was made from; 0: none
 
-	// Judges of what placements do not change, divided by whether they come before or after the
-	// filters that look at pods.
+	// Judges independent of placements, divided into those before and those after the filters that
+	// look at pods.
 	early, late []namedJudge
 	// perNode: one of these judges or of the raw scores depends on the name of the node, so each
 	// node is judged, even if it has the same parts as another.
@@ -28,8 +28,8 @@ type plan struct {
 	image           rawScore
 	worth           string // what these depend on besides pod and node; see plugins.Worthy
 
-	// The judges and scores of the pods on a node and the room that they leave. room, if it is set,
-	// gives the answers of the RoomFilter and of all these scores, faster.
+	// The judges and scores that depend on the pods on a node and its remaining room. room, if set,
+	// computes the results of the RoomFilter and of all these scores, faster.
 	contents      []namedJudge
 	filtersRoom   bool // one of them is a plugins.RoomFilter
 	contentScores []rawScore
@@ -54,20 +54,21 @@ type plan struct {
 	others said // what the terms of other pods say about the class
 
 	tallies []tallyPlan
-	// Strangers are pods whose affinity differs from the pending pod's; pods of one workload have
-	// the same. strangersApart: what their terms say has tallies of its own, since it makes too
-	// many combinations of domains. strangersSummed: it has none, since a base sums it.
+	// Strangers are pods with affinity terms different from the pending pod's; pods of one workload
+	// have the same terms. strangersApart: strangers' terms have separate tallies, since together
+	// they make too many combinations of domains. strangersSummed: they have no tallies, since a
+	// base sums them.
 	strangersApart, strangersSummed bool
 	combinations                    int // about how many groups of nodes the tallies make
 
-	// What is asked again for every pod, about the nodes that pass everything else.
+	// The filters to run for every pod, on the nodes that pass everything else.
 	asked       []askedFilter
 	askedScores []plugins.Weighted
 
-	// steps are all filters in the order of the profile; spreadStep and affinityStep are the
-	// indices of those that count pods by domain. usualOrder: as by default, the filters that
-	// depend only on the pods on a node come before these two, spread comes before affinity, and no
-	// other filter comes between them.
+	// steps lists all filters in the order of the profile; spreadStep and affinityStep are the
+	// indices of the two that count pods by domain. usualOrder: as by default, the filters that
+	// depend only on the pods on a node precede these two, spread precedes affinity, and no other
+	// filter is between them.
 	steps                        []step
 	spreadStep, affinityStep     int
 	spreadPlugin, affinityPlugin string // their names; empty where there are none
@@ -83,19 +84,19 @@ type step struct {
 	judge judge
 }
 
-// scoresNothing reports whether all nodes that the filters let through are equally good.
+// scoresNothing reports whether all feasible nodes are equally good.
 func (pl *plan) scoresNothing() bool {
 	return pl.taint.node == nil && pl.affinity.node == nil && pl.image.node == nil && len(pl.contentScores) == 0 && pl.maxRoom == 0 &&
 		len(pl.soft) == 0 && !pl.scoresPods && len(pl.askedScores) == 0
 }
 
-// stepOf returns the place of a filter among the steps.
+// stepOf returns the index of a filter in steps.
 func (pl *plan) stepOf(name string) int {
 	return slices.IndexFunc(pl.steps, func(s step) bool { return s.name == name })
 }
 
-// planOrder finds out whether the filters are in the usual order: first the early ones, then those
-// of contents (and the asked ones), then spread, affinity, and the late ones.
+// planOrder determines whether the filters are in the usual order: the early ones, contents (and
+// the asked filters), spread, affinity, and the late ones.
 func (pl *plan) planOrder() {
 	const (
 		contents = iota
@@ -118,13 +119,13 @@ func (pl *plan) planOrder() {
 	pl.spreadStep, pl.affinityStep = pl.stepOf(pl.spreadPlugin), pl.stepOf(pl.affinityPlugin)
 }
 
-// way is how the pods of a class are decided.
+// way is the method of deciding the pods of a class.
 type way uint8
 
 const (
 	ranked way = iota // from a ranking
-	// plainly: groups of nodes cannot express what a plugin asks, or no ranking is worth it, since
-	// the pod is rejected as a whole, or narrowed to nodes by name.
+	// plainly: groups of nodes cannot express a plugin's result, or a ranking does not pay off,
+	// since the pod is rejected as a whole, or narrowed to nodes by name.
 	plainly
 )
 
@@ -133,14 +134,14 @@ type namedJudge struct {
 	judge judge
 }
 
-// rawScore is a plugin's score before normalising; node is nil where the plugin scores nothing.
+// rawScore is a plugin's score before normalization; node is nil if the plugin skips the pod.
 type rawScore struct {
 	node   func(n *cluster.Node) (int64, error)
 	exact  func(n *cluster.Node) (score, fine int64) // see plugins.Scoring; nil: it has no fine score
 	weight int64
 }
 
-// scoreFinely returns a score for room, which cannot fail, and the fine one.
+// scoreFinely returns a score for room, which cannot fail, and the fine score.
 func (s *rawScore) scoreFinely(n *cluster.Node) (score, fine int64) {
 	if s.exact != nil {
 		return s.exact(n)
@@ -157,24 +158,23 @@ func (s *rawScore) scoreNode(n *cluster.Node) int64 {
 	return score
 }
 
-// tallyPlan says for which purpose to count pods, and by which label. Two plans count the same if
-// their tally plans are equal and others says the same; see planner.signatureOf.
+// tallyPlan describes the purpose of counting pods, and the label to count by. Two plans count the
+// same if their tally plans and their others are equal; see planner.signatureOf.
 type tallyPlan struct {
 	purpose    purpose
 	key        string
 	constraint *plugins.SpreadConstraint
 	self       int64 // see SpreadConstraint.Self
-	// strangers: it counts what the terms of strangers say, and nothing else.
+	// strangers: it counts the terms of strangers only.
 	strangers bool
-	// lackingCount: nodes without the label count with those where it is empty.
+	// lackingCount: nodes without the label count with those that have an empty value.
 	lackingCount bool
 }
 
-// maxBuckets bounds the sum of the scores for room. With weights that exceed it, pods are decided
-// the plain way.
+// maxBuckets bounds the sum of the scores for room. With weights in excess of it, Plain decides.
 const maxBuckets = 1 << 14
 
-// fixedScoreAt returns the raw score of the plan that has the scale.
+// fixedScoreAt returns the plan's raw score with the given scale.
 func (pl *plan) fixedScoreAt(scale plugins.Scale) *rawScore {
 	switch scale {
 	case plugins.FewestBest:
@@ -185,15 +185,15 @@ func (pl *plan) fixedScoreAt(scale plugins.Scale) *rawScore {
 	return &pl.image
 }
 
-// askedFilter is a filter whose verdict groups of nodes cannot express: it reads API objects
-// (volumes, device claims), or is out-of-tree. It is asked node by node, about the nodes that pass
-// all other filters.
+// askedFilter is a filter with verdicts that groups of nodes cannot express: it reads API objects
+// (volumes, device claims), or is out-of-tree. It runs on each of the nodes that pass all other
+// filters.
 type askedFilter struct {
 	filter plugins.Filter
 	step   int // its index in the steps of the plan
 }
 
-// purpose is what a tally is for.
+// purpose is the purpose of a tally.
 type purpose uint8
 
 const (
@@ -205,10 +205,10 @@ const (
 	vote                      // weights of preferences, of the pending pod and of others
 )
 
-// onlyRoom reports whether the pods on a node itself matter only by the room that they leave.
+// onlyRoom reports whether the pods on a node affect the pod only by the room that they leave.
 func (pl *plan) onlyRoom() bool { return pl.room != nil && len(pl.contents) == 1 }
 
-// domainOfLacking returns the domain in which nodes without the label count, or none.
+// domainOfLacking returns the domain that nodes without the label count in, or none.
 func (t *tallyPlan) domainOfLacking(topology *topology) int32 {
 	if empty, known := topology.values[""]; known && t.lackingCount {
 		return empty

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// plannedFromBase returns the plan for a simple class with its base, or nil if it is not decided
-// from one.
+// plannedFromBase returns the plan for a simple class with its base, or nil if no base serves the
+// class.
 func (ca *cache) plannedFromBase(p *cluster.Pod) *recentPlan {
 	class := p.Class
 	if !class.Simple {
@@ -60,8 +60,8 @@ func (ca *cache) plannedFromBase(p *cluster.Pod) *recentPlan {
 	return known
 }
 
-// findBase finds the base for a plan, or makes it, by what the classes of one base share: the
-// skeleton, and the topologies that matter.
+// findBase finds or creates the base for a plan. The classes of one base share the skeleton and the
+// relevant topologies.
 func (ca *cache) findBase(known *recentPlan) {
 	known.base, known.plan, known.said = nil, known.full, nil
 	key, list, ok := ca.axesOf(known)
@@ -111,7 +111,8 @@ func (ca *cache) findBase(known *recentPlan) {
 
 var saidSeed = maphash.MakeSeed()
 
-// effortOf returns the effort for what strangers' terms say, as said.describeTerms writes it.
+// effortOf returns the effort spent on strangers' terms, identified by the text of
+// said.describeTerms.
 func (ca *cache) effortOf(said string) *saidEffort {
 	key := maphash.String(saidSeed, said) // the text is long where many terms say something
 	known := ca.saidEffort[key]
@@ -123,13 +124,13 @@ func (ca *cache) effortOf(said string) *saidEffort {
 	return known
 }
 
-// worthSums reports whether these decisions have cost as much as summing what the terms say would.
+// worthSums reports whether these decisions have cost as much as summing the terms would.
 func (ca *cache) worthSums(said *saidEffort) bool {
 	return said.work > ca.limits.SumsCost*len(ca.c.Nodes)
 }
 
-// axesOf lists the topologies that matter to a plan, with a key for what else the classes of one
-// base share; ok is false if no base can serve the plan.
+// axesOf lists the topologies relevant to a plan, with a key for all other data shared by the
+// classes of one base; ok is false if no base can serve the plan.
 func (ca *cache) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok bool) {
 	pl := known.plan
 	known.axisOf = known.axisOf[:0]
@@ -162,8 +163,8 @@ func (ca *cache) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok 
 	return key, list, true
 }
 
-// limitAxes makes some axes group nodes by count instead of by domain, if there would otherwise be
-// too many combinations of domains. It reports whether that suffices.
+// limitAxes makes some axes group nodes by count instead of by domain, to avoid too many
+// combinations of domains. It reports whether that suffices.
 func (ca *cache) limitAxes(list []topologyAxis) bool {
 	for {
 		groups, most := 1, (*topologyAxis)(nil)

@@ -9,9 +9,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// planner makes plans from the answers of all plugins of a profile. Plans of classes with the same
-// requirements of single nodes share a skeleton, so that a class never seen before costs what its
-// own selectors cost.
+// planner makes plans from the results of all plugins of a profile. Plans of classes with the same
+// requirements of single nodes share a skeleton, so the cost of a new class is that of its
+// selectors.
 type planner struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
@@ -44,7 +44,7 @@ func newPlanner(ix *index, profile *plugins.Profile) *planner {
 	return pn
 }
 
-// newPlan makes the plan for the pod's class from the answers of all plugins of the profile.
+// newPlan makes the plan for the pod's class from the results of all plugins of the profile.
 func (pn *planner) newPlan(p *cluster.Pod) *plan {
 	pl := &plan{example: p}
 	if isInterested(pn.profile, p) {
@@ -63,8 +63,8 @@ func (pn *planner) newPlan(p *cluster.Pod) *plan {
 	return pl
 }
 
-// planPlugins collects the answers of the plugins. It returns false if one of them settles how the
-// pod is decided.
+// planPlugins collects the results of the plugins. It returns false if one of them settles how to
+// decide the pod.
 func (pn *planner) planPlugins(pl *plan) bool {
 	for _, f := range pn.profile.Filters {
 		if !pn.planFilter(pl, f) {
@@ -86,8 +86,8 @@ func (pn *planner) needsScan(pl *plan) bool {
 	return pl.room == nil && plugins.WantsDevices(pn.c, pl.example)
 }
 
-// signatureOf distinguishes the plans of classes with the same needs, by what comes from API
-// objects and from the pods' own labels.
+// signatureOf distinguishes the plans of classes with the same requirements, by the parts that
+// depend on API objects and on the labels of the pods themselves.
 func (pn *planner) signatureOf(pl *plan) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, pn.ix.learntVersion(), pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.worth)
@@ -114,7 +114,7 @@ func (pn *planner) signatureOf(pl *plan) string {
 	return b.String()
 }
 
-// planFilter adds a filter to the plan. It returns false if that settles how the pod is decided.
+// planFilter adds a filter to the plan. It returns false if that settles how to decide the pod.
 func (pn *planner) planFilter(pl *plan, f plugins.Filter) bool {
 	switch f := f.(type) {
 	case plugins.Spreader:
@@ -182,7 +182,8 @@ func (pn *planner) planFilter(pl *plan, f plugins.Filter) bool {
 	return true
 }
 
-// readsOf returns what a filter reads for this pod, or for any pod if the filter cannot tell.
+// readsOf returns the parts read by a filter for this pod, or for any pod if the filter does not
+// distinguish.
 func readsOf(f plugins.Filter, p *cluster.Pod) plugins.Part {
 	if specific, ok := f.(plugins.ReadsPerPod); ok {
 		return specific.ReadsFor(p)
@@ -276,13 +277,12 @@ func (pn *planner) planRoom(pl *plan) {
 	pl.room = r
 }
 
-// skeleton is what the plans of simple classes with the same requirements of single nodes have in
-// common: everything except for room and what depends on the classes' selectors. It is made for
-// the first such class.
+// skeleton is the common part of the plans of simple classes with the same requirements of single
+// nodes: everything except for room and the parts that depend on the classes' selectors. It is made
+// for the first such class.
 //
-// The example may have other amounts and other selectors than the class that is decided. So
-// nothing that depends on these may be taken from the skeleton: planFrom replaces room,
-// constraints and tallies.
+// The example may have different amounts and selectors than the class being decided. Nothing that
+// depends on these may be taken from the skeleton: planFrom replaces room, constraints and tallies.
 type skeleton struct {
 	plan
 	suits   bool             // a base can serve: only room, static parts and other pods matter
@@ -296,6 +296,6 @@ type skeleton struct {
 
 func (sk *skeleton) bulk() int { return sk.example.Class.Bulk }
 
-// maxSkeletons bounds how many are kept, as cluster.MostBulk does: the pods that were their
-// examples may be gone.
+// maxSkeletons bounds the number of skeletons, as cluster.MostBulk bounds their size: the pods used
+// as their examples may have been deleted.
 const maxSkeletons = 1 << 10

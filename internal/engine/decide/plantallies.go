@@ -7,7 +7,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// planTallies lists what has to be counted by topology.
+// planTallies lists the tallies to count by topology.
 func (pn *planner) planTallies(pl *plan) {
 	own := pl.example.Class
 	if i, lacking := pn.findLacking(pl.hard); lacking {
@@ -42,14 +42,14 @@ func (pn *planner) planTallies(pl *plan) {
 	}
 }
 
-// findLacking finds a constraint whose topology key no node has.
+// findLacking finds a constraint with a topology key absent from all nodes.
 func (pn *planner) findLacking(constraints []plugins.SpreadConstraint) (i int, lacking bool) {
 	i = slices.IndexFunc(constraints, func(c plugins.SpreadConstraint) bool { return !pn.ix.keys.hasKey(c.TopologyKey) })
 	return i, i >= 0
 }
 
-// groupsFor estimates how many groups of nodes the tallies of a plan make, up to the number from
-// which on it does not matter.
+// groupsFor estimates the number of node groups resulting from the tallies of a plan, up to the
+// number above which it does not matter.
 func (pn *planner) groupsFor(pl *plan) int {
 	groups := 1
 	for i := range pl.tallies {
@@ -85,7 +85,7 @@ func (pl *plan) countsVotes() bool {
 	return pl.scoresPods && !(pl.onlyOwnVotes && !pl.affinities.Prefers())
 }
 
-// planTerms lists what has to be counted for affinity.
+// planTerms lists the tallies for affinity.
 func (pn *planner) planTerms(pl *plan) {
 	own := pl.example.Class
 	if pl.filtersPods {
@@ -116,8 +116,8 @@ func (pn *planner) planTerms(pl *plan) {
 	}
 }
 
-// attractingTallies returns tallies for the keys of required affinity. One that no node has
-// rejects all nodes, and the others do not matter.
+// attractingTallies returns tallies for the keys of required affinity. A key absent from all nodes
+// rejects them all, and makes the remaining keys irrelevant.
 func (pn *planner) attractingTallies(keys []string) (all []tallyPlan) {
 	for _, key := range keys {
 		tally := tallyPlan{purpose: attract, key: key}
@@ -129,12 +129,12 @@ func (pn *planner) attractingTallies(keys []string) (all []tallyPlan) {
 	return all
 }
 
-// isApart reports whether pods with these affinities are strangers that have tallies of their own.
+// isApart reports whether pods with these affinities are strangers with separate tallies.
 func (pl *plan) isApart(affinities [2]uint64) bool {
 	return pl.strangersApart && affinities != pl.example.Class.Affinities
 }
 
-// withStrangersSummed is the plan without tallies of what the terms of strangers say.
+// withStrangersSummed returns a copy of the plan without the tallies of strangers' terms.
 func (pl *plan) withStrangersSummed() *plan {
 	summed := *pl
 	summed.strangersSummed = true
@@ -142,7 +142,7 @@ func (pl *plan) withStrangersSummed() *plan {
 	return &summed
 }
 
-// addTally lists a tally of terms once, if a node has the key.
+// addTally adds a tally of terms unless present, if any node has the key.
 func (pn *planner) addTally(pl *plan, tally tallyPlan) {
 	for i := range pl.tallies {
 		if t := &pl.tallies[i]; t.purpose == tally.purpose && t.strangers == tally.strangers && t.key == tally.key {
@@ -154,7 +154,7 @@ func (pn *planner) addTally(pl *plan, tally tallyPlan) {
 	}
 }
 
-// spreadTallies is the number of tallies for spread constraints, which come first.
+// spreadTallies returns the number of tallies for spread constraints, which precede all others.
 func (pl *plan) spreadTallies() int { return len(pl.hard) + len(pl.soft) }
 
 // countsPodsOf sets counts to the spread tallies that count the pods of a node.
@@ -175,12 +175,12 @@ type tallySet []uint8
 
 func (s tallySet) has(tally int) bool { return s[tally/8]&(1<<(tally%8)) != 0 }
 
-// sized returns a set for so many tallies, with room of s where that is enough.
+// sized returns a set for the given number of tallies, reusing the memory of s if sufficient.
 func (s tallySet) sized(tallies int) tallySet {
 	return slices.Grow(s[:0], (tallies+7)/8)[:(tallies+7)/8]
 }
 
-// marks are a set of tallies for each of some nodes.
+// marks holds a set of tallies per node.
 type marks struct {
 	bits []uint8
 	each int // bytes
@@ -202,7 +202,7 @@ func hasKeys(n *cluster.Node, constraints []plugins.SpreadConstraint) bool {
 	return true
 }
 
-// effectsOf returns what one placed pod of a class counts in the tallies.
+// effectsOf returns the effects of a placed pod of a class on the tallies.
 func (pl *plan) effectsOf(class *cluster.PodClass) (effects []effect) {
 	namespace := pl.example.Namespace()
 	attracts := false
@@ -269,14 +269,14 @@ func votesFor(key string, votes []plugins.Vote) (sum int64) {
 	return sum
 }
 
-// effect is what a placed pod of a class counts in a tally, or in a part of one.
+// effect is the weight of a placed pod of a class in a tally, or in a part of one.
 type effect struct {
 	tally, part int
 	weight      int64
 }
 
-// saidTo returns what all terms say about the pending pod of a plan. Keys that no node has are left
-// out.
+// saidTo returns the effects of all terms on the pending pod of a plan, without keys absent from
+// all nodes.
 func (pl *plan) saidTo(ix *index) (s said) {
 	own := pl.example.Class
 	for _, users := range ix.terms.usersFor(own.Labels) {

@@ -11,27 +11,28 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Preemption is what removing pods of lower priority can do for a pod that fits nowhere.
+// Preemption is the result of looking for lower-priority victims for a pod that fits nowhere.
 type Preemption struct {
-	// Node is the node that the pod can go to once the victims have left; nil if preemption does
-	// not help.
+	// Node is the node available to the pod after the victims have left; nil if preemption does not
+	// help.
 	Node *cluster.Node
-	// Victims are the pods that have to leave, the most important first.
+	// Victims are the pods to evict, the most important first.
 	Victims []*cluster.Pod
-	// Violations counts the victims whose PodDisruptionBudget does not allow their disruption.
+	// Violations counts the victims in excess of their PodDisruptionBudgets.
 	Violations int
-	// Message says why preemption does not help. Plugins are those that reject nodes even with the
-	// victims gone, sorted.
+	// Message explains why preemption does not help. Plugins lists, sorted, the plugins that reject
+	// nodes even without the victims.
 	Message string
 	Plugins []string
-	// Err is set if an extender failed or has not been asked yet, or if the effort was used up
-	// before a node was found ([ErrTooLong]). Message contains it, too.
+	// Err is set if an extender failed or has not responded yet, or if the effort was exhausted
+	// before a node was found ([ErrTooLong]). Message includes its text.
 	Err error
-	// Ineligible: the pod may not preempt now, and no node was looked at.
+	// Ineligible: the pod may not preempt now, and no node was examined.
 	Ineligible bool
 }
 
-// Text is what the message of a pod that fits nowhere ends with, as upstream says it.
+// Text returns upstream's wording of the outcome, for the end of the message of a pod that fits
+// nowhere.
 func (p *Preemption) Text() string {
 	if p.Node == nil {
 		return "preemption: " + p.Message
@@ -39,12 +40,12 @@ func (p *Preemption) Text() string {
 	return fmt.Sprintf("preemption: found a potential placement for pod on node %s, preempting %d victims", p.Node.Name, len(p.Victims))
 }
 
-// Preempt looks at every node that the evaluation rejects for a reason that removing pods could
-// change, and picks the one whose victims cost least.
+// Preempt examines every node with a rejection that removing pods could resolve, and picks the one
+// with the cheapest victims.
 func (pl *Plain) Preempt(p *cluster.Pod, e *Evaluation) Preemption { return pl.preempt(p, e, nil) }
 
-// preempt is Preempt with bounded effort. Once that is used up, it chooses among the
-// candidates found so far.
+// preempt is Preempt with bounded effort. Once that is exhausted, it chooses among the candidates
+// found so far.
 func (pl *Plain) preempt(p *cluster.Pod, e *Evaluation, left *effort.Budget) Preemption {
 	c, profile := pl.c, pl.profile
 	var nominated *plugins.Rejection
@@ -100,8 +101,9 @@ func noneAvailable(nodes int, reasons map[string]int) string {
 	return fmt.Sprintf("0/%d nodes are available:%s", nodes, histogram(reasons))
 }
 
-// whyIneligible says why the pod may not preempt at all: its policy forbids it, or it has preempted
-// and its victims are still terminating. nominated is why its nominated node rejects it now.
+// whyIneligible explains why the pod may not preempt at all: its policy forbids it, or it has
+// preempted and its victims are still terminating. nominated is the current rejection by its
+// nominated node.
 func whyIneligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection) string {
 	if policy := p.Spec().PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
 		return "not eligible due to preemptionPolicy=Never."
@@ -136,7 +138,7 @@ func cheapestOf(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, fo
 	return Preemption{Node: best.node, Victims: best.victims, Violations: best.violations}
 }
 
-// askExtendersToSpare lets the extenders drop candidates and name other victims.
+// askExtendersToSpare lets the extenders remove candidates and replace victims.
 func askExtendersToSpare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) ([]*candidate, error) {
 	for _, x := range profile.Extenders {
 		if len(found) == 0 || !x.Interested(p) {

@@ -20,8 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestFastWayAgreesWithPlainWay: whatever happened to the cluster before, the node that the fast
-// way chooses is one of the best of the plain evaluator, with the same total, out of the same
-// number of feasible nodes; and where there is none, it gives the same reasons and finds victims
-// that cost the same.
+// TestFastWayAgreesWithPlainWay: after any history of the cluster, the node chosen by the fast path
+// is one of the plain evaluator's best, with the same total and the same number of feasible nodes;
+// without a feasible node, the reasons and the cost of the victims are the same.
 func TestFastWayAgreesWithPlainWay(t *testing.T) { checkSequences(t, *firstSeed, *sequences) }

@@ -11,7 +11,7 @@ func appliesTo(plugin any, c *cluster.Cluster, p *cluster.Pod) bool {
 	return !ok || s.Applies(c, p)
 }
 
-// questions are the judges of a plan's asked filters, for one pod.
+// questions holds the judges of a plan's asked filters, for one pod.
 type questions struct {
 	judges []judge       // by plan.asked; nil where a filter lets all nodes pass. nil: there are none
 	surely []surely      // see plugins.Judge
@@ -20,8 +20,8 @@ type questions struct {
 
 type surely = func(n *cluster.Node) bool
 
-// questionsFor asks the filters for their judges; ok is false if one of them rejects the pod as a
-// whole, fails, or names nodes.
+// questionsFor prepares the judges of the asked filters; ok is false if any filter rejects the pod
+// as a whole, fails, or returns node names.
 func (pl *plan) questionsFor(c *cluster.Cluster, p *cluster.Pod) (q questions, ok bool) {
 	for _, a := range pl.asked {
 		judge := a.filter.Filter(c, p)
@@ -36,8 +36,8 @@ func (pl *plan) questionsFor(c *cluster.Cluster, p *cluster.Pod) (q questions, o
 	return q, true
 }
 
-// askBefore asks those of the questions that precede a step of the plan about a node, and returns
-// the first rejection.
+// askBefore runs the questions that precede a step of the plan on a node, and returns the first
+// rejection.
 func (q questions) askBefore(pl *plan, before int, n *cluster.Node) *plugins.Rejection {
 	for i, judge := range q.judges {
 		if judge != nil && pl.asked[i].step < before {

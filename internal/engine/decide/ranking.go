@@ -5,19 +5,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// ranking is all nodes in the order in which they suit the pods of one class.
+// ranking orders all nodes by their suitability for the pods of one class.
 //
-// Nodes are divided into groups. The nodes of a group agree in everything that a verdict or a
-// score depends on, except for the pods on the node itself; within the group they are in buckets
-// by the scores for room. So the best node of a group is any in its highest bucket, and to find
-// the best of all, only groups are compared, of which there are few.
+// Nodes are divided into groups. The nodes of a group agree in everything that a verdict or a score
+// depends on, except for the pods on the node itself; within the group they are in buckets by the
+// scores for room. The best nodes of a group are those in its highest bucket, so finding the best
+// overall only compares groups, and there are few.
 //
-// A ranking follows the cluster's log from the position seen on.
+// A ranking follows the cluster's log from the position seen.
 //
-// Invariants: every existing node is in one group, and ok and rejected of its group count it;
-// bucket is what roomOf says of the node at position seen; a node is in buckets of its group if
-// and only if bucket is not negative. While a decision lasts, withholdNodes may have moved nodes
-// to where they are rejected; they are put back when it ends.
+// Invariants: every existing node is in one group, and counted by ok or rejected of that group;
+// bucket is the result of roomOf for the node at position seen; a node is in buckets of its group
+// if and only if bucket is not negative. During a decision, withholdNodes may have moved nodes to
+// the rejected ones; the end of the decision moves them back.
 type ranking struct {
 	sheet // its plan is the one that was made last for a class of the ranking
 	space *rankScratch
@@ -30,21 +30,21 @@ type ranking struct {
 	dropped    bool   // it is no longer kept up to date
 	weight     int    // what cache.bytesOf said last
 
-	// Where each node is, by index. The buckets are apart from the rest because they are all that
-	// is read when the pods of a node change and it stays in its bucket, as in most cases.
+	// The location of each node, by index. The buckets are separate from the rest because nothing
+	// else is read if a node stays in its bucket after a change of its pods, as in most cases.
 	bucket []int16
 	at     []position
-	// fine has the fine scores of nodes in buckets; nil if no plugin has any. See plugins.Scoring.
+	// fine holds the fine scores of nodes in buckets; nil without such scores. See plugins.Scoring.
 	fine []int64
 
-	// flat replaces the buckets of groups while at most one group has nodes that are not settled;
-	// otherwise it is nil. live is that group, or none; settledOnes are the groups of settled nodes
-	// by reason; at is not kept.
+	// flat replaces the buckets of groups while at most one group has unsettled nodes; otherwise it
+	// is nil. live is that group, or none; settledOnes are the groups of settled nodes by reason;
+	// at is not maintained.
 	flat        *summit
 	live        int32
 	settledOnes map[int]int32
 
-	// Where to find what is in the lists of the sheet, and what counts in its tallies.
+	// The indexes of the sheet's lists and of the pods counted in its tallies.
 	inStatics staticTable
 	inGroups  groupTable
 	counted   countedPods
@@ -56,7 +56,7 @@ type ranking struct {
 	prefetched    int16 // keeps the compiler from dropping prefetchBuckets
 }
 
-// rankingKey is what the classes of one ranking have in common.
+// rankingKey is the key shared by the classes of one ranking.
 type rankingKey struct {
 	needs     [2]uint64
 	signature string
@@ -76,12 +76,12 @@ type position struct {
 	place int32
 }
 
-// bytes is about how much memory the ranking takes.
+// bytes estimates the memory of the ranking.
 func (r *ranking) bytes() int {
 	const alone = 8 << 10 // for a cluster of any size
 	n := alone + 8*len(r.fine) + 2*len(r.bucket) + 8*len(r.at) + len(r.counted.in.bits)
 	if r.flat == nil {
-		// The buckets, half as large again as what is in them.
+		// The buckets, half as large again as their contents.
 		n += 6*len(r.bucket) + 24*(r.plan.maxRoom+1)*len(r.groups)
 	}
 	for _, t := range r.tallies {
@@ -91,10 +91,10 @@ func (r *ranking) bytes() int {
 	return n
 }
 
-// effectBytes is about how much memory a class takes in countedPods.effects.
+// effectBytes estimates the memory of a class in countedPods.effects.
 const effectBytes = 64
 
-// growTo makes space for new nodes.
+// growTo makes room for new nodes.
 func (r *ranking) growTo(nodes int) {
 	if len(r.bucket) >= nodes {
 		return
@@ -113,7 +113,7 @@ func (r *ranking) growTo(nodes int) {
 	}
 }
 
-// groupAt returns the group of a node that is not absent.
+// groupAt returns the group of a node, which must not be absent.
 func (r *ranking) groupAt(node int32) int32 {
 	switch {
 	case r.flat == nil:
@@ -129,7 +129,7 @@ func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 	return r.reasons.indexOf(plugin, rejection, r.ix.limits.Reasons)
 }
 
-// rankScratch is scratch space of one decision from a ranking. All rankings of a cache share it.
+// rankScratch is scratch space for one decision from a ranking. All rankings of a cache share it.
 type rankScratch struct {
 	sheetScratch
 	best    []*group      // of bestGroups
@@ -139,10 +139,10 @@ type rankScratch struct {
 	copy    *cluster.Node // of lacksNominatedRoom
 }
 
-// groupTable finds the groups of a ranking by what their nodes agree in.
+// groupTable finds the groups of a ranking by their keys.
 //
-// Each group that has nodes is in byKey or in byLong; the index of one that has lost its last node
-// is in vacant, and its buckets, all empty, are kept for the group that gets the index next.
+// Each group with nodes is in byKey or in byLong. The index of a group without nodes is in vacant,
+// and its buckets, all empty, are kept for the next group with that index.
 type groupTable struct {
 	byKey  map[groupKey]int32
 	byLong map[string]int32 // instead of byKey, if there are more tallies than a groupKey holds
@@ -150,8 +150,8 @@ type groupTable struct {
 	recent *recentGroups    // of byKey
 }
 
-// recentGroups are groups that were found last, of all rankings of a cache: most nodes are like one
-// of those right before.
+// recentGroups holds the groups found last, of all rankings of a cache: most nodes are like one of
+// their predecessors.
 type recentGroups [64]recentGroup
 
 type recentGroup struct {
@@ -160,33 +160,33 @@ type recentGroup struct {
 	index int32
 }
 
-// staticKey is what two nodes must have in common to share a static. Of a node that an early filter
-// rejects, only the reason counts; early and late are -1 where there is none.
+// staticKey is the key shared by nodes with the same static. For a node rejected by an early
+// filter, only the reason counts; early and late are -1 without a reason.
 type staticKey struct {
 	early, late            int16
 	taint, affinity, image int64
 	scored, hostname       bool
 }
 
-// staticTable finds the statics of a ranking: what nodes without their pods score, and what rejects
-// them. Most nodes are like the one before, so the latest is looked at first.
+// staticTable finds the statics of a ranking: the scores and rejections of nodes regardless of
+// their pods. Most nodes are like their predecessor, so the latest entry is checked first.
 type staticTable struct {
 	byKey  map[staticKey]int32
 	latest staticKey // that staticOf returned, and
 	index  int32     // its index
 }
 
-// countedPods is what a ranking knows of the pods that its tallies count.
+// countedPods holds a ranking's data about the pods counted by its tallies.
 //
-// A pod counts by the look of its class, and spread tallies count the pods of those nodes only that
-// their constraint includes. in says which; it holds as long as no node has come into another
-// domain, which inDomains tells.
+// A pod counts by the look of its class, and spread tallies count only the pods of nodes included
+// by their constraint. in holds these nodes; it is valid as long as no node has moved to another
+// domain, as detected by inDomains.
 type countedPods struct {
 	in        marks                  // of each node, the spread tallies that count its pods
 	inDomains int                    // what domainChanges was when the tallies were counted
 	effects   map[[2]uint64][]effect // by PodClass.Look of placed pods
-	// A pod that moves comes and goes several times in a row, so what was asked for last is looked
-	// at first.
+	// A moving pod is added and removed several times in a row, so the latest look is checked
+	// first.
 	look   [2]uint64
 	latest []effect // of look
 	places []effect // by tally of the plan: its tally here, and its part of that
@@ -196,7 +196,7 @@ type countedPods struct {
 // reasonIn returns the reason in a negative bucket.
 func reasonIn(bucket int16) int { return int(^bucket) & (settled - 1) }
 
-// effectsOf returns what a pod of the class counts in the tallies.
+// effectsOf returns the effects of a pod of the class on the tallies.
 func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 	if r.counted.look == class.Look {
 		return r.counted.latest

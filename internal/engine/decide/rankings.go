@@ -2,7 +2,7 @@ package decide
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// hasRanking reports whether a class is decided from a ranking: it has one, or has earned it.
+// hasRanking reports whether a class is decided from a ranking: it has one, or has earned one.
 func (ca *cache) hasRanking(class *cluster.PodClass) bool {
 	m, known := ca.byClass[class.ID]
 	if known && m.dropped { // it has to be earned again
@@ -13,8 +13,8 @@ func (ca *cache) hasRanking(class *cluster.PodClass) bool {
 	return known || ca.deservesRanking(ca.effort[class.ID])
 }
 
-// rankingFor returns the plan for the pod's class and, if the class is decided from a ranking, that
-// ranking, brought up to date; otherwise nil.
+// rankingFor returns the plan for the pod's class, and the up-to-date ranking if the class is
+// decided from one; otherwise nil.
 func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	ca.ix.followLog()
 	ca.weighUsed()
@@ -72,7 +72,7 @@ func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	return r, pl
 }
 
-// candidatesFor returns what is remembered of the victims for the classes of a ranking.
+// candidatesFor returns the victims cached for the classes of a ranking.
 func (ca *cache) candidatesFor(r *ranking) *candidates {
 	known := ca.candidates[r]
 	if known == nil || known.rebuilds != r.rebuilds {

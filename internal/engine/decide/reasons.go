@@ -2,20 +2,20 @@ package decide
 
 import "github.com/berth-k8s/berth/internal/engine/plugins"
 
-// reasonTable numbers why nodes themselves cannot take the pods of a class, so that a bucket can
-// hold a reason. Rejections with the same texts are one reason. Numbers are given out in order and
-// never taken back: a ranking with too many is rebuilt.
+// reasonTable numbers the reasons why nodes themselves cannot take the pods of a class, so that a
+// bucket can hold a reason. Rejections with the same texts are one reason. Numbers are assigned in
+// order and never freed: a ranking with too many is rebuilt.
 type reasonTable struct {
 	list   []reason
 	byText map[string]int16 // indices in list
 	text   []byte           // space for a key of byText
-	// merged: some reasons stand for several that differ in their texts alone. Why a pod fits
-	// nowhere is then worked out the plain way.
+	// merged: some reasons represent several that differ only in their texts. Plain then works out
+	// why a pod fits nowhere.
 	merged bool
 }
 
-// indexOf returns the index of a reason. Beyond most, those of a plugin are one, except that
-// preemption can help with some.
+// indexOf returns the index of a reason. Beyond most, the reasons of a plugin are merged into two,
+// by whether preemption can help.
 func (t *reasonTable) indexOf(plugin string, rejection *plugins.Rejection, most int) int16 {
 	text := append(t.text[:0], plugin...)
 	if rejection.Unresolvable {

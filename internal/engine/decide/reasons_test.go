@@ -12,8 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestMoreReasonsThanABucketHasRoomFor: every node lacks other ones of seven resources, which is a
-// reason of its own. The message has every reason, and the node that gets all of them is found.
+// TestMoreReasonsThanABucketHasRoomFor: every node lacks a different subset of seven resources,
+// each a separate reason. The message contains every reason, and a node that gains all of them is
+// found.
 func TestMoreReasonsThanABucketHasRoomFor(t *testing.T) {
 	const resources = 7
 	name := func(i int) v1.ResourceName { return v1.ResourceName(fmt.Sprint("example.com/r", i)) }

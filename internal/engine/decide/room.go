@@ -8,24 +8,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// room judges and scores nodes for a pod that, of what changes on a node, needs only CPU, memory
-// and a pod slot, as nearly all pods do. Its results equal those of the plugins' own judges, and
-// depend on the node's Room alone.
+// room judges and scores nodes for a pod that, of the changing state of a node, needs only CPU,
+// memory and a pod slot, as nearly all pods do. Its results equal those of the plugins' own judges,
+// and depend only on the node's Room.
 //
-// Invariant: for every node, fits and scoreUnlimited equal what the plugins' own filter and
-// scorers say. The property test compares both.
+// Invariant: for every node, fits and scoreUnlimited equal the results of the plugins' own filter
+// and scorers. The property test compares both.
 type room struct {
 	cpu, memory int64 // what has to be free
 
 	// least and even are the scores by the rules of these names, which can be bounded for many
-	// nodes at once; others are those by no rule.
+	// nodes in one step; others are all other scores.
 	least, even roomScore
 	others      []roomScore
-	// usual: least and even are all there is, as by default. Both are then computed in one function
-	// without calls, since hundreds of rankings may need them for each placement.
+	// usual: least and even are the only scores, as by default. Both are then computed in one
+	// function without calls, since hundreds of rankings may need them for each placement.
 	usual bool
-	// skips: a scorer skips the pod, for which nothing of what it scores counts. Another pod that
-	// is alike in everything but the amounts may be scored.
+	// skips: a scorer skips the pod because nothing it scores is requested. It may score another
+	// pod that differs only in the amounts.
 	skips bool
 }
 
@@ -35,8 +35,8 @@ type roomScore struct {
 	cpu, memory int64 // what counts for the pod
 	of          func(room *cluster.Room, cpu, memory int64) int64
 	rule        plugins.RoomRule
-	// plain has the amounts as floating-point numbers, which cannot overflow when they are added to
-	// what is requested.
+	// plain holds the amounts as floating-point numbers, which cannot overflow when added to the
+	// requested amounts.
 	plain struct{ cpu, memory float64 }
 }
 
@@ -58,7 +58,7 @@ func (r *room) addScore(by *plugins.RoomScore, weight int64) {
 	}
 }
 
-// forClass returns the room for another class whose pods need only CPU and memory.
+// forClass returns the room for another class with pods that need only CPU and memory.
 func (r *room) forClass(class *cluster.PodClass) *room {
 	other := *r
 	other.cpu, other.memory = class.Requests.MilliCPU, class.Requests.Memory
@@ -76,8 +76,7 @@ func (r *room) forClass(class *cluster.PodClass) *room {
 	return &other
 }
 
-// scoreNode returns the bucket of a node with this balance (see Decider), or -1 if it does not have
-// enough room.
+// scoreNode returns the bucket of a node with this balance (see index), or -1 without enough room.
 func (r *room) scoreNode(room *cluster.Room, balance int8) int16 {
 	if !r.fits(room) {
 		return -1
@@ -91,8 +90,8 @@ func (r *room) fits(room *cluster.Room) bool {
 		(r.memory <= 0 || r.memory <= room.Memory-room.RequestedMemory)
 }
 
-// isBounded reports whether the bounds of a box apply to these scores, for this pod and for others
-// that differ from it in the amounts alone.
+// isBounded reports whether the bounds of a box apply to these scores, for this pod and for all
+// pods that differ from it only in the amounts.
 func (r *room) isBounded() bool {
 	return !r.skips && len(r.others) == 0
 }
@@ -116,13 +115,13 @@ func (r *room) scoreUnlimited(room *cluster.Room, balance int8) int16 {
 	return int16(sum)
 }
 
-// doubt is how close to an integer a score that was computed by multiplication may be and still be
+// doubt is the minimum distance to an integer at which a score computed by multiplication is
 // trusted to round correctly: several times the error of Room.PerCPU and Room.PerMemory, for scores
 // up to MaxScore.
 const doubt = 1.0 / (1 << 15)
 
 // usualScore is LeastAllocatedScore plus EvennessScore. It multiplies where these divide, and calls
-// them where the result is so close to an integer that it could round the other way.
+// them if the result is too close to an integer to round reliably.
 func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 	perCPU, perMemory := float64(room.PerCPU), float64(room.PerMemory)
 	freeCPU := (float64(room.CPU-room.NonZeroCPU) - r.least.plain.cpu) * perCPU * plugins.MaxScore

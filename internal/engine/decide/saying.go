@@ -11,21 +11,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// What the terms of pods with Limits.ManyTerms or more say is remembered. Terms that list more
-// than valuesOfTerm values each are asked all the same: to index the values takes longer.
-// mostSayings and sayingsSize, in bytes, bound how much is remembered in all: a class has as many
-// labels as an object holds.
+// The effects of the terms of pods with Limits.ManyTerms or more are cached. Terms that list more
+// than valuesOfTerm values each are evaluated nevertheless, since indexing the values takes longer.
+// mostSayings and sayingsSize, in bytes, bound the cache as a whole: a class may have as many
+// labels as fit into an object.
 const valuesOfTerm, mostSayings, sayingsSize = 4, 1 << 12, 8 << 20
 
-// sayings remembers what the terms of users say about classes. It holds as long as the versions
-// are the same and no users are dropped.
+// sayings caches the effects of users' terms on classes. It is valid while its versions are
+// unchanged and no users have been dropped.
 //
-// It never answers from a class that the terms could tell apart: describeClass writes everything
-// that a selector of the terms can see of a class.
+// An entry only applies to classes that the terms cannot distinguish: describeClass writes
+// everything about a class that is visible to the selectors of the terms.
 type sayings struct {
-	// known has what they say about classes that the terms cannot tell apart, and usual what they
-	// say about classes whose labels have values that no term lists. About other classes, only the
-	// terms that list one of their values can say something else.
+	// known holds the effects on classes that the terms cannot distinguish, and usual the effects
+	// on classes with label values not listed by any term. For other classes, only the terms that
+	// list one of their values can differ from that.
 	known map[saying]saidBy
 	usual map[saying]*termSum
 	size  int // of both, in bytes
@@ -34,40 +34,40 @@ type sayings struct {
 	keys       int
 }
 
-// saying identifies classes by what the users' terms can tell of them; see
+// saying identifies classes by their properties visible to the users' terms; see
 // termLabels.describeClass.
 type saying struct {
 	users *termUsers
 	about string
 }
 
-// termSum adds up what terms say.
+// termSum adds up the effects of terms.
 type termSum struct {
 	repelled map[string]int   // by topology key: how many terms
 	votes    map[string]int64 // by topology key: their weights
 }
 
-// sizeOfSaying and sizeOfSaid are about how many bytes an answer takes beside its key, and each
+// sizeOfSaying and sizeOfSaid estimate the bytes of a cache entry beyond its key, and of each
 // topology key in it.
 const sizeOfSaying, sizeOfSaid = 256, 64
 
-// termLabels are the labels that the selectors of terms name. Selectors of pods ask whether a pod
-// has a label, and whether its value is in a list, and nothing else.
+// termLabels indexes the labels named by the selectors of terms. Pod selectors only check whether a
+// label is present, and whether its value is in a list.
 type termLabels struct {
 	keys  []string
 	byKey map[string]int // where in keys
-	// numbers are those of the values that requirements list, from 1, by the place of the key in
-	// keys. Values that the same requirements list have the same one. lists has the terms that list
-	// them, by number.
+	// numbers holds the numbers of the values listed by requirements, from 1, by the index of the
+	// key in keys. Values listed by the same requirements share a number. lists holds, by number,
+	// the terms that list these values.
 	numbers []map[string]int32
 	lists   [][]int32
 }
 
-// noValue is a value that no selector lists: no label can have it.
+// noValue is a value not listed by any selector: no label can have it.
 const noValue = "\x00"
 
-// termEffects returns what the users' terms say about a class, whose affinities are a. Keys that
-// no node has are left out. What it returns is shared: it must not be changed.
+// termEffects returns the effects of the users' terms on a class with affinities a, without keys
+// absent from all nodes. The result is shared: do not modify it.
 func (ix *index) termEffects(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
 	if int(users.size) < ix.limits.ManyTerms || users.values > valuesOfTerm*users.size {
 		return ix.askTerms(users, a)
@@ -93,7 +93,8 @@ func (ix *index) termEffects(users *termUsers, own *cluster.PodClass, a *plugins
 	return by
 }
 
-// makeRoom forgets everything if there is too much for one more, of which there are so many.
+// makeRoom clears the cache if it has no room for one more entry; have is the current number of
+// entries.
 func (s *sayings) makeRoom(have, size int) {
 	size += sizeOfSaying
 	if s.size += size; have >= mostSayings || s.size > sayingsSize {
@@ -101,7 +102,8 @@ func (s *sayings) makeRoom(have, size int) {
 	}
 }
 
-// askUnusual starts from what is usually said, and asks the terms that list values of the class.
+// askUnusual starts from the effects on usual classes, and re-evaluates the terms that list values
+// of the class.
 func (ix *index) askUnusual(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
 	s := &ix.terms.sayings
 	ix.about = users.labels.describeClass(ix.about[:0], own, false)
@@ -124,19 +126,19 @@ func (ix *index) askUnusual(users *termUsers, own *cluster.PodClass, a *plugins.
 	return mine.effectsOf(users)
 }
 
-// askTerms holds a class against each of the users' terms.
+// askTerms matches a class against each of the users' terms.
 func (ix *index) askTerms(users *termUsers, a *plugins.Affinities) saidBy {
 	repelled := slices.DeleteFunc(a.RepelledBy(users.class), func(key string) bool { return !ix.keys.hasKey(key) })
 	slices.Sort(repelled)
 	votes := byKey(slices.DeleteFunc(a.VotesOf(users.class, ix.hardWeight), func(v plugins.Vote) bool { return !ix.keys.hasKey(v.Key) }))
 	votes = slices.DeleteFunc(votes, func(v plugins.Vote) bool { return v.Weight == 0 })
 	slices.SortFunc(votes, func(a, b plugins.Vote) int { return cmp.Compare(a.Key, b.Key) })
-	// Of thousands of terms few keys are left, and they are kept: without the room for all.
+	// Of thousands of terms few keys remain, and they are kept: clone them to their actual size.
 	return saidBy{users.class.Affinities, slices.Clone(slices.Compact(repelled)), slices.Clone(votes)}
 }
 
-// askUsual adds up what the users' terms say about classes that they cannot tell from a given one,
-// if no term lists a value of theirs.
+// askUsual adds up the effects of the users' terms on classes that they cannot distinguish from the
+// given one, except by values, none of them listed by a term.
 func (ix *index) askUsual(users *termUsers, own *cluster.PodClass) *termSum {
 	sum, like := &termSum{repelled: map[string]int{}, votes: map[string]int64{}}, ix.unlistedLike(users, own)
 	for term := range users.countTerms() {
@@ -145,8 +147,8 @@ func (ix *index) askUsual(users *termUsers, own *cluster.PodClass) *termSum {
 	return sum
 }
 
-// unlistedLike returns the affinities of a class that the users' terms cannot tell from a given
-// one, but for values, of which no term lists any.
+// unlistedLike returns the affinities of a class that the users' terms cannot distinguish from the
+// given one, except by values, none of them listed by a term.
 func (ix *index) unlistedLike(users *termUsers, own *cluster.PodClass) *plugins.Affinities {
 	set := map[string]string{}
 	for key := range own.Labels.All() {
@@ -160,8 +162,8 @@ func (ix *index) unlistedLike(users *termUsers, own *cluster.PodClass) *plugins.
 	})
 }
 
-// addTerm adds what one of the users' terms says about the class with these affinities, so many
-// times.
+// addTerm adds the effect of one of the users' terms on the class with these affinities, multiplied
+// by times.
 func (ix *index) addTerm(s *termSum, users *termUsers, term int, a *plugins.Affinities, times int) {
 	alone := users.classOfTerm(term)
 	for _, key := range a.RepelledBy(&alone) {
@@ -176,7 +178,7 @@ func (ix *index) addTerm(s *termSum, users *termUsers, term int, a *plugins.Affi
 	}
 }
 
-// effectsOf returns the sum as ask does.
+// effectsOf returns the sum in the form returned by askTerms.
 func (s *termSum) effectsOf(users *termUsers) saidBy {
 	by := saidBy{affinities: users.class.Affinities}
 	for key, terms := range s.repelled {
@@ -200,7 +202,7 @@ func (u *termUsers) countTerms() int {
 	return len(c.RequiredAffinity) + len(c.RequiredAntiAffinity) + len(c.PreferredAffinity) + len(c.PreferredAntiAffinity)
 }
 
-// classOfTerm returns a class like the users' with one of the terms, by number.
+// classOfTerm returns a class like the users' with a single term, by number.
 func (u *termUsers) classOfTerm(term int) cluster.PodClass {
 	c := u.class
 	var required cluster.RequiredTerms
@@ -212,7 +214,7 @@ func (u *termUsers) classOfTerm(term int) cluster.PodClass {
 	return cluster.PodClass{Namespace: c.Namespace, Terms: cluster.TermsOf(required, preferred)}
 }
 
-// oneOf copies the term of that number, and counts the list off otherwise.
+// oneOf copies the term with that number, or else subtracts the length of the list from the number.
 func oneOf[T any](list []T, to *[]T, term *int) {
 	if *term >= 0 && *term < len(list) {
 		*to = list[*term : *term+1]
@@ -220,7 +222,7 @@ func oneOf[T any](list []T, to *[]T, term *int) {
 	*term -= len(list)
 }
 
-// selectorOf returns that of a term, by number.
+// selectorOf returns the selector of a term, by number.
 func (u *termUsers) selectorOf(term int) *rules.Selector {
 	alone := u.classOfTerm(term)
 	for _, list := range [...][]cluster.Term{alone.RequiredAffinity, alone.RequiredAntiAffinity} {
@@ -231,7 +233,7 @@ func (u *termUsers) selectorOf(term int) *rules.Selector {
 	return append(alone.PreferredAffinity, alone.PreferredAntiAffinity...)[0].Selector
 }
 
-// sizeOf counts the terms of a class, and the values that they list.
+// sizeOf counts the terms of a class, and the values listed by them.
 func sizeOf(class *cluster.PodClass) (terms, values int32) {
 	for _, selector := range termSelectors(class) {
 		terms++
@@ -263,8 +265,8 @@ func readTermLabels(users *termUsers) *termLabels {
 	return m
 }
 
-// numberValues gives those of the values that a requirement lists, and that had the same number,
-// another one in common, from next on. It returns the next one.
+// numberValues renumbers the values listed by a requirement, starting at next: values with the same
+// number before still share one. It returns the following free number.
 func (m *termLabels) numberValues(r *rules.Requirement, next int32) int32 {
 	key := r.Key
 	at, known := m.byKey[key]
@@ -304,8 +306,8 @@ func (m *termLabels) listTerm(term int32, r *rules.Requirement) {
 	}
 }
 
-// describeClass writes what the terms can tell of a class: its namespace, which labels that they
-// name it has, and with values also the numbers of their values.
+// describeClass writes the properties of a class visible to the terms: its namespace, which of the
+// labels named by them it has, and with values also the numbers of their values.
 func (m *termLabels) describeClass(to []byte, own *cluster.PodClass, values bool) []byte {
 	to = append(binary.AppendUvarint(to, uint64(len(own.Namespace))), own.Namespace...)
 	add := func(i int, value string) {
@@ -338,7 +340,7 @@ func (m *termLabels) describeClass(to []byte, own *cluster.PodClass, values bool
 	return to
 }
 
-// listingTerms returns the terms that list values of the class's labels, each once.
+// listingTerms returns the terms that list values of the class's labels, without duplicates.
 func (m *termLabels) listingTerms(own *cluster.PodClass) (terms []int32) {
 	for key, value := range own.Labels.All() {
 		if i, is := m.byKey[key]; is {

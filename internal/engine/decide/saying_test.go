@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// TestWhatManyTermsSayIsRemembered: for classes that the terms cannot tell apart, and for no
-// others, whatever the selectors.
+// TestWhatManyTermsSayIsRemembered: cached effects are used only for classes that the terms cannot
+// distinguish, whatever the selectors.
 func TestWhatManyTermsSayIsRemembered(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 7))
 	answers, remembered, usual := 0, 0, 0
@@ -54,7 +54,7 @@ func TestWhatManyTermsSayIsRemembered(t *testing.T) {
 	}
 }
 
-// sayingMuch has terms with selectors of every kind.
+// sayingMuch returns a pod with terms using selectors of every kind.
 func sayingMuch(rng *rand.Rand, round int) *v1.Pod {
 	pod := towards("much")
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
@@ -88,9 +88,9 @@ func oddLabels(rng *rand.Rand) map[string]string {
 	return labels
 }
 
-// TestManyTermsAreAskedOnce: a hundred workloads are told the same by a pod with very many terms,
-// if it names none of them. One term is asked about each, however many values it lists: that costs
-// a look.
+// TestManyTermsAreAskedOnce: a pod with very many terms has the same, cached effects on a hundred
+// workloads if it names none of them. A single term is evaluated for each workload, however many
+// values it lists, since that costs one look.
 func TestManyTermsAreAskedOnce(t *testing.T) {
 	var nobody, everybody []string
 	for i := range 2000 {
@@ -133,8 +133,8 @@ func TestManyTermsAreAskedOnce(t *testing.T) {
 	}
 }
 
-// TestWhatIsRememberedIsBoundedInSize: a pod has as many labels as fit into an object, and terms
-// may name them all.
+// TestWhatIsRememberedIsBoundedInSize: the cache is bounded even if a pod has as many labels as fit
+// into an object, and terms name them all.
 func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 	const keys = 4000
 	c := benchCluster(20, false)
@@ -190,8 +190,8 @@ func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 	}
 }
 
-// TestALongSelectorHoldsNobodyUp: one that lists as many values as fit into an object took three
-// seconds of the next decision, when each of its labels was looked for among those before.
+// TestALongSelectorHoldsNobodyUp: a selector with as many values as fit into an object delayed the
+// next decision by three seconds when each of its labels was searched for among its predecessors.
 func TestALongSelectorHoldsNobodyUp(t *testing.T) {
 	c := benchCluster(100, false)
 	d := New(c, plugins.Default(), 1)
@@ -204,14 +204,15 @@ func TestALongSelectorHoldsNobodyUp(t *testing.T) {
 	p := c.Pending(benchPod(1, "plain"))
 	before := processorTime()
 	decision := d.Decide(p)
-	// About a tenth of this, on a busy machine.
+	// The usual time is about a tenth of this, on a busy machine.
 	if took := processorTime() - before; took > time.Second {
 		t.Errorf("it took %v of processor time", took)
 	}
 	holds(t, c, d, p, decision)
 }
 
-// TestUsersAreListedOnce: terms that name the same labels, and labels without number.
+// TestUsersAreListedOnce: users with several terms for the same label, or with terms that require
+// no label, are listed once.
 func TestUsersAreListedOnce(t *testing.T) {
 	d := newTerms(0)
 	c := cluster.New()

@@ -8,9 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// chooseNode finds the best node. Groups are judged and scored as a ranking's are; what is left,
-// the score for room, is bounded cell by cell, so that most of a tree is never looked at. As
-// upstream, nothing is scored if only one node is feasible.
+// chooseNode finds the best node. Groups are judged and scored like a ranking's. The remaining
+// score, for room, is bounded cell by cell, so that most of a tree is never visited. Like upstream,
+// it leaves the total at 0 if only one node is feasible.
 func (s *survey) chooseNode() choice {
 	s.buildGroups()
 	feasible := s.markFeasible()
@@ -58,7 +58,7 @@ func (s *survey) chooseNode() choice {
 	return choice{node, total, feasible}
 }
 
-// takesPod judges one node alone, as one that stands apart is judged, once the pods are counted.
+// takesPod judges a single node in the same way as a node set apart, after the pods are counted.
 func (s *survey) takesPod(node int32) bool {
 	at := s.b.at[node]
 	if at == none || s.b.groups[at].repelled || s.b.scoreRoom(node, s.plan.room) < 0 || s.lacksNominatedRoom(node) {
@@ -74,7 +74,7 @@ func (s *survey) takesPod(node int32) bool {
 	return rejection == nil
 }
 
-// findBest searches the trees. The nodes that stand apart have been offered before.
+// findBest searches the trees. The nodes set apart have been offered before.
 func (s *survey) findBest() (node int32, total int64) {
 	slices.SortStableFunc(s.ranked, func(a, b rankedGroup) int { return cmp.Compare(b.fixed+b.high, a.fixed+a.high) })
 	for i := range s.ranked {
@@ -90,7 +90,7 @@ func (s *survey) findBest() (node int32, total int64) {
 	return s.drawNode(), s.best
 }
 
-// findsPreferred reports whether the preferred node is one of the best.
+// findsPreferred reports whether the preferred node is among the best.
 func (s *survey) findsPreferred() bool {
 	node := s.tie.preferred
 	if node == none || int(node) >= len(s.b.at) {
@@ -101,9 +101,8 @@ func (s *survey) findsPreferred() bool {
 		slices.ContainsFunc(s.ranked, func(g rankedGroup) bool { return g.group == group }) && s.isBest(group, node)
 }
 
-// visitCell searches a cell whose scores are between low and high, unless nothing as good as the
-// best can be there. If there can be something as good but nothing better, the whole cell goes to
-// the pool.
+// visitCell searches a cell with scores between low and high, unless it cannot match the best so
+// far. If it can match but not exceed the best, the whole cell is added to the pool.
 func (s *survey) visitCell(g *rankedGroup, i int32, low, high int64) {
 	t := s.b.groups[g.group].tree
 	c := &t.cells[i]
@@ -141,8 +140,8 @@ func (s *survey) visitCell(g *rankedGroup, i int32, low, high int64) {
 	}
 }
 
-// scoreOf returns the part of a node's score that is not the same for its whole group, or noRoom if
-// the node does not have enough.
+// scoreOf returns the part of a node's score that varies within its group, or noRoom without enough
+// room.
 func (s *survey) scoreOf(group, node int32) int64 {
 	score := int64(s.b.scoreRoom(node, s.plan.room))
 	if score < 0 || !s.votesApart {
@@ -169,7 +168,7 @@ func (s *survey) boundCell(group, i int32) (low, high int64) {
 	return low, high + s.voteScore(own+int64(c.box.high[votes]))
 }
 
-// boundVotes finds the lowest and the highest votes for a feasible node, where the base sums those
+// boundVotes finds the lowest and the highest votes for a feasible node, if the base sums the votes
 // of strangers.
 func (s *survey) boundVotes() {
 	s.votesLow, s.votesHigh = math.MaxInt64, math.MinInt64
@@ -189,9 +188,9 @@ func (s *survey) boundVotes() {
 	}
 }
 
-// fewestVotes returns the lowest of the votes of strangers, times sign, for the nodes below a cell
-// of a group's tree that have room and do not stand apart. If none is lower than known, it returns
-// known.
+// fewestVotes returns the lowest of the votes of strangers, times sign, among the nodes below a
+// cell of a group's tree that have room and are not set apart. If none is lower than known, it
+// returns known.
 func (s *survey) fewestVotes(group, i int32, sign, known int64) int64 {
 	t := s.b.groups[group].tree
 	c := &t.cells[i]
@@ -248,10 +247,9 @@ func (t *tree) boundRoom(s *survey, i int32) (low, high int64) {
 	return high, high
 }
 
-// drawNode picks one of the nodes with the best total, all of which are in the pool, each with the
-// same probability. If the node drawn is not one of them, the cell that it came from is divided,
-// and the next one is drawn. Whatever was drawn before, each of the best is equally likely to be
-// next.
+// drawNode picks one of the nodes with the best total, all of them in the pool, each with the same
+// probability. If the node drawn does not have the best total, its cell is divided, and the draw is
+// repeated. Whatever was drawn before, each of the best nodes is equally likely to be next.
 func (s *survey) drawNode() int32 {
 	for {
 		total := int32(0)
@@ -287,7 +285,7 @@ func (s *survey) isBest(group, node int32) bool {
 	return s.isLone[node] == 0 && score >= 0 && s.fixed[group]+score == s.best
 }
 
-// divideCell replaces a cell in the pool, which drawNode has taken out, by the parts of it that
+// divideCell replaces a cell, already removed from the pool by drawNode, by those of its parts that
 // may have the best total.
 func (s *survey) divideCell(p part) {
 	t := s.b.groups[p.group].tree

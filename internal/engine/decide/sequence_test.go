@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// sequence is a history of a cluster: what it begins with, and what happens to it. Every step draws
-// from a seed of its own, so that a sequence that shows a fault can be shortened step by step and
-// the rest stays what it was.
+// sequence is a history of a cluster: its initial state and its events. Every step has a separate
+// random seed, so that a failing sequence can be shortened step by step without affecting the
+// remaining steps.
 type sequence struct {
 	seed  uint64
 	steps []event
 }
 
-// event is one thing that happens.
+// event is one step of a sequence.
 type event struct {
 	what int // index into happenings
 	seed uint64
 }
 
-// newSequence draws a sequence. Draws are even: a library whose draws favour the first values of a
-// list never gets to some states.
+// newSequence draws a sequence. Draws are uniform: a library that favours the first values of a
+// list never reaches some states.
 func newSequence(seed uint64) sequence {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	total := 0
@@ -43,14 +43,14 @@ func newSequence(seed uint64) sequence {
 	return s
 }
 
-// patience is how long a sequence may take, and how long it is shortened. It takes milliseconds, on
-// a busy machine a second.
+// patience bounds the duration of a sequence, and the time spent on shortening it. A sequence takes
+// milliseconds, on a busy machine a second.
 const patience = 30 * time.Second
 
-// endless is the beginning of the fault of a sequence that does not end.
+// endless is the prefix of the fault of a sequence that does not end.
 const endless = "a decision does not end:"
 
-// run plays the sequence and returns what was wrong, "" if nothing, and what happened until then.
+// run plays the sequence and returns the fault, "" without one, and the story up to it.
 func (s sequence) run() (fault string, story []string) {
 	d := &draw{Rand: rand.New(rand.NewPCG(s.seed, 2))}
 	played := make(chan string, 1)
@@ -67,7 +67,7 @@ func (s sequence) run() (fault string, story []string) {
 	}
 }
 
-// play plays the sequence and returns what was wrong, "" if nothing.
+// play plays the sequence and returns the fault, "" without one.
 func (s sequence) play(d *draw) (fault string) {
 	defer func() {
 		switch r := recover().(type) {
@@ -89,7 +89,7 @@ func (s sequence) play(d *draw) (fault string) {
 	return ""
 }
 
-// shortened leaves out what is not needed to show a fault, as far as it gets.
+// shortened removes steps that are not needed to reproduce a fault, within the limit of patience.
 func (s sequence) shortened() sequence {
 	for size, began := len(s.steps)/2, time.Now(); size > 0; {
 		shorter := false
@@ -126,7 +126,7 @@ func checkSequences(t *testing.T, first uint64, count int) {
 	}
 }
 
-// draw draws, and tells the story of what was drawn.
+// draw draws random values and records the story of the sequence.
 type draw struct {
 	*rand.Rand
 	mu    sync.Mutex
@@ -145,15 +145,15 @@ func (d *draw) say(format string, args ...any) {
 	d.story = append(d.story, fmt.Sprintf(format, args...))
 }
 
-// told returns what was told until now.
+// told returns the story so far.
 func (d *draw) told() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.story)
 }
 
-// chance is true that often.
+// chance is true with probability p.
 func (d *draw) chance(p float64) bool { return d.Float64() < p }
 
-// one draws one of some values, each as likely.
+// one draws one of the values, each with the same probability.
 func one[T any](d *draw, of ...T) T { return of[d.IntN(len(of))] }

@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestSharedRankingAfterTermThatTellsApart: web-0 and web-1 are alike to every term there is, and
-// share a ranking. Then a pod comes whose term means web-1 alone: web-0 is decided without regard
-// to it.
+// TestSharedRankingAfterTermThatTellsApart: web-0 and web-1 are indistinguishable for all existing
+// terms, and share a ranking. Then a pod is added with a term that selects only web-1: it must not
+// affect decisions for web-0.
 func TestSharedRankingAfterTermThatTellsApart(t *testing.T) {
 	zone := func(key, value string) v1.PodAffinityTerm {
 		return v1.PodAffinityTerm{TopologyKey: v1.LabelTopologyZone, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}}

@@ -6,11 +6,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// sheet is what a decision for a class compares: nodes in groups that differ only in room.
+// sheet is the data compared by a decision for a class: nodes in groups that differ only in room.
 //
-// It is what rankings and surveys have in common: given groups with their counts, it says which
-// groups are rejected, and what their nodes score but for room. It knows neither buckets nor
-// trees.
+// It is the common part of rankings and surveys: given groups with their counts, it determines the
+// rejected groups, and the scores of the other nodes except for room. It has no notion of buckets
+// or trees.
 type sheet struct {
 	ix      *index
 	scratch *sheetScratch
@@ -18,7 +18,7 @@ type sheet struct {
 	statics []*static
 	tallies []*tally
 	groups  []*group
-	// votesApart: a group's votes are only some of those for its nodes, so they are not in its
+	// votesApart: a group's votes are only part of the votes for its nodes, so they are not in its
 	// fixed score.
 	votesApart bool
 }
@@ -29,14 +29,14 @@ type sheetScratch struct {
 	counts domainCounts // its shifts are always zero
 }
 
-// choice is the node that a ranking chooses for a pod.
+// choice is the node chosen by a ranking for a pod.
 type choice struct {
 	node     int32 // none: no node is feasible
 	total    int64
 	feasible int
 }
 
-// markFeasible marks the groups whose nodes can take the pod and counts these.
+// markFeasible marks the feasible groups and counts their nodes.
 func (r *sheet) markFeasible() (nodes int) {
 	r.ix.meter.Looked += len(r.groups) * (1 + len(r.tallies))
 	for _, g := range r.groups {
@@ -52,8 +52,8 @@ func (r *sheet) markFeasible() (nodes int) {
 	return nodes
 }
 
-// judgeGroup judges what the nodes of a group have in common besides their room. It returns the
-// first plugin that rejects them, in the order of the profile.
+// judgeGroup judges a group by everything that its nodes share, which excludes their room. It
+// returns the first plugin that rejects them, in the order of the profile.
 func (r *sheet) judgeGroup(g *group) (plugin string, rejection *plugins.Rejection) {
 	s := r.statics[g.key.static]
 	if s.early != nil {
@@ -82,8 +82,8 @@ func (s *domainCounts) fitTallies(tallies int) {
 	}
 }
 
-// countsOf returns what the tallies count in the domains of a group's nodes. It is scratch space:
-// valid until the next call.
+// countsOf returns the counts of the tallies in the domains of a group's nodes. The result is
+// scratch space, valid until the next call.
 func (r *sheet) countsOf(g *group) *domainCounts {
 	s := &r.scratch.counts
 	s.fitTallies(len(r.tallies))
@@ -109,9 +109,9 @@ func (r *sheet) judgeTallies(s *domainCounts) (plugin string, rejection *plugins
 	return "", nil
 }
 
-// judgeSpread judges by the hard spread constraints. They come first among the tallies, so the loop
-// ends with the last of them. A node without the label is rejected for that even if a later
-// constraint is exceeded, as upstream does it.
+// judgeSpread judges by the hard spread constraints. Their tallies precede all others, so the loop
+// ends with the last of them. Like upstream, it rejects a node without the label for that reason
+// even if a later constraint is exceeded.
 func (r *sheet) judgeSpread(s *domainCounts) *plugins.Rejection {
 	for k, t := range r.tallies {
 		switch {
@@ -126,10 +126,10 @@ func (r *sheet) judgeSpread(s *domainCounts) *plugins.Rejection {
 	return nil
 }
 
-// judgeAffinity judges by required affinity and anti-affinity, the pod's own and that of others.
-// The reasons have upstream's order: affinity that is not met, then the pod's own anti-affinity,
-// then that of others. A pod that matches its own affinity may be the first of its series, but only
-// while no pod counts for any of its terms.
+// judgeAffinity judges by required affinity and anti-affinity, of the pod and of placed pods. The
+// reasons have upstream's order: unmet affinity, then the pod's anti-affinity, then that of placed
+// pods. A pod that matches its affinity may be the first of its series, but only while no pod
+// counts for any of its terms.
 func (r *sheet) judgeAffinity(s *domainCounts) *plugins.Rejection {
 	var repelled, repelledByOthers, attracted bool
 	for k, t := range r.tallies {
@@ -159,15 +159,15 @@ func (r *sheet) judgeAffinity(s *domainCounts) *plugins.Rejection {
 	return nil
 }
 
-// bounds are the extremes of the raw scores of all feasible nodes, by which scores are normalised.
+// bounds are the extremes of the raw scores of all feasible nodes, used for normalization.
 type bounds struct {
 	taint, affinity       int64 // highest
 	spreadLow, spreadHigh int64
 	votesLow, votesHigh   int64
 }
 
-// findBounds finds the extremes of the raw scores over the feasible nodes alone, as upstream
-// normalises: so a node that becomes infeasible may change the scores of all others.
+// findBounds finds the extremes of the raw scores over the feasible nodes only, like upstream's
+// normalization: a node that becomes infeasible may change the scores of all other nodes.
 func (r *sheet) findBounds() bounds {
 	b := bounds{spreadLow: math.MaxInt64, votesLow: math.MaxInt64, votesHigh: math.MinInt64}
 	for _, g := range r.groups {
@@ -191,7 +191,7 @@ func (r *sheet) findBounds() bounds {
 	return b
 }
 
-// fixedScore returns a group's score without that for room.
+// fixedScore returns a group's score except for room.
 func (r *sheet) fixedScore(g *group, b *bounds) (sum int64) {
 	s, pl := r.statics[g.key.static], r.plan
 	if pl.taint.node != nil {
@@ -230,8 +230,8 @@ func (r *sheet) weighSpread(weights []float64) {
 	}
 }
 
-// domainsScored counts the domains of the feasible nodes that are scored, where groups tell the
-// domains apart. The nodes without the label are one domain.
+// domainsScored counts the domains of the scored feasible nodes, if groups distinguish the domains.
+// The nodes without the label are one domain.
 func (r *sheet) domainsScored(k int, t *tally) (n int) {
 	clear(r.scratch.seen)
 	for _, g := range r.groups {
@@ -246,12 +246,12 @@ func (r *sheet) domainsScored(k int, t *tally) (n int) {
 	return n
 }
 
-// isScored reports whether nodes of the group are scored for how pods are spread.
+// isScored reports whether PodTopologySpread scores the nodes of the group.
 func (r *sheet) isScored(g *group) bool {
 	return g.ok > 0 && g.feasible && r.statics[g.key.static].scored
 }
 
-// markSeen marks a domain, which may be none, and reports whether it was not marked yet.
+// markSeen marks a domain, possibly none, and reports whether it was unmarked.
 func (d *sheetScratch) markSeen(domain int32) bool {
 	at := int(domain) + 1
 	for at >= len(d.seen) {
@@ -262,7 +262,7 @@ func (d *sheetScratch) markSeen(domain int32) bool {
 	return !before
 }
 
-// inKey is how many tallies a groupKey holds. With more, the key is a string, which costs more to
+// inKey is the number of tallies in a groupKey. With more, the key is a string and costs more to
 // look up.
 const inKey = 8
 
@@ -271,7 +271,7 @@ type groupKey struct {
 	values [inKey]int64
 }
 
-// group is the nodes that agree in their key.
+// group is a group of nodes with the same key.
 type group struct {
 	key      groupKey
 	long     string    // the key if it is too long for a groupKey, which has the static alone then
@@ -281,12 +281,12 @@ type group struct {
 	buckets  [][]int32 // by score
 	inUse    []uint64  // a bit for each bucket that is not empty
 
-	// Of the current decision.
+	// Valid for the current decision.
 	feasible bool
 	spread   int64
 	votes    int64
 }
 
-// bulkBytes is about how much memory a byte of a class's bulk takes: short values in long lists are
+// bulkBytes estimates the memory of a byte of a class's bulk: short values in long lists are the
 // most expensive.
 const bulkBytes = 8

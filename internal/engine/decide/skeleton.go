@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// skeletonFor returns the skeleton for a simple class, or nil if classes like it have to be planned
-// one by one.
+// skeletonFor returns the skeleton for a simple class, or nil if classes like it must be planned
+// individually.
 func (pn *planner) skeletonFor(p *cluster.Pod) *skeleton {
 	class := p.Class
 	key := binary.NativeEndian.AppendUint64(pn.key[:0], class.Static[0])
@@ -21,7 +21,7 @@ func (pn *planner) skeletonFor(p *cluster.Pod) *skeleton {
 	}
 	pn.key = key
 	sk := pn.skeletons[string(key)]
-	// A class that requests nothing is no example for the others: scorers may skip it.
+	// A class without requests is not representative: scorers may skip it.
 	if class.Requests.MilliCPU+class.Requests.Memory > 0 {
 		switch {
 		case sk == nil:
@@ -32,7 +32,7 @@ func (pn *planner) skeletonFor(p *cluster.Pod) *skeleton {
 			sk = pn.newSkeleton(p)
 			pn.skeletons[string(key)] = sk
 		case sk.bulk() > bulky && class.Bulk <= bulky:
-			// The plans of smaller classes, which are kept for longer, must not keep this example.
+			// The plans of smaller classes are kept for longer, and must not retain this example.
 			number := sk.skeleton
 			*sk = *pn.newSkeleton(p)
 			sk.skeleton = number
@@ -48,7 +48,7 @@ func (pn *planner) skeletonFor(p *cluster.Pod) *skeleton {
 	return sk
 }
 
-// dropBulkySkeletons drops those with large examples that were used least recently, until there is
+// dropBulkySkeletons drops the least recently used skeletons with large examples, until there is
 // room for another one.
 func (pn *planner) dropBulkySkeletons(another int) {
 	if another == 0 {
@@ -146,10 +146,10 @@ func (pn *planner) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 	return pl, !pn.needsScan(pl)
 }
 
-// recent is how many plans are kept, and recentBulky how many of classes that are much larger than
-// usual: the pods of such a class may be gone.
+// recent is the number of plans kept, and recentBulky the number kept for unusually large classes:
+// the pods of such a class may have been deleted.
 const recent, recentBulky = 1 << 9, 1 << 3
 
-// bulky is how far such a class exceeds the usual size: the others together stay below
+// bulky is the minimum bulk of an unusually large class: all other plans together stay below
 // cluster.MostBulk.
 const bulky = cluster.MostBulk / recent

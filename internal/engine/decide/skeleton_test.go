@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAPodThatAScorerSkipsIsNoExample: the balance of resources that a pod does not request is not
-// scored for it, and is for the next pod, which requests one of them and is else alike.
+// TestAPodThatAScorerSkipsIsNoExample: resource balance is not scored for a pod that requests none
+// of the resources, but it is for the next pod, which requests one of them and is otherwise alike.
 func TestAPodThatAScorerSkipsIsNoExample(t *testing.T) {
 	for name, resources := range map[string][]config.ResourceSpec{
 		"CPU":             {{Name: "cpu", Weight: 1}},

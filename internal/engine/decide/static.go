@@ -5,14 +5,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// reason is why a node itself cannot take the pod.
+// reason is the reason why a node itself cannot take the pod.
 type reason struct {
 	plugin    string
 	rejection *plugins.Rejection
 }
 
-// static is the part of a verdict and score that placements do not change. For one class, nodes
-// with the same static differ only in their domains and in the pods on them.
+// static is the part of a verdict and score that does not depend on placements. For one class,
+// nodes with the same static differ only in their domains and pods.
 //
 // Statics are shared by all nodes that agree, and compared by index.
 type static struct {
@@ -27,7 +27,7 @@ type static struct {
 	hostname        bool
 }
 
-// scoreStatic scores a node that no static filter rejects.
+// scoreStatic scores a node that passed all static filters.
 func (pl *plan) scoreStatic(n *cluster.Node) static {
 	return static{
 		taint: pl.taint.scoreNode(n), affinity: pl.affinity.scoreNode(n), image: pl.image.scoreNode(n), scored: !pl.everyKey ||

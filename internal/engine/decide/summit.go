@@ -5,16 +5,15 @@ import (
 	"math/bits"
 )
 
-// summit finds the highest of many numbers that change one at a time. For every block of 64
-// numbers, and for every 64 blocks, it knows the highest and how often it occurs. A block is
-// reread only when the last of its highest numbers has fallen.
+// summit finds the highest of many numbers that change one at a time. It maintains the highest
+// number and the count of its occurrences for every block of 64 numbers and for every 64 blocks. A
+// block is reread only after the last of its highest numbers has fallen.
 //
-// A ranking whose nodes are all in one group uses it in place of buckets: it costs two bytes per
-// node and touches little memory, so that the rankings of hundreds of classes can follow the same
-// changes.
+// A ranking with all nodes in one group uses it instead of buckets: it costs two bytes per node and
+// touches little memory, so the rankings of hundreds of classes can follow the same changes.
 //
-// Invariant: a block's peak is exact or too high, never too low; many counts the numbers of its
-// height. Blocks that may be too high are marked, and read again by highestOf.
+// Invariant: a block's peak is exact or too high, never too low; many counts the numbers at that
+// height. Blocks with a possibly excessive peak are marked, and reread by highestOf.
 type summit struct {
 	numbers []int16
 	blocks  []peak
@@ -22,8 +21,8 @@ type summit struct {
 	marked  []uint64 // a bit for each block that changed, a word for each of above
 }
 
-// peak is the highest of some numbers, and how many are that high. many may be 0: then all are
-// lower.
+// peak is the maximum of some numbers, and the count of its occurrences. many may be 0: then all
+// numbers are lower.
 type peak struct {
 	height int16
 	many   int32
@@ -38,7 +37,7 @@ func newSummit(numbers []int16) *summit {
 	return s
 }
 
-// startOver starts over with other numbers, of which there may be more.
+// startOver starts over with other numbers, possibly more of them.
 func (s *summit) startOver(numbers []int16) {
 	s.numbers = numbers
 	n := (len(numbers) + 63) / 64
@@ -50,7 +49,7 @@ func (s *summit) startOver(numbers []int16) {
 	}
 }
 
-// numberChanged records that a number is no longer what it was before.
+// numberChanged records the change of a number from before.
 func (s *summit) numberChanged(i int32, before int16) {
 	b, now := i>>6, s.numbers[i]
 	p := &s.blocks[b]
@@ -87,8 +86,8 @@ func (s *summit) highestOf() peak {
 	return top
 }
 
-// nth returns the index of the nth of the highest numbers. highest must have been called since the
-// last change.
+// nth returns the index of the nth of the highest numbers. highestOf must have been called since
+// the last change.
 func (s *summit) nth(n int, top peak) int32 {
 	for a, p := range s.above {
 		if p.height != top.height {
@@ -112,8 +111,8 @@ func (s *summit) nth(n int, top peak) int32 {
 	return none
 }
 
-// nthIn returns the nth of a block's numbers with this height. The caller knows from the block's
-// peak that there are so many.
+// nthIn returns the index of the nth number of this height in a block. The block's peak must count
+// more than n of them.
 func (s *summit) nthIn(block, n int, height int16) int32 {
 	for i := block << 6; ; i++ {
 		if s.numbers[i] == height {
@@ -147,7 +146,7 @@ func joinPeaks(peaks []peak) peak {
 	return top
 }
 
-// with returns the higher of two peaks, or both as one if they are equally high.
+// with returns the higher of two peaks, or their sum if they are equally high.
 func (p peak) with(o peak) peak {
 	switch {
 	case o.height > p.height:

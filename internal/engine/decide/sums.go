@@ -6,13 +6,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// sums adds up, for every node, what the terms of placed pods say about its domains, over any
-// number of topology keys. Classes about which these terms say the same share the sums, and are
-// decided without a look at every combination of domains.
+// sums adds up, for every node, the effects of placed pods' terms on its domains, over any number
+// of topology keys. Classes with the same effects share the sums, and are decided without
+// considering every combination of domains.
 //
-// Invariant: of[n] is the sum over parts of what the pods in n's domain say. A node that comes
-// into another domain makes all sums be counted anew, since the parts do not keep counts by
-// domain.
+// Invariant: of[n] is the sum over parts of the effects of the pods in n's domain. A node that
+// moves to another domain triggers a recount of all sums, since the parts keep no counts by domain.
 type sums struct {
 	ix   *index
 	says map[[2]uint64][]effect // what one pod counts in the parts, by PodClass.Affinities
@@ -21,7 +20,7 @@ type sums struct {
 	parts []sumsPart
 }
 
-// sumsPart is a topology as it was when the nodes were last read.
+// sumsPart is a topology with the domains of nodes as of the last recount.
 type sumsPart struct {
 	*topology
 	read []int32 // by node: its domain
@@ -41,10 +40,10 @@ func (s *sums) addTerm(ix *index, affinities [2]uint64, key string, weight int64
 	return s
 }
 
-// bytes is about how much memory the sums take.
+// bytes estimates the memory of the sums.
 func (s *sums) bytes() int { return (8 + 4*len(s.parts)) * len(s.of) }
 
-// sumsParts are those that it sums over.
+// sumsParts returns the parts, or nil if s is nil.
 func (s *sums) sumsParts() []sumsPart {
 	if s == nil {
 		return nil
@@ -52,7 +51,7 @@ func (s *sums) sumsParts() []sumsPart {
 	return s.parts
 }
 
-// countAll reads the whole cluster anew.
+// countAll recounts the whole cluster.
 func (s *sums) countAll() {
 	s.of = make([]int64, len(s.ix.c.Nodes))
 	s.ix.meter.Looked += len(s.parts) * len(s.of)
@@ -87,8 +86,8 @@ func (s *sums) countAll() {
 	}
 }
 
-// followChanges applies changes, which are up to the end of the log, and appends to moved the
-// nodes whose sums may have changed, some perhaps more than once.
+// followChanges applies changes, which must extend to the end of the log, and appends to moved the
+// nodes with possibly changed sums. A node may be appended more than once.
 func (s *sums) followChanges(changes []cluster.Change, moved []int32) []int32 {
 	for i := range changes {
 		if changes[i].Kind == cluster.NodeChanged && s.isAnother(changes[i].Node) {
@@ -127,13 +126,13 @@ func (s *sums) followChanges(changes []cluster.Change, moved []int32) []int32 {
 	return moved
 }
 
-// isAnother reports whether a node is new, or is in other domains than before.
+// isAnother reports whether a node is new or has changed domains.
 func (s *sums) isAnother(node int32) bool {
 	return int(node) >= len(s.of) || slices.ContainsFunc(s.parts, func(p sumsPart) bool { return p.read[node] != p.domain[node] })
 }
 
-// sumTerms adds up the votes, and the terms that repel the pending pod, without those of pods with
-// the given affinities; nil: there are none.
+// sumTerms adds up the votes, and the terms that repel the pending pod, except for those of pods
+// with the given affinities. A nil result means there are no such terms.
 func (s *said) sumTerms(ix *index, but [2]uint64) (votes, repelling *sums) {
 	for i := range s.by {
 		by := &s.by[i]

@@ -6,16 +6,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// survey decides a pod from a base. The pods that the selectors of its class match are counted for
-// this decision only: the nodes that these counts set apart from their group are judged one by
-// one, all others by group, and the best is searched for in the trees. So the cost depends on the
-// number of pods that the class selects, not on the number of nodes, and nothing is kept.
+// survey decides a pod from a base. It counts the pods matched by the selectors of the class for
+// this decision only: nodes set apart from their group by these counts are judged individually, all
+// other nodes by group, and the best is searched for in the trees. The cost therefore depends on
+// the number of selected pods, not on the number of nodes, and nothing is kept.
 //
-// A class for which this costs much, and whose pods keep coming, gets a ranking.
+// A class with expensive surveys and a steady arrival of pods gets a ranking.
 //
 // One survey is reused by all decisions. beginDecision and endDecision bracket one of them: in
-// between it refers to the base, the plan and the pod; afterwards to none of them, so that it
-// keeps no dropped base and no pod alive.
+// between it refers to the base, the plan and the pod; afterwards it refers to none of them, so
+// that it does not retain a dropped base or a pod.
 type survey struct {
 	sheet
 	b    *base
@@ -24,8 +24,7 @@ type survey struct {
 	own  sheetScratch
 	work int // about how many nodes were looked at
 
-	// The groups of the sheet are those of the base, followed by one for each node that stands
-	// apart.
+	// The groups of the sheet are those of the base, followed by one for each node set apart.
 	apart  []loneNode
 	isLone []int32 // by node: its number in apart, from 1
 	lone   []int32 // by group: how many of its nodes stand apart
@@ -43,7 +42,7 @@ type survey struct {
 	search
 }
 
-// loneNode is a node that stands apart from its group.
+// loneNode is a node set apart from its group.
 type loneNode struct {
 	node   int32
 	bucket int16
@@ -73,7 +72,7 @@ func (s *survey) beginDecision(b *base, plan *plan, axisOf []int, p *cluster.Pod
 	}
 }
 
-// startTally returns a tally of the plan that has counted nothing yet.
+// startTally returns an empty tally of the plan.
 func (s *survey) startTally(i int) *tally {
 	of := &s.plan.tallies[i]
 	axis := &s.b.axes[s.axisOf[i]]
@@ -112,9 +111,9 @@ func (s *survey) endDecision() {
 	s.plan, s.b, s.pod, s.statics, s.axisOf = nil, nil, nil, nil, nil
 }
 
-// countPods counts the pods that matter to the class. It returns false if that would take a look at
-// every pod. Where one node alone is judged, pods that only keep the class away from their own node
-// are counted on that one; none: any node may be judged.
+// countPods counts the pods relevant to the class. It returns false if that would scan all pods. If
+// only one node is judged, pods that merely repel the class from their own node are counted on that
+// node only; none: any node may be judged.
 func (s *survey) countPods(judged int32) bool {
 	if len(s.tallies) == 0 {
 		return true
@@ -170,8 +169,8 @@ func (s *survey) countNode(effects []effect, node int32, n podCount) {
 	}
 }
 
-// repelsAlone reports whether all that pods say is that the pod is not to come to their domain, and
-// the node is alone in its own.
+// repelsAlone reports whether the only effect of pods is to repel the class from their domain, and
+// the node is the only one in its domain.
 func (s *survey) repelsAlone(effects []effect, node int32) bool {
 	for _, e := range effects {
 		t := s.tallies[e.tally]
@@ -182,7 +181,7 @@ func (s *survey) repelsAlone(effects []effect, node int32) bool {
 	return true
 }
 
-// forgetCounts has all pods uncounted.
+// forgetCounts resets all counts.
 func (s *survey) forgetCounts() {
 	for k, t := range s.tallies {
 		for _, domain := range s.touched[k] {
@@ -193,8 +192,8 @@ func (s *survey) forgetCounts() {
 	}
 }
 
-// search finds the best nodes in the trees of a survey's base, looking at the most promising groups
-// first.
+// search finds the best nodes in the trees of a survey's base, starting with the most promising
+// groups.
 type search struct {
 	votesLow, votesHigh int64 // of the feasible nodes, where the base sums votes
 
@@ -203,8 +202,8 @@ type search struct {
 	ranked []rankedGroup
 }
 
-// part is one node that has the best total so far, or a cell of nodes of which some have it, or may
-// have it.
+// part is a node with the best total so far, or a cell of nodes, some of them with that total or
+// possibly with it.
 type part struct {
 	group       int32 // of the cell; none: it is one node
 	cell, count int32
@@ -212,7 +211,7 @@ type part struct {
 }
 
 // rankedGroup is a group of the base that may contain the best node, with its fixed score and the
-// bounds of what scoreOf adds for its nodes.
+// bounds of scoreOf for its nodes.
 type rankedGroup struct {
 	group     int32
 	fixed     int64
@@ -222,8 +221,8 @@ type rankedGroup struct {
 // startSearch begins a search.
 func (s *search) startSearch() { s.best, s.pool, s.ranked = math.MinInt64, s.pool[:0], s.ranked[:0] }
 
-// offerPart adds a node with the total, or a cell whose best nodes have it, to the pool, unless the
-// pool has better ones. It drops those that are worse.
+// offerPart adds a node with the total, or a cell containing such nodes, to the pool, unless the
+// pool has better parts. It drops the worse ones.
 func (s *search) offerPart(total int64, p part) {
 	if total > s.best {
 		s.best, s.pool = total, s.pool[:0]

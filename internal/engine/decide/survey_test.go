@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// diverseCluster has nodes of some sizes, tainted here and there, with pods of odd sizes on them.
+// diverseCluster returns nodes of several sizes, some tainted, with pods of odd sizes on them.
 func diverseCluster(rng *rand.Rand, nodes int) *cluster.Cluster {
 	c := cluster.New()
 	sizes := [][3]string{{"4", "16Gi", "30"}, {"32", "64Gi", "110"}, {"32", "64Gi", "4"}, {"31900m", "67000001Ki", "110"}, {"96", "384Gi", "250"}}[:1+rng.IntN(5)]
@@ -46,7 +46,7 @@ func diverseCluster(rng *rand.Rand, nodes int) *cluster.Cluster {
 	return c
 }
 
-// diversePod is one of many apps, and of a size of its own.
+// diversePod returns a pod of one of many apps, with a random size.
 func diversePod(rng *rand.Rand, i int) *v1.Pod {
 	mode := []string{"plain", "spread", "affinity", "anti"}[rng.IntN(4)]
 	pod := benchPod(rng.IntN(200), "1000 apps, "+mode)
@@ -71,8 +71,8 @@ func diversePod(rng *rand.Rand, i int) *v1.Pod {
 	return pod
 }
 
-// TestSurveysFindTheBest: among many nodes, for pods of which hardly two are alike, as the plain
-// evaluator does.
+// TestSurveysFindTheBest: surveys choose the same nodes as the plain evaluator, among many nodes
+// and for pods that are rarely alike.
 func TestSurveysFindTheBest(t *testing.T) {
 	surveys := 0
 	for seed := range uint64(40) {
@@ -106,8 +106,8 @@ func TestSurveysFindTheBest(t *testing.T) {
 	}
 }
 
-// TestTiesAreBrokenEvenly: each of the best nodes is as likely as any other, wherever it stands in
-// a tree, or apart from it.
+// TestTiesAreBrokenEvenly: each of the best nodes is equally likely, at any position in a tree, or
+// set apart from it.
 func TestTiesAreBrokenEvenly(t *testing.T) {
 	const nodes, draws = 100, 40_000
 	c := benchCluster(nodes, false)
@@ -145,8 +145,8 @@ func TestTiesAreBrokenEvenly(t *testing.T) {
 	}
 }
 
-// TestNewClassesNeedNoRankings: nothing is kept for a thousand workloads but where their pods are;
-// the first few, which might have been all, have rankings.
+// TestNewClassesNeedNoRankings: for a thousand workloads, only the locations of their pods are
+// kept; the first few have rankings, since they might have been the only ones.
 func TestNewClassesNeedNoRankings(t *testing.T) {
 	for _, mode := range []string{"spread", "affinity", "anti", "500 shapes"} {
 		c := benchCluster(200, false)
@@ -171,8 +171,8 @@ func TestNewClassesNeedNoRankings(t *testing.T) {
 	}
 }
 
-// TestExpensiveClassGetsRanking: a class whose surveys have cost as much as a ranking is ranked
-// from then on.
+// TestExpensiveClassGetsRanking: once the surveys of a class have cost as much as a ranking, the
+// class is ranked.
 func TestExpensiveClassGetsRanking(t *testing.T) {
 	c := benchCluster(300, false)
 	d := New(c, plugins.Default(), 1)
@@ -191,7 +191,7 @@ func TestExpensiveClassGetsRanking(t *testing.T) {
 	}
 }
 
-// checkBases holds the trees against the cluster.
+// checkBases compares the trees with the cluster.
 func (d *Decider) checkBases(t interface{ Fatalf(string, ...any) }) {
 	d.ix.followLog()
 	for _, b := range d.cache.bases {
@@ -267,8 +267,8 @@ func (b *base) checkCell(t interface{ Fatalf(string, ...any) }, of *tree, i, gro
 	return count
 }
 
-// TestFewClassesHaveRankingsAtOnce: where there are few classes, each is likely to have many pods,
-// and its second decision is made from a ranking. Lone pods of a class still need none.
+// TestFewClassesHaveRankingsAtOnce: with few classes, each is likely to have many pods, and its
+// second decision is made from a ranking. The first pod of a class still needs none.
 func TestFewClassesHaveRankingsAtOnce(t *testing.T) {
 	for _, mode := range []string{"plain", "spread", "affinity", "anti"} {
 		c := benchCluster(200, false)

@@ -12,36 +12,37 @@ import (
 type tally struct {
 	purpose  purpose
 	topology *topology
-	// constraint is the one that a spread tally is for.
+	// constraint is the constraint of a spread tally.
 	constraint *plugins.SpreadConstraint
 	self       int64 // see SpreadConstraint.Self
 	lacking    int32 // the domain in which nodes without the label count; none: in no domain
 
 	count []int64 // by domain
 	total int64   // over all domains
-	// byCount: nodes are grouped by what their domain counts, since there are many domains;
+	// byCount: nodes are grouped by the count of their domain, since there are many domains;
 	// otherwise by the domain itself.
 	byCount bool
 
-	// parts are the topologies of a tally that was merged from several: its count is by node, the
-	// sum over the domains of the node. Such a tally is byCount.
+	// parts are the topologies of a tally merged from several: its count is by node, the sum over
+	// the domains of the node. Such a tally is byCount.
 	parts []tallyPart
 
-	// Only for hard spread constraints: how many nodes of each domain the constraint includes, and
-	// for each count, how many domains with such nodes have it. No level below lowest has a domain.
+	// Only for hard spread constraints: the number of included nodes of each domain, and for each
+	// count, the number of domains with included nodes and that count. No domain has a level below
+	// lowest.
 	included []int32
 	levels   []int32 // by count
 	lowest   int
 	present  int // domains with included nodes
 }
 
-// tallyPart is one of the topologies that a tally sums over.
+// tallyPart is one of the topologies summed by a tally.
 type tallyPart struct {
 	*topology
 	count []int64 // by domain; nil once the placed pods are counted
 }
 
-// countsIn returns the domain in which the pods of a node count, or none.
+// countsIn returns the domain that the pods of a node count in, or none.
 func (t *tally) countsIn(node int32) int32 {
 	if domain := t.topology.domain[node]; domain != none {
 		return domain
@@ -52,7 +53,7 @@ func (t *tally) countsIn(node int32) int32 {
 // noDomain is the value of nodes without a domain.
 const noDomain = int64(none)
 
-// value returns what the nodes of a domain are grouped by.
+// value returns the grouping value of the nodes of a domain.
 func (t *tally) value(domain int32) int64 {
 	switch {
 	case !t.byCount:
@@ -68,7 +69,7 @@ func (t *tally) value(domain int32) int64 {
 	return t.count[domain]
 }
 
-// countFor returns the count that a value of a group stands for; 0 if its nodes have no domain.
+// countFor returns the count represented by a value of a group; 0 if its nodes have no domain.
 func (t *tally) countFor(value int64) int64 {
 	switch {
 	case t.byCount && (t.purpose == vote || value != noDomain):
@@ -108,7 +109,7 @@ func (t *tally) addToLevel(count int64, change int32) {
 	t.lowest = min(t.lowest, int(count))
 }
 
-// leastCount returns the count that a constraint measures domains against, if one domain has the
+// leastCount returns the count against which a constraint measures domains, if one domain has the
 // given count, which differs from that of the tally by shift.
 func (t *tally) leastCount(count, shift int64) int64 {
 	if t.present == 0 {
@@ -129,7 +130,7 @@ func (t *tally) leastCount(count, shift int64) int64 {
 	return t.constraint.Least(lowest, t.present)
 }
 
-// startTally makes an empty tally for the nodes of the cluster.
+// startTally creates an empty tally for the nodes of the cluster.
 func (t *tallyPlan) startTally(ix *index) *tally {
 	perNode := t.purpose == spreadSoft && t.constraint.PerNode()
 	topology := ix.topologyFor(t.key, perNode)
@@ -139,7 +140,7 @@ func (t *tallyPlan) startTally(ix *index) *tally {
 	if perNode {
 		made.byCount = true
 	} else if t.purpose == spreadSoft {
-		// Otherwise the domains of the feasible nodes are told apart by their groups.
+		// Otherwise groups distinguish the domains of the feasible nodes.
 		made.byCount = n > ix.limits.SoftDomains
 	}
 	if t.purpose == spreadHard {
@@ -149,8 +150,8 @@ func (t *tallyPlan) startTally(ix *index) *tally {
 	return made
 }
 
-// limitGroups makes some tallies group nodes by count instead of by domain, if there would
-// otherwise be too many combinations of domains.
+// limitGroups makes some tallies group nodes by count instead of by domain, to avoid too many
+// combinations of domains.
 func limitGroups(tallies []*tally, manyGroups int) {
 	for {
 		groups, most := 1, (*tally)(nil)

@@ -6,9 +6,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// tryTarget decides a pod that can go to one node only, which it names, such as those of
-// DaemonSets, by judging that node alone. Pods with rules about other pods, and pods that such
-// rules select, are decided like all others.
+// tryTarget decides a pod that names the only possible node, like the pods of DaemonSets, by
+// judging just that node. Pods with rules about other pods, and pods selected by such rules, take
+// the general path.
 func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	class := p.Class
 	if !class.Simple || len(class.RequiredAffinity)+len(class.RequiredAntiAffinity) > 0 || class.TermError != nil {

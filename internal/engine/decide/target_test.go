@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestDaemonsAreJudgedOnTheirNode: whatever keeps a pod off the one node that it names, or does
-// not, is found without a ranking.
+// TestDaemonsAreJudgedOnTheirNode: the verdict on the only node named by a pod is correct in all
+// cases, without a ranking.
 func TestDaemonsAreJudgedOnTheirNode(t *testing.T) {
 	const nodes = 4
 	for name, change := range map[string]func(c *cluster.Cluster, pod *v1.Pod){
@@ -63,7 +63,7 @@ func TestDaemonsAreJudgedOnTheirNode(t *testing.T) {
 	}
 }
 
-// TestDaemonsKeepNothing: their decisions leave no rankings and no bases behind.
+// TestDaemonsKeepNothing: decisions for daemon pods create no rankings and no bases.
 func TestDaemonsKeepNothing(t *testing.T) {
 	const nodes = 10
 	c := benchCluster(nodes, false)

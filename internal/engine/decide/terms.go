@@ -12,28 +12,26 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// terms holds the pod affinity and anti-affinity of pods that are placed or nominated to a node,
-// since these may repel or attract any pending pod. Of classes with the same affinity it knows
-// one.
+// terms holds the pod affinity and anti-affinity of pods placed on or nominated to a node, since
+// these may repel or attract any pending pod. It keeps one of the classes with the same affinity.
 //
-// Nearly all terms name a label that a pod must have to match. They are indexed by that label, so
-// that a pending pod is compared only with the few that may match it, and a term that comes or
-// goes affects only the plans of such pods.
+// Nearly all terms require a certain label. They are indexed by that label, so a pending pod is
+// compared only with the few terms that may match it, and adding or removing a term affects only
+// the plans of such pods.
 //
-// Users without pods stay for a while, and a plan that still counts them is right, since they
-// count nothing. So version must grow when terms come, and may stay when they go.
+// Users without pods are kept for a while, and a plan that still counts them is correct, since they
+// count nothing. So version must grow when terms are added, and may stay when they are removed.
 type terms struct {
 	known cluster.Set[termUsers] // by PodClass.Affinities
-	// byLabel has the users of terms by a hash of the label, alsoByLabel those beyond the first of
-	// a label. A selector may list hundreds of thousands of values, and each is here.
+	// byLabel holds the users of terms by a hash of the label, and alsoByLabel all but the first of
+	// a label. A selector may list hundreds of thousands of values, and each has an entry.
 	byLabel     map[uint64]*termUsers
 	alsoByLabel map[uint64][]*termUsers
 	most        [2]int       // of both; see cluster.Shrunk
 	others      []*termUsers // terms that may match pods with any labels
 	changed     int          // the version when one of others last came or went
-	// unused counts the users of terms that no longer have pods. They are kept for a while, since
-	// pods with such terms often come again, and dropping them makes new plans necessary. bulk is
-	// that of their terms.
+	// unused counts the users of terms without pods. They are kept for a while, since pods with
+	// such terms often recur, and dropping them invalidates plans. bulk is the size of their terms.
 	unused int
 	bulk   int
 	// selective counts the users of terms that select namespaces by their labels.
@@ -45,15 +43,14 @@ type terms struct {
 
 var labelSeed = maphash.MakeSeed()
 
-// hashOf returns a hash of a label. Labels with the same hash are found together, which costs time
-// and nothing else.
+// hashOf returns a hash of a label. A collision costs time only.
 func hashOf(key, value string) uint64 {
 	return bits.RotateLeft64(maphash.String(labelSeed, key), 1) ^ maphash.String(labelSeed, value)
 }
 
 func shortHashOf(key, value string) uint32 { return cluster.ShortHash(hashOf(key, value)) }
 
-// termUsers are the pods with the same affinity. They may have no pod for a while.
+// termUsers are the pods with the same affinity. There may be no such pods for a while.
 type termUsers struct {
 	class   *cluster.PodClass // one of theirs, or a copy of its terms
 	version int               // of all terms when they came
@@ -64,8 +61,8 @@ type termUsers struct {
 	values  int32 // that the terms list
 }
 
-// fewUnused terms are not worth the trouble of dropping, unless they take more than bulkUnused:
-// with what is remembered of it, a listed value takes far more memory than text.
+// fewUnused is the number of unused terms not worth dropping, unless their size exceeds bulkUnused:
+// a listed value with its cached data takes far more memory than its text.
 const fewUnused, bulkUnused = 64, cluster.MostBulk / 8
 
 func newTerms(version int) terms {
@@ -75,8 +72,8 @@ func newTerms(version int) terms {
 	}
 }
 
-// addPod counts a placed pod. Only pods with terms that nobody had before change version: whatever
-// was decided from the terms stays valid while pods with known terms come and go.
+// addPod counts a placed pod. Only pods with new terms change version: decisions derived from the
+// terms stay valid while pods with known terms are added and removed.
 func (t *terms) addPod(class *cluster.PodClass) {
 	if !class.HasAffinity() {
 		return
@@ -104,7 +101,7 @@ func (t *terms) at(affinities [2]uint64) *termUsers {
 }
 
 // termsOf returns the class, or a copy of its terms if the class is large: other classes may have
-// the same terms, and be there when the pods of this one are gone.
+// the same terms, and outlive the pods of this one.
 func termsOf(class *cluster.PodClass) *cluster.PodClass {
 	if class.Bulk == 0 {
 		return class
@@ -112,7 +109,7 @@ func termsOf(class *cluster.PodClass) *cluster.PodClass {
 	return class.OfTerms()
 }
 
-// listUsers lists the users of new terms where pods that one of the terms may match find them.
+// listUsers lists the users of new terms by the labels of the pods that may match.
 func (t *terms) listUsers(users *termUsers) {
 	for term := range users.countTerms() {
 		t.listBy(users, users.selectorOf(term))
@@ -120,14 +117,15 @@ func (t *terms) listUsers(users *termUsers) {
 	t.shrink()
 }
 
-// shrink gives back the tables of maps that have become small; see cluster.Shrunk.
+// shrink releases the memory of maps that have become small; see cluster.Shrunk.
 func (t *terms) shrink() {
 	t.byLabel, t.alsoByLabel = cluster.Shrunk(t.byLabel, &t.most[0]), cluster.Shrunk(t.alsoByLabel, &t.most[1])
 }
 
-// listBy lists users under the labels of which a pod must have one to be matched by the selector,
-// and under others where there are no such labels. A label's first users stand in byLabel, since
-// most labels have no second, and a list for each would cost more than all else here.
+// listBy lists users under the labels of cluster.RequiredLabels, since a matching pod has one of
+// them, or in t.others if the selector requires no label. The first users of a label are in
+// byLabel, since most labels have no second, and a list for each would cost more than everything
+// else here.
 func (t *terms) listBy(users *termUsers, selector *rules.Selector) {
 	of, everybody := cluster.RequiredLabels(selector)
 	if everybody {
@@ -146,7 +144,7 @@ func (t *terms) listBy(users *termUsers, selector *rules.Selector) {
 	}
 }
 
-// withLast adds new users, which may be the last that were added.
+// withLast appends new users, unless they are already last.
 func withLast(list []*termUsers, users *termUsers) []*termUsers {
 	if last := len(list) - 1; last >= 0 && list[last] == users {
 		return list
@@ -154,7 +152,7 @@ func withLast(list []*termUsers, users *termUsers) []*termUsers {
 	return append(list, users)
 }
 
-// removePod takes out a pod that was added. Users without pods are dropped once there are many.
+// removePod removes a pod added before. Users without pods are dropped once there are many.
 func (t *terms) removePod(class *cluster.PodClass) {
 	if !class.HasAffinity() {
 		return
@@ -170,9 +168,8 @@ func (t *terms) removePod(class *cluster.PodClass) {
 	}
 }
 
-// dropUnused forgets users without pods, in bulk, because each drop changes version, and with it
-// everything that was made from the terms. Sayings that were remembered may name such users, and go
-// with them.
+// dropUnused drops users without pods, in bulk, because each drop changes version and invalidates
+// everything derived from the terms. Cached sayings may refer to such users, and are dropped too.
 func (t *terms) dropUnused() {
 	t.version++
 	gone := func(users *termUsers) bool { return users.pods == 0 }
@@ -199,7 +196,7 @@ func (t *terms) dropUnused() {
 	t.unused, t.bulk, t.sayings = 0, 0, sayings{}
 }
 
-// unlistUsers takes the users that are gone from those of a label.
+// unlistUsers removes dropped users from those of a label.
 func (t *terms) unlistUsers(hash uint64, gone func(*termUsers) bool) {
 	also, several := t.alsoByLabel[hash]
 	if several {
@@ -215,9 +212,9 @@ func (t *terms) unlistUsers(hash uint64, gone func(*termUsers) bool) {
 	delete(t.byLabel, hash)
 }
 
-// versionFor changes whenever a term comes that may match pods with these labels. When one is
-// dropped it may stay the same, since no pod has such a term, and a plan that still counts it is
-// right.
+// versionFor changes whenever a term is added that may match pods with these labels. Dropping a
+// term may leave it unchanged, since no pod has the term any longer, and plans that still count it
+// are correct.
 func (t *terms) versionFor(own *rules.Labels) int {
 	version := t.changed
 	for _, label := range own.List() {
@@ -228,7 +225,7 @@ func (t *terms) versionFor(own *rules.Labels) int {
 	return version
 }
 
-// listed yields the users of terms that are listed by a label.
+// listed yields the users of terms listed under a label.
 func (t *terms) listed(key, value string) iter.Seq[*termUsers] {
 	return func(yield func(*termUsers) bool) {
 		hash := hashOf(key, value)
@@ -243,7 +240,7 @@ func (t *terms) listed(key, value string) iter.Seq[*termUsers] {
 	}
 }
 
-// usersFor lists the users of the terms that may match pods with these labels, each once.
+// usersFor lists the users of the terms that may match pods with these labels, without duplicates.
 func (t *terms) usersFor(own *rules.Labels) []*termUsers {
 	found := slices.Clone(t.others)
 	t.round++
@@ -261,19 +258,19 @@ func (t *terms) usersFor(own *rules.Labels) []*termUsers {
 	return found
 }
 
-// said is what the terms of others say about a pending pod.
+// said is the effect of other pods' terms on a pending pod.
 type said struct {
 	by []saidBy // sorted by affinities
 }
 
-// saidBy is what the terms of pods with the same affinity say.
+// saidBy is the effect of the terms of pods with the same affinity.
 type saidBy struct {
 	affinities [2]uint64
 	repelled   []string       // topology keys, each once
 	votes      []plugins.Vote // each key once
 }
 
-// of returns what the terms of pods with the given affinities say.
+// of returns the effect of the terms of pods with the given affinities.
 func (s *said) of(affinities [2]uint64) (by saidBy) {
 	i, says := slices.BinarySearchFunc(s.by, affinities,
 		func(by saidBy, at [2]uint64) int { return slices.Compare(by.affinities[:], at[:]) })
@@ -296,8 +293,8 @@ func byKey(votes []plugins.Vote) []plugins.Vote {
 	return sums
 }
 
-// describeTerms returns what is said as text, without what pods with the given affinities say. It
-// is the same for terms that went and came back.
+// describeTerms returns the effects as text, except for those of pods with the given affinities.
+// The text is unchanged if terms are removed and added again.
 func (s *said) describeTerms(but [2]uint64) []byte {
 	const usual = 256 // bytes for each
 	to := make([]byte, 0, usual*len(s.by))

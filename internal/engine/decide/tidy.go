@@ -8,22 +8,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// bytesPerNode is how much memory all rankings may take, for each node of the cluster, and
-// leastBytes is the lower limit: enough for the rankings of 500 plain classes on 100,000 nodes.
+// bytesPerNode bounds the memory of all rankings together, for each node of the cluster, and
+// leastBytes is the lower limit of that bound: enough for the rankings of 500 plain classes on
+// 100,000 nodes.
 const (
 	bytesPerNode = 512
 	leastBytes   = 128 << 20
 )
 
-// noteUse notes that the current decision uses the ranking.
+// noteUse records that the current decision uses the ranking.
 func (ca *cache) noteUse(r *ranking) {
 	ca.using = r
 	r.used = ca.meter.Clock
 	*ca.usedNow() = r
 }
 
-// usedNow is where the ranking of the current decision is noted. Until then that of idle+1
-// decisions ago is there.
+// usedNow returns the slot for the ranking of the current decision. Before that is recorded, the
+// slot holds the ranking of idle+1 decisions ago.
 func (ca *cache) usedNow() **ranking {
 	at := ca.meter.Clock % (ca.idle + 1)
 	for uint64(len(ca.latest)) <= at {
@@ -32,10 +33,9 @@ func (ca *cache) usedNow() **ranking {
 	return &ca.latest[at]
 }
 
-// dropRanking forgets the ranking. Members that still refer to it keep nothing of what was in it.
+// dropRanking drops the ranking. Members that still refer to it retain none of its contents.
 //
-// The ranking is emptied in place: whoever still refers to it sees dropped, and can read nothing
-// stale.
+// The ranking is emptied in place: remaining references see dropped, and cannot read stale data.
 func (ca *cache) dropRanking(r *ranking) {
 	delete(ca.rankings, r.key)
 	ca.weight -= r.weight
@@ -52,7 +52,7 @@ func (ca *cache) dropIdle() {
 	*oldest = nil
 }
 
-// dropAllIdle drops what has been idle.
+// dropAllIdle drops all idle data.
 func (ca *cache) dropAllIdle() {
 	for _, r := range ca.rankings {
 		if ca.meter.Clock-r.used > ca.idle {
@@ -80,7 +80,7 @@ func (ca *cache) dropAllIdle() {
 	ca.dropTopologies(nil)
 }
 
-// dropUnused drops what was made for large classes and not used since its last call.
+// dropUnused drops the data of large classes unused since its last call.
 func (ca *cache) dropUnused() {
 	for _, r := range ca.rankings {
 		if r.plan.example.Class.Bulk > 0 && r.used <= ca.unused {
@@ -109,8 +109,8 @@ func (ca *cache) dropUnused() {
 	ca.unused = ca.meter.Clock
 }
 
-// weighUsed weighs the ranking that was used last anew. A ranking changes only while it is used, so
-// the weights of all others hold.
+// weighUsed updates the weight of the ranking used last. A ranking changes only while in use, so
+// the weights of all other rankings are current.
 func (ca *cache) weighUsed() {
 	if r := ca.using; r != nil && !r.dropped {
 		ca.weight -= r.weight
@@ -119,7 +119,7 @@ func (ca *cache) weighUsed() {
 	}
 }
 
-// makeRoom drops the rankings that were used least recently until a new one fits.
+// makeRoom drops the least recently used rankings until a new one fits.
 func (ca *cache) makeRoom(r *ranking) {
 	limit, total := ca.mostBytes(), ca.weight-r.weight+ca.bytesOf(r)
 	if total > limit {
@@ -137,8 +137,8 @@ func (ca *cache) makeRoom(r *ranking) {
 	}
 }
 
-// loseDropped forgets that classes have rankings that were dropped, which would otherwise stay in
-// memory. A class has to earn another one.
+// loseDropped removes references of classes to dropped rankings, which would otherwise stay in
+// memory. Such a class must earn another ranking.
 func (ca *cache) loseDropped() {
 	maps.DeleteFunc(ca.byClass, func(class int32, m *member) bool {
 		if m.dropped {
@@ -148,11 +148,11 @@ func (ca *cache) loseDropped() {
 	})
 }
 
-// maxBases bounds the number of bases, however little memory they take.
+// maxBases bounds the number of bases, regardless of their memory.
 const maxBases = 64
 
-// dropBases drops the bases that were used least recently until there is room for another one. All
-// bases may take as much memory as all rankings.
+// dropBases drops the least recently used bases until there is room for another one. All bases may
+// take as much memory as all rankings.
 func (ca *cache) dropBases() {
 	keys, total := make([]string, 0, len(ca.bases)), 0
 	for key, b := range ca.bases {
@@ -176,13 +176,12 @@ func (ca *cache) dropBase(key string) {
 	}
 }
 
-// noBase stands for any base that was dropped.
+// noBase replaces any dropped base.
 var noBase = &base{dropped: true}
 
 func (ca *cache) mostBytes() int { return max(leastBytes, bytesPerNode*len(ca.c.Nodes)) }
 
-// dropTopologies forgets the topologies that no ranking and no base uses, except for the given
-// ones.
+// dropTopologies drops the topologies not used by any ranking or base, except for the given ones.
 func (ca *cache) dropTopologies(except []topologyAxis) {
 	const few = 8 // not worth the trouble
 	if len(ca.ix.topologies) <= few {

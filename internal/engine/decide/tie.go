@@ -2,18 +2,17 @@ package decide
 
 import "math/rand/v2"
 
-// tie decides among nodes that are equally good. It holds the only source of randomness of a
-// decider.
+// tie decides among equally good nodes. It holds the only source of randomness of a decider.
 //
 // To prefer some of them by a rule, give a plugin a finer score ([plugins.Scoring].Exact). Ranking
-// and base choose by it among nodes with the same total before they draw.
+// and base apply it to nodes with the same total before they draw.
 //
-// Draws are output: replays and stories pin each of them. So how often a decision draws, and in
-// which order, is part of what it promises.
+// Draws are output: replays and stories pin each of them. The number and order of a decision's
+// draws are therefore part of its contract.
 type tie struct {
 	rng *rand.Rand
-	// preferred is the node that the pod being decided is to get if it is among the best; none:
-	// chance decides.
+	// preferred is the node to choose for the pod being decided if it is among the best; none: the
+	// choice is random.
 	preferred int32
 }
 

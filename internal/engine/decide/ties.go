@@ -5,8 +5,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// Best returns all nodes that Decide may choose for a pending pod which is nominated to none: the
-// best ones, by their index. There are none if no node can take the pod.
+// Best returns all nodes that Decide may choose for a pending pod without a nominated node: the
+// best ones, by their index. The result is empty if no node can take the pod.
 func (d *Decider) Best(p *cluster.Pod) ([]*cluster.Node, error) {
 	d.ix.followLog()
 	d.meter.Work += effort.CostOfDecision
@@ -39,7 +39,7 @@ func (d *Decider) Best(p *cluster.Pod) ([]*cluster.Node, error) {
 	return ties, nil
 }
 
-// tiesPlainly is Best for pods that no ranking can decide.
+// tiesPlainly is Best for pods that cannot be decided from a ranking.
 func (d *Decider) tiesPlainly(p *cluster.Pod) ([]*cluster.Node, error) {
 	e := d.plain.evaluateInAttempt(p)
 	var ties []*cluster.Node
@@ -49,7 +49,7 @@ func (d *Decider) tiesPlainly(p *cluster.Pod) ([]*cluster.Node, error) {
 	return ties, e.Err
 }
 
-// preferredNode returns the node that Prefer names for a pod, or none.
+// preferredNode returns the node named by Prefer for a pod, or none.
 func (d *Decider) preferredNode(p *cluster.Pod) int32 {
 	if d.Prefer != nil {
 		if n := d.c.Node(d.Prefer(p)); n != nil {

@@ -4,8 +4,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// ErrTooLong is the error of a preemption that found no node before its effort was used up. What it
-// computed is kept where possible, and the next attempt continues from there.
+// ErrTooLong is the error of a preemption that exhausts its effort before finding a node. Computed
+// results are kept where possible, and the next attempt continues from there.
 var ErrTooLong error = &effort.TooLongError{What: "finding pods to preempt"}
 
 var errTermsTooLong error = &effort.TooLongError{What: "counting the pods that so many terms may select"}

@@ -4,25 +4,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// topology divides the nodes by the value of one label into domains, which are small integers. It
-// is shared by all rankings and bases.
+// topology divides the nodes by the value of one label into domains, represented by small integers.
+// It is shared by all rankings and bases.
 //
-// Invariant: the chain of a domain has exactly the nodes whose domain it is. changes grows with
-// every node that moves, by which rankings know that their counts are of other domains.
+// Invariant: the chain of a domain contains exactly the nodes in that domain. changes grows with
+// every node that moves, so that rankings can detect that their counts refer to other domains.
 type topology struct {
 	id  int32 // never reused
 	key string
-	// perNode: every node that has a host name, or every node if there is no key, is a domain of
-	// its own.
+	// perNode: every node with a host name, or every node if there is no key, is a separate domain.
 	perNode bool
 
 	domain []int32 // by node; none where the node has no such label or does not exist
 	values map[string]int32
 	names  []string // the values, by domain
-	// vacant are domains that lost their last node. New values reuse them, which is safe because
+	// vacant lists domains that lost their last node. New values reuse them, which is safe because
 	// counts by domain start over when nodes change.
 	vacant []int32
-	// The nodes of a domain are a chain: first by domain, next by node.
+	// The nodes of a domain form a chain: first by domain, next by node.
 	first, next []int32
 	changes     int // counts the nodes that have come into another domain, or into none
 }
@@ -46,13 +45,13 @@ func (t *topology) domainCount() int {
 	return len(t.first)
 }
 
-// isAlone reports whether no other node is in the node's domain.
+// isAlone reports whether the node is the only one in its domain.
 func (t *topology) isAlone(node int32) bool {
 	domain := t.domain[node]
 	return domain != none && (t.perNode || t.first[domain] == node && t.next[node] == none)
 }
 
-// updateNode reads the node's label anew.
+// updateNode rereads the node's label.
 func (t *topology) updateNode(c *cluster.Cluster, node int32) {
 	for int(node) >= len(t.domain) {
 		t.domain, t.next = append(t.domain, none), append(t.next, none)
@@ -98,8 +97,8 @@ func (t *topology) readDomain(n *cluster.Node, node int32) int32 {
 	return domain
 }
 
-// linkNode puts a node into the list of its domain. The lists run through arrays by node, so that a
-// change of a domain allocates nothing. A topology per node has none: the node is its domain.
+// linkNode inserts a node into the list of its domain. The lists run through arrays by node, so a
+// change of a domain allocates nothing. A topology per node has no lists: the node is its domain.
 func (t *topology) linkNode(node, domain int32) {
 	t.domain[node] = domain
 	if domain != none && !t.perNode {
@@ -107,8 +106,8 @@ func (t *topology) linkNode(node, domain int32) {
 	}
 }
 
-// unlinkNode takes a node out of its domain. A domain that has lost its last node is free, and its
-// number is given to the next new one: who keeps numbers has to notice that by changes.
+// unlinkNode removes a node from its domain. The number of a domain without nodes is free, and is
+// assigned to the next new domain: holders of such numbers must check changes.
 func (t *topology) unlinkNode(node, domain int32) {
 	t.domain[node] = none
 	if domain == none || t.perNode {
@@ -142,7 +141,7 @@ func (t *topology) eachNode(domain int32, f func(node int32)) {
 	}
 }
 
-// topologyAxis is a topology by which a base groups its nodes.
+// topologyAxis is a topology used by a base to group its nodes.
 type topologyAxis struct {
 	*topology
 	byCount bool // there are many: nodes are divided only by whether they have a domain

@@ -7,22 +7,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// tree holds the nodes that are not full by the room that they have: a k-d tree whose cells know
-// the number of nodes below them, and bounds of their room. It serves requests of any size, even
-// one never seen before, without a look at every node.
+// tree holds nodes that are not full, by their room: a k-d tree of cells with the number of nodes
+// below them, and the bounds of their room. It serves requests of any size, even a new one, without
+// scanning all nodes.
 //
-// Invariants: every node is in exactly one leaf, where base.spots says; a cell counts all nodes
-// below it; its box contains all of their points. Points are computed from today's room and never
-// stored, so a node whose room has changed must be taken out before any other is put in:
-// base.catchUp takes out all of them first.
+// Invariants: every node is in exactly one leaf, given by base.spots; a cell counts all nodes below
+// it; its box contains all of their points. Points are computed from the current room and never
+// stored, so nodes with changed room must be taken out before any node is inserted: base.catchUp
+// takes out all of them first.
 type tree struct {
 	root   int32
 	cells  []cell
 	vacant []int32 // cells that are free
 }
 
-// cell is a leaf if it has no children. A leaf holds few nodes, or any number of nodes that are
-// alike.
+// cell is a leaf if it has no children. A leaf holds few nodes, or any number of identical ones;
+// see isAlike.
 type cell struct {
 	box                 box
 	count               int32
@@ -33,11 +33,11 @@ type cell struct {
 	nodes               []int32
 }
 
-// spot is where a node is in the tree of its group.
+// spot is the position of a node in the tree of its group.
 type spot struct{ cell, place int32 }
 
-// newTree returns a tree without nodes: its root is an empty leaf, so that no operation has to ask
-// for a missing root.
+// newTree returns a tree without nodes: its root is an empty leaf, so that operations need not
+// check for a missing root.
 func newTree() *tree {
 	t := &tree{}
 	t.root = t.newLeaf(none)
@@ -64,8 +64,8 @@ func (b *base) isAlike(node, other int32) bool {
 	return b.votesOf(node) == b.votesOf(other) && sameRoom(b.roomOf(node), b.roomOf(other))
 }
 
-// sameRoom ignores pod slots. That holds only between nodes that are not full, as all nodes of a
-// tree are: then any of them can take one more pod.
+// sameRoom ignores pod slots. That is valid only between nodes that are not full, like all nodes of
+// a tree: each can take one more pod.
 func sameRoom(a, b *cluster.Room) bool {
 	return a.RequestedCPU == b.RequestedCPU && a.RequestedMemory == b.RequestedMemory && a.NonZeroCPU == b.NonZeroCPU &&
 		a.NonZeroMemory == b.NonZeroMemory && a.CPU == b.CPU && a.Memory == b.Memory
@@ -81,9 +81,9 @@ func (t *tree) addToLeaf(b *base, i, node int32, p *point) {
 	c.box.addPoint(p)
 }
 
-// insertNode puts a node into its leaf. The depth is bounded by twice the binary logarithm of the
-// number of nodes, and a little: nodes that drift to one side, as those do that are being filled,
-// would else make a list of the tree.
+// insertNode inserts a node into its leaf. The depth is bounded by twice the binary logarithm of
+// the number of nodes, plus a constant: nodes that drift to one side, for example while being
+// filled, would otherwise degrade the tree to a list.
 func (t *tree) insertNode(b *base, node int32) {
 	p := b.pointAt(node)
 	i, depth := t.root, 0
@@ -113,7 +113,7 @@ func (t *tree) insertNode(b *base, node int32) {
 	}
 }
 
-// rebuild balances the tree again: nodes drift to where it was not divided.
+// rebuild rebalances the tree, since nodes drift away from the original splits.
 func (t *tree) rebuild(b *base) {
 	all := t.all(t.root, nil)
 	t.cells, t.vacant = t.cells[:0], nil
@@ -129,8 +129,8 @@ func (t *tree) all(i int32, nodes []int32) []int32 {
 	return append(nodes, t.cells[i].nodes...)
 }
 
-// splitOff moves the last node of a leaf to a leaf of its own, since the others are alike, and may
-// be very many.
+// splitOff moves the last node of a leaf to a separate leaf, since the remaining nodes are alike,
+// and may be very many.
 func (t *tree) splitOff(b *base, i int32) {
 	c := &t.cells[i]
 	last := len(c.nodes) - 1
@@ -158,8 +158,8 @@ func (t *tree) splitOff(b *base, i int32) {
 	t.addToLeaf(b, alone, node, &odd)
 }
 
-// replaceCell puts a cell where another is below its parent, or at the root. Parents are the
-// caller's to set.
+// replaceCell puts a cell in the position of another below its parent, or at the root. The caller
+// sets the parents.
 func (t *tree) replaceCell(above, old, by int32) {
 	switch {
 	case above == none:
@@ -171,7 +171,7 @@ func (t *tree) replaceCell(above, old, by int32) {
 	}
 }
 
-// divideLeaf splits a leaf along the axis where it is widest, unless it has no width on any axis.
+// divideLeaf splits a leaf along its widest axis, unless its width is 0 on all axes.
 func (t *tree) divideLeaf(b *base, i int32) {
 	c := &t.cells[i]
 	widest, width := 0, 0.0
@@ -212,7 +212,7 @@ func (t *tree) divideLeaf(b *base, i int32) {
 	t.fillLeaf(b, right, nodes[at:])
 }
 
-// medianOf returns about the median along an axis.
+// medianOf returns an approximate median along an axis.
 func medianOf(b *base, nodes []int32, axis int) float64 {
 	var some [31]float64
 	n := min(len(some), len(nodes))
@@ -224,7 +224,7 @@ func medianOf(b *base, nodes []int32, axis int) float64 {
 	return some[n/2]
 }
 
-// nextAbove returns the lowest value along an axis that is higher than the given one.
+// nextAbove returns the lowest value along an axis above low.
 func nextAbove(b *base, nodes []int32, axis int, low float64) float64 {
 	next := low
 	for _, node := range nodes {
@@ -236,7 +236,7 @@ func nextAbove(b *base, nodes []int32, axis int, low float64) float64 {
 	return next
 }
 
-// fillLeaf puts nodes into an empty leaf.
+// fillLeaf inserts nodes into an empty leaf.
 func (t *tree) fillLeaf(b *base, i int32, nodes []int32) {
 	for _, node := range nodes {
 		p := b.pointAt(node)
@@ -247,9 +247,9 @@ func (t *tree) fillLeaf(b *base, i int32, nodes []int32) {
 	}
 }
 
-// removeNode takes a node out. A small leaf gets an exact box again, and so do the cells above it,
-// up to where nothing changes: boxes that only grow would in time let every search through. The box
-// of a large leaf, whose nodes are alike, is that of any of them.
+// removeNode removes a node. A small leaf gets an exact box again, and so do the cells above it, up
+// to the first unchanged one: boxes that only grow would eventually stop pruning searches. The box
+// of a large leaf of identical nodes is that of any of them.
 func (t *tree) removeNode(b *base, node int32) {
 	at := b.spots[node]
 	c := &t.cells[at.cell]
@@ -273,7 +273,7 @@ func (t *tree) removeNode(b *base, node int32) {
 	t.shrinkUpwards(c.parent)
 }
 
-// shrinkUpwards takes a node out of the counts and boxes from a cell upwards.
+// shrinkUpwards removes a node from the counts and boxes from a cell upwards.
 func (t *tree) shrinkUpwards(i int32) {
 	for smaller := true; i != none; i = t.cells[i].parent {
 		c := &t.cells[i]
@@ -287,7 +287,7 @@ func (t *tree) shrinkUpwards(i int32) {
 	}
 }
 
-// collapseLeaf puts the sibling of an empty leaf in the place of their parent.
+// collapseLeaf replaces the parent of an empty leaf by the leaf's sibling.
 func (t *tree) collapseLeaf(i int32) {
 	parent := t.cells[i].parent
 	p := &t.cells[parent]
@@ -298,7 +298,7 @@ func (t *tree) collapseLeaf(i int32) {
 	t.shrinkUpwards(t.cells[sibling].parent)
 }
 
-// countFitting counts the nodes that have room for a pod.
+// countFitting counts the nodes with room for a pod.
 func (t *tree) countFitting(b *base, i int32, q *room) (n int32) {
 	c := &t.cells[i]
 	b.looked++

@@ -2,7 +2,7 @@ package decide
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// versions are those of everything that a plan is made from, except for nodes and pods.
+// versions holds the versions of all inputs of a plan, except for nodes and pods.
 type versions struct {
 	namespaces, services, controllers, devices uint64
 	images                                     uint64
@@ -11,7 +11,7 @@ type versions struct {
 	learnt                                     uint64 // see plugins.Learner
 }
 
-// versionsFor returns them as they are now. Labels of namespaces count only where a term selects by
+// versionsFor returns the current versions. Labels of namespaces count only if a term selects by
 // them.
 func (ix *index) versionsFor(class *cluster.PodClass) versions {
 	c := ix.c
@@ -26,7 +26,7 @@ func (ix *index) versionsFor(class *cluster.PodClass) versions {
 	return v
 }
 
-// learntVersion is the version of what scorers have learnt.
+// learntVersion returns the combined version of the state learnt by scorers.
 func (ix *index) learntVersion() (sum uint64) {
 	for _, l := range ix.learners {
 		sum += l.Version(ix.c)

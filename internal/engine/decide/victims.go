@@ -12,16 +12,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// candidate is a node with the pods that would have to leave it.
+// candidate is a node with the pods to evict from it.
 type candidate struct {
 	node       *cluster.Node
 	victims    []*cluster.Pod // most important first
 	violations int
 }
 
-// victimsPlainly removes all pods of lower priority from the node and, if p fits then, puts back
-// as many as possible: first those whose budget allows no disruption, the most important first. It
-// leaves the cluster as it was. A node for which the remaining effort is too little is refused.
+// victimsPlainly removes all pods of lower priority from the node and, if p fits then, puts back as
+// many as possible: first those with a budget that allows no disruption, the most important first.
+// It restores the cluster. It refuses a node if the remaining effort is too little for it.
 func victimsPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets,
 	left *effort.Budget) (*candidate, *refusal) {
 	lower := lowerThan(p, n)
@@ -91,24 +91,22 @@ func lowerThan(p *cluster.Pod, n *cluster.Node) (lower []*cluster.Pod) {
 	return lower
 }
 
-// needsNoVictim is the refusal of a node that turns out to be able to take the pod without a
-// victim, although it was rejected before.
+// needsNoVictim is the refusal of a node that turns out to have room for the pod without a victim,
+// despite its earlier rejection.
 func needsNoVictim(n *cluster.Node) *plugins.Rejection {
 	return &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
 }
 
-// budgetKept is the refusal of a node where room could be made only by violating a budget that has
-// to be kept.
+// budgetKept is the refusal of a node where making room would violate a mandatory budget.
 var budgetKept = &plugins.Rejection{Code: "BudgetKept", Reasons: []string{"preemption would break a PodDisruptionBudget"}}
 
 var noVictims = &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reasons: []string{"No preemption victims found for incoming pod"}}
 
-// unfinished is the refusal of the node that was being looked at when the effort was used up.
+// unfinished is the refusal of the node being examined when the effort was exhausted.
 var unfinished = &plugins.Rejection{}
 
 // byImportance orders pods by priority, highest first, then by start time, earliest first; a pod
-// that no kubelet has started counts as started last. UIDs break ties, so that the order is the
-// same every time.
+// not yet started by a kubelet sorts last. UIDs break ties, to make the order deterministic.
 func byImportance(a, b *cluster.Pod) int {
 	if a.Class.Priority != b.Class.Priority {
 		return cmp.Compare(b.Class.Priority, a.Class.Priority)
@@ -123,8 +121,8 @@ func startOf(p *cluster.Pod) int64 {
 	return p.Started.UnixNano()
 }
 
-// cost sums up the victims: budgets violated, highest priority, sum of priorities, number, and the
-// start time of the longest-running of the most important victims, where later is cheaper.
+// cost summarizes the victims: violated budgets, highest priority, sum of priorities, number, and
+// the start time of the longest-running of the most important victims, later being cheaper.
 func (a *candidate) cost() cost {
 	c := cost{known: true, candidate: true, violations: int32(a.violations), highest: a.victims[0].Class.Priority,
 		victims: int32(len(a.victims))}
@@ -139,9 +137,9 @@ func (a *candidate) cost() cost {
 	return c
 }
 
-// budgets tells which pods can leave without violating a PodDisruptionBudget.
+// budgets determines which pods can be evicted without violating a PodDisruptionBudget.
 //
-// It is for one pod: what is allowed is counted down anew for every node.
+// It serves one pod: for every node, the allowed disruptions are counted down afresh.
 type budgets struct {
 	c       *cluster.Cluster
 	allowed map[*cluster.Budget]int32 // reused for every node
@@ -153,9 +151,8 @@ func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *b
 	return &budgets{c: c, allowed: map[*cluster.Budget]int32{}, keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
 }
 
-// splitByBudget divides pods, ordered by importance, into those whose removal violates a budget
-// once all before them have been removed, and the others. Those that there are no looks left for
-// count as protected.
+// splitByBudget divides pods, ordered by importance, into those that violate a budget if removed
+// after all their predecessors, and the rest. Pods beyond the limit of looks count as protected.
 func (b *budgets) splitByBudget(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
 	clear(b.allowed)
 	enough := b.c.Looks + effort.MostBudgetLooks
@@ -187,7 +184,7 @@ func (b *budgets) splitByBudget(pods []*cluster.Pod) (violating, others []*clust
 	return violating, others
 }
 
-// judgeAsIs judges one node with all its pods.
+// judgeAsIs judges a node with all its pods.
 func (t *hypothesis) judgeAsIs(n *cluster.Node) *plugins.Rejection {
 	r := t.r
 	if t.questions.judges != nil {
@@ -211,8 +208,8 @@ func (t *hypothesis) judgeAsIs(n *cluster.Node) *plugins.Rejection {
 	return rejection
 }
 
-// victimsOn finds the pods that would have to leave a node for the pending pod, as few and as
-// unimportant as possible.
+// victimsOn finds the pods to evict from a node for the pending pod, as few and as unimportant as
+// possible.
 func (t *hypothesis) victimsOn(n *cluster.Node, b *budgets) (*candidate, *refusal) {
 	lower := lowerThan(t.p, n)
 	if len(lower) == 0 {
@@ -262,8 +259,8 @@ func startNegated(start int64) int64 {
 	return -start
 }
 
-// cost is what the victims on a node cost. Its parts are compared in the order of compare; lower is
-// better.
+// cost is the cost of the victims on a node. Its parts are compared in the order of compare; lower
+// is better.
 type cost struct {
 	known      bool
 	candidate  bool
@@ -279,7 +276,7 @@ type cost struct {
 	tied    bool               // and would say something else with some of its pods gone, perhaps
 }
 
-// compare orders costs as upstream orders candidates for preemption: fewest violated budgets,
+// compare orders costs in upstream's order of preemption candidates: fewest violated budgets,
 // lowest highest priority, lowest sum of priorities, fewest victims, and the latest start of the
 // most important victim.
 func (a *cost) compare(b *cost) int {
@@ -297,8 +294,8 @@ func (a *cost) compare(b *cost) int {
 	return 0
 }
 
-// refusal is why a node that preemption could have helped is not a candidate. plugin is set if it
-// rejects the node even with the victims gone.
+// refusal is the reason why a node that preemption could have helped is not a candidate. plugin is
+// set if it rejects the node even without the victims.
 type refusal struct {
 	plugin    string
 	rejection *plugins.Rejection

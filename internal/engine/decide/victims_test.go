@@ -16,7 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// budgetWorld is nodes full of pods that budgets cover, and a pod that needs room.
+// budgetWorld is a cluster of full nodes with pods covered by budgets, and pending pods that need
+// room.
 type budgetWorld struct {
 	*rand.Rand
 	c      *cluster.Cluster
@@ -43,7 +44,7 @@ func newBudgetWorld(seed uint64) *budgetWorld {
 	return w
 }
 
-// fill adds a pod to a node. Names come again, in other namespaces too.
+// fill adds a pod to a node. Names are reused, including in other namespaces.
 func (w *budgetWorld) fill(node string) {
 	w.serial++
 	pod := benchPod(0, "plain")
@@ -55,7 +56,7 @@ func (w *budgetWorld) fill(node string) {
 	w.c.SetPod(pod)
 }
 
-// change is one of what happens between two preemptions.
+// change makes one random change of the kinds that happen between two preemptions.
 func (w *budgetWorld) change() {
 	namespace, name := []string{"default", "other"}[w.IntN(2)], fmt.Sprint("budget-", w.IntN(4))
 	before, there := w.c.Budgets.Get(namespace, name)
@@ -91,8 +92,8 @@ func (w *budgetWorld) change() {
 	}
 }
 
-// count adds a pod that is too important to leave, and that the tallies of the pending pods count,
-// or removes one.
+// count adds or removes a pod that cannot be preempted and that counts in the tallies of the
+// pending pods.
 func (w *budgetWorld) count() {
 	if uid := types.UID(fmt.Sprint("counted-", w.IntN(10))); w.c.Pod(uid) != nil {
 		w.c.RemovePod(uid)
@@ -104,8 +105,8 @@ func (w *budgetWorld) count() {
 	}
 }
 
-// TestVictimsAreFollowed: what is remembered of the victims on each node follows the budgets, and
-// the tallies of the class.
+// TestVictimsAreFollowed: the cached victims on each node are updated after changes of the budgets
+// and of the tallies of the class.
 func TestVictimsAreFollowed(t *testing.T) {
 	for _, mode := range []string{"plain", "spread", "affinity", "anti", "anti by zone"} {
 		kept := 0
@@ -150,7 +151,7 @@ func TestVictimsAreFollowed(t *testing.T) {
 	}
 }
 
-// TestViolatedBudgetIsTheLast: a pod that violates one budget takes nothing from those after it, as
+// TestViolatedBudgetIsTheLast: after a pod violates one budget, it does not use up later ones, as
 // in kube-scheduler since v1.37.
 func TestViolatedBudgetIsTheLast(t *testing.T) {
 	c := cluster.New()

@@ -22,8 +22,8 @@ type worstCase struct {
 	add  func(c *cluster.Cluster)
 }
 
-// worstCases are what a tenant, or a node, can put into the cluster; what costs most was found by
-// trying.
+// worstCases are objects that a tenant or a node can create; the most expensive were found by
+// experiment.
 var worstCases = []worstCase{
 	{"nine preferred terms for every pod, by keys that no node has", func(c *cluster.Cluster) { c.SetPod(stranger("nobody/k")) }},
 	{"nine preferred terms for every pod, by keys that nodes have", func(c *cluster.Cluster) { c.SetPod(stranger("k")) }},
@@ -117,7 +117,8 @@ func hundredTerms() *v1.Pod {
 	return towards("hundred", change...)
 }
 
-// thousandsOfTerms are for all pods but those of an app of this name and the term's number.
+// thousandsOfTerms returns a pod with terms for all pods except those of the app with this name
+// plus the term's number.
 func thousandsOfTerms(but string) *v1.Pod {
 	var change []func(*v1.Pod)
 	for i := range 2000 {
@@ -176,7 +177,7 @@ func avoiding(key string, selector *metav1.LabelSelector) func(*v1.Pod) {
 	}
 }
 
-// strangeNode is like the others except for the change.
+// strangeNode returns an ordinary node with the given change.
 func strangeNode(change func(*v1.Node)) *v1.Node {
 	n := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "strange", Labels: map[string]string{v1.LabelHostname: "strange", v1.LabelTopologyZone: "z0"}},
@@ -188,13 +189,13 @@ func strangeNode(change func(*v1.Node)) *v1.Node {
 	return n
 }
 
-// worstModes are what ordinary pods ask for.
+// worstModes are the kinds of ordinary pods.
 var worstModes = []string{
 	"plain", "spread", "affinity", "anti", "500 shapes", "1000 apps, spread", "1000 apps, affinity", "1000 apps, anti", "service", "new apps, spread", "new apps, anti",
 }
 
-// worstPod is the i-th pod of a round, and one of an app that never was before in a mode of new
-// apps.
+// worstPod returns the i-th pod of a round; in a mode of new apps, its app has never been used
+// before.
 func worstPod(i, serial int, mode string) *v1.Pod {
 	if of, is := strings.CutPrefix(mode, "new apps, "); is {
 		return benchPod(serial, "1000 apps, "+of)
@@ -202,7 +203,7 @@ func worstPod(i, serial int, mode string) *v1.Pod {
 	return benchPod(i, mode)
 }
 
-// worstCluster is what the pods of a mode are decided on.
+// worstCluster returns the cluster for the pods of a mode.
 func worstCluster(nodes int, mode string) *cluster.Cluster {
 	c := benchCluster(nodes, false)
 	withManyKeys(c)
@@ -214,7 +215,8 @@ func worstCluster(nodes int, mode string) *cluster.Cluster {
 	return c
 }
 
-// costOf is the processor time of a decision for an ordinary pod, the least of some rounds.
+// costOf returns the processor time of a decision for an ordinary pod, the minimum of several
+// rounds.
 func costOf(nodes int, mode string, rounds int, add func(*cluster.Cluster)) time.Duration {
 	c := worstCluster(nodes, mode)
 	d := New(c, plugins.Default(), 1)
@@ -253,8 +255,8 @@ func processorTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// BenchmarkWorstObjects measures how many times as much processor time a decision for an ordinary
-// pod takes where there is such an object: the highest of all modes. Run it with -benchtime 1x.
+// BenchmarkWorstObjects measures the factor by which such an object increases the processor time of
+// a decision for an ordinary pod: the highest of all modes. Run it with -benchtime 1x.
 func BenchmarkWorstObjects(b *testing.B) {
 	const rounds = 5
 	for _, nodes := range []int{1000, 5000} {

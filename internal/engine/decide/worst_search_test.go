@@ -24,16 +24,16 @@ var (
 	searchSeed = flag.Uint64("worst-seed", 1, "what its random changes are drawn from")
 )
 
-// most is how many times as many looks and allocations the decisions for other pods may cost with
-// an object. An ordinary decision looks at next to nothing, so that what long searches find costs
-// 30 times as many, and 3 times as much time. A long search measures the processor time of what
-// costs more than suspect times as many; the goal for time is 4, and dearest leaves room for what
-// else the machine does.
+// most bounds the factor by which an object may increase the looks and allocations of decisions for
+// other pods. An ordinary decision looks at next to nothing, so the objects found by long searches
+// increase these 30 times, but the time only 3 times. A long search also measures the processor
+// time of objects beyond the factor suspect; the goal for time is 4, and dearest leaves a margin
+// for other load on the machine.
 const most, suspect, dearest = 40, 6, 8
 
-// TestNoObjectIsWorse changes the worst objects that are known at random, and keeps what makes the
-// decisions for other pods cost most. It counts what is looked at and what is allocated, not time,
-// so that it says the same on a busy machine.
+// TestNoObjectIsWorse randomly mutates the worst known objects, and keeps the mutations that make
+// decisions for other pods the most expensive. It counts looks and allocations instead of time, so
+// the result is the same on a busy machine.
 func TestNoObjectIsWorse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*searchSeed, 15))
 	without := map[string]int{}
@@ -86,7 +86,7 @@ func TestNoObjectIsWorse(t *testing.T) {
 	t.Logf("%d objects were tried", tried)
 }
 
-// looksFor is what some decisions for ordinary pods cost, in looks and allocations.
+// looksFor returns the cost of some decisions for ordinary pods, in looks and allocations.
 func looksFor(mode string, add func(*cluster.Cluster)) int {
 	c := worstCluster(400, mode)
 	d := New(c, plugins.Default(), 1)
@@ -119,7 +119,7 @@ func looksFor(mode string, add func(*cluster.Cluster)) int {
 	return cost // of the last round: the first ones make rankings and bases
 }
 
-// strange is a pod or a node that is like no other.
+// strange is an unusual pod or node.
 type strange struct {
 	pod       *v1.Pod
 	node      *v1.Node
@@ -137,7 +137,7 @@ func (s strange) add(c *cluster.Cluster) {
 	}
 }
 
-// whole is the object as JSON.
+// whole returns the object as JSON.
 func (s strange) whole() string {
 	data, err := json.Marshal(map[string]any{"pod": s.pod, "node": s.node, "nominated": s.nominated})
 	if err != nil {
@@ -163,7 +163,7 @@ func (s strange) String() string {
 	return strings.Join(lines[:min(len(lines), many)], "\n")
 }
 
-// strangers are the objects that the search begins with.
+// strangers are the initial objects of the search.
 func strangers() []strange {
 	nominated := towards("away", avoiding(v1.LabelHostname, everyPod()))
 	nominated.Spec.NodeName = ""
@@ -185,7 +185,7 @@ func strangers() []strange {
 	}
 }
 
-// changed is the same with a few changes.
+// changed returns a copy with a few changes.
 func (s strange) changed(rng *rand.Rand) strange {
 	d := &draw{Rand: rng}
 	for range 1 + rng.IntN(4) {

@@ -1,23 +1,24 @@
-// Package fragmentation values the free capacity of a node by what the pods that come can still
-// use of it.
+// Package fragmentation values the free capacity of a node by its usefulness to future pods.
 //
-// What comes is a distribution of shapes ([Task]). The worth of a node ([Outlook.Worth]) has three
-// terms, all of them sums of integers, in thousandths of a device times [one]:
+// Future pods are modelled as a distribution of shapes ([Task]). The worth of a node
+// ([Outlook.Worth]) has three terms, all of them sums of integers, in thousandths of a device times
+// [one]:
 //
-//   - near: the device capacity that the next task can use, on average. A device that is free
-//     counts for a task only if the node has the CPU and memory for that task, the share is free on
-//     this device, and enough devices are whole. This is the measure of "Beware of Fragmentation"
-//     (Weng et al., USENIX ATC 2023), without its rounding.
-//   - balance: a node whose CPU runs out before its devices do, or the other way round, strands
-//     what is left of the other. The difference of the two free shares counts squared, and for
-//     more where the tasks want more CPU than there is.
-//   - far: what of a device will be left in the end, when no task fits any more. The first term
-//     looks one task ahead and cannot tell a remainder that a common share fills exactly from one
-//     that it fills badly. [Remainders] finds the expected remainder by playing on: it fills
-//     devices with tasks drawn from the distribution, by its own values, corrects these, and keeps
-//     those with which most was placed. That is more than a mean of what was left: where some tasks
-//     leave much behind wherever they are, room for others is kept beside others.
+//   - near: the device capacity usable by the next task, on average. A free device counts for a
+//     task only if the node has the CPU and memory for that task, the share is free on this device,
+//     and enough devices are whole. This is the measure of "Beware of Fragmentation" (Weng et al.,
+//     USENIX ATC 2023), without its rounding.
+//   - balance: a node that runs out of CPU before devices, or the reverse, strands the rest of the
+//     other resource. The difference of the two free shares counts squared, and for more if the
+//     tasks want more CPU than there is.
+//   - far: the remainder of a device in the end, when no task fits any more. The near term looks
+//     one task ahead and cannot distinguish a remainder that a common share fills exactly from one
+//     that it fills badly. [Remainders] finds the expected remainder by simulation: it fills
+//     devices with tasks drawn from the distribution, by its current values, corrects these, and
+//     keeps the values that placed the most. That is more than a mean of remainders: if some tasks
+//     waste much capacity wherever they run, the values reserve room for other tasks next to each
+//     other.
 //
-// A placement costs what it takes from the worth of its node. That depends on the node alone, so
-// that a cache of costs has to look again only at nodes whose pods changed.
+// The cost of a placement is the reduction of its node's worth. It depends only on the node, so a
+// cache of costs must revisit only nodes with changed pods.
 package fragmentation

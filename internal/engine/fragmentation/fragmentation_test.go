@@ -23,8 +23,8 @@ func drawTasks(t *rapid.T) []Task {
 	return tasks
 }
 
-// TestCostIsTheDifferenceOfWorth: what Cost works out for a share on its best device is the least
-// that the worth of the node falls by, over all devices.
+// TestCostIsTheDifferenceOfWorth: the result of Cost for a share on its best device is the minimum
+// reduction of the node's worth over all devices.
 func TestCostIsTheDifferenceOfWorth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tasks := drawTasks(t)
@@ -51,7 +51,7 @@ func TestCostIsTheDifferenceOfWorth(t *testing.T) {
 	})
 }
 
-// placements are all ways to place a task.
+// placements returns all ways to place a task.
 func placements(r *Room, t *Task) (all []*Room) {
 	after := *r
 	after.CPU -= t.CPU
@@ -77,8 +77,8 @@ func placements(r *Room, t *Task) (all []*Room) {
 	return all
 }
 
-// TestRemaindersTellGoodFromBad: beside shares of 650 and 350, a device with 350 free will be
-// filled, and one with 300 free never.
+// TestRemaindersTellGoodFromBad: with shares of 650 and 350, a device with 350 free will be filled,
+// and one with 300 free never.
 func TestRemaindersTellGoodFromBad(t *testing.T) {
 	tasks := []Task{{Amount: 650, Weight: 1}, {Amount: 350, Weight: 1}}
 	r := NewRemainders(tasks, gpus, plenty)
@@ -90,7 +90,8 @@ func TestRemaindersTellGoodFromBad(t *testing.T) {
 	}
 }
 
-// TestPlayCountsCPU: where there is CPU for one share of 500 for each device, half is placed.
+// TestPlayCountsCPU: if there is CPU for one share of 500 per device, half of the capacity is
+// placed.
 func TestPlayCountsCPU(t *testing.T) {
 	tasks := []Task{{Amount: 500, CPU: 4000, Weight: one}}
 	short := plenty
@@ -106,8 +107,9 @@ func TestPlayCountsCPU(t *testing.T) {
 	}
 }
 
-// TestPlayKeepsRoomForShares: a share of 810 leaves 190 behind, and a pair of 470 only 60. More is
-// placed in the end where some of 470 have devices of their own early: fewer of 810 find one then.
+// TestPlayKeepsRoomForShares: a share of 810 wastes 190, and a pair of 470 only 60. More is placed
+// in the end if some shares of 470 get separate devices early, leaving fewer devices for shares of
+// 810.
 func TestPlayKeepsRoomForShares(t *testing.T) {
 	tasks := Weigh([]Task{
 		{Amount: 810, Weight: 215}, {Amount: 470, Weight: 152}, {Amount: 1000, Weight: 77},
@@ -122,8 +124,8 @@ func TestPlayKeepsRoomForShares(t *testing.T) {
 	}
 }
 
-// TestBalanceCountsMoreWhereCPUIsScarce: where tasks want more CPU for each device than the nodes
-// have, what CPU and devices strand of each other costs up to five times as much.
+// TestBalanceCountsMoreWhereCPUIsScarce: if tasks want more CPU per device than the nodes have,
+// stranded CPU and devices cost up to five times as much.
 func TestBalanceCountsMoreWhereCPUIsScarce(t *testing.T) {
 	tasks := Weigh([]Task{{Amount: 500, CPU: 4000, Weight: 1}, {CPU: 2000, Weight: 1}}) // 12000 for a device
 	for _, test := range []struct{ cpu, want int64 }{{13000, 16}, {12000, 16}, {11600, 16 + 4*8}, {11000, 80}, {3000, 80}} {

@@ -6,26 +6,26 @@ import (
 )
 
 // The weights of the terms: see doc.go. They were chosen on nine mixes of a GPU cluster's trace.
-// The result hardly depends on them: with balance half or twice as heavy, or far a third, it stays
-// within a tenth of a percent.
+// The result hardly depends on them: with half or double the weight of balance, or a third of far,
+// it changes by at most a tenth of a percent.
 const (
-	// farWeight: what is lost in the end counts for more than what the next task could use.
+	// farWeight: capacity lost in the end counts for more than capacity usable by the next task.
 	farWeight = 16
-	// balancePart is a fifth: one device of five is lost when all CPU is gone. The more CPU is
-	// lacking in all, the more is lost, up to every one; see Remainders.scarcity.
+	// balancePart is a fifth: one device of five is lost if all CPU is used. The greater the
+	// overall lack of CPU, the more is lost, up to all devices; see Remainders.scarcity.
 	balancePart = 5
 )
 
-// Room is what is free on a node. It belongs to the caller, who may use it again.
+// Room is the free capacity of a node. It belongs to the caller, who may reuse it.
 type Room struct {
 	CPU, Memory int64 // thousandths, bytes
 	WholeCPU    int64 // of the node
 	Devices     []int64
 }
 
-// Outlook values nodes for the tasks that may run on them. Its answers do not change, and may be
-// asked for by several goroutines at once. It answers in time proportional to the devices of a
-// node, however many tasks there are: their weights are summed up beforehand.
+// Outlook values nodes for the tasks that may run on them. It is immutable and safe for concurrent
+// use. Its functions take time proportional to the devices of a node, however many tasks there are:
+// the weights of tasks are summed up beforehand.
 //
 // Tasks of weights 0.5 (a share of 500), 0.3 (a share of 200) and 0.2 (one whole device of 1000),
 // with CPU and memory for all of them:
@@ -37,11 +37,11 @@ type Outlook struct {
 	far   *Remainders
 
 	tasks []Task // that want devices
-	// What the tasks want, ascending.
+	// The CPU and memory requests of the tasks, ascending.
 	cpus, memories []int64
-	// A row for each number of cpus and of memories that are free, made when it is first needed. In
-	// a row, the weights of the tasks for which these suffice: those that want a share of at most a
-	// size, and then those that want at most so many whole devices; as far as the near term counts.
+	// One row per number of satisfied cpus and memories, created on first use. A row holds the
+	// weights of the tasks satisfied by these: of shares up to a size, and then of requests for up
+	// to so many whole devices; scaled by the weight of the near term.
 	rows   []atomic.Pointer[[]int64]
 	width  int
 	sizes  int     // of shares
@@ -49,11 +49,11 @@ type Outlook struct {
 	counts int     // of whole devices, at most
 }
 
-// maxSizes bounds how many sizes of shares are told apart; further ones count as the next larger.
+// maxSizes bounds the number of distinguished share sizes; further ones count as the next larger.
 const maxSizes = 200
 
-// NewOutlook prepares the tasks that may run on a kind of node. The weights are those of all tasks,
-// which may be more: what cannot run on the node finds nothing useful there.
+// NewOutlook prepares the tasks that may run on a kind of node. The weights may include further
+// tasks: the node is useless to tasks that cannot run there.
 func NewOutlook(tasks []Task, devices Devices, far *Remainders) *Outlook {
 	o := &Outlook{whole: devices.Whole(), far: far}
 	var shares []int64
@@ -79,7 +79,7 @@ func NewOutlook(tasks []Task, devices Devices, far *Remainders) *Outlook {
 	return o
 }
 
-// rankShares gives the sizes of shares their ranks.
+// rankShares assigns ranks to the sizes of shares.
 func (o *Outlook) rankShares(shares []int64) {
 	slices.Sort(shares)
 	shares = slices.Compact(shares)
@@ -97,7 +97,7 @@ func (o *Outlook) rankShares(shares []int64) {
 	}
 }
 
-// fillRow sums the weights of the tasks for which CPU and memory suffice.
+// fillRow sums the weights of the tasks satisfied by CPU and memory.
 func (o *Outlook) fillRow(row []int64, cpu, memory int64) {
 	for i := range o.tasks {
 		t := &o.tasks[i]
@@ -110,7 +110,7 @@ func (o *Outlook) fillRow(row []int64, cpu, memory int64) {
 		}
 	}
 
-	// A task for which less suffices can use more, too.
+	// A task satisfied by less can also use more.
 	for i := 1; i <= o.sizes; i++ {
 		row[i] += row[i-1]
 	}
@@ -123,14 +123,14 @@ func (o *Outlook) fillRow(row []int64, cpu, memory int64) {
 	}
 }
 
-// view is the worth of a node with so much CPU and memory, as a function of its devices. row is
-// shared: it must not be changed.
+// view is the worth of a node with certain amounts of CPU and memory, as a function of its devices.
+// row is shared: do not modify it.
 type view struct {
 	o   *Outlook
 	row []int64
 }
 
-// viewOf finds the row, or makes it.
+// viewOf finds or creates the row.
 func (o *Outlook) viewOf(cpu, memory int64) view {
 	at := upTo(o.cpus, cpu)*(len(o.memories)+1) + upTo(o.memories, memory)
 	row := o.rows[at].Load()
@@ -143,7 +143,7 @@ func (o *Outlook) viewOf(cpu, memory int64) view {
 	return view{o, *row}
 }
 
-// upTo counts the numbers of a sorted list that are at most a number.
+// upTo counts the numbers of a sorted list that do not exceed most.
 func upTo(list []int64, most int64) int {
 	at, found := slices.BinarySearch(list, most)
 	if found {
@@ -152,19 +152,20 @@ func upTo(list []int64, most int64) int {
 	return at
 }
 
-// deviceWorth is the worth of one device with so much free, without what depends on the other
-// devices.
+// deviceWorth returns the worth of one device with the given free amount, without the part that
+// depends on the other devices.
 func (v view) deviceWorth(free int64) int64 {
 	return free*v.row[v.o.rankOf[free]] - farWeight*v.o.far.left[free]
 }
 
-// wholeWorth is the worth of so many whole devices for tasks that want whole ones.
+// wholeWorth returns the worth of whole devices for tasks that want whole ones.
 func (v view) wholeWorth(whole int64) int64 {
 	return whole * v.o.whole * v.row[v.o.sizes+1+min(int(whole), v.o.counts)]
 }
 
-// imbalanceOf is what is stranded because CPU and devices are free in different proportion: half of
-// the CPU and all devices free differ by one half, which counts squared. 0 without devices.
+// imbalanceOf returns the capacity stranded by unequal free shares of CPU and devices: with half of
+// the CPU and all devices free, the shares differ by one half, which counts squared. 0 without
+// devices.
 func (o *Outlook) imbalanceOf(r *Room, cpu, free int64) int64 {
 	capacity := int64(len(r.Devices)) * o.whole
 	if capacity == 0 || r.WholeCPU <= 0 {
@@ -176,18 +177,18 @@ func (o *Outlook) imbalanceOf(r *Room, cpu, free int64) int64 {
 	return capacity * ((d * d) >> bits) * weight / (balancePart * scarce) << 4 // 2*16 bits of fraction become 20
 }
 
-// Terms are the worth of a node, by what it is made of.
+// Terms are the components of a node's worth.
 type Terms struct {
 	Near, Far, Imbalance int64
 }
 
-// Worth values what is free on a node.
+// Worth returns the worth of a node's free capacity.
 func (o *Outlook) Worth(r *Room) int64 {
 	t := o.weighTerms(r)
 	return t.Near - farWeight*t.Far - t.Imbalance
 }
 
-// Terms values what is free on a node, term by term, each as if it counted in full.
+// Terms returns the terms of a node's worth, each with full weight.
 func (o *Outlook) Terms(r *Room) Terms {
 	t := o.weighTerms(r)
 	t.Near = t.Near * 100 / o.far.nearPercent
@@ -195,7 +196,7 @@ func (o *Outlook) Terms(r *Room) Terms {
 }
 
 // weighTerms sums up the terms over the devices of a node. It does not allocate, except for a row
-// that is needed for the first time.
+// on its first use.
 func (o *Outlook) weighTerms(r *Room) (t Terms) {
 	v := o.viewOf(r.CPU, r.Memory)
 	var whole, sum int64
@@ -212,8 +213,8 @@ func (o *Outlook) weighTerms(r *Room) (t Terms) {
 	return t
 }
 
-// Loss is how much of what is free the tasks cannot use, in thousandths of a device: the mean of
-// the terms by their weights.
+// Loss returns the free capacity that tasks cannot use, in thousandths of a device: the weighted
+// mean of the terms.
 func (o *Outlook) Loss(r *Room) int64 {
 	var free int64
 	for _, part := range r.Devices {
@@ -222,5 +223,5 @@ func (o *Outlook) Loss(r *Room) int64 {
 	return (free*one - o.Worth(r)) / (o.whole * one * (1 + farWeight) / 1000)
 }
 
-// Thousandths brings a term of a worth to thousandths of a device.
+// Thousandths converts a term of a worth to thousandths of a device.
 func Thousandths(term, whole int64) int64 { return term / (whole * one / 1000) }

@@ -2,11 +2,11 @@ package fragmentation
 
 import "slices"
 
-// NoDevice stands for the device of a task that wants none, or several.
+// NoDevice is the device of a task that wants none, or several.
 const NoDevice = -1
 
 // Fits reports whether the devices can take a task: one has the share free, or enough are whole.
-// amount and what is free are in steps; whole is a device. A task that wants nothing fits
+// amount and the free amounts are in steps; whole is a device. A task without a device request fits
 // everywhere.
 func Fits(devices []int64, amount, whole int64) bool {
 	if amount >= whole {
@@ -25,10 +25,9 @@ func Fits(devices []int64, amount, whole int64) bool {
 	return amount == 0
 }
 
-// Cost is what a task would take from the worth of a node that has room for it, and the device that
-// a share is best given; NoDevice for whole devices, of which any will do. It may be negative: a
-// task that fills a remainder can leave a node better balanced than before. The room is not
-// changed.
+// Cost returns the reduction of a node's worth by a task, for a node with room for it, and the best
+// device for a share; NoDevice for whole devices, since any will do. The cost may be negative: a
+// task that fills a remainder can improve the balance of a node. The room is not changed.
 func (o *Outlook) Cost(r *Room, t *Task) (cost int64, device int) {
 	cpu := r.CPU - t.CPU
 	v := o.viewOf(cpu, r.Memory-t.Memory)
@@ -56,14 +55,14 @@ func (o *Outlook) Cost(r *Room, t *Task) (cost int64, device int) {
 	return before - worth - change, device
 }
 
-// CostOn is Cost for a share on this device, which has it free.
+// CostOn is Cost for a share on this device, which must have it free.
 func (o *Outlook) CostOn(r *Room, t *Task, device int) int64 {
 	after := Room{r.CPU - t.CPU, r.Memory - t.Memory, r.WholeCPU, slices.Clone(r.Devices)}
 	after.Devices[device] = max(0, after.Devices[device]-t.Amount)
 	return o.Worth(r) - o.Worth(&after)
 }
 
-// After is the room with the task placed there, a share on this device.
+// After returns the room after placing the task, a share on this device.
 func (r *Room) After(t *Task, device int, whole int64) *Room {
 	after := &Room{r.CPU - t.CPU, r.Memory - t.Memory, r.WholeCPU, slices.Clone(r.Devices)}
 	if device != NoDevice {
@@ -79,9 +78,9 @@ func (r *Room) After(t *Task, device int, whole int64) *Room {
 	return after
 }
 
-// bestDevice returns the device that a share is best given, the first of equals, and what the
-// devices that are free in common, and this device, are worth more afterwards. A whole device that
-// is broken into is no longer one of those for tasks that want whole ones, which counts against it.
+// bestDevice returns the best device for a share, the first among equals, and the resulting change
+// in worth of this device and of the whole devices together. Breaking into a whole device removes
+// it from those available for tasks that want whole ones, which counts against it.
 func (v view) bestDevice(devices []int64, amount, whole int64) (change int64, device int) {
 	device = NoDevice
 	for i, free := range devices {
@@ -100,13 +99,13 @@ func (v view) bestDevice(devices []int64, amount, whole int64) (change int64, de
 	return change, device
 }
 
-// Score brings a cost to 0..most: half for none at all, less the more it costs, compared with what
-// is wanted of devices. Nodes whose costs differ little may score the same: see Scoring.Exact in
-// package plugins.
+// Score maps a cost to 0..most: half for a cost of zero, less for higher costs, relative to the
+// requested devices. Nodes with similar costs may have the same score: see Scoring.Exact in package
+// plugins.
 func (o *Outlook) Score(cost int64, t *Task, most int64) int64 {
 	scale := farWeight * (o.whole + t.Amount) * one / 4
 	return max(0, min(most, (most*scale-most*cost)/(2*scale)))
 }
 
-// Worst is more than a task can cost anywhere.
+// Worst exceeds the cost of any placement.
 const Worst = 1 << 50

@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// Remainders are, by how much of a device is free, how much of it is expected to be left when no
-// task fits any more, in steps times one.
+// Remainders holds, by the free amount of a device, its expected remainder when no task fits any
+// more, in steps times one.
 type Remainders struct {
 	left        []int64
 	nearPercent int64 // how much the near term counts
 	scarcity    int64 // of CPU: 0, where it can last for all devices, to scarce
 }
 
-// scarce is the scarcity where the tasks want a sixteenth more CPU for each device than the nodes
-// have: devices will be left without CPU, and it matters which.
+// scarce is the scarcity if the tasks want a sixteenth more CPU per device than the nodes have:
+// some devices will end up without CPU, and it matters which.
 const scarce = 16
 
-// Conditions say under which tasks are played.
+// Conditions are the conditions of the simulation.
 type Conditions struct {
 	CPU         int64 // of the nodes, for each device
 	NearPercent int64 // how much the near term counts
@@ -25,25 +25,25 @@ type Conditions struct {
 }
 
 // With more rounds than ThoroughRounds, or more devices, the result changes by less than chance
-// does from one order of arrival to another. QuickRounds do for tasks that are known roughly.
+// causes between orders of arrival. QuickRounds suffice for roughly known tasks.
 const (
 	ThoroughRounds = 60
 	QuickRounds    = 10
 	playedDevices  = 2000
 	learntDevices  = 1000
-	// demand is how much all tasks together want of the devices, in per cent: more than there is,
-	// so that in the end whatever fits somewhere has come.
+	// demand is the total demand of all tasks, in per cent of the devices: more than available, so
+	// that in the end every kind of task that fits anywhere has arrived.
 	demand = 130
-	// priorDevices is for how many devices the first guess counts.
+	// priorDevices is the number of devices that the first guess counts for.
 	priorDevices = 3
-	// usableCPU is the part of the CPU that can be used before nodes have too little for what
-	// comes, in sixteenths.
+	// usableCPU is the part of the CPU usable before nodes have too little for arriving tasks, in
+	// sixteenths.
 	usableCPU = 15
 )
 
-// NewRemainders plays on with these tasks. It is deterministic: the same tasks give the same
-// remainders, on every machine. Without a task that wants devices the first guess stands. It takes
-// time in proportion to the rounds.
+// NewRemainders simulates these tasks. It is deterministic: the same tasks give the same
+// remainders, on every machine. Without a task that wants devices the first guess is kept. It takes
+// time proportional to the rounds.
 func NewRemainders(tasks []Task, devices Devices, conditions Conditions) *Remainders {
 	g := newGame(tasks, devices.Whole(), &conditions)
 	if g.wanted > 0 {
@@ -52,7 +52,8 @@ func NewRemainders(tasks []Task, devices Devices, conditions Conditions) *Remain
 	return &Remainders{g.value, conditions.NearPercent, g.scarcity()}
 }
 
-// scarcity grows from where the tasks want more CPU for each device than the nodes have.
+// scarcity returns the scarcity of CPU, 0 unless the tasks want more CPU per device than the nodes
+// have.
 func (g *game) scarcity() int64 {
 	var wanted int64
 	for _, k := range g.kinds {
@@ -66,8 +67,8 @@ func (g *game) scarcity() int64 {
 	return max(0, min(scarce, wanted*parts/all-parts))
 }
 
-// search plays on by its own values and corrects them. It ends with the values with which most was
-// placed of the same arrivals: corrected values need not be better ones.
+// search simulates with the current values and corrects them. It returns to the values that placed
+// the most of the same arrivals: corrected values need not be better ones.
 func (g *game) search(rounds int) {
 	arrivals, best, most := g.drawArrivals(playedDevices), g.value, int64(0)
 	for range rounds {
@@ -80,14 +81,14 @@ func (g *game) search(rounds int) {
 	g.value = best
 }
 
-// Left is what is expected to be left of a device of which so much is free, in thousandths of the
+// Left returns the expected remainder of a device with the given free amount, in thousandths of the
 // device.
 func (r *Remainders) Left(free int64) int64 {
 	return r.left[free] * 1000 / (int64(len(r.left)-1) * one)
 }
 
-// game fills devices with shares and whole tasks, over and over. Their CPU is in one pool, and
-// memory is left out: how they are divided among nodes is the matter of the other terms.
+// game repeatedly fills devices with shares and whole tasks. Their CPU is pooled, and memory is
+// ignored: the other terms cover the division among nodes.
 type game struct {
 	whole, cpu int64
 	kinds      []arrival
@@ -102,11 +103,11 @@ type game struct {
 	passed       [][]int16 // by device: what was free of it, from first to last
 }
 
-// arrival is a kind of tasks; one that wants several devices is counted for each.
+// arrival is a kind of task; a request for several devices is counted once for each.
 type arrival struct{ amount, cpu, weight int64 }
 
 // newGame prepares the kinds of arrivals. A task that wants several whole devices becomes as many
-// arrivals of one, each with its part of the CPU: which node they share does not matter here.
+// arrivals of one, each with a share of the CPU: which node they share does not matter here.
 func newGame(tasks []Task, whole int64, conditions *Conditions) *game {
 	g := &game{whole: whole, cpu: conditions.CPU, random: rand.New(rand.NewPCG(1, 0))}
 	for i := range tasks {
@@ -122,7 +123,7 @@ func newGame(tasks []Task, whole int64, conditions *Conditions) *game {
 	return g
 }
 
-// guessValues starts with what the next task cannot use.
+// guessValues starts with the capacity unusable by the next task.
 func (g *game) guessValues(nearPercent int64) {
 	g.near = make([]int64, g.whole+1)
 	var want int64
@@ -149,10 +150,10 @@ func (g *game) guessValues(nearPercent int64) {
 	g.prior = slices.Clone(g.value)
 }
 
-// drawArrivals draws what comes to so many devices, in random order. Each kind comes as often as
-// its weight says.
+// drawArrivals draws the arrivals for a number of devices, in random order. The frequency of each
+// kind follows its weight.
 func (g *game) drawArrivals(devices int64) []arrival {
-	// The step is the weight between two arrivals with which they ask for that many devices in all.
+	// step is the weight between two arrivals that results in the intended total demand.
 	step := max(1, g.wanted*100/(g.whole*devices*demand))
 	list := make([]arrival, 0, g.total/step+1)
 	at := g.random.Int64N(step)
@@ -167,9 +168,8 @@ func (g *game) drawArrivals(devices int64) []arrival {
 	return list
 }
 
-// playRound fills so many devices once, each task where it costs least, and returns how much of
-// them was placed, in steps. Tasks that fit nowhere are turned away, as are those for which too
-// little CPU is left.
+// playRound fills the devices once, each task where it costs least, and returns the placed amount,
+// in steps. Tasks that fit nowhere, or lack CPU, are turned away.
 func (g *game) playRound(arrivals []arrival, devices int64) (placed int64) {
 	g.free, g.passed = make([][]int32, g.whole+1), make([][]int16, devices)
 	for i := range g.passed {
@@ -206,8 +206,8 @@ func (g *game) playRound(arrivals []arrival, devices int64) (placed int64) {
 	return placed
 }
 
-// cheapestRest returns how much is free of the device that an amount is best taken from, the least
-// of equals; -1 if it fits on none.
+// cheapestRest returns the free amount of the best device for an amount, the least among equals; -1
+// if it fits on none.
 func (g *game) cheapestRest(rests, worth []int64, amount int64) (at int64) {
 	at = -1
 	for i := len(rests) - 1; i >= 0 && rests[i] >= amount; i-- {
@@ -219,7 +219,7 @@ func (g *game) cheapestRest(rests, worth []int64, amount int64) (at int64) {
 	return at
 }
 
-// takeFrom takes an amount from the latest device that has so much free.
+// takeFrom takes an amount from the latest device with the given free amount.
 func (g *game) takeFrom(free, amount int64) {
 	last := len(g.free[free]) - 1
 	device := g.free[free][last]
@@ -228,8 +228,9 @@ func (g *game) takeFrom(free, amount int64) {
 	g.passed[device] = append(g.passed[device], int16(free-amount))
 }
 
-// learnValues takes the mean of what was left over the rounds, each counting for a fifth less than
-// the one after it. Where the latest counts for more, values can swing from round to round.
+// learnValues updates the values to the mean remainder over the rounds, each weighted by a fifth
+// less than its successor. With more weight on the latest, values can oscillate from round to
+// round.
 func (g *game) learnValues() {
 	const part = 16 // of a device, so that fading loses little
 	for free := range g.sum {

@@ -6,13 +6,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Attempt decides the pods of a group together. It is the one type that the cycle calls: it has the
-// layers do their part in order, and each call leaves the cluster as its comment says.
+// Attempt decides the pods of a group together. It is the only type called by the cycle: it runs
+// the layers in order, and each call leaves the cluster in the documented state.
 //
 //	Place            leaves members counted on nodes, until Rewind
-//	PlanRoom         } leave the cluster as it was
+//	PlanRoom         } restore the cluster
 //	PlanReservation  }
-//	Verdict          says what it came to
+//	Verdict          returns the outcome
 type Attempt struct {
 	*Request
 	bound     *Bound
@@ -22,7 +22,7 @@ type Attempt struct {
 	rooms     *RoomMaker
 }
 
-// New returns an attempt. It does nothing yet.
+// New returns an attempt, not yet begun.
 func New(r *Request) *Attempt {
 	a := &Attempt{Request: r}
 	a.bound = &Bound{limits: r.Limits, decider: r.Decider, rand: r.Rand, members: len(r.Members), earlier: r.Earlier}
@@ -33,24 +33,24 @@ func New(r *Request) *Attempt {
 	return a
 }
 
-// Begin begins a part of the attempt that has the whole bound.
+// Begin begins a part of the attempt with the whole bound.
 func (a *Attempt) Begin() { a.bound.begin() }
 
-// Placed lists the members that count on nodes now, in the order in which they were placed.
+// Placed lists the members currently counted on nodes, in the order of their placement.
 func (a *Attempt) Placed() []*Member { return a.tentative.placed }
 
-// HasEnough tells whether these are as many as are needed.
+// HasEnough reports whether at least the needed number of members is placed.
 func (a *Attempt) HasEnough() bool { return a.placer.hasEnough() }
 
 // Rewind takes all members off their nodes.
 func (a *Attempt) Rewind() { a.tentative.Rewind(0) }
 
-// Place looks for nodes, and leaves every member that has one counted there, also after an error.
-// They may be too few.
+// Place looks for nodes, and leaves every member with a node counted there, even after an error.
+// These may be too few.
 //
-// Members that are nominated keep their room from the others. As things are now, a member that has
-// no node may fit where only that room is left: so where it matters, the others are tried again
-// without nominations, or all are, if too few have a node.
+// Nominated members reserve their room. A member without a node may fit only where such a
+// reservation is the last free room. So if it matters, the members without a node are retried
+// without nominations, or all members if too few have a node.
 func (a *Attempt) Place() error {
 	if len(a.Members) < a.Need {
 		return nil // the others are kept out by their own gates
@@ -67,7 +67,7 @@ func (a *Attempt) Place() error {
 	return a.withoutNominations(a.placeAsNominated)
 }
 
-// placeAsNominated places members where they leave those that are nominated their room.
+// placeAsNominated places members without taking the room reserved for nominated ones.
 func (a *Attempt) placeAsNominated() error {
 	a.bound.begin()
 	if a.TopologyKey != "" {
@@ -82,15 +82,15 @@ func (a *Attempt) placeAsNominated() error {
 	return err
 }
 
-// haveNominations tells whether members may keep room from each other.
+// haveNominations reports whether members may reserve room from each other.
 func (a *Attempt) haveNominations() bool {
 	return len(a.Members) > 1 && slices.ContainsFunc(a.Members, func(m *Member) bool {
 		return m.Nominee != nil || a.Cluster.Nominated(m.Pod.UID) != nil
 	})
 }
 
-// withoutNominations places members while those that have no node keep no room where they are
-// nominated. Those that still have none are nominated again.
+// withoutNominations places members while ignoring the nominations of members without a node. It
+// restores the nominations of those still without a node.
 func (a *Attempt) withoutNominations(place func() error) error {
 	nominees := map[*Member]*cluster.Pod{}
 	for _, m := range a.Members {
@@ -114,8 +114,8 @@ func (a *Attempt) withoutNominations(place func() error) error {
 	return err
 }
 
-// PlaceInClosest places as many members as one pass can, in the domain in which most of them found
-// a node, and leaves them there. Why the others found none stays noted.
+// PlaceInClosest places as many members as possible in one pass, in the domain where most of them
+// found a node, and leaves them there. The failures of the rest are kept.
 func (a *Attempt) PlaceInClosest() error {
 	if a.InDomains() {
 		a.domains.confineToClosest()
@@ -123,8 +123,8 @@ func (a *Attempt) PlaceInClosest() error {
 	return a.placer.pass(a.Members)
 }
 
-// PlaceAs counts the members as a plan has them. It returns false, with none placed, if they are
-// too few.
+// PlaceAs counts the members on the nodes of a plan. If they are too few, it places none and
+// returns false.
 func (a *Attempt) PlaceAs(plan *RoomPlan) bool {
 	a.tentative.PlaceAll(plan.Places)
 	if !a.HasEnough() {
@@ -134,17 +134,17 @@ func (a *Attempt) PlaceAs(plan *RoomPlan) bool {
 	return true
 }
 
-// PlaceAll counts members as they were counted before, none of which is placed now. It returns
-// false if one is refused now: the others count nevertheless.
+// PlaceAll counts members on their previous nodes; none of them may be placed already. It returns
+// false if one of them is refused; the rest still count.
 func (a *Attempt) PlaceAll(places []Place) bool {
 	a.tentative.PlaceAll(places)
 	return len(a.Placed()) == len(places)
 }
 
-// CurrentPlaces returns where members count now.
+// CurrentPlaces returns the current places of members.
 func (a *Attempt) CurrentPlaces() []Place { return a.tentative.listPlaces() }
 
-// CurrentPlacement returns these places with the domain that they are in.
+// CurrentPlacement returns these places with their domain.
 func (a *Attempt) CurrentPlacement() Placement {
 	p := Placement{Places: a.CurrentPlaces()}
 	if a.InDomains() {
@@ -153,17 +153,17 @@ func (a *Attempt) CurrentPlacement() Placement {
 	return p
 }
 
-// Look runs what places members for a look. None of them counts on a node afterwards, and why
-// members found none stays noted.
+// Look runs look, which may place members, then takes all members off their nodes and restores
+// their failures.
 func (a *Attempt) Look(look func()) {
 	defer a.setFailures(a.listFailures())
 	defer a.Rewind()
 	look()
 }
 
-// PlanRoom looks for a way to place as many members as are needed if pods of lower priority leave.
-// It returns nil if that would not help, or if no pod may leave for the group. It leaves the
-// cluster as it was.
+// PlanRoom looks for a way to place the needed number of members by evicting lower-priority pods.
+// It returns nil if that would not help, or if no pod may be evicted for the group. It restores the
+// cluster.
 func (a *Attempt) PlanRoom() *RoomPlan {
 	if !a.MayPreempt() {
 		return nil
@@ -171,7 +171,8 @@ func (a *Attempt) PlanRoom() *RoomPlan {
 	return a.rooms.planRoom()
 }
 
-// HasLower tells whether any pod on a node may leave for the group, whether or not that helps.
+// HasLower reports whether any pod on a node may be evicted for the group, whether or not that
+// helps.
 func (a *Attempt) HasLower() bool {
 	mayLeave := a.rooms.victimRule()
 	for n := range a.eachNode {
@@ -182,15 +183,15 @@ func (a *Attempt) HasLower() bool {
 	return false
 }
 
-// PlanReservation looks for the nodes on which the group is likely to fit soonest as pods end. It
-// leaves the cluster as it was.
+// PlanReservation looks for the nodes where the group is likely to fit soonest as pods end. It
+// restores the cluster.
 func (a *Attempt) PlanReservation() []Place { return a.rooms.planReservation() }
 
-// InDomains tells whether the group is to be in one domain of a topology key.
+// InDomains reports whether the group must be in one domain of a topology key.
 func (a *Attempt) InDomains() bool { return a.domains.count > 0 }
 
-// IsInClosest tells whether members may go to a node: with a topology key, it must be in the domain
-// that they came closest to fit in.
+// IsInClosest reports whether members may go to a node: with a topology key, it must be in the
+// domain where most members fit.
 func (a *Attempt) IsInClosest(n *cluster.Node) bool {
 	if !a.InDomains() || n == nil {
 		return true
@@ -199,8 +200,8 @@ func (a *Attempt) IsInClosest(n *cluster.Node) bool {
 	return has && domain == a.domains.closest
 }
 
-// ListRejectorsAlone lists the plugins that keep members off nodes while none of them counts on
-// one. It ends at the bound, and says nothing of members that are confined to a domain.
+// ListRejectorsAlone lists the plugins that reject members on nodes while all members are unplaced.
+// It stops at the bound, and returns nothing for members confined to a domain.
 func (a *Attempt) ListRejectorsAlone() (names []string) {
 	looked := map[*cluster.PodClass]bool{}
 	for _, m := range a.Members {
@@ -215,5 +216,5 @@ func (a *Attempt) ListRejectorsAlone() (names []string) {
 	return names
 }
 
-// OrderMatters tells whether members differ, so that what helps any of them may help all.
+// OrderMatters reports whether members differ, so that a change helping any of them may help all.
 func (a *Attempt) OrderMatters() bool { return a.orderMatters() }

@@ -10,28 +10,29 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// DefaultSearchLimit is how many judgements of a node the search for a placement may take, in all
-// domains of a topology key together: some tens of milliseconds, and enough to find any placement
-// of six pods on six nodes.
+// DefaultSearchLimit is the maximum number of node judgements in the search for a placement, over
+// all domains of a topology key: some tens of milliseconds, and enough to find any placement of six
+// pods on six nodes.
 const DefaultSearchLimit = 100_000
 
-// DefaultWorkLimit bounds what it may cost to decide the members of a group, and once more to make
-// room for them, in judgements of a node: about a tenth of a second. A decision costs next to
-// nothing where other members are alike, and a look at every node where none is.
+// DefaultWorkLimit bounds the cost of deciding the members of a group, and again of making room for
+// them, in judgements of a node: about a tenth of a second. A decision costs next to nothing if
+// other members are alike, and a scan of all nodes otherwise.
 const DefaultWorkLimit = 1 << 20
 
-// MostDoublings is how often the bound of a group is doubled, with each attempt that reaches it.
+// MostDoublings is the maximum number of doublings of a group's bound, one after each attempt that
+// reaches it.
 const MostDoublings = 3
 
-// Limits are what an attempt may cost, in judgements of a node.
+// Limits bound the cost of an attempt, in judgements of a node.
 type Limits struct {
 	Search int // the search for a placement, and about as much for trying domains
 	Work   int // each part of the attempt; see [Bound.Begin]
-	// Unhurried attempts do not end because others wait: for forecasts.
+	// Unhurried attempts do not end for the sake of waiting pods: for forecasts.
 	Unhurried bool
 }
 
-// What the steps of an attempt cost, in judgements of a node by the plain evaluator.
+// The costs of an attempt's steps, in judgements of a node by the plain evaluator.
 const (
 	costOfDecision   = 10  // about one member
 	costOfPreemption = 20  // for one member
@@ -39,23 +40,24 @@ const (
 	costOfDomain     = 200 // to be confined to it, and the first decision there
 )
 
-// Memory is what earlier attempts for a group leave to the next one. The zero value is that of a
-// group that was placed, or never tried.
+// Memory is the state kept between attempts for a group. The zero value is for a group just placed,
+// or never tried.
 type Memory struct {
 	// Shortened counts the attempts that ended at their bound.
 	Shortened int
-	// Reached has the nodes that the last attempt had found, by pod, if it did.
+	// Reached holds the nodes found by the last attempt, by pod, if it was shortened.
 	Reached map[types.UID]string
 }
 
-// Bound ends an attempt that takes too long, since all pods share the goroutine that decides. There
-// are two measures, and both are counts, not times, so that a replay ends where the scheduler did:
+// Bound ends an attempt that takes too long, since all pods share the deciding goroutine. It has
+// two measures, both of them counts, not times, so that a replay ends at the same point as the
+// scheduler:
 //
-//   - the work of the decider since the current part of the attempt began, up to until;
-//   - the effort that trying domains or sparing victims has taken, as a rough sum of costs.
+//   - the decider's work since the beginning of the current part of the attempt, up to until;
+//   - the effort spent on trying domains or sparing victims, as a rough sum of costs.
 //
-// An attempt that reached the bound may take twice as long the next time, and begins with the nodes
-// that it had found.
+// After an attempt reaches the bound, the next one may take twice as long, and begins with the
+// nodes found so far.
 type Bound struct {
 	limits  Limits
 	decider *decide.Decider // its Work is what until is compared with
@@ -74,8 +76,8 @@ type Bound struct {
 	reached   map[types.UID]string // the nodes of members that were counted when the first pass ended early
 }
 
-// begin begins a part of the attempt that has the whole bound: to decide the members, to make room
-// for them, or to reserve it.
+// begin begins a part of the attempt with the whole bound: to decide the members, to make room for
+// them, or to reserve it.
 func (b *Bound) begin() {
 	b.begun = b.decider.Work()
 	b.until = b.begun + b.workLimit()
@@ -88,45 +90,45 @@ func (b *Bound) workLimit() int {
 	return b.limits.Work << min(b.earlier.Shortened, MostDoublings)
 }
 
-// isOver tells whether the current part of the attempt has to end.
+// isOver reports whether the current part of the attempt must end.
 func (b *Bound) isOver() bool { return b.decider.Work() >= b.until }
 
-// extendPart gives the current part at least half of the whole bound from now on. It returns what
-// restores the end that it had.
+// extendPart gives the current part at least half of the whole bound from now on. It returns a
+// function that restores the previous end.
 func (b *Bound) extendPart() (restore func()) {
 	until := b.until
 	b.until = max(until, b.decider.Work()+b.workLimit()/2)
 	return func() { b.until = until }
 }
 
-// mostEffort bounds what is spent on trying domains one after the other: a group must not hold the
-// others up for longer than a tenth of a second. It is enough for a few domains in which each
-// member has to be placed.
+// mostEffort bounds the effort spent on trying domains in sequence: a group must not delay other
+// pods for longer than a tenth of a second. It is enough for a few domains if each member must be
+// placed there.
 func (b *Bound) mostEffort() int { return b.limits.Search + costOfDomain + 4*costOfDecision*b.members }
 
 func (b *Bound) addEffort(cost int) { b.effort += cost }
 
-// isSpent tells whether the effort is used up, or the bound reached.
+// isSpent reports whether the effort is exhausted, or the bound reached.
 func (b *Bound) isSpent() bool { return b.effort >= b.mostEffort() || b.isOver() }
 
-// isSpentTwice is isSpent for what follows once a plan is found, and may take as much again.
+// isSpentTwice is isSpent for improvements of an existing plan, with a second allowance of effort.
 func (b *Bound) isSpentTwice() bool { return b.effort > 2*b.mostEffort() || b.isOver() }
 
-// isDear tells whether the current part has taken more than some milliseconds: too long for what
-// only makes a plan a little better.
+// isDear reports whether the current part has taken more than some milliseconds: too long for steps
+// that only make a plan slightly better.
 func (b *Bound) isDear() bool {
 	return b.decider.Work()-b.begun > DefaultWorkLimit/16 || b.effort > DefaultSearchLimit/16
 }
 
-// endOfSearch returns how many judgements a search may come to that has taken so many before: each
-// domain that is still to be tried gets the same share of what is left.
+// endOfSearch returns the limit of judgements for a search, given those taken before: each untried
+// domain gets an equal share of the remainder.
 func (b *Bound) endOfSearch(taken int) int {
 	return taken + (b.limits.Search-taken)/max(1, b.untried)
 }
 
-// inTurn yields one domain after the other until the effort is used up, which cut then tells. After
-// half of it the rest follows at random, so that no domain is left out forever; where one domain
-// may take all of it, every other attempt begins at random.
+// inTurn yields domains in sequence until the effort is exhausted, which sets cut. After half of
+// the effort, the remaining domains follow in random order, so that none is skipped forever; as a
+// single domain may exhaust the effort, every other attempt begins in random order.
 func inTurn[D any](b *Bound, domains []D) iter.Seq[*D] {
 	return func(yield func(*D) bool) {
 		b.effort = 0
@@ -150,10 +152,10 @@ func inTurn[D any](b *Bound, domains []D) iter.Seq[*D] {
 	}
 }
 
-// conclude notes how far an attempt came that placed nothing, and returns what the next one has to
-// know. That one follows after the back-off if it can come further: it may take longer, or has
-// fewer members left to look at. inDomains: the nodes that were reached are those of one domain. In
-// another one they are of no use, and do no harm.
+// conclude records the progress of an attempt that placed nothing, and returns the memory for the
+// next one. That follows after the back-off if it can get further: it may take longer, or has fewer
+// members left to examine. inDomains: the reached nodes belong to one domain. In another one they
+// are useless but harmless.
 func (b *Bound) conclude(inDomains bool) Memory {
 	farther := len(b.reached) > len(b.earlier.Reached)
 	b.further = b.shortened && (b.earlier.Shortened < MostDoublings || farther)

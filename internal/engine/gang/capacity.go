@@ -12,9 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// amounts are what a pod requests, or what is free on a node, of CPU, memory, the other resource of
-// a leastRequest, and pods. They are integers, so that a node with just enough is never left out;
-// sums saturate.
+// amounts are the requests of a pod, or the free amounts of a node, of CPU, memory, the other
+// resource of a leastRequest, and pods. They are integers, so that a node with just enough is never
+// excluded; sums saturate.
 type amounts struct{ cpu, memory, other, pods int64 }
 
 func (x amounts) plus(y amounts) amounts {
@@ -24,7 +24,7 @@ func (x amounts) plus(y amounts) amounts {
 	}
 }
 
-// atLeastZero has 0 for what is negative: a node may have less than its pods request.
+// atLeastZero replaces negative amounts by 0: a node may have less than its pods request.
 func (x amounts) atLeastZero() amounts {
 	return amounts{max(x.cpu, 0), max(x.memory, 0), max(x.other, 0), max(x.pods, 0)}
 }
@@ -33,14 +33,13 @@ func requestOf(p *cluster.PodClass, other v1.ResourceName) amounts {
 	return amounts{p.Requests.MilliCPU, p.Requests.Memory, p.Requests.Scalars[other], 1}
 }
 
-// A leaveRule tells whether a pod may leave for a group, and with what priority that is to be
-// compared.
+// A leaveRule reports whether a pod may leave for a group, and the priority for comparing it.
 type leaveRule func(p *cluster.Pod) (priority int64, leaves bool)
 
-// leftAlready is the priority of a pod whose leaving costs nothing.
+// leftAlready is the priority of a pod that can leave at no cost.
 const leftAlready = math.MinInt64
 
-// vacancy is what is free on some nodes, and what becomes free with the pods that may leave.
+// vacancy holds the free amounts of some nodes, and the pods that may leave.
 type vacancy struct {
 	nodes   []amounts
 	leavers []leaver
@@ -52,7 +51,7 @@ type leaver struct {
 	priority int64
 }
 
-// vacancyOn sums up nodes. A nil rule lets no pod leave.
+// vacancyOn returns the vacancy of nodes. A nil rule lets no pod leave.
 func vacancyOn(nodes []*cluster.Node, other v1.ResourceName, mayLeave leaveRule) (v vacancy) {
 	for i, n := range nodes {
 		left := amounts{
@@ -77,7 +76,7 @@ func vacancyOn(nodes []*cluster.Node, other v1.ResourceName, mayLeave leaveRule)
 	return v
 }
 
-// listPriorities lists those of the pods that may leave, the lowest first.
+// listPriorities lists the priorities of the pods that may leave, the lowest first.
 func (v vacancy) listPriorities() (list []int64) {
 	for i := range v.leavers {
 		if n := len(list); n == 0 || list[n-1] != v.leavers[i].priority {
@@ -88,7 +87,7 @@ func (v vacancy) listPriorities() (list []int64) {
 	return slices.Compact(list)
 }
 
-// without is what is free when all pods up to a priority have left that may.
+// without returns the vacancy after all leavers up to a priority have left.
 func (v vacancy) without(priority int64) vacancy {
 	nodes := slices.Clone(v.nodes)
 	for i := range v.leavers {
@@ -99,7 +98,7 @@ func (v vacancy) without(priority int64) vacancy {
 	return vacancy{nodes: nodes}
 }
 
-// sumFree sums up what is free on all nodes.
+// sumFree sums up the free amounts of all nodes.
 func (v vacancy) sumFree() (free amounts) {
 	for i := range v.nodes {
 		free = free.plus(v.nodes[i].atLeastZero())
@@ -107,14 +106,14 @@ func (v vacancy) sumFree() (free amounts) {
 	return free
 }
 
-// leastRequest is the least that a member requests of each resource. It names the other resource
-// that is looked at; "" if none is.
+// leastRequest is the minimum of the members' requests by resource. name is the other resource
+// considered; "" for none.
 type leastRequest struct {
 	amounts
 	name v1.ResourceName
 }
 
-// countOn returns how many members at most fit into what is free on a node.
+// countOn returns the maximum number of members that fit into the free amounts of a node.
 func (r leastRequest) countOn(left amounts) int {
 	most := left.pods
 	if r.cpu > 0 {
@@ -129,7 +128,7 @@ func (r leastRequest) countOn(left amounts) int {
 	return int(max(0, min(most, math.MaxInt32)))
 }
 
-// countIn returns how many members at most fit on the nodes.
+// countIn returns the maximum number of members that fit on the nodes.
 func (r leastRequest) countIn(v vacancy) (sum int) {
 	for i := range v.nodes {
 		sum += r.countOn(v.nodes[i])
@@ -137,8 +136,8 @@ func (r leastRequest) countIn(v vacancy) (sum int) {
 	return sum
 }
 
-// fewestLeavers returns how many pods at least have to leave, of those up to a priority, until as
-// many members fit as are needed: if the largest leave, and what they leave can be put together.
+// fewestLeavers returns a lower bound for the number of leavers, up to a priority, until need
+// members fit: it assumes that the largest leave, and that their room can be combined across nodes.
 func (r leastRequest) fewestLeavers(v vacancy, priority int64, need int) int {
 	free := v.sumFree()
 	lacks := amounts{
@@ -154,8 +153,8 @@ func (r leastRequest) fewestLeavers(v vacancy, priority int64, need int) int {
 	return int(fewest)
 }
 
-// countLargest returns how many of the largest leavers up to a priority have what is lacking of one
-// resource; all of them if even these have not.
+// countLargest returns how many of the largest leavers up to a priority cover the lacking amount of
+// one resource; all of them if even these do not.
 func countLargest(leavers []leaver, priority, lacks int64, amountOf func(*leaver) int64) (count int64) {
 	if lacks <= 0 {
 		return 0
@@ -187,9 +186,9 @@ func times(count int, amount int64) int64 {
 	return int64(count) * amount
 }
 
-// domainBound is the least that it can cost to make room for a group in a domain, judged by CPU,
-// memory, one more resource and the number of pods alone. It costs nothing where the group may fit
-// as things are.
+// domainBound is the minimum cost of making room for a group in a domain, judged only by CPU,
+// memory, one more resource and the number of pods. It is zero if the group may fit without
+// evictions.
 type domainBound struct {
 	domain  string
 	highest int64 // the highest priority of a pod that has to leave
@@ -200,9 +199,9 @@ func (b *domainBound) compare(o *domainBound) int {
 	return cmp.Or(cmp.Compare(b.highest, o.highest), cmp.Compare(b.count, o.count))
 }
 
-// boundOn returns the bound for a set of nodes. It is not ok if too few members fit there even when
-// all pods have left that may. It never promises too little room: a profile without a filter by
-// room lets every node pass.
+// boundOn returns the bound for a set of nodes. It is not ok if too few members fit there even
+// after all possible leavers have left. It never underestimates the room: without a filter by room,
+// a profile admits every node.
 func (r *Request) boundOn(nodes []*cluster.Node, least leastRequest, mayLeave leaveRule) (b domainBound, ok bool) {
 	b.highest = leftAlready
 	if r.roomFilter() == nil {
@@ -214,7 +213,7 @@ func (r *Request) boundOn(nodes []*cluster.Node, least leastRequest, mayLeave le
 		return b, true
 	}
 
-	// The members fit once all pods up to some priority have left: the lowest such is the bound.
+	// The members fit after all pods up to some priority have left: the lowest such is the bound.
 	priorities := v.listPriorities()
 	i, _ := slices.BinarySearchFunc(priorities, r.Need, func(priority int64, need int) int {
 		return cmp.Compare(least.countIn(v.without(priority)), need)
@@ -237,7 +236,7 @@ func (r *Request) roomFilter() plugins.RoomFilter {
 	return nil
 }
 
-// leastRequest returns the least that a member requests of each resource.
+// leastRequest returns the minimum of the members' requests by resource.
 func (r *Request) leastRequest() leastRequest {
 	least := leastRequest{amounts{math.MaxInt64, math.MaxInt64, math.MaxInt64, 1}, r.commonResource()}
 	for _, m := range r.Members {
@@ -249,8 +248,9 @@ func (r *Request) leastRequest() leastRequest {
 	return least
 }
 
-// commonResource returns a resource beside CPU and memory that every member requests of its node,
-// as GPUs. None is where there are device classes: a node may have it as devices.
+// commonResource returns a resource other than CPU and memory requested by every member, such as
+// GPUs. It returns none if there are device classes, since a node may provide the resource as
+// devices.
 func (r *Request) commonResource() v1.ResourceName {
 	filter, first := r.roomFilter(), r.Members[0].Waiting.Class
 	if filter == nil || r.Cluster.DeviceClasses.Len() > 0 {
@@ -274,8 +274,8 @@ func (r *Request) commonResource() v1.ResourceName {
 	return names[0]
 }
 
-// leastTogether is the least CPU, and the least memory, that as many members as are needed request
-// together.
+// leastTogether returns the minimum CPU and memory requested in total by the needed number of
+// members.
 func (r *Request) leastTogether() (sum amounts) {
 	cpu, memory := make([]int64, len(r.Members)), make([]int64, len(r.Members))
 	for i, m := range r.Members {

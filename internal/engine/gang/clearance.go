@@ -9,41 +9,41 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// clearance finds the pods that have to leave so that a crew fits on the nodes that it is confined
-// to now: more than are needed, some of which are reprieved afterwards. It leaves the cluster as it
-// was: what it removes and places is hypothetical. Every function that removes returns the units
-// that it removed, each in one piece.
+// clearance finds the pods to evict so that a crew fits on the nodes that it is currently confined
+// to: at first more than necessary, then some are reprieved. It restores the cluster: all removals
+// and placements are hypothetical. Every function that removes pods returns them as whole units.
 type clearance struct {
 	*Request // of the group; for a tree, of all its groups together
 	bound    *Bound
 	crew     crew
 }
 
-// crew is what room is made for: the members of a group, or those of all groups of a tree. What it
-// places stays on its nodes until it is taken off again.
+// crew is the set of pods to make room for: the members of a group, or those of all groups of a
+// tree. Placed pods stay on their nodes until rewind.
 type crew interface {
-	// fit places the crew in one order, after what is placed of it already, and tells whether it is
-	// placed now. If not, a part of it may be.
+	// fit places the rest of the crew in one order, and reports whether all needed pods are placed.
+	// If not, a part of the crew may be placed.
 	fit() bool
 	// fitAnyhow is fit, in any order.
 	fitAnyhow() bool
-	// find removes pods until the crew fits. If it is not ok, nothing of the crew is placed.
+	// find removes pods until the crew fits. If it is not ok, none of the crew is placed.
 	find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool)
-	// refit places the crew again once find was ok.
+	// refit places the crew again after a successful find.
 	refit() bool
-	// anew places the crew anew, in any order. If it does not fit, it is placed as before.
+	// anew re-places the whole crew, in any order. If it does not fit, it restores the previous
+	// placement.
 	anew() bool
 	// rewind takes the crew off its nodes.
 	rewind()
-	// placers are those of the groups that are placed.
+	// placers returns the placers of the placed groups.
 	placers() []*Placer
-	// differ tells whether it may matter in which order the crew is placed.
+	// differ reports whether the order of placing the crew may matter.
 	differ() bool
-	// leastTogether is the least CPU and memory that it requests.
+	// leastTogether is the minimum CPU and memory requested by the crew.
 	leastTogether() amounts
 }
 
-// plan plans for the crew as it is confined now.
+// plan plans for the crew within its current confinement.
 func (c *clearance) plan() *RoomPlan {
 	gone := Without(c.Cluster)
 	defer gone.RestoreAfter(0)
@@ -72,8 +72,8 @@ func (c *clearance) plan() *RoomPlan {
 	return c.describePlan(victims, len(victims)+gone.Len() > 0)
 }
 
-// removeLeaving removes pods that were preempted before and are leaving: if that is enough, no
-// other pod has to leave.
+// removeLeaving removes pods already preempted and still terminating: if that is enough, no other
+// pod must be evicted.
 func (c *clearance) removeLeaving(gone *RemovedPods) {
 	highest := c.highestPriority()
 	for _, p := range c.Host.Leaving() {
@@ -83,7 +83,7 @@ func (c *clearance) removeLeaving(gone *RemovedPods) {
 	}
 }
 
-// planBeside plans without victims, and beside all pods that are nominated to nodes.
+// planBeside plans without victims, and without using the room of nominated pods.
 func (c *clearance) planBeside(gone *RemovedPods) *RoomPlan {
 	defer ProtectNominations(c.Cluster, c.LowestPriority())()
 	defer c.crew.rewind()
@@ -95,7 +95,7 @@ func (c *clearance) planBeside(gone *RemovedPods) *RoomPlan {
 	return p
 }
 
-// describePlan returns the placement that is counted now, with the units that leave for it.
+// describePlan returns the current placement as a plan, with the units to evict for it.
 func (c *clearance) describePlan(victims [][]*cluster.Pod, waits bool) *RoomPlan {
 	p := &RoomPlan{Victims: victims, Waits: waits}
 	for _, by := range c.crew.placers() {
@@ -106,7 +106,8 @@ func (c *clearance) describePlan(victims [][]*cluster.Pod, waits bool) *RoomPlan
 	return p
 }
 
-// victimRule is which pods may leave for the group. Those that leave already cost nothing.
+// victimRule returns the rule for pods that may be evicted for the group. Pods already leaving cost
+// nothing.
 func (c *clearance) victimRule() leaveRule {
 	highest := c.highestPriority()
 	return func(p *cluster.Pod) (priority int64, leaves bool) {
@@ -117,9 +118,9 @@ func (c *clearance) victimRule() leaveRule {
 	}
 }
 
-// findVictims removes pods until the crew fits. First groups are protected whose leaving as a
-// whole would break a budget; then only those that are too important; at last groups leave that are
-// low although their pods are not.
+// findVictims removes pods until the crew fits. It first also protects groups unable to leave as a
+// whole without violating a budget; then only the too important ones; finally it evicts
+// low-priority groups despite the higher priority of their pods.
 func (c *clearance) findVictims(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	protected := c.protect(true)
 	most := protected.Len()
@@ -144,8 +145,8 @@ func (c *clearance) protect(budgets bool) *ProtectedPods {
 	return c.Units.Protect(by, budgets)
 }
 
-// findUnprotected removes pods while others are protected, then releases those. If it is not ok,
-// the pods that it removed are back.
+// findUnprotected removes pods outside protected, then releases protected. If it is not ok, the
+// removed pods are restored.
 func (c *clearance) findUnprotected(gone *RemovedPods, protected *ProtectedPods) (units [][]*cluster.Pod, ok bool) {
 	before := gone.Len()
 	defer protected.Release()
@@ -155,8 +156,8 @@ func (c *clearance) findUnprotected(gone *RemovedPods, protected *ProtectedPods)
 	return units, ok
 }
 
-// removeAllLower removes all pods that are less important than every member, searches for a
-// placement, and restores those at once that are on nodes without members, if that is possible.
+// removeAllLower removes all pods less important than every member, searches for a placement, and
+// restores in one step the units without pods on members' nodes, if possible.
 func (c *clearance) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	for n := range c.eachNode {
 		if c.bound.isSpent() {
@@ -177,8 +178,8 @@ func (c *clearance) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod, o
 		return needed, true
 	}
 
-	// It was no room that the others took: a pod that is the first of its series fits only where no
-	// pod that it wants to be near is anywhere. Those that may stay are found one by one.
+	// The other units took more than room: the first pod of a series fits only if no pod matching
+	// its affinity exists anywhere. Return all units, for a reprieve one by one.
 	c.crew.rewind()
 	for _, unit := range others {
 		gone.Remove(unit...)
@@ -186,7 +187,7 @@ func (c *clearance) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod, o
 	return append(needed, others...), c.crew.fitAnyhow()
 }
 
-// splitByUse splits units into those with a pod on a node that a member is counted on, and others.
+// splitByUse splits units into those with a pod on a node of a placed member, and the rest.
 func (c *clearance) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (needed, others [][]*cluster.Pod) {
 	taken := map[*cluster.Node]bool{}
 	for _, p := range c.crew.placers() {
@@ -204,7 +205,7 @@ func (c *clearance) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (neede
 	return needed, others
 }
 
-// removeLowerFrom removes the pods of one node that are less important than every member.
+// removeLowerFrom removes the pods of a node less important than every member.
 func (c *clearance) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (units [][]*cluster.Pod) {
 	lowest := c.LowestPriority()
 	for _, p := range slices.Clone(n.Pods) {
@@ -222,14 +223,14 @@ func (c *clearance) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (units [
 	return units
 }
 
-// isLowUnit tells whether a group leaves only as a whole, and its priority is below that of the
+// isLowUnit reports whether a group leaves only as a whole, and has a lower priority than the
 // members, whatever the priorities of its pods are.
 func (c *clearance) isLowUnit(g *groups.Group) bool {
 	return g != nil && !g.SharesTree(c.Group) && g.Whole() && g.Priority() < c.LowestPriority()
 }
 
-// removeLowUnits removes such groups, too, the lowest first, until that is enough: a search on
-// nodes sees the priorities of their pods. If it is not ok, what it removed stays away.
+// removeLowUnits also removes such groups, the lowest first, until the crew fits: the search on
+// nodes only considers the priorities of their pods. If it is not ok, removed pods stay removed.
 func (c *clearance) removeLowUnits(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	low := slices.DeleteFunc(slices.Clone(c.Units.Groups.Sorted()), func(g *groups.Group) bool { return !c.isLowUnit(g) })
 	slices.SortStableFunc(low, func(x, y *groups.Group) int { return cmp.Compare(x.Priority(), y.Priority()) })

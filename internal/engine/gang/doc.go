@@ -1,12 +1,13 @@
-// Package gang decides the pods of a pod group together: on which nodes as many of them as are
-// needed fit, which pods would have to leave for that, or where room is to be kept until others
-// end. It decides for package cycle, which turns what comes out into actions.
+// Package gang decides the pods of a pod group together: the nodes for the needed number of them,
+// the pods to evict for that, or the room to reserve until other pods end. It decides for package
+// cycle, which turns the results into actions.
 //
-// In goes a [Request]: the cluster model, the group, its pending pods in their order and how many
-// of them are needed at least, what the attempt may cost, and what earlier attempts left. Out come
-// places ([Attempt.Place]), a [RoomPlan], or a [Verdict] that says why there are none. Nothing is
-// written, reported or bound here. The same request on the same cluster with the same random source
-// gives the same answer; the random source is the cycle's, and every draw is part of the output.
+// The input is a [Request]: the cluster model, the group, its pending pods in order and the minimum
+// number to place, the limits of the attempt, and the memory of earlier attempts. The output is
+// places ([Attempt.Place]), a [RoomPlan], or a [Verdict] with the reason for their absence. Nothing
+// is written, reported or bound here. The same request on the same cluster with the same random
+// source gives the same result; the random source is the cycle's, and every draw is part of the
+// output.
 //
 // # Layers
 //
@@ -17,44 +18,44 @@
 //	             ▼ Request                                     │ Verdict
 //	          Attempt      the order of the steps, for one group
 //	             │
-//	         RoomMaker     the cheapest domain; pods that end of themselves
+//	         RoomMaker     the cheapest domain; pods that end without eviction
 //	             │
 //	         clearance     victims, reprieve: for the members of a group, or for a tree
 //	             │
 //	          Domains      one domain of a topology key: bound, confine, score
 //	             │
-//	          Placer       passes in one order after the other; then a search
+//	          Placer       passes in several orders; then a search
 //	             │
 //	         Tentative     members counted on nodes, and taken back  ──► Host
 //	             │
 //	           Bound       work, effort, memory of earlier attempts
 //	             │
-//	           Units       what leaves together, and who may not be a victim
+//	           Units       pods that leave together, and protection from eviction
 //	─────────────┼──────────────────────────────────────────────────────────
 //	             ▼
 //	          decide: one pod, all nodes        cluster: the model
 //
-// Hypotheses are made on the cluster model itself, so that decisions see them: members that are
-// placed, pods that are removed ([RemovedPods]), protected ([ProtectedPods]) or without their
-// nominations. What makes one takes it back, in the same step, and whatever happens between: a
+// Hypotheses modify the cluster model itself, to be visible to decisions: placed members, and pods
+// that are removed ([RemovedPods]), protected ([ProtectedPods]) or stripped of their nominations.
+// The function that makes a hypothesis reverts it, in the same step, whatever happens in between: a
 // panic ends in the cycle, which takes members off their nodes.
 //
 // # Trees
 //
-// Package cycle places the groups of a tree, each by an Attempt. For room, it hands the tree to
-// [Attempt.PlanTree]: the clearance asks it to place its groups where pods have left, and where
-// they may leave ([TreeRoom]) asks a RoomMaker for each group that does not fit.
+// Package cycle places the groups of a tree, each by an Attempt. To make room, it passes the tree
+// to [Attempt.PlanTree]: the clearance has the tree place its groups after removing pods, and while
+// more may be removed ([TreeRoom]), by a RoomMaker for each group that does not fit.
 //
 // # What is exact, and what is bounded
 //
-// Where members are alike, one pass is exact: all take the same room, so no order places more.
-// Where they differ, orders are tried, then placements are searched for, depth first; the search is
-// exact unless it comes to its limit, which the verdict says. Domains are left out only where a
-// bound shows that too few members fit ([vacancy]), or that the score cannot be better. Victims are
-// found greedily and then reprieved one unit after the other, so that every unit that leaves is
-// needed, but there may be another set that is smaller.
+// If members are alike, one pass is exact: all take the same room, so no order places more. If they
+// differ, several orders are tried, followed by a depth-first search for placements; the search is
+// exact unless it reaches its limit, which the verdict reports. Domains are skipped only if a bound
+// shows that too few members fit ([vacancy]), or that the score cannot be better. Victims are found
+// greedily and then reprieved unit by unit: every evicted unit is needed, but a smaller set may
+// exist.
 //
-// All pods share the goroutine that decides, so an attempt ends at its [Bound]: about a tenth of a
+// All pods share the deciding goroutine, so an attempt ends at its [Bound]: about a tenth of a
 // second to decide and as much to make room, twice that the next time, and so on. The bound is a
 // count, not a time, and part of the output.
 //

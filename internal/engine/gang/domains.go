@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Domains places a group within one domain of its topology key: the nodes that have the same value
-// for that label. Members are confined to a domain as if each selected its nodes.
+// Domains places a group within one domain of its topology key: the nodes with the same value of
+// that label. Each confined member is treated like a pod that selects the nodes of the domain.
 type Domains struct {
 	*Request
 	bound  *Bound
@@ -37,7 +37,7 @@ type domainResult struct {
 }
 
 // placeWithin tries the domains of the group's topology key that may be better than the best so
-// far, as long as the effort lasts, and leaves the members counted in the best one.
+// far, while the effort lasts, and leaves the members counted in the best one.
 func (d *Domains) placeWithin() error {
 	domains, err := d.listDomains()
 	if err != nil {
@@ -76,7 +76,7 @@ func (d *Domains) placeWithin() error {
 	return nil
 }
 
-// rejectForLackOfDomains notes for all members that no node has the label.
+// rejectForLackOfDomains records, for all members, the absence of the label on all nodes.
 func (d *Domains) rejectForLackOfDomains() {
 	d.none = lackOfDomains + d.TopologyKey
 	d.FailForLackOfDomains(d.TopologyKey)
@@ -84,7 +84,7 @@ func (d *Domains) rejectForLackOfDomains() {
 
 const lackOfDomains = "no feasible placements found: no node has the label "
 
-// FailForLackOfDomains notes for all members that no node has a label.
+// FailForLackOfDomains records, for all members, the absence of a label on all nodes.
 func (r *Request) FailForLackOfDomains(key string) {
 	failure := &decide.Failure{Nodes: r.Cluster.Len(), Rejection: &plugins.Rejection{Reasons: []string{lackOfDomains + key}}}
 	for _, m := range r.Members {
@@ -92,8 +92,8 @@ func (r *Request) FailForLackOfDomains(key string) {
 	}
 }
 
-// tryDomains places the members in one domain after the other, and returns those in which enough of
-// them fit. If there is none, the reasons are those in the domain that came closest.
+// tryDomains places the members in each domain in turn, and returns the domains where enough of
+// them fit. Without such a domain, it records the failures of the domain where most members fit.
 func (d *Domains) tryDomains(list []domainBound) (fitting []domainResult, err error) {
 	most := -1
 	var failures []*decide.Failure
@@ -123,8 +123,8 @@ func (d *Domains) tryDomains(list []domainBound) (fitting []domainResult, err er
 }
 
 // chooseBest returns the best domain. The score is upstream's: how full the domain would be, so
-// that the tightest wins, plus how many pods of the group would be there, each out of 100, plus
-// what out-of-tree plugins give.
+// that the tightest wins, plus the share of the group's pods there, each out of 100, plus the
+// scores of out-of-tree plugins.
 func (d *Domains) chooseBest(fitting []domainResult) (domainResult, error) {
 	most := 0
 	placements := make([]Placement, len(fitting))
@@ -147,7 +147,7 @@ func (d *Domains) chooseBest(fitting []domainResult) (domainResult, error) {
 	}), nil
 }
 
-// scoreOutside asks out-of-tree plugins; without any, all scores are 0.
+// scoreOutside returns the scores of out-of-tree plugins, or zeros without any.
 func (d *Domains) scoreOutside(placements []Placement) ([]float64, error) {
 	if !d.Host.ScoresPlacements() {
 		return make([]float64, len(placements)), nil
@@ -155,9 +155,9 @@ func (d *Domains) scoreOutside(placements []Placement) ([]float64, error) {
 	return d.Host.ScorePlacements(placements)
 }
 
-// cannotBeBetter tells whether the domain cannot be better than one in which all members found a
-// node. Of equally good domains the first by name wins. What out-of-tree plugins think of a domain
-// is not known in advance.
+// cannotBeBetter reports whether the domain cannot beat one where all members found a node. Among
+// equally good domains the first by name wins. The scores of out-of-tree plugins cannot be
+// predicted.
 func (d *Domains) cannotBeBetter(domain string, fitting []domainResult) bool {
 	if d.Host.ScoresPlacements() {
 		return false
@@ -168,7 +168,7 @@ func (d *Domains) cannotBeBetter(domain string, fitting []domainResult) bool {
 	})
 }
 
-// describePlacement returns the placement that was found in the domain.
+// describePlacement returns the current placement in the domain.
 func (d *Domains) describePlacement(domain string) domainResult {
 	placed := d.placer.tentative.placed
 	r := domainResult{domain: domain, failures: d.listFailures(), full: d.fills.withAll(domain)}
@@ -179,9 +179,9 @@ func (d *Domains) describePlacement(domain string) domainResult {
 	return r
 }
 
-// listDomains lists the values of the key that nodes have. If members that count have nodes
-// already, it is only the value of those nodes; and none at all if the rest of their tree confines
-// the group to other nodes.
+// listDomains lists the values of the key found on nodes. If counted members have nodes already, it
+// is only the value of those nodes; and empty if the rest of their tree confines the group to other
+// nodes.
 func (d *Domains) listDomains() ([]string, error) {
 	pinned, bare := map[string]bool{}, []string(nil)
 	for uid := range d.Group.Counted {
@@ -222,8 +222,8 @@ func (d *Domains) nodesByDomain() map[string][]*cluster.Node {
 	return d.byName
 }
 
-// listPromising lists the domains in which as many members as are needed may fit once the pods have
-// left that may (nil: none). Those come first where that costs least; the others stay in order.
+// listPromising lists the domains where the needed number of members may fit after all possible
+// leavers (nil: none) have left, the cheapest first; ties stay in order.
 func (d *Domains) listPromising(domains []string, mayLeave leaveRule) (list []domainBound) {
 	nodes, least := d.nodesByDomain(), d.leastRequest()
 	for _, domain := range domains {
@@ -236,7 +236,7 @@ func (d *Domains) listPromising(domains []string, mayLeave leaveRule) (list []do
 	return list
 }
 
-// findRoomiest returns the first of the domains that hold most members.
+// findRoomiest returns the domain that holds the most members, the first among equals.
 func (d *Domains) findRoomiest(domains []string) (roomiest string) {
 	nodes, least := d.nodesByDomain(), d.leastRequest()
 	most := -1
@@ -248,7 +248,7 @@ func (d *Domains) findRoomiest(domains []string) (roomiest string) {
 	return roomiest
 }
 
-// confine limits decisions about members to one domain. What was said of them before is forgotten.
+// confine limits decisions about members to one domain. It clears their failures.
 func (d *Domains) confine(domain string) {
 	d.bound.addEffort(costOfDomain)
 	d.Host.BeginPlacement(domain)
@@ -266,15 +266,15 @@ func (d *Domains) confine(domain string) {
 	}
 }
 
-// confineToClosest confines members to the domain that most of them found a node in. Why the others
-// found none stays noted.
+// confineToClosest confines members to the domain where most of them found a node. Their failures
+// are kept.
 func (d *Domains) confineToClosest() {
 	failures := d.listFailures()
 	d.confine(d.closest)
 	d.setFailures(failures)
 }
 
-// SelectDomain returns the pod as if it selected the nodes of a domain.
+// SelectDomain returns a copy of the pod that selects the nodes of a domain.
 func SelectDomain(of *v1.Pod, key, domain string) *v1.Pod {
 	pod := *of
 	pod.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
@@ -290,8 +290,8 @@ func SelectDomain(of *v1.Pod, key, domain string) *v1.Pod {
 	return &pod
 }
 
-// PercentFull is how much of a domain of some topology key is requested by what counts on its nodes
-// now, by the resources with which nodes are scored. Only eligible nodes are looked at.
+// PercentFull returns the share of a topology domain requested by the pods counted on its nodes, by
+// the resources used for scoring nodes. Only eligible nodes are considered.
 func (r *Request) PercentFull(key, domain string, eligible func(*cluster.Node) bool) float64 {
 	in := *r
 	in.TopologyKey, in.Eligible = key, eligible
@@ -302,17 +302,17 @@ func (r *Request) PercentFull(key, domain string, eligible func(*cluster.Node) b
 	return f.percentWith(domain, make([]float64, len(f.scored)))
 }
 
-// placeConfined places members that are confined to a domain.
+// placeConfined places members confined to a domain.
 func (d *Domains) placeConfined() error {
 	defer d.nameDomains()
 	return d.placer.place()
 }
 
-// nameDomains has the failures of confined members say of the nodes elsewhere that they are: it is
-// not the pod that does not select them. Members that are alike share a failure.
+// nameDomains rewrites the failures of confined members for nodes in other domains, since the pod
+// itself does not exclude these nodes. Members that are alike share a failure.
 func (d *Domains) nameDomains() { d.NameDomains(d.TopologyKey) }
 
-// NameDomains does the same for a key by whose domains members are confined.
+// NameDomains does the same for members confined to a domain of key.
 func (r *Request) NameDomains(key string) {
 	for _, m := range r.Members {
 		if m.Failure == nil || m.Failure.Reasons[plugins.AffinityMismatch] == 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAGroupOfTwoSizesIsNotDecidedAgainAndAgain: on full nodes, one member of each size is looked
-// at in each pass, not all of them in turn; and once it is known which pods leave, the members are
-// not all placed anew for each pod that might stay, if there is not so much room.
+// TestAGroupOfTwoSizesIsNotDecidedAgainAndAgain: on full nodes, each pass examines one member of
+// each size, not all of them; and once the victims are known, reprieving a pod does not re-place
+// all members if the free room cannot suffice.
 func TestAGroupOfTwoSizesIsNotDecidedAgainAndAgain(t *testing.T) {
 	const nodes, members = 100, 200
 	c := cluster.New()
@@ -77,7 +77,7 @@ func newAttempt(c *cluster.Cluster, members int, podOf func(i int) *v1.Pod) *Att
 	return New(r)
 }
 
-// idleHost is a cycle in which nothing is reserved and nothing leaves.
+// idleHost is a cycle without reservations and leaving pods.
 type idleHost struct{}
 
 func (idleHost) Reserve(*Member, *cluster.Node) error             { return nil }

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// fills is how much of the nodes of each domain is requested, and how much there is, of each
-// resource by which the profile scores nodes. It is computed before members are placed.
+// fills holds the requested and the total amounts of each scored resource, by domain. It is
+// computed before members are placed.
 type fills struct {
 	*Request
 	scored    []config.ResourceSpec // the resources, with their weights
@@ -46,7 +46,8 @@ func newFills(r *Request) fills {
 	return f
 }
 
-// scoredResources are those by which the profile scores nodes; CPU and memory if it scores by none.
+// scoredResources returns the resources used by the profile to score nodes; CPU and memory without
+// any.
 func scoredResources(r *Request) []config.ResourceSpec {
 	if filter := r.roomFilter(); filter != nil {
 		return filter.Scored()
@@ -54,7 +55,7 @@ func scoredResources(r *Request) []config.ResourceSpec {
 	return []config.ResourceSpec{{Name: string(v1.ResourceCPU), Weight: 1}, {Name: string(v1.ResourceMemory), Weight: 1}}
 }
 
-// fillOf returns how much of a resource is requested on a node, and how much the node has.
+// fillOf returns the requested amount of a resource on a node, and the amount that the node has.
 func fillOf(n *cluster.Node, room *cluster.Room, name v1.ResourceName) (requested, all int64) {
 	switch name {
 	case v1.ResourceCPU:
@@ -67,7 +68,7 @@ func fillOf(n *cluster.Node, room *cluster.Room, name v1.ResourceName) (requeste
 	return n.Requested.Scalars[name], n.Size.Scalars[name]
 }
 
-// sumRequests sums up what members request.
+// sumRequests sums up the requests of members.
 func (f *fills) sumRequests(members []*Member) []float64 {
 	sum := make([]float64, len(f.scored))
 	for _, m := range members {
@@ -76,7 +77,7 @@ func (f *fills) sumRequests(members []*Member) []float64 {
 	return sum
 }
 
-// addRequests adds what a pod requests, so many times.
+// addRequests adds the requests of a pod, multiplied by times.
 func (f *fills) addRequests(sum []float64, class *cluster.PodClass, times float64) {
 	for j := range f.scored {
 		switch name := v1.ResourceName(f.scored[j].Name); name {
@@ -92,16 +93,16 @@ func (f *fills) addRequests(sum []float64, class *cluster.PodClass, times float6
 	}
 }
 
-// withAll is how full the domain is if all members find a node there, in percent.
+// withAll returns how full the domain is with all members, in percent.
 func (f *fills) withAll(domain string) float64 { return f.percentWith(domain, f.requested) }
 
-// withSome is how full the domain is with some members.
+// withSome returns how full the domain is with some members.
 func (f *fills) withSome(domain string, members []*Member) float64 {
 	return f.percentWith(domain, f.sumRequests(members))
 }
 
-// withPlan is how full the plan's domain is with the group and without the pods that may leave for
-// it, all of them, as upstream has it: what is left there, the next group may take away.
+// withPlan returns how full the plan's domain is with the group and without any of the pods that
+// may leave for it, like upstream: the next group may evict those that remain.
 func (f *fills) withPlan(p *RoomPlan, nodes []*cluster.Node, mayLeave leaveRule) float64 {
 	sum := make([]float64, len(f.scored))
 	for i := range p.Places {
@@ -117,8 +118,8 @@ func (f *fills) withPlan(p *RoomPlan, nodes []*cluster.Node, mayLeave leaveRule)
 	return f.percentWith(p.domain, sum)
 }
 
-// percentWith is how full the domain is if so much more of each resource is requested. Resources
-// that the group does not request, and that only some nodes have, do not count.
+// percentWith returns how full the domain is with additional requests. Resources that the group
+// does not request, and that only some nodes have, do not count.
 func (f *fills) percentWith(domain string, more []float64) float64 {
 	of := f.byDomain[domain]
 	sum, weights := 0.0, 0.0
@@ -132,8 +133,8 @@ func (f *fills) percentWith(domain string, more []float64) float64 {
 	return sum / max(weights, 1)
 }
 
-// sortByFullest puts the domains first that would be fullest with all members, of equal ones the
-// first by name. There may be thousands of domains, and as many members.
+// sortByFullest sorts the domains by how full they would be with all members, the fullest first,
+// then by name. There may be thousands of domains, and as many members.
 func (f *fills) sortByFullest(domains []string) {
 	full := make(map[string]float64, len(domains))
 	for _, domain := range domains {

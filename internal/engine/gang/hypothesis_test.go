@@ -12,9 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestPlansLeaveTheClusterAsItWas: whatever is placed, removed, protected or no longer nominated
-// while room is looked for, is back afterwards; and with the victims of a plan gone, the members
-// have their room on the nodes that it names.
+// TestPlansLeaveTheClusterAsItWas: planning restores everything that it places, removes, protects
+// or un-nominates; and without the victims of a plan, the members have room on the planned nodes.
 func TestPlansLeaveTheClusterAsItWas(t *testing.T) {
 	placed, planned, reserved := 0, 0, 0
 	for seed := range uint64(300) {
@@ -55,7 +54,7 @@ func TestPlansLeaveTheClusterAsItWas(t *testing.T) {
 	}
 }
 
-// fullCluster has six nodes in two racks, with pods of three priorities on them.
+// fullCluster returns six nodes in two racks, with pods of three priorities on them.
 func fullCluster(rng *rand.Rand) *cluster.Cluster {
 	c := cluster.New()
 	for i := range 6 {
@@ -70,7 +69,7 @@ func fullCluster(rng *rand.Rand) *cluster.Cluster {
 	return c
 }
 
-// checkPlan places the members of a plan once its victims have left.
+// checkPlan places the members of a plan after removing its victims.
 func checkPlan(t *testing.T, seed uint64, a *Attempt, plan *RoomPlan) {
 	t.Helper()
 	gone := Without(a.Cluster)
@@ -104,7 +103,7 @@ func checkUnchanged(t *testing.T, seed uint64, what string, before map[string][]
 	}
 }
 
-// describeCluster lists what counts on each node, and who is nominated to it.
+// describeCluster lists the pods and requests on each node, and the pods nominated to it.
 func describeCluster(c *cluster.Cluster) map[string][]string {
 	nodes := map[string][]string{}
 	for _, n := range c.Nodes {

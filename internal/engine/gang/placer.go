@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// Placer finds nodes for as many members as possible on the cluster as it is, or as it is
-// hypothetically. It tries one order after the other, then searches.
+// Placer finds nodes for as many members as possible on the cluster in its current, possibly
+// hypothetical state. It tries several orders, then searches.
 type Placer struct {
 	*Request
 	bound     *Bound
@@ -22,14 +22,14 @@ type Placer struct {
 	declined bool // a plugin at Reserve has turned down the node that was found for a member
 }
 
-// hasEnough tells whether as many members count on nodes as are needed.
+// hasEnough reports whether at least the needed number of members is placed.
 func (p *Placer) hasEnough() bool { return len(p.tentative.placed) >= p.Need }
 
-// place looks for nodes for as many members as possible. If the first pass, in upstream's order,
-// places as many as the group needs, that stands. It is also the last pass if order cannot matter:
-// all members take the same room then, so no order places more. Otherwise members that need each
-// other get another chance after all have been tried, then other orders are tried, and finally
-// placements are searched for. It ends early at the bound of the attempt.
+// place looks for nodes for as many members as possible. The result of the first pass, in
+// upstream's order, is final if it places as many as the group needs. The same applies if order
+// cannot matter: all members take the same room then, so no order places more. Otherwise members
+// that depend on each other are retried after all have been tried, then other orders are tried, and
+// finally placements are searched for. It ends early at the bound of the attempt.
 func (p *Placer) place() error {
 	if err := p.passFirst(); err != nil || p.isDone() {
 		return err
@@ -59,11 +59,11 @@ func (p *Placer) place() error {
 	return nil
 }
 
-// isDone tells whether no other order is to be tried.
+// isDone reports whether no other order needs to be tried.
 func (p *Placer) isDone() bool { return p.hasEnough() || p.bound.shortened }
 
-// passFirst is the pass that notes why members fit nowhere, and goes by what the last attempt had
-// found if that was shortened. It ends early at the bound of the attempt.
+// passFirst is the pass that records the failures of members. It reuses the nodes found by the last
+// attempt if that was shortened. It ends early at the bound of the attempt.
 func (p *Placer) passFirst() error {
 	failed := failures{}
 	for i, m := range p.Members {
@@ -92,8 +92,8 @@ func (p *Placer) passFirst() error {
 	return nil
 }
 
-// endFirst notes at the bound which members were not looked at, and what the next attempt can begin
-// with.
+// endFirst records the members not examined before the bound, and the starting point of the next
+// attempt.
 func (p *Placer) endFirst(rest []*Member) {
 	p.bound.shortened = true
 	for _, m := range rest {
@@ -104,8 +104,7 @@ func (p *Placer) endFirst(rest []*Member) {
 	p.bound.reached = mapNodes(p.tentative.placed)
 }
 
-// pass tries each member that is not placed, in the given order. It ends early at the bound of the
-// attempt.
+// pass tries each unplaced member, in the given order. It ends early at the bound of the attempt.
 func (p *Placer) pass(order []*Member) error {
 	failed := failures{}
 	for _, m := range order {
@@ -129,11 +128,11 @@ func (p *Placer) pass(order []*Member) error {
 	return nil
 }
 
-// passFits tells whether one pass over all members leaves enough of them on nodes.
+// passFits reports whether enough members are placed after one pass over all of them.
 func (p *Placer) passFits() bool { return p.pass(p.Members) == nil && p.hasEnough() }
 
 // repeatPass retries the members without a node as long as each round places some: a member may
-// need one that was placed after it was tried.
+// depend on another placed later.
 func (p *Placer) repeatPass() error {
 	for {
 		before := len(p.tentative.placed)
@@ -146,8 +145,8 @@ func (p *Placer) repeatPass() error {
 	}
 }
 
-// placeAnyhow places as many members as are needed, if there is a way. Why members fit nowhere as
-// things are stays noted.
+// placeAnyhow places the needed number of members, if possible. It keeps the failures recorded for
+// the current cluster.
 func (p *Placer) placeAnyhow() bool {
 	failures, gaveUp := p.listFailures(), p.gaveUp
 	defer func() {
@@ -157,15 +156,15 @@ func (p *Placer) placeAnyhow() bool {
 	return p.place() == nil && p.hasEnough()
 }
 
-// tryMember decides a member and counts it on its node. It returns false if there is none.
+// tryMember decides a member and counts it on its node. It returns false if none is feasible.
 func (p *Placer) tryMember(m *Member) (placed bool, err error) {
 	p.bound.addEffort(costOfDecision)
 	return p.takeNode(m, p.Decider.Decide(m.Asked))
 }
 
-// tryAgain is tryMember, but if the last attempt was shortened, and the node that it found for the
-// member still takes it, that is the one: so this attempt gets further. Members that depend on
-// other pods or on what a plugin answers are decided anew.
+// tryAgain is tryMember, but if the last attempt was shortened, and its node for the member is
+// still feasible, it takes that node, so that this attempt gets further. Members that depend on
+// other pods or on a plugin's results are decided again.
 func (p *Placer) tryAgain(m *Member) (placed bool, err error) {
 	n := p.Cluster.Node(p.Earlier.Reached[m.Pod.UID])
 	class := m.Waiting.Class
@@ -176,7 +175,7 @@ func (p *Placer) tryAgain(m *Member) (placed bool, err error) {
 	return p.takeNode(m, decide.Decision{Node: n, Feasible: 1})
 }
 
-// takeNode counts a member on the node that was found for it, if there is one.
+// takeNode counts a member on the node found for it, if any.
 func (p *Placer) takeNode(m *Member, found decide.Decision) (placed bool, err error) {
 	if found.Err != nil {
 		m.Err = found.Err
@@ -197,7 +196,7 @@ func (p *Placer) takeNode(m *Member, found decide.Decision) (placed bool, err er
 	return true, nil
 }
 
-// orderBySize orders members by the largest share that they request of any resource of the cluster.
+// orderBySize orders members by their largest requested share of any resource of the cluster.
 func (p *Placer) orderBySize() []*Member {
 	cpu, memory, others := p.sumCluster()
 	share := func(m *Member) float64 {
@@ -213,8 +212,8 @@ func (p *Placer) orderBySize() []*Member {
 	})
 }
 
-// sumCluster sums up what all nodes have of CPU, memory and the other resources, as GPUs, that
-// members request.
+// sumCluster sums up the CPU, memory and other resources requested by members, such as GPUs, over
+// all nodes.
 func (p *Placer) sumCluster() (cpu, memory float64, others map[v1.ResourceName]float64) {
 	for i := range p.Cluster.Rooms {
 		cpu, memory = cpu+float64(p.Cluster.Rooms[i].CPU), memory+float64(p.Cluster.Rooms[i].Memory)
@@ -238,7 +237,7 @@ func (p *Placer) sumCluster() (cpu, memory float64, others map[v1.ResourceName]f
 	return cpu, memory, others
 }
 
-// orderByFailure orders members so that those that found no node in the last pass come first.
+// orderByFailure puts members without a node in the last pass first.
 func (p *Placer) orderByFailure() []*Member {
 	placed := func(m *Member) int {
 		if m.Node == nil {
@@ -251,8 +250,8 @@ func (p *Placer) orderByFailure() []*Member {
 	})
 }
 
-// failures are the members that failed while the log was at a position, one of each class: as long
-// as nothing has changed, the others of the class fail, too. Members of two sizes may take turns.
+// failures holds the members that failed at a position of the log, one of each class: while nothing
+// changes, other members of the class fail as well. Members of two sizes may alternate.
 type failures struct {
 	position int
 	byClass  map[*cluster.PodClass]*Member
@@ -265,8 +264,8 @@ func (f *failures) note(m *Member, position int) {
 	f.byClass[m.Asked.Class] = m
 }
 
-// find returns a member like the given one that has failed, or nil. One that is nominated may fit
-// where others do not.
+// find returns a failed member like the given one, or nil. A nominated member may fit where its
+// peers do not.
 func (f *failures) find(m *Member, position int) *Member {
 	if f.position != position || m.Waiting.Nominated != "" {
 		return nil

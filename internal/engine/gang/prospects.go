@@ -4,20 +4,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Prospect is a domain in which the groups below a composite may fit.
+// Prospect is a domain where the groups below a composite may fit.
 type Prospect struct {
 	Domain string
 	Full   float64     // how much of it is requested if all members are there, in percent
 	least  domainBound // what it costs at least
 }
 
-// MayCostLess tells whether it may cost less than that some units leave.
+// MayCostLess reports whether the domain may be cheaper than evicting some units.
 func (p *Prospect) MayCostLess(than [][]*cluster.Pod) bool { return costOf(than).compare(&p.least) > 0 }
 
-// ListProspects lists those of the domains of the topology key in which as many members as are
-// needed may fit, judged by room alone: the fullest first. If pods may leave, those come before in
-// which the least important ones have to. If there is none, it is the domain with most room, so
-// that there is one to say why.
+// ListProspects lists the domains of the topology key where the needed number of members may fit,
+// judged only by room: the fullest first. If pods may leave, the domains with the least important
+// leavers precede. Without such a domain, it returns the one with the most room, so that there is
+// one to explain the failure.
 func (a *Attempt) ListProspects(domains []string, leave bool) (list []Prospect) {
 	d, mayLeave := a.domains, leaveRule(nil)
 	if leave {

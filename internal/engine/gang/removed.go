@@ -8,20 +8,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// RemovedPods are hypothetically off their nodes: decisions see the room that they would leave.
-// All of them must be restored in the step in which they were removed.
+// RemovedPods are hypothetically off their nodes, so that decisions see their room as free. All of
+// them must be restored in the same step.
 type RemovedPods struct {
 	cluster *cluster.Cluster
 	pods    []*cluster.Pod
 	from    map[types.UID]*cluster.Node // of every pod that was ever removed, where it was
 }
 
-// Without returns a set of removed pods that is empty yet.
+// Without returns an empty set of removed pods.
 func Without(c *cluster.Cluster) *RemovedPods {
 	return &RemovedPods{cluster: c}
 }
 
-// Len is how many pods are removed now.
+// Len returns the number of pods currently removed.
 func (r *RemovedPods) Len() int { return len(r.pods) }
 
 // Remove takes pods off their nodes.
@@ -36,10 +36,10 @@ func (r *RemovedPods) Remove(pods ...*cluster.Pod) {
 	}
 }
 
-// NodeOf returns the node that a removed pod was on.
+// NodeOf returns the previous node of a removed pod.
 func (r *RemovedPods) NodeOf(p *cluster.Pod) *cluster.Node { return r.from[p.UID] }
 
-// Restore puts some of the removed pods where they were.
+// Restore puts some of the removed pods back.
 func (r *RemovedPods) Restore(pods []*cluster.Pod) {
 	for _, p := range pods {
 		r.cluster.Place(p, r.from[p.UID])
@@ -47,7 +47,7 @@ func (r *RemovedPods) Restore(pods []*cluster.Pod) {
 	}
 }
 
-// RestoreAfter puts all pods but the first keep where they were.
+// RestoreAfter puts all pods but the first keep back.
 func (r *RemovedPods) RestoreAfter(keep int) {
 	for _, p := range r.pods[keep:] {
 		r.cluster.Place(p, r.from[p.UID])

@@ -6,8 +6,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// reprieveVictims puts units back that need not leave, as long as the effort lasts, and returns the
-// others.
+// reprieveVictims puts unneeded units back, while the effort lasts, and returns the rest.
 func (c *clearance) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods) (leave [][]*cluster.Pod) {
 	c.sortForReprieve(units)
 	defer c.bound.extendPart()() // it need not come to its end
@@ -20,8 +19,8 @@ func (c *clearance) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods) (
 	return leave
 }
 
-// sortForReprieve orders units by which should be put back first: those whose leaving breaks a
-// budget, then the more important ones.
+// sortForReprieve orders units for reprieve: those that violate a budget by leaving, then the more
+// important ones.
 func (c *clearance) sortForReprieve(units [][]*cluster.Pod) {
 	breaks := map[*cluster.Pod]bool{}
 	for _, unit := range units {
@@ -38,9 +37,9 @@ func (c *clearance) sortForReprieve(units [][]*cluster.Pod) {
 	})
 }
 
-// reprieve puts a unit back if the crew fits nevertheless. Otherwise it leaves all as it was. First
-// only the members on its nodes move; if that is not enough, and the members differ, all are placed
-// anew, in any order, unless what they request together is not free.
+// reprieve puts a unit back if the crew still fits. Otherwise it changes nothing. At first only the
+// members on the unit's nodes move; if that is not enough, and the members differ, all are placed
+// again, in any order, unless their total request exceeds the free room.
 func (c *clearance) reprieve(unit []*cluster.Pod, gone *RemovedPods, together amounts) bool {
 	var nodes []*cluster.Node
 	for _, p := range unit {
@@ -67,8 +66,8 @@ func (c *clearance) reprieve(unit []*cluster.Pod, gone *RemovedPods, together am
 	return false
 }
 
-// fitsBeside tells whether all members may stay where they are although a unit is back: it may
-// matter to them wherever it is, or they to it.
+// fitsBeside reports whether all members may stay on their nodes with a unit back: affinity may act
+// between them wherever the unit is.
 func (c *clearance) fitsBeside(unit []*cluster.Pod) bool {
 	matters := slices.ContainsFunc(unit, func(p *cluster.Pod) bool { return p.Class.HasAffinity() })
 	for _, p := range c.crew.placers() {
@@ -86,14 +85,14 @@ func (c *clearance) fitsBeside(unit []*cluster.Pod) bool {
 	return true
 }
 
-// movingMembers are members of a group that were taken off their nodes.
+// movingMembers are members of a group taken off their nodes.
 type movingMembers struct {
 	placer *Placer
 	were   []Place
 	stay   int // how many others are placed
 }
 
-// takeFrom takes members off some nodes.
+// takeFrom takes the members off some nodes.
 func (c *clearance) takeFrom(nodes []*cluster.Node) (moving []movingMembers) {
 	for _, p := range c.crew.placers() {
 		were := p.tentative.removeFrom(nodes)
@@ -102,7 +101,8 @@ func (c *clearance) takeFrom(nodes []*cluster.Node) (moving []movingMembers) {
 	return moving
 }
 
-// isFree tells whether all nodes together have so much CPU and memory free, or taken by members.
+// isFree reports whether all nodes together have this much CPU and memory free, or taken by
+// members.
 func (c *clearance) isFree(wanted amounts) bool {
 	if c.roomFilter() == nil {
 		return true

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Request is what is asked about a group. No layer changes it.
+// Request is the input of an attempt for a group. No layer changes it.
 type Request struct {
 	Cluster *cluster.Cluster
 	Units   Units
@@ -26,59 +26,59 @@ type Request struct {
 	Limits  Limits
 
 	Group *groups.Group
-	// TopologyKey is the label whose value all members' nodes must share; "" if there is none.
+	// TopologyKey is the label that must have the same value on all members' nodes; "" for none.
 	TopologyKey string
-	// Eligible, if set, tells which nodes there are for the group: those of the domain that a group
-	// above it is confined to. Members select them, too.
+	// Eligible, if set, selects the nodes available to the group: those of the domain that a group
+	// above it is confined to. Members also select them.
 	Eligible func(*cluster.Node) bool
-	// PlacedBefore is how many members count on nodes already.
+	// PlacedBefore is the number of members already counted on nodes.
 	PlacedBefore int
-	// Members are to be placed: by priority, then age, as upstream. There is at least one.
+	// Members are the pods to place, by priority, then age, like upstream. There is at least one.
 	Members []*Member
-	// Need is how many of them must be placed, or none is.
+	// Need is the minimum number of members to place; with fewer, none is placed.
 	Need int
-	// Earlier is what earlier attempts for the group have left.
+	// Earlier is the memory of earlier attempts for the group.
 	Earlier Memory
 }
 
-// Host is what an attempt needs of the scheduling cycle.
+// Host is the interface of the scheduling cycle to an attempt.
 type Host interface {
-	// Reserve reserves what a member needs on a node beyond room. If the error is a [Refusal], a
-	// plugin has turned the node down.
+	// Reserve reserves a member's needs on a node beyond room. A [Refusal] means that a plugin has
+	// rejected the node.
 	Reserve(m *Member, n *cluster.Node) error
-	// Release gives back all that was reserved for a member, also by a Reserve that failed.
+	// Release releases everything reserved for a member, including by a failed Reserve.
 	Release(m *Member)
-	// Contender returns the pod as it competes with others for room: with the priority of its
-	// group, where groups have one.
+	// Contender returns the pod as it competes for room: with the priority of its group, if groups
+	// have one.
 	Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod
-	// BeginPlacement says that members are decided anew, in one domain of the topology key ("": the
-	// group has none).
+	// BeginPlacement announces that members are decided again, in one domain of the topology key
+	// ("" without a key).
 	BeginPlacement(domain string)
-	// GeneratedPlacements says in how many ways the members may be placed: in so many domains, or
-	// in one way. EvaluatedPlacements says that so many of these were judged since the call before,
-	// and whether enough members fit there.
+	// GeneratedPlacements announces the number of possible placements: the number of domains, or 1.
+	// EvaluatedPlacements announces that count of these were judged since the previous call, and
+	// whether enough members fit there.
 	GeneratedPlacements(count int)
 	EvaluatedPlacements(count int, feasible bool)
-	// ScorePlacements scores placements beyond how full they make their domain, out of 100 for each
-	// plugin of weight 1. ScoresPlacements tells whether it does.
+	// ScorePlacements scores placements by criteria other than how full they make their domain, out
+	// of 100 for each plugin of weight 1. ScoresPlacements reports whether it has any.
 	ScorePlacements(placements []Placement) ([]float64, error)
 	ScoresPlacements() bool
-	// Leaving lists the pods that were preempted and are leaving their nodes, sorted.
+	// Leaving lists the preempted pods still on their nodes, sorted.
 	Leaving() []*cluster.Pod
 }
 
-// Refusal is an error that is a plugin's verdict on a node. Another node may do.
+// Refusal is an error representing a plugin's rejection of a node. Another node may be accepted.
 type Refusal interface {
 	error
 	RefusedBy() (plugin string)
 }
 
-// Member is a pod of a group that is being decided.
+// Member is a pod of the group being decided.
 type Member struct {
 	Pod     *v1.Pod      // as the API last showed it
 	Waiting *cluster.Pod // the same pod in the cluster model; it counts on a node while Node is set
-	// Asked is the pod that is decided: Waiting with the priority of its group, perhaps confined to
-	// a domain.
+	// Asked is the pod to decide: Waiting with the priority of its group, possibly confined to a
+	// domain.
 	Asked *cluster.Pod
 	// Delayed: the pod may not preempt yet.
 	Delayed bool
@@ -87,22 +87,23 @@ type Member struct {
 	Found   decide.Decision // the last decision by which it was counted
 	Nominee *cluster.Pod    // its nomination, while it counts on a node
 
-	// Failure is why the first pass found no node for it; nil if it found one. It is [NotReached]
-	// if the pass ended before.
+	// Failure explains why the first pass found no node for it; nil if it found one. It is
+	// [NotReached] if the pass ended earlier.
 	Failure *decide.Failure
-	// Err ended the attempt: of the member's decision, or of a plugin at Reserve.
+	// Err is the error that ended the attempt: of the member's decision, or of a plugin at Reserve.
 	Err error
-	// Rejectors are the plugins that reject it even with victims gone, or as others ask for it.
+	// Rejectors are the plugins that reject it even without the victims, or on a cluster changed
+	// for other members.
 	Rejectors []string
 }
 
-// NotReached is the failure of members that were not looked at before the bound was reached.
+// NotReached is the failure of members not examined before the bound was reached.
 var NotReached = &decide.Failure{}
 
-// Reached tells whether the first pass came to the member before it ended at the bound.
+// Reached reports whether the first pass examined the member before ending at the bound.
 func (m *Member) Reached() bool { return m.Failure != NotReached }
 
-// RejectedBy lists the plugins that rejected the member, also with its victims gone.
+// RejectedBy lists the plugins that rejected the member, including without its victims.
 func (m *Member) RejectedBy() (names []string) {
 	if m.Failure != nil {
 		names = slices.Clone(m.Failure.Plugins)
@@ -113,7 +114,7 @@ func (m *Member) RejectedBy() (names []string) {
 	return WithNames(names, m.Rejectors)
 }
 
-// WithNames adds the names that are not in the list yet.
+// WithNames adds the missing names to the list.
 func WithNames(list, more []string) []string {
 	for _, name := range more {
 		if !slices.Contains(list, name) {
@@ -123,20 +124,20 @@ func WithNames(list, more []string) []string {
 	return list
 }
 
-// Place is a member and the decision where it goes.
+// Place is a member and the decision for its node.
 type Place struct {
 	*Member
 	Decision decide.Decision
 }
 
-// Placement is where members count, or would count, in one domain.
+// Placement holds the actual or planned places of members in one domain.
 type Placement struct {
 	Domain string
 	Nodes  []*cluster.Node // of the domain; nil without a topology key
 	Places []Place
 }
 
-// eachNode yields the nodes of the cluster.
+// eachNode yields the nodes available to the group.
 func (r *Request) eachNode(yield func(*cluster.Node) bool) {
 	for _, n := range r.Cluster.Nodes {
 		if n != nil && (r.Eligible == nil || r.Eligible(n)) && !yield(n) {
@@ -145,18 +146,18 @@ func (r *Request) eachNode(yield func(*cluster.Node) bool) {
 	}
 }
 
-// decidedAlike tells whether two members are decided as pods of the same class.
+// decidedAlike reports whether two members are decided as pods of the same class.
 func decidedAlike(a, b *Member) bool { return a.Asked.Class == b.Asked.Class }
 
-// dependsOnOthers tells whether it matters to a member which pods are placed before it.
+// dependsOnOthers reports whether the pods placed before a member matter to it.
 func dependsOnOthers(m *Member) bool {
 	class := m.Waiting.Class
 	return len(class.RequiredAffinity)+len(class.Spec.TopologySpreadConstraints) > 0
 }
 
-// orderMatters tells whether the order in which members are placed, or the node of the first one,
-// can matter to the others: they are not all alike, or depend on other pods, on device claims or on
-// volumes that are yet to be found for all of them.
+// orderMatters reports whether the order of placing members, or the node of the first one, can
+// affect the rest: they are not all alike, or depend on other pods, on device claims or on volumes
+// not yet bound for all of them.
 func (r *Request) orderMatters() bool {
 	first := r.Members[0]
 	for _, m := range r.Members {
@@ -176,7 +177,7 @@ func (r *Request) orderMatters() bool {
 	})
 }
 
-// LowestPriority is that of the members: victims must be below all of them.
+// LowestPriority returns the lowest priority of the members: victims must be below it.
 func (r *Request) LowestPriority() int32 {
 	lowest := r.Members[0].Asked.Class.Priority
 	for _, m := range r.Members {
@@ -193,24 +194,24 @@ func (r *Request) highestPriority() int32 {
 	return highest
 }
 
-// keepsBudgets tells whether the profile promises that no budget is broken for the group.
+// keepsBudgets reports whether the profile guarantees that no budget is violated for the group.
 func (r *Request) keepsBudgets() bool {
 	return r.Profile.KeepBudgets && r.LowestPriority() < rules.SystemCritical
 }
 
-// isDelayed tells whether the group chooses no victims yet. Its delay is over with that of the
-// first member that was found unschedulable.
+// isDelayed reports whether the group may not choose victims yet. The delay ends with that of the
+// member first found unschedulable.
 func (r *Request) isDelayed() bool {
 	return !slices.ContainsFunc(r.Members, func(m *Member) bool { return !m.Delayed })
 }
 
-// Failures returns why members found no node, in their order; SetFailures restores that.
+// Failures returns the members' failures, in order; SetFailures restores them.
 func (r *Request) Failures() []*decide.Failure { return r.listFailures() }
 
-// SetFailures notes why members found no node.
+// SetFailures sets the members' failures.
 func (r *Request) SetFailures(failures []*decide.Failure) { r.setFailures(failures) }
 
-// listFailures returns why members found no node, in their order; setFailures restores that.
+// listFailures returns the members' failures, in order; setFailures restores them.
 func (r *Request) listFailures() (failures []*decide.Failure) {
 	for _, m := range r.Members {
 		failures = append(failures, m.Failure)
@@ -224,7 +225,7 @@ func (r *Request) setFailures(failures []*decide.Failure) {
 	}
 }
 
-// mapNodes returns the nodes on which members are placed, by pod.
+// mapNodes returns the nodes of placed members, by pod.
 func mapNodes(placed []*Member) map[types.UID]string {
 	nodes := map[types.UID]string{}
 	for _, m := range placed {
@@ -233,7 +234,7 @@ func mapNodes(placed []*Member) map[types.UID]string {
 	return nodes
 }
 
-// isRefusal tells whether an error of Reserve is a plugin's verdict.
+// isRefusal reports whether an error of Reserve is a plugin's verdict.
 func isRefusal(err error) bool {
 	refusal := Refusal(nil)
 	return errors.As(err, &refusal)

@@ -7,8 +7,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// planReservation looks for the nodes on which the group is likely to fit soonest: where the fewest
-// pods have to end, in the best domain of the topology key. It leaves the cluster as it was.
+// planReservation looks for the nodes where the group is likely to fit soonest: where the fewest
+// pods must end, in the best domain of the topology key. It restores the cluster.
 func (r *RoomMaker) planReservation() []Place {
 	r.bound.begin()
 	if r.domains.count == 0 {
@@ -43,13 +43,14 @@ func (r *RoomMaker) planReservation() []Place {
 	return best
 }
 
-// mayEnd is the rule by which pods leave of themselves: those that end, but for the group's own.
+// mayEnd is the rule for pods that leave without eviction: those expected to end, except the
+// group's.
 func (r *RoomMaker) mayEnd(p *cluster.Pod) (priority int64, leaves bool) {
 	return 0, endsByItself(p) && r.Units.Groups.Of(p.UID) != r.Group
 }
 
-// endsByItself tells whether a pod is expected to end. Pods of controllers that replace every pod
-// are not, nor are static pods.
+// endsByItself reports whether a pod is expected to end. Static pods and pods of controllers that
+// replace every pod are not.
 func endsByItself(p *cluster.Pod) bool {
 	if p.Terminating || p.Class.Controller == nil {
 		return true
@@ -61,7 +62,7 @@ func endsByItself(p *cluster.Pod) bool {
 	return true
 }
 
-// sortByUse orders nodes by the share of their CPU that is requested, the lowest first.
+// sortByUse orders nodes by their requested share of CPU, the lowest first.
 func (r *RoomMaker) sortByUse(nodes []*cluster.Node) []*cluster.Node {
 	requested := func(n *cluster.Node) float64 {
 		room := &r.Cluster.Rooms[n.Index]
@@ -72,10 +73,10 @@ func (r *RoomMaker) sortByUse(nodes []*cluster.Node) []*cluster.Node {
 	})
 }
 
-// placeOnceEnded places as many members as are needed as if pods that may end had ended: the oldest
-// on each node, then the next on each, until the members fit. One pod on each of many nodes ends
-// sooner than many pods on one node. It leaves the cluster as it was. It returns nil if the members
-// do not fit even when all of these pods have ended, or if the effort is used up before.
+// placeOnceEnded places the needed number of members under the assumption that ending pods have
+// ended: the oldest on each node, then the next on each, until the members fit. One pod on each of
+// many nodes ends sooner than many pods on one node. It restores the cluster. It returns nil if the
+// members do not fit even after all of these pods have ended, or if the effort is exhausted first.
 func (r *RoomMaker) placeOnceEnded(nodes []*cluster.Node) (places []Place, ended int) {
 	gone := Without(r.Cluster)
 	defer gone.RestoreAfter(0)
@@ -93,7 +94,7 @@ func (r *RoomMaker) placeOnceEnded(nodes []*cluster.Node) (places []Place, ended
 				return nil, 0
 			}
 
-			// Each that ends makes room for one member or more: a pass before is in vain.
+			// Count each ended pod as room for one member: an earlier pass would be in vain.
 			if untried++; untried >= r.Need-len(r.tentative.placed) {
 				untried = 0
 				if fits = r.placer.passFits(); fits {
@@ -111,8 +112,8 @@ func (r *RoomMaker) placeOnceEnded(nodes []*cluster.Node) (places []Place, ended
 	return r.describePlan(nil, true).Places, gone.Len()
 }
 
-// findNextToEnd returns the pod of a node that is expected to end first: one that is terminating,
-// or the oldest; nil if none is expected to end.
+// findNextToEnd returns the pod of a node expected to end first: a terminating one, or the oldest;
+// nil if no pod is expected to end.
 func (r *RoomMaker) findNextToEnd(n *cluster.Node) (first *cluster.Pod) {
 	for _, p := range n.Pods {
 		if first == nil || endsSooner(p, first) {

@@ -9,34 +9,35 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// RoomMaker plans which pods have to leave so that a group that does not fit can be placed. It
-// leaves the cluster as it was: what it removes and places is hypothetical.
+// RoomMaker plans evictions for a group that does not fit. It restores the cluster: all removals
+// and placements are hypothetical.
 type RoomMaker struct {
 	clearance
 	tentative *Tentative
 	placer    *Placer
 	domains   *Domains
 
-	// arranged is where members were when victims were found for them last. They may fit only so.
+	// arranged holds the members' places when victims were last found for them. They may fit only
+	// in this arrangement.
 	arranged []Place
 }
 
-// RoomPlan is a placement of a group, and the pods that would have to leave for it.
+// RoomPlan is a placement of a group, and the pods to evict for it.
 type RoomPlan struct {
 	Places  []Place
 	Victims [][]*cluster.Pod // units that leave together, the most important first
-	// Waits: pods have to leave, or are leaving already. Else the group fits as things are, in
-	// another way than was found before.
+	// Waits: pods must leave, or are leaving already. Otherwise the group fits in the current
+	// cluster, in an arrangement not found before.
 	Waits bool
-	// Beside: there is room for the group beside all pods that are nominated.
+	// Beside: the group has room without using that of any nominated pod.
 	Beside bool
 
 	domain string  // of the topology key
 	full   float64 // how much of it is requested then, in percent; see fills.withPlan
 }
 
-// cost returns what plans are compared by: the highest priority of a victim, then how many there
-// are.
+// cost returns the measures for comparing plans: the highest priority of a victim, then the number
+// of victims.
 func (p *RoomPlan) cost() *domainBound { return costOf(p.Victims) }
 
 func costOf(units [][]*cluster.Pod) *domainBound {
@@ -50,8 +51,8 @@ func costOf(units [][]*cluster.Pod) *domainBound {
 	return c
 }
 
-// MayPreempt tells whether other pods may leave for the group: the profile preempts, and so do all
-// members. Otherwise no room is planned.
+// MayPreempt reports whether other pods may be evicted for the group: the profile preempts, and so
+// do all members. Otherwise there is no plan.
 func (r *Request) MayPreempt() bool {
 	return r.Profile.GroupPreemption && len(r.Members) >= r.Need && !slices.ContainsFunc(r.Members, func(m *Member) bool {
 		policy := m.Waiting.Class.Spec.PreemptionPolicy
@@ -65,8 +66,8 @@ func newRoomMaker(r *Request, bound *Bound, tentative *Tentative, placer *Placer
 	return made
 }
 
-// planRoom looks for a way to place as many members as are needed if pods of lower priority leave:
-// in the domain of the topology key where that costs least. It returns nil if that would not help.
+// planRoom looks for a way to place the needed number of members by evicting lower-priority pods,
+// in the cheapest domain of the topology key. It returns nil if that would not help.
 func (r *RoomMaker) planRoom() *RoomPlan {
 	r.bound.begin()
 	if r.domains.count == 0 {
@@ -112,15 +113,16 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 	return r.chooseByScore(best)
 }
 
-// mayImprove tells whether a domain may have a cheaper plan, or an equally cheap one that is worth
-// looking at: out-of-tree plugins may score it higher, or it may be fuller and little was spent.
+// mayImprove reports whether a domain may have a cheaper plan, or an equally cheap one that is
+// worth examining: out-of-tree plugins may score it higher, or it may be fuller and little was
+// spent.
 func (r *RoomMaker) mayImprove(best *RoomPlan, b *domainBound) bool {
 	by := best.cost().compare(b)
 	return by > 0 || by == 0 && (r.Host.ScoresPlacements() || !r.bound.isDear())
 }
 
-// chooseByScore returns the plan with the highest score, of equal ones the first by name. The score
-// is that of Domains.chooseBest, in which all plans have as many members.
+// chooseByScore returns the plan with the highest score, the first by name among equals. The score
+// is that of Domains.chooseBest, given that all plans have equally many members.
 func (r *RoomMaker) chooseByScore(plans []*RoomPlan) *RoomPlan {
 	if len(plans) < 2 {
 		return append(plans, nil)[0]
@@ -130,7 +132,7 @@ func (r *RoomMaker) chooseByScore(plans []*RoomPlan) *RoomPlan {
 	for i, p := range plans {
 		placements[i] = Placement{Domain: p.domain, Nodes: r.domains.nodesByDomain()[p.domain], Places: p.Places}
 	}
-	// Without what a plugin says, they are told apart all the same.
+	// If the plugins fail, compare the plans without their scores.
 	if outside, err := r.domains.scoreOutside(placements); err == nil {
 		for i, p := range plans {
 			p.full += outside[i]

@@ -7,12 +7,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// search is one search for a placement, depth first, with backtracking. It takes the members from
-// the largest on, and tries the better nodes first. Members that depend on other pods are tried at
-// every point of that order.
+// search is a depth-first search for a placement, with backtracking. It takes the largest members
+// first, and tries the better nodes first. Members that depend on other pods are tried at every
+// point of that order.
 //
-// It is exact up to two symmetries: of empty nodes that are alike only one is tried, and members
-// that are alike are placed in the order of their nodes. It ends when its judgements come to until.
+// It is exact up to two symmetries: among identical empty nodes only one is tried, and identical
+// members are placed in the order of their nodes. It ends after until judgements.
 type search struct {
 	*Placer
 	order     []*Member // members that are tried in this order
@@ -22,7 +22,7 @@ type search struct {
 	ended     bool      // it came to until
 }
 
-// searchPlacement searches for a placement of as many members as are needed, and leaves them there.
+// searchPlacement searches for a placement of the needed number of members, and leaves them there.
 func (p *Placer) searchPlacement() bool {
 	devices := p.Cluster.ResourceSlices.Len() > 0 // nodes that are alike may have different ones
 	s := &search{Placer: p, plain: true, until: p.bound.endOfSearch(p.searched)}
@@ -39,8 +39,8 @@ func (p *Placer) searchPlacement() bool {
 	return s.placeFrom(0)
 }
 
-// placeFrom places as many members as are needed: of order from the i-th on, of dependent those not
-// placed.
+// placeFrom places the needed number of members, choosing from order[i:] and from the unplaced ones
+// of dependent.
 func (s *search) placeFrom(i int) bool {
 	if s.hasEnough() {
 		return true
@@ -49,7 +49,7 @@ func (s *search) placeFrom(i int) bool {
 		return false
 	}
 
-	// The next one in order comes first, then any that depends on those placed so far.
+	// Try the next member in order first, then those that may depend on the ones placed so far.
 	if i < len(s.order) && s.tryNodes(s.order[i], i+1) {
 		return true
 	}
@@ -70,7 +70,7 @@ func (s *search) placeFrom(i int) bool {
 	return !s.ended && i < len(s.order) && s.placeFrom(i+1) // without that one
 }
 
-// canSuffice tells whether enough members would be placed if all that are left were.
+// canSuffice reports whether placing all remaining members would be enough.
 func (s *search) canSuffice(i int) bool {
 	left := len(s.order) - i
 	for _, m := range s.dependent {
@@ -81,7 +81,7 @@ func (s *search) canSuffice(i int) bool {
 	return len(s.tentative.placed)+left >= s.Need
 }
 
-// tryNodes tries all nodes for a member, and with each continues from the i-th of order on.
+// tryNodes tries all nodes for a member, and continues from order[i:] with each.
 func (s *search) tryNodes(m *Member, i int) bool {
 	if s.searched += s.Cluster.Len(); s.searched > s.until {
 		s.ended, s.gaveUp = true, true
@@ -115,8 +115,8 @@ func (s *search) tryNodes(m *Member, i int) bool {
 	return false
 }
 
-// firstNodeFor returns the index of the first node to be tried: a member that is like the one
-// placed last goes to no node before that one's. It is -1 for all others.
+// firstNodeFor returns the index of the first node to try: a member like the one placed last does
+// not go to a node before that one's. It is -1 for any other member.
 func (s *search) firstNodeFor(m *Member) int32 {
 	last := len(s.tentative.placed) - 1
 	if last < 0 || m.Waiting.Class.HasAffinity() || dependsOnOthers(m) {
@@ -128,7 +128,7 @@ func (s *search) firstNodeFor(m *Member) int32 {
 	return -1
 }
 
-// feasibleNodes lists the nodes from the first on that can take a member, the best first.
+// feasibleNodes lists the feasible nodes of a member with an index of at least first, best first.
 func (s *search) feasibleNodes(m *Member, first int32) (verdicts []*decide.NodeVerdict, feasible int) {
 	e := s.Decider.Plain().Evaluate(m.Asked)
 	if e.Err != nil {
@@ -143,8 +143,8 @@ func (s *search) feasibleNodes(m *Member, first int32) (verdicts []*decide.NodeV
 	return verdicts, e.Feasible
 }
 
-// likeness is equal for nodes that are alike: empty ones with the same parts. A node that has pods,
-// or nominated ones, is like no other.
+// likeness is equal for interchangeable nodes: empty ones with the same parts. A node with pods or
+// nominated pods is unique.
 type likeness struct {
 	cluster.Parts
 	node *cluster.Node // set if it has pods or nominated ones

@@ -7,20 +7,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// Tentative counts members on nodes in the cluster model itself, so that each decision sees those
-// before it, and takes them back. Nothing of it is reported or written.
+// Tentative counts members on nodes in the cluster model itself, so that each decision sees the
+// earlier ones, and takes them back. None of this is reported or written.
 //
-// Invariant: exactly the members in placed count on nodes and have something reserved; their Node
-// is set, and that of all others is nil. It is no pure stack: a reprieve takes members from the
-// middle. All of it goes through the log of the cluster, by whose length passes see that something
-// has changed.
+// Invariant: exactly the members in placed count on nodes and have reservations; their Node is set,
+// and that of all other members is nil. It is not a pure stack: a reprieve takes members from the
+// middle. All changes go through the log of the cluster, so passes can detect them by its length.
 type Tentative struct {
 	cluster *cluster.Cluster
 	host    Host
 	placed  []*Member // in the order in which they were placed
 }
 
-// Place counts a member on the node that was found for it, and reserves what it needs there.
+// Place counts a member on the node found for it, and reserves its needs there.
 func (t *Tentative) Place(m *Member, found decide.Decision) error {
 	m.Node, m.Found = found.Node, found
 	if err := t.host.Reserve(m, found.Node); err != nil {
@@ -34,7 +33,7 @@ func (t *Tentative) Place(m *Member, found decide.Decision) error {
 	return nil
 }
 
-// PlaceAll counts members as they were counted before. One that is refused now is left out.
+// PlaceAll counts members on their previous nodes. It skips a refused one.
 func (t *Tentative) PlaceAll(places []Place) {
 	for _, p := range places {
 		_ = t.Place(p.Member, p.Decision)
@@ -51,7 +50,7 @@ func (t *Tentative) Rewind(keep int) {
 	}
 }
 
-// removeFrom takes back the members on some nodes, the last one first, and returns where they were.
+// removeFrom takes back the members on some nodes, the last one first, and returns their places.
 func (t *Tentative) removeFrom(nodes []*cluster.Node) (were []Place) {
 	onThem := func(m *Member) bool { return slices.Contains(nodes, m.Found.Node) }
 	for _, m := range slices.Backward(t.placed) {
@@ -65,7 +64,7 @@ func (t *Tentative) removeFrom(nodes []*cluster.Node) (were []Place) {
 	return were
 }
 
-// takeOff takes a member that is no longer in placed off its node, and nominates it as before.
+// takeOff takes a member already deleted from placed off its node, and restores its nomination.
 func (t *Tentative) takeOff(m *Member) {
 	t.cluster.RemovePod(m.Pod.UID)
 	t.releaseMember(m)
@@ -75,14 +74,14 @@ func (t *Tentative) takeOff(m *Member) {
 	}
 }
 
-// releaseMember gives back what was reserved for a member that does not count on a node.
+// releaseMember releases the reservations of a member not counted on a node.
 func (t *Tentative) releaseMember(m *Member) {
 	t.host.Release(m)
 	m.Node = nil
 	m.Waiting.SetNodeName("")
 }
 
-// fitsAgain tells whether a placed member would be let onto its node now.
+// fitsAgain reports whether the node of a placed member would still accept it.
 func (t *Tentative) fitsAgain(m *Member, plain *decide.Plain) bool {
 	t.cluster.RemovePod(m.Pod.UID)
 	fits := plain.Fits(m.Asked, m.Node)
@@ -90,7 +89,7 @@ func (t *Tentative) fitsAgain(m *Member, plain *decide.Plain) bool {
 	return fits
 }
 
-// listPlaces returns where members count now.
+// listPlaces returns the current places of members.
 func (t *Tentative) listPlaces() []Place {
 	places := make([]Place, 0, len(t.placed))
 	for _, m := range t.placed {
@@ -99,9 +98,9 @@ func (t *Tentative) listPlaces() []Place {
 	return places
 }
 
-// protectMember keeps a member that was just placed from being a victim of the next one, whose
-// priority is at most the given one: if that is higher, the member counts on its node with the
-// highest priority there is, until it is taken off.
+// protectMember keeps a just placed member from being a victim of a later one with a priority of at
+// most highest: if that exceeds its priority, the member counts on its node with the maximum
+// priority, until it is taken off.
 func (t *Tentative) protectMember(m *Member, highest int32) {
 	if m.Waiting.Class.Priority < highest {
 		replacePod(t.cluster, m.Waiting, m.Node)

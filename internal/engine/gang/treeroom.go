@@ -4,24 +4,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Tree is a tree of groups for which room is planned. Package cycle, which knows how its groups
-// hang together, places them, each by an [Attempt].
+// Tree is a tree of groups to make room for. Package cycle, which owns the structure of the tree,
+// places its groups, each by an [Attempt].
 type Tree interface {
-	// Place places the groups on the cluster as it is hypothetically, and tells whether as many
-	// have a place as are needed; otherwise none has. anyhow: in any order.
+	// Place places the groups on the cluster in its hypothetical state, and reports whether at
+	// least the needed number is placed; otherwise none is. anyhow: in any order.
 	Place(anyhow bool) bool
-	// PlaceWith is Place where pods may leave for groups that do not fit: room has them leave.
+	// PlaceWith is Place with evictions, made through room, for groups that do not fit.
 	PlaceWith(room *TreeRoom) bool
 	// Rewind takes all groups off their nodes.
 	Rewind()
-	// Placed lists the attempts of the groups that are placed.
+	// Placed lists the attempts of the placed groups.
 	Placed() []*Attempt
-	// Remember returns what places the groups as they are placed now, once they were taken off.
+	// Remember returns a function that restores the current placement after the groups were taken
+	// off.
 	Remember() (restore func())
 }
 
-// PlanTree is PlanRoom for all groups of a tree. The attempt is one for all its pods together,
-// which places none of them itself.
+// PlanTree is PlanRoom for all groups of a tree. The attempt is one for all its pods together, and
+// places none of them itself.
 func (a *Attempt) PlanTree(tree Tree) *RoomPlan {
 	if !a.MayPreempt() {
 		return nil
@@ -33,8 +34,8 @@ func (a *Attempt) PlanTree(tree Tree) *RoomPlan {
 	return crew.plan()
 }
 
-// treeCrew are the groups of a tree as what room is made for. Members of all of them have the
-// priority of its root, so that none is a victim of another one.
+// treeCrew is the crew of all groups of a tree. Members of all of them have the priority of its
+// root, so that none is a victim of another.
 type treeCrew struct {
 	clearance
 	tree   Tree
@@ -47,8 +48,8 @@ func (t *treeCrew) rewind()                { t.tree.Rewind() }
 func (t *treeCrew) differ() bool           { return t.unlike }
 func (t *treeCrew) leastTogether() amounts { return amounts{} } // groups that are not needed may be left out
 
-// areUnlike tells whether it may matter in which order the groups of a tree are placed: apart from
-// the group that they are in, their pods are not all alike.
+// areUnlike reports whether the order of placing the groups of a tree may matter: apart from their
+// groups, their pods are not all alike.
 func (r *Request) areUnlike() bool {
 	stripped := map[*cluster.PodClass]*cluster.PodClass{}
 	as := *r
@@ -66,8 +67,8 @@ func (r *Request) areUnlike() bool {
 	return as.orderMatters()
 }
 
-// find has pods leave for one group after the other, each as for a group alone. If that does not
-// suffice, it places the tree where all pods of lower priority have left, as upstream does first.
+// find evicts pods for each group in turn, as for a standalone group. If that is not enough, it
+// places the tree after removing all lower-priority pods, which upstream does first.
 func (t *treeCrew) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	before := gone.Len()
 	room := &TreeRoom{gone: gone}
@@ -87,7 +88,7 @@ func (t *treeCrew) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	return units, ok
 }
 
-// refit leaves the groups where they were placed when victims were found for them.
+// refit keeps the groups in the places where find left them.
 func (t *treeCrew) refit() bool { return true }
 
 func (t *treeCrew) anew() bool {
@@ -101,8 +102,8 @@ func (t *treeCrew) anew() bool {
 	return false
 }
 
-// placers are those of the groups that are placed. What they do from now on is bounded as the whole
-// plan is.
+// placers returns the placers of the placed groups, and subjects them to the bound of the whole
+// plan.
 func (t *treeCrew) placers() (list []*Placer) {
 	for _, a := range t.tree.Placed() {
 		a.placer.bound = t.bound
@@ -111,15 +112,14 @@ func (t *treeCrew) placers() (list []*Placer) {
 	return list
 }
 
-// TreeRoom has pods leave for the groups of a tree, one after the other, hypothetically. Where it
-// is nil, none leaves.
+// TreeRoom hypothetically evicts pods for the groups of a tree in turn. A nil TreeRoom evicts none.
 type TreeRoom struct {
 	gone  *RemovedPods
 	units [][]*cluster.Pod // in the order in which they left
 }
 
-// MakeFor has pods leave for a group that does not fit, and places the group. It returns false,
-// with everything as it was, if that would not help.
+// MakeFor evicts pods for a group that does not fit, and places the group. It returns false, with
+// everything restored, if that would not help.
 func (r *TreeRoom) MakeFor(a *Attempt) bool {
 	plan, before := a.PlanRoom(), r.Len()
 	if plan == nil {
@@ -138,7 +138,7 @@ func (r *TreeRoom) MakeFor(a *Attempt) bool {
 	return false
 }
 
-// Len is how many units have left.
+// Len returns the number of evicted units.
 func (r *TreeRoom) Len() int {
 	if r == nil {
 		return 0
@@ -146,7 +146,7 @@ func (r *TreeRoom) Len() int {
 	return len(r.units)
 }
 
-// Remove has units leave.
+// Remove evicts units.
 func (r *TreeRoom) Remove(units [][]*cluster.Pod) {
 	for _, unit := range units {
 		r.gone.Remove(unit...)
@@ -167,6 +167,6 @@ func (r *TreeRoom) Restore(keep int) (back [][]*cluster.Pod) {
 	return back
 }
 
-// CompareVictims compares what it costs that units leave: by the highest priority of a pod, then by
-// how many there are.
+// CompareVictims compares the costs of evicting units: by the highest priority of a pod, then by
+// the number of pods.
 func CompareVictims(a, b [][]*cluster.Pod) int { return costOf(a).compare(costOf(b)) }

@@ -12,14 +12,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// Units knows which pods leave together, and which may leave for whom. A unit is a pod, or all pods
-// of a group that is disrupted as a whole, or of the highest composite group above it that is.
+// Units determines which pods leave together, and which may be evicted for a preemptor. A unit is a
+// pod, or all pods of a group that is disrupted as a whole, or of the highest such composite group
+// above it.
 type Units struct {
 	Cluster *cluster.Cluster
 	Groups  *groups.Set
 }
 
-// Of returns the pods that leave together with a victim, which comes first.
+// Of returns the pods that leave together with a victim, the victim first.
 func (u Units) Of(victim *cluster.Pod) []*cluster.Pod {
 	unit := []*cluster.Pod{victim}
 	if g := u.Groups.Of(victim.UID); g != nil && g.Whole() {
@@ -58,11 +59,11 @@ func (u Units) OnNodes(of ...*groups.Group) (list []*cluster.Pod) {
 	return list
 }
 
-// Together lists the pods on nodes that leave together with those of a group, these included.
+// Together lists the pods on nodes that leave together with those of a group, including these.
 func (u Units) Together(g *groups.Group) []*cluster.Pod { return u.OnNodes(g.Together()...) }
 
-// BreakBudget tells whether a disruption budget forbids that all of the pods leave. Pods that are
-// already leaving do not count.
+// BreakBudget reports whether a disruption budget forbids evicting all of the pods. Pods already
+// leaving do not count.
 func (u Units) BreakBudget(pods []*cluster.Pod) bool {
 	leave := map[*cluster.Budget]int32{}
 	for _, p := range pods {
@@ -81,8 +82,8 @@ func (u Units) BreakBudget(pods []*cluster.Pod) bool {
 	return false
 }
 
-// CountViolations counts the pods of the units that a disruption budget does not allow to leave
-// once those before them have left.
+// CountViolations counts the pods of the units whose eviction, after that of all their
+// predecessors, violates a disruption budget.
 func (u Units) CountViolations(units [][]*cluster.Pod) (violations int) {
 	left := map[*cluster.Budget]int32{}
 	for _, p := range slices.Concat(units...) {
@@ -106,15 +107,15 @@ func (u Units) CountViolations(units [][]*cluster.Pod) (violations int) {
 type Preemptor struct {
 	Group           *groups.Group // nil for a lone pod
 	Lowest, Highest int32         // priorities of its pods; for a lone pod both are its own
-	// Gentle: the profile spares all groups of at least the preemptor's priority. What replaces one
-	// of their pods would wait with that priority, and could preempt the preemptor in turn.
+	// Gentle: the profile spares all groups of at least the preemptor's priority. The successor of
+	// one of their pods would wait with that priority, and could preempt the preemptor in turn.
 	Gentle bool
 }
 
-// Protect keeps pods from being chosen as victims for reasons that a search on their nodes cannot
-// see: they are of the preemptor's own group, or their group leaves as a whole and is as important
-// as the preemptor. With budgets, also groups are protected that could not leave without violating
-// one. The caller releases them.
+// Protect keeps pods from being chosen as victims for reasons invisible to a search on their nodes:
+// they belong to the preemptor's group, or their group leaves as a whole and is as important as the
+// preemptor. With budgets, it also protects groups that could not leave without violating one. The
+// caller releases them.
 func (u Units) Protect(by Preemptor, budgets bool) *ProtectedPods {
 	protected := &ProtectedPods{cluster: u.Cluster}
 	if by.Group != nil {
@@ -144,14 +145,14 @@ func (u Units) Protect(by Preemptor, budgets bool) *ProtectedPods {
 	return protected
 }
 
-// ProtectedPods count on their nodes with the highest priority there is, so that no search for
-// victims chooses them. They must be released in the step in which they were protected.
+// ProtectedPods count on their nodes with the maximum priority, so that no search for victims
+// chooses them. They must be released in the step that protected them.
 type ProtectedPods struct {
 	cluster *cluster.Cluster
 	pods    []*cluster.Pod // as they were
 }
 
-// Len is how many pods are protected.
+// Len returns the number of protected pods.
 func (s *ProtectedPods) Len() int { return len(s.pods) }
 
 // addBelow protects a pod if a preemptor of this priority could choose it.
@@ -162,7 +163,7 @@ func (s *ProtectedPods) addBelow(p *cluster.Pod, priority int32) {
 	}
 }
 
-// Release puts the pods back as they were. A second call does nothing.
+// Release restores the pods. A second call does nothing.
 func (s *ProtectedPods) Release() {
 	for _, p := range s.pods {
 		n := s.cluster.Pod(p.UID).Node
@@ -172,7 +173,7 @@ func (s *ProtectedPods) Release() {
 	s.pods = nil
 }
 
-// replacePod puts a copy with the highest priority in the place of a pod that counts on a node.
+// replacePod replaces a pod counted on a node by a copy with the maximum priority.
 func replacePod(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) {
 	raised := *p
 	c.RemovePod(p.UID)
@@ -181,7 +182,7 @@ func replacePod(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) {
 	c.Place(&raised, n)
 }
 
-// topPriority returns the class of a pod with the highest priority there is.
+// topPriority returns the class of a pod with the maximum priority.
 func topPriority(c *cluster.Cluster, p *cluster.Pod) *cluster.PodClass {
 	as := v1.Pod{Spec: p.Class.Spec.Object()}
 	as.Namespace, as.Name, as.UID, as.Labels = p.Namespace(), p.Name, p.UID, p.Class.Labels.Map()
@@ -192,8 +193,8 @@ func topPriority(c *cluster.Cluster, p *cluster.Pod) *cluster.PodClass {
 	return c.Pending(&as).Class
 }
 
-// ProtectNominations has pods of lower priority keep the room of their nominations from a pod of
-// this priority, until release is called.
+// ProtectNominations protects the nominations of lower-priority pods from a pod of this priority,
+// until release is called.
 func ProtectNominations(c *cluster.Cluster, priority int32) (release func()) {
 	var were []*cluster.Pod
 	for _, n := range c.NominatedNodes() {
@@ -214,9 +215,9 @@ func ProtectNominations(c *cluster.Cluster, priority int32) (release func()) {
 	}
 }
 
-// compareImportance orders units as upstream does, the most important first: by priority, then what
-// is below a composite that is disrupted as a whole, then other pods of groups; then by how many
-// pods they have, and by how long the first of them has run.
+// compareImportance orders units like upstream, the most important first: by priority, then units
+// below a composite that is disrupted as a whole, then other pods of groups; then by the number of
+// pods, and by the running time of the first of them.
 func (u Units) compareImportance(x, y []*cluster.Pod) int {
 	px, kindX := u.rankOf(x[0])
 	py, kindY := u.rankOf(y[0])
@@ -229,7 +230,7 @@ func (u Units) compareImportance(x, y []*cluster.Pod) int {
 	)
 }
 
-// rankOf returns the priority of a pod's unit, and what kind of a unit it is.
+// rankOf returns the priority and the kind of a pod's unit.
 func (u Units) rankOf(p *cluster.Pod) (priority int32, kind int) {
 	g := u.Groups.Of(p.UID)
 	switch {

@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// TestUnitsAreAsImportantAsUpstreamHasThem: the priority of a unit is that of its group. Of equal
-// ones, what is below a composite that is disrupted as a whole is more important than other groups,
-// and these than lone pods; then the larger unit is, then the one that has run for longer.
+// TestUnitsAreAsImportantAsUpstreamHasThem: the priority of a unit is that of its group. Among
+// equal ones, units below a composite that is disrupted as a whole are more important than other
+// groups, and these more than lone pods; then the larger unit is, then the longer-running one.
 func TestUnitsAreAsImportantAsUpstreamHasThem(t *testing.T) {
 	c, all := cluster.New(), groups.New()
 	all.Nested = true

@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// Verdict is what an attempt came to that placed too few members.
+// Verdict is the outcome of an attempt that placed too few members.
 type Verdict struct {
 	Tried, Needed int
 	Fit           int // that found a node in the first pass, in the best domain
 	NotReached    int // that were not looked at
 
-	// Domains counts those of the topology key; 0 if the group has none. NoDomain says that no node
-	// is in one.
+	// Domains counts the domains of the topology key; 0 without a key. NoDomain is the message for
+	// a key missing on all nodes.
 	Domains  int
 	NoDomain string
 	// Stopped is the first member that fits nowhere; nil if none was found.
 	Stopped *Member
-	// Delay is how long the group has to be unschedulable before pods leave for it, if it has not
-	// been.
+	// Delay is the time for which the group must be unschedulable before pods leave for it, if it
+	// has not been.
 	Delay time.Duration
-	// Searched is how many judgements the search ended at; 0 if it came to its end.
+	// Searched is the number of judgements when the search reached its limit; 0 if it completed.
 	Searched int
 
-	// Cut: domains were left out for now. Shortened: the attempt ended at its bound. Further: the
-	// next one may come further. Conclude sets it.
+	// Cut: domains were skipped for now. Shortened: the attempt ended at its bound. Further: the
+	// next one may get further. Conclude sets it.
 	Cut, Shortened, Further bool
 }
 
-// Verdict returns what the attempt has come to so far.
+// Verdict returns the outcome so far.
 func (a *Attempt) Verdict() *Verdict {
 	v := &Verdict{
 		Tried: len(a.Members), Needed: a.Need,
@@ -56,18 +56,18 @@ func (a *Attempt) Verdict() *Verdict {
 	return v
 }
 
-// Conclude ends an attempt that placed nothing. It returns the verdict, and what the next attempt
-// has to know.
+// Conclude ends an attempt that placed nothing. It returns the verdict, and the memory for the next
+// attempt.
 func (a *Attempt) Conclude() (*Verdict, Memory) {
 	next := a.bound.conclude(a.InDomains())
 	return a.Verdict(), next
 }
 
-// IsTriedAgain tells whether the group is tried again after its back-off, whatever happens.
+// IsTriedAgain reports whether the group is retried after its back-off in any case.
 func (v *Verdict) IsTriedAgain() bool { return v.Cut || v.Further }
 
-// Reason returns why the group as a whole is not placed: how many of its pods fit, and what stopped
-// the next one.
+// Reason explains why the group as a whole is not placed: how many of its pods fit, and what
+// stopped the next one.
 func (v *Verdict) Reason() string {
 	if v.Tried < v.Needed {
 		return fmt.Sprintf("%d more pods are needed at once, and %d may be scheduled now; "+
@@ -89,7 +89,7 @@ func (v *Verdict) Reason() string {
 	return b.String()
 }
 
-// writeFit writes how many pods fit, and why the first of the others does not.
+// writeFit writes how many pods fit, and why the first failing one does not.
 func (v *Verdict) writeFit(b *strings.Builder) {
 	if v.Domains > 0 {
 		fmt.Fprintf(b, "0/%d placements are available, in the best one ", v.Domains)
@@ -107,7 +107,7 @@ func (v *Verdict) writeFit(b *strings.Builder) {
 	}
 }
 
-// writeBound writes what the attempt did not come to, and when that is made up for.
+// writeBound writes which parts the attempt skipped, and when they are made up for.
 func (v *Verdict) writeBound(b *strings.Builder) {
 	if v.NotReached > 0 {
 		fmt.Fprintf(b, " It took too long to look at the other %d pods.", v.NotReached)

@@ -5,7 +5,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// How the members of a group are the crew that room is made for.
+// RoomMaker implements crew for the members of a group.
 
 func (r *RoomMaker) fit() bool          { return r.placer.passFits() }
 func (r *RoomMaker) fitAnyhow() bool    { return r.placer.placeAnyhow() }
@@ -13,7 +13,7 @@ func (r *RoomMaker) rewind()            { r.tentative.Rewind(0) }
 func (r *RoomMaker) placers() []*Placer { return []*Placer{r.placer} }
 func (r *RoomMaker) differ() bool       { return r.orderMatters() }
 
-// find finds victims, and remembers where members were placed with them gone.
+// find finds victims, and records the places of members without them.
 func (r *RoomMaker) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	units, ok = r.findInSomeOrder(gone)
 	r.arranged = r.tentative.listPlaces()
@@ -21,8 +21,8 @@ func (r *RoomMaker) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	return units, ok
 }
 
-// refit places the members as seems best, or as they were when victims were found: they may fit
-// only so.
+// refit places the members as seems best, or else in the places recorded by find: they may fit only
+// in this arrangement.
 func (r *RoomMaker) refit() bool {
 	if r.placer.placeAnyhow() {
 		return true
@@ -42,9 +42,9 @@ func (r *RoomMaker) anew() bool {
 	return false
 }
 
-// findInSomeOrder finds victims for the members in their order and, where they differ and that does
-// not suffice, in other orders. At last it searches for a placement on nodes that all pods of lower
-// priority have left, as upstream does first: it takes more pods than are needed.
+// findInSomeOrder finds victims for the members in their order and, if they differ and that is not
+// enough, in other orders. Finally it searches for a placement without any lower-priority pods,
+// which upstream does first: it takes more pods than necessary.
 func (r *RoomMaker) findInSomeOrder(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	before := gone.Len()
 	if units, ok = r.findOneByOne(gone, r.Members); ok || !r.orderMatters() {
@@ -68,9 +68,8 @@ func (r *RoomMaker) findInSomeOrder(gone *RemovedPods) (units [][]*cluster.Pod, 
 	return r.removeAllLower(gone)
 }
 
-// findOneByOne places members one after the other. If one fits nowhere, its victims are removed as
-// for a single pod, with all pods that leave together with them. It is not ok if too few can be
-// placed.
+// findOneByOne places members in turn. If one fits nowhere, its victims are removed as for a single
+// pod, with all pods that leave together with them. It is not ok if too few can be placed.
 func (r *RoomMaker) findOneByOne(gone *RemovedPods, order []*Member) (units [][]*cluster.Pod, ok bool) {
 	hopeless, highest := failures{}, r.highestPriority()
 	for _, m := range order {
@@ -109,8 +108,8 @@ func (r *RoomMaker) findOneByOne(gone *RemovedPods, order []*Member) (units [][]
 	return units, r.placer.hasEnough()
 }
 
-// removeVictims removes the units of a member's victims. It is not ok if one of these was placed in
-// this attempt, so that it was not protected.
+// removeVictims removes the units of a member's victims. It is not ok if one of these is in the
+// tree of the group: it was placed in this attempt, and so not protected.
 func (r *RoomMaker) removeVictims(victims []*cluster.Pod, gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	for _, victim := range victims {
 		if victim.Node == nil {
@@ -127,8 +126,9 @@ func (r *RoomMaker) removeVictims(victims []*cluster.Pod, gone *RemovedPods) (un
 	return units, true
 }
 
-// noteRejectors notes what rejects a member for which no victims were found: that may be what it
-// has to wait for. If the cluster was changed before, it may be other plugins than as things are.
+// noteRejectors records the plugins that reject a member for which no victims were found: the
+// member may have to wait for their events. If the cluster was changed before, the plugins may
+// differ from those of the actual cluster.
 func (r *RoomMaker) noteRejectors(m *Member, refused []string, changed bool) {
 	m.Rejectors = WithNames(m.Rejectors, refused)
 	if !changed && len(r.tentative.placed) == 0 {

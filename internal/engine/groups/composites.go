@@ -13,29 +13,29 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// CompositePodGroup is the API type: a group of groups. It may be in another one, so that groups
-// are the leaves of a tree.
+// CompositePodGroup is the API type: a group of groups. Composites may be nested, with groups as
+// the leaves of the tree.
 type CompositePodGroup = schedulingv1alpha3.CompositePodGroup
 
-// mostLevels bounds how far a tree is followed upwards. The API allows four levels of composites;
-// objects that name each other in a circle have no root, however far one goes.
+// mostLevels bounds the walk up a tree. The API allows four levels of composites; objects that name
+// each other in a circle have no root at any height.
 const mostLevels = 16
 
-// Composite is a composite group: the object, what names it as its parent, or both.
+// Composite is a composite group: the object, the children naming it as their parent, or both.
 //
-// Invariant: it is in the set as long as it has an object or children, and it is among the children
-// of the composite that its object names.
+// Invariant: it is in the set while it has an object or children, and it is among the children of
+// the composite named by its object.
 type Composite struct {
 	cluster.Name
 	Object *CompositePodGroup // nil while there is none
-	// parent is the composite that the object names, which may have no object yet; nil if it names
-	// none.
+	// parent is the composite named by the object, possibly without an object yet; nil if the
+	// object names none.
 	parent     *Composite
 	groups     map[*Group]bool
 	composites map[*Composite]bool
 
-	// Shortened counts the attempts since something of it was placed that ended at their bound. It
-	// is the owner's.
+	// Shortened counts the attempts that ended at their bound since a part of it was placed. It
+	// belongs to the owner.
 	Shortened int
 }
 
@@ -45,7 +45,7 @@ type Child struct {
 	Composite *Composite
 }
 
-// order is what children are sorted by: age, name, and, for a group and a composite of the same
+// order returns the sort key of a child: age, name, and, for a group and a composite with the same
 // name, the kind.
 func (c Child) order() (created time.Time, name string, kind int) {
 	if c.Group != nil {
@@ -54,10 +54,10 @@ func (c Child) order() (created time.Time, name string, kind int) {
 	return c.Composite.Object.CreationTimestamp.Time, c.Composite.Name.Name, 0
 }
 
-// Composite returns the composite of that name, or nil.
+// Composite returns the composite with that name, or nil.
 func (s *Set) Composite(name cluster.Name) *Composite { return s.composites[name] }
 
-// ByRootUID returns a group of the tree whose root has that UID, or nil.
+// ByRootUID returns a group of the tree with that root UID, or nil.
 func (s *Set) ByRootUID(uid types.UID) *Group {
 	if c := s.compositesByUID[uid]; c != nil && c.parent == nil {
 		for _, g := range c.Leaves() {
@@ -74,7 +74,7 @@ func (s *Set) Composites() []*Composite {
 	})
 }
 
-// composite returns the composite of that name, which is added if there is none: children may come
+// composite returns the composite with that name, and adds it if necessary: children may appear
 // before their parent's object.
 func (s *Set) composite(name cluster.Name) *Composite {
 	c := s.composites[name]
@@ -85,14 +85,14 @@ func (s *Set) composite(name cluster.Name) *Composite {
 	return c
 }
 
-// dropComposite forgets a composite that has neither object nor children.
+// dropComposite drops a composite with neither object nor children.
 func (s *Set) dropComposite(c *Composite) {
 	if c != nil && c.Object == nil && len(c.groups)+len(c.composites) == 0 {
 		delete(s.composites, c.Name)
 	}
 }
 
-// SetComposite records a CompositePodGroup as the API has it.
+// SetComposite records the API state of a CompositePodGroup.
 func (s *Set) SetComposite(object *CompositePodGroup) *Composite {
 	c := s.composite(cluster.Name{Namespace: object.Namespace, Name: object.Name})
 	s.clearComposite(c)
@@ -115,8 +115,8 @@ func (s *Set) LoseComposite(name cluster.Name) {
 	}
 }
 
-// clearComposite takes out all that the composite's object says. The composite itself stays,
-// perhaps without object and children.
+// clearComposite reverts everything specified by the composite's object. The composite itself
+// stays, possibly without object and children.
 func (s *Set) clearComposite(c *Composite) {
 	if c.whole() {
 		s.whole--
@@ -129,7 +129,7 @@ func (s *Set) clearComposite(c *Composite) {
 	c.Object, c.parent = nil, nil
 }
 
-// link has a group whose object is set be a child of the composite that it names.
+// link adds a group with an object to the composite that it names.
 func (s *Set) link(g *Group) {
 	if parent := g.Object.Spec.ParentCompositePodGroupName; s.Nested && parent != nil {
 		g.parent = s.composite(cluster.Name{Namespace: g.Namespace, Name: *parent})
@@ -137,7 +137,7 @@ func (s *Set) link(g *Group) {
 	}
 }
 
-// unlink takes a group out of its composite.
+// unlink removes a group from its composite.
 func (s *Set) unlink(g *Group) {
 	if g.parent != nil {
 		delete(g.parent.groups, g)
@@ -146,14 +146,14 @@ func (s *Set) unlink(g *Group) {
 	}
 }
 
-// Parent returns the composite that the group is in, or nil. It may have no object yet.
+// Parent returns the composite containing the group, or nil. It may lack an object.
 func (g *Group) Parent() *Composite { return g.parent }
 
-// Parent returns the composite that this one is in, or nil.
+// Parent returns the composite containing this one, or nil.
 func (c *Composite) Parent() *Composite { return c.parent }
 
-// Root returns the composite at the top of the group's tree; nil if the group is in none, or
-// something above it is missing, so that the tree is not known yet.
+// Root returns the composite at the top of the group's tree; nil if the group is in none, or if an
+// ancestor is missing, so that the tree is not known yet.
 func (g *Group) Root() *Composite {
 	if top := g.parent.Top(); top != nil && top.Object != nil && top.parent == nil {
 		return top
@@ -161,9 +161,9 @@ func (g *Group) Root() *Composite {
 	return nil
 }
 
-// Top returns the topmost composite that is known to be above this one, or itself: the root of the
-// tree, or what would have to appear for it to have one. If composites name each other in a circle,
-// it is one of these.
+// Top returns the topmost known ancestor of this composite, or itself: the root of the tree, or the
+// missing object above which a root may appear. If composites name each other in a circle, it is
+// one of these.
 func (c *Composite) Top() *Composite {
 	for range mostLevels {
 		if c == nil || c.parent == nil {
@@ -174,7 +174,7 @@ func (c *Composite) Top() *Composite {
 	return c.firstOfCircle()
 }
 
-// firstOfCircle returns the same composite for all those above which there is no end.
+// firstOfCircle returns the same composite for all members and descendants of a circle.
 func (c *Composite) firstOfCircle() *Composite {
 	first, seen := c, map[*Composite]bool{}
 	for ; c != nil && !seen[c]; c = c.parent {
@@ -186,8 +186,7 @@ func (c *Composite) firstOfCircle() *Composite {
 	return first
 }
 
-// Children lists what is in the composite and has an object, in the order in which upstream goes
-// through it: by age, then by name.
+// Children lists the children with an object, in upstream's traversal order: by age, then by name.
 func (c *Composite) Children() (list []Child) {
 	for g := range c.groups {
 		list = append(list, Child{Group: g})
@@ -203,10 +202,10 @@ func (c *Composite) Children() (list []Child) {
 	return list
 }
 
-// Leaves lists the groups of a tree, in the order in which upstream goes through it.
+// Leaves lists the groups of a tree, in upstream's traversal order.
 func (c *Composite) Leaves() (list []*Group) { return c.leaves(nil, map[*Composite]bool{}) }
 
-// leaves appends the groups below to list. seen are the composites that were visited.
+// leaves appends the groups below to list. seen holds the visited composites.
 func (c *Composite) leaves(list []*Group, seen map[*Composite]bool) []*Group {
 	if seen[c] { // a circle
 		return list
@@ -222,8 +221,8 @@ func (c *Composite) leaves(list []*Group, seen map[*Composite]bool) []*Group {
 	return list
 }
 
-// Tree lists the groups that are decided together with this one, itself included: those of its
-// tree, as far as it is known. A group without a parent is alone.
+// Tree lists the groups decided together with this one, including itself: those of its tree, as far
+// as known. The tree of a group without a parent is just itself.
 func (g *Group) Tree() []*Group {
 	if g.parent == nil {
 		return []*Group{g}
@@ -231,7 +230,7 @@ func (g *Group) Tree() []*Group {
 	return g.parent.Top().Leaves()
 }
 
-// SharesTree tells whether two groups are one, or are in one tree.
+// SharesTree reports whether two groups are equal or in the same tree.
 func (g *Group) SharesTree(other *Group) bool {
 	if g == nil || other == nil || g.parent == nil {
 		return g == other && g != nil
@@ -239,7 +238,7 @@ func (g *Group) SharesTree(other *Group) bool {
 	return other.parent != nil && g.parent.Top() == other.parent.Top()
 }
 
-// MinGroupCount is how many children have to be placed together: 1 if that is not said.
+// MinGroupCount returns the number of children to place together; 1 by default.
 func (c *Composite) MinGroupCount() int {
 	if c.Object == nil || c.Object.Spec.SchedulingPolicy.Gang == nil {
 		return 1
@@ -247,7 +246,8 @@ func (c *Composite) MinGroupCount() int {
 	return max(1, int(c.Object.Spec.SchedulingPolicy.Gang.MinGroupCount))
 }
 
-// TopologyKey returns the label whose value the nodes of all pods below must share, or "".
+// TopologyKey returns the label that must have the same value on the nodes of all pods below, or
+// "".
 func (c *Composite) TopologyKey() string {
 	if c.Object == nil || c.Object.Spec.SchedulingConstraints == nil {
 		return ""
@@ -273,12 +273,12 @@ func (c *Composite) wholeUpwards() bool {
 	return false
 }
 
-// whole reports whether the composite's own object says that all pods below are disrupted together.
+// whole reports whether the composite's object demands that all pods below are disrupted together.
 func (c *Composite) whole() bool {
 	return c.Object != nil && c.Object.Spec.DisruptionMode != nil && c.Object.Spec.DisruptionMode.All != nil
 }
 
-// priority returns the priority of the CompositePodGroup; 0 if it has none.
+// priority returns the priority of the CompositePodGroup, 0 by default.
 func (c *Composite) priority() int32 {
 	if c.Object.Spec.Priority == nil {
 		return 0
@@ -286,8 +286,8 @@ func (c *Composite) priority() int32 {
 	return *c.Object.Spec.Priority
 }
 
-// preemptionPolicy is that of the CompositePodGroup; its default if it has none. The object must be
-// there.
+// preemptionPolicy returns the policy of the CompositePodGroup, or the default. The object must
+// exist.
 func (c *Composite) preemptionPolicy() v1.PreemptionPolicy {
 	if c.Object.Spec.PreemptionPolicy == nil {
 		return v1.PreemptLowerPriority
@@ -295,7 +295,7 @@ func (c *Composite) preemptionPolicy() v1.PreemptionPolicy {
 	return v1.PreemptionPolicy(*c.Object.Spec.PreemptionPolicy)
 }
 
-// UID returns that of the object, or "".
+// UID returns the UID of the object, or "".
 func (c *Composite) UID() types.UID {
 	if c.Object == nil {
 		return ""
@@ -303,8 +303,8 @@ func (c *Composite) UID() types.UID {
 	return c.Object.UID
 }
 
-// Together lists the groups whose pods leave their nodes together with this one's: those below the
-// highest composite above it that is disrupted as a whole, and otherwise itself.
+// Together lists the groups that leave their nodes together with this one: those below the highest
+// composite above it that is disrupted as a whole, or else only itself.
 func (g *Group) Together() []*Group {
 	var highest *Composite
 	c := g.parent

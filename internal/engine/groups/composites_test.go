@@ -38,8 +38,8 @@ func namesOf(list []*groups.Group) (names []string) {
 	return names
 }
 
-// TestTreesGrowInAnyOrder: a tree is known once all above a group is, in whatever order that
-// appears; children are listed by age, then by name; and what is gone is forgotten.
+// TestTreesGrowInAnyOrder: a tree is known once all ancestors of a group have appeared, in any
+// order; children are listed by age, then by name; and deleted objects are dropped.
 func TestTreesGrowInAnyOrder(t *testing.T) {
 	s := groups.New()
 	s.Nested = true
@@ -75,8 +75,8 @@ func TestTreesGrowInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestAGroupAndACompositeMayHaveOneName verifies that names of PodGroups and CompositePodGroups are
-// apart, as the API has them (kubernetes#141864).
+// TestAGroupAndACompositeMayHaveOneName: PodGroups and CompositePodGroups have separate namespaces
+// of names, like in the API (kubernetes#141864).
 func TestAGroupAndACompositeMayHaveOneName(t *testing.T) {
 	s := groups.New()
 	s.Nested = true
@@ -97,7 +97,7 @@ func TestAGroupAndACompositeMayHaveOneName(t *testing.T) {
 	}
 }
 
-// TestCirclesHaveNoRoot: objects may name each other as parents.
+// TestCirclesHaveNoRoot: objects that name each other as parents have no root.
 func TestCirclesHaveNoRoot(t *testing.T) {
 	s := groups.New()
 	s.Nested = true
@@ -122,7 +122,7 @@ func TestCirclesHaveNoRoot(t *testing.T) {
 	}
 }
 
-// TestTheRootSaysHowPodsCount: priority and preemption policy are the root's, and pods leave
+// TestTheRootSaysHowPodsCount: priority and preemption policy are those of the root, and pods leave
 // together below the highest composite that is disrupted as a whole.
 func TestTheRootSaysHowPodsCount(t *testing.T) {
 	s := groups.New()
@@ -161,7 +161,7 @@ func TestTheRootSaysHowPodsCount(t *testing.T) {
 	}
 }
 
-// TestWithoutTheGateThereAreNoTrees: what a PodGroup says of a parent is ignored.
+// TestWithoutTheGateThereAreNoTrees: a PodGroup's reference to a parent is ignored.
 func TestWithoutTheGateThereAreNoTrees(t *testing.T) {
 	s := groups.New()
 	if g := s.SetObject(child("g", "root", 0)); g.Parent() != nil || len(s.Composites()) != 0 {

@@ -5,23 +5,23 @@ import "fmt"
 // Gates are upstream's feature gates for pod groups. The zero value disables all of them, which is
 // upstream's default.
 type Gates struct {
-	// Generic (GenericWorkload) schedules the pods of a group together: minCount of a gang at once,
-	// with the group's priority and disruption mode. The other gates require it.
+	// Generic (GenericWorkload) schedules the pods of a group together: minCount pods of a gang in
+	// one step, with the group's priority and disruption mode. The other gates require it.
 	Generic bool `json:"genericWorkload,omitempty"`
 	// Topology (TopologyAwareWorkloadScheduling) keeps a group within one domain of its topology
 	// constraint.
 	Topology bool `json:"topologyAwareWorkloadScheduling,omitempty"`
-	// Policy (PodGroupPreemptionPolicy) has a group's own preemption policy count, which its pods
-	// must have. Without it they must have one.
+	// Policy (PodGroupPreemptionPolicy) applies the group's preemption policy, which its pods must
+	// share. Without the gate, the pods must agree on one.
 	Policy bool `json:"podGroupPreemptionPolicy,omitempty"`
-	// Claims (DRAWorkloadResourceClaims) reserves device claims that a group shares for the group.
+	// Claims (DRAWorkloadResourceClaims) reserves device claims shared by a group for the group.
 	Claims bool `json:"draWorkloadResourceClaims,omitempty"`
-	// Composite (CompositePodGroup) has groups be children of composite groups, and a whole tree be
-	// decided together. It requires Topology, too, as upstream.
+	// Composite (CompositePodGroup) makes groups children of composite groups, and decides a whole
+	// tree together. Like upstream, it also requires Topology.
 	Composite bool `json:"compositePodGroup,omitempty"`
 }
 
-// Named are the gates by name, as flags set them.
+// Named returns the gates by flag name.
 func (g Gates) Named() map[string]bool {
 	return map[string]bool{
 		GenericWorkload: g.Generic, TopologyAwareWorkloadScheduling: g.Topology, DRAWorkloadResourceClaims: g.Claims,
@@ -29,7 +29,7 @@ func (g Gates) Named() map[string]bool {
 	}
 }
 
-// The names of the gates. GangScheduling is also that of the plugin which keeps members out.
+// The names of the gates. GangScheduling is also the name of the plugin that gates members.
 const (
 	GenericWorkload                 = "GenericWorkload"
 	TopologyAwareWorkloadScheduling = "TopologyAwareWorkloadScheduling"
@@ -44,18 +44,18 @@ const (
 var GateNames = []string{GenericWorkload, TopologyAwareWorkloadScheduling, DRAWorkloadResourceClaims, PodGroupPreemptionPolicy,
 	CompositePodGroups}
 
-// stages map a gate to the name that sets it together with all others of its stage: AllAlpha or
-// AllBeta, as in upstream.
+// stages maps a gate to the name that sets all gates of its stage: AllAlpha or AllBeta, like
+// upstream.
 var stages = map[string]string{GenericWorkload: "AllBeta", TopologyAwareWorkloadScheduling: "AllAlpha",
 	DRAWorkloadResourceClaims: "AllBeta", PodGroupPreemptionPolicy: "AllAlpha",
 	CompositePodGroups: "AllAlpha"}
 
-// needs map a gate to those without which it cannot be on, as upstream.
+// needs maps a gate to its prerequisites, like upstream.
 var needs = map[string][]string{TopologyAwareWorkloadScheduling: {GenericWorkload}, DRAWorkloadResourceClaims: {GenericWorkload},
 	PodGroupPreemptionPolicy: {GenericWorkload}, CompositePodGroups: {GenericWorkload, TopologyAwareWorkloadScheduling}}
 
-// GatesOf returns the gates that --feature-gates sets. AllAlpha and AllBeta set each of theirs that
-// is not named itself. It is an error to enable a gate by name without one that it needs.
+// GatesOf returns the gates set by --feature-gates. AllAlpha and AllBeta set each gate of their
+// stage that is not named itself. Enabling a gate by name without its prerequisites is an error.
 func GatesOf(set map[string]bool) (Gates, error) {
 	on := map[string]bool{}
 	for _, name := range GateNames {

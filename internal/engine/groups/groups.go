@@ -16,22 +16,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// PodGroup is the API type in the version that is served. Other versions are converted to it where
-// objects are read.
+// PodGroup is the API type in the served version. Other versions are converted to it on reading.
 type PodGroup = schedulingv1beta1.PodGroup
 
 // Set holds all groups. New returns an empty one.
 //
-// Invariants: a group is in byName as long as it has an object or a member, and in byUID under its
-// object's UID. A pod is a member of one group at most, and in of; the API does not let it change
-// its group.
+// Invariants: a group is in byName while it has an object or a member, and in byUID under its
+// object's UID. A pod is a member of at most one group, recorded in of; the API does not allow
+// changing it.
 type Set struct {
 	byName map[cluster.Name]*Group
 	byUID  map[types.UID]*Group // by the UID of the object
 	of     map[types.UID]*Group // by member
 	whole  int                  // how many groups, and composites, are disrupted as a whole
 
-	// Nested has groups be in composites. Without it, what a PodGroup says of a parent is ignored.
+	// Nested allows groups in composites. Without it, a PodGroup's reference to a parent is
+	// ignored.
 	Nested     bool
 	composites map[cluster.Name]*Composite
 
@@ -46,34 +46,36 @@ type Group struct {
 	counted int                // members that count
 	parent  *Composite         // that its object names; nil if it is in none
 
-	// The following is the owner's.
+	// The following fields belong to the owner.
 
 	Done  bool    // the group was scheduled
 	Said  string  // the last condition that was written
 	Last  Attempt // the last attempt, if it failed
 	Short int     // at least this many more pods must be bound before the group can be scheduled
 
-	// Of a group in a tree: Full, its own pods are bound, which was told to the tree; Woken, the
-	// tree was told that the group has been scheduled and is still there. A loss ends both.
+	// For a group in a tree: Full, its pods are bound, and the tree was notified; Woken, the tree
+	// was notified that the group has been scheduled and still exists. A loss ends both.
 	Full, Woken bool
 
-	// Shortened counts the attempts since it was placed that ended at their bound, and Reached has
-	// the nodes that the last attempt had found, by pod, if it did.
+	// Shortened counts the attempts that ended at their bound since the group was placed, and
+	// Reached holds the nodes found by the last attempt, by pod, if it was shortened.
 	Shortened int
 	Reached   map[types.UID]string
 
-	// Since is when it was first found to fit nowhere, or when room was reserved for it in vain.
+	// Since is the time when the group was first found to fit nowhere, or when room was reserved
+	// for it in vain.
 	Since time.Time
 }
 
 // Attempt is the outcome of a failed attempt to schedule a group: of the Tried pods, Fit would have
-// found a node, and Needed would have to together. Message says why, in the words of the condition.
+// found a node, and Needed must be placed together. Message explains the failure, in the words of
+// the condition.
 type Attempt struct {
 	Tried, Fit, Needed int
 	Message            string
 }
 
-// Forget clears the owner's fields, for a new object of the same name.
+// Forget clears the owner's fields, for a new object with the same name.
 func (g *Group) Forget() {
 	g.Done, g.Said, g.Last, g.Short, g.Since = false, "", Attempt{}, 0, time.Time{}
 	g.Shortened, g.Reached = 0, nil
@@ -88,7 +90,7 @@ func New() *Set {
 	}
 }
 
-// NameOf returns the name of the pod's group, or "" if it has none.
+// NameOf returns the name of the pod's group, or "" without a group.
 func NameOf(pod *v1.Pod) string {
 	if g := pod.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
 		return *g.PodGroupName
@@ -96,13 +98,13 @@ func NameOf(pod *v1.Pod) string {
 	return ""
 }
 
-// Get returns the group of that name, or nil.
+// Get returns the group with that name, or nil.
 func (s *Set) Get(name cluster.Name) *Group { return s.byName[name] }
 
-// Of returns the group that a pod is a member of, or nil.
+// Of returns the group of a member, or nil.
 func (s *Set) Of(uid types.UID) *Group { return s.of[uid] }
 
-// ByUID returns the group whose object has that UID, or nil.
+// ByUID returns the group with that object UID, or nil.
 func (s *Set) ByUID(uid types.UID) *Group { return s.byUID[uid] }
 
 // Sorted returns all groups by namespace and name.
@@ -112,7 +114,7 @@ func (s *Set) Sorted() []*Group {
 	})
 }
 
-// group returns the group of that name, which is added if there is none: pods may come before their
+// group returns the group with that name, and adds it if necessary: pods may appear before their
 // PodGroup.
 func (s *Set) group(name cluster.Name) *Group {
 	g := s.byName[name]
@@ -123,15 +125,15 @@ func (s *Set) group(name cluster.Name) *Group {
 	return g
 }
 
-// drop forgets a group that has neither object nor members.
+// drop drops a group with neither object nor members.
 func (s *Set) drop(g *Group) {
 	if g.Object == nil && len(g.members) == 0 {
 		delete(s.byName, g.Name)
 	}
 }
 
-// SetObject records a PodGroup as the API has it, in place of what was recorded of that name. A new
-// object of the same name does not clear the owner's fields: see Forget.
+// SetObject records the API state of a PodGroup, replacing the previous state. A new object with
+// the same name does not clear the owner's fields: see Forget.
 func (s *Set) SetObject(object *PodGroup) *Group {
 	g := s.group(cluster.Name{Namespace: object.Namespace, Name: object.Name})
 	s.clear(g)
@@ -151,7 +153,7 @@ func (s *Set) LoseObject(name cluster.Name) {
 	}
 }
 
-// clear takes out all that the group's object says. Members and the owner's fields stay.
+// clear reverts everything specified by the group's object. Members and the owner's fields stay.
 func (s *Set) clear(g *Group) {
 	if g.whole() {
 		s.whole--
@@ -163,12 +165,12 @@ func (s *Set) clear(g *Group) {
 	g.Object = nil
 }
 
-// AnyWhole reports whether some group is Whole.
+// AnyWhole reports whether any group or composite is disrupted as a whole.
 func (s *Set) AnyWhole() bool { return s.whole > 0 }
 
-// SetPod records a pod as the API has it, and returns its group, or nil if the pod has none or has
-// ended. ours: a profile of this scheduler places the pod, or it has a node. It counts unless it is
-// being deleted. by is the resulting change of the group's count.
+// SetPod records the API state of a pod, and returns its group, or nil if the pod is in no group or
+// has ended. ours: a profile of this scheduler places the pod, or it has a node. The pod counts
+// unless it is being deleted. by is the resulting change of the group's count.
 func (s *Set) SetPod(pod *v1.Pod, ours bool) (g *Group, by int) {
 	name := NameOf(pod)
 	if name == "" || rules.IsTerminal(pod) {
@@ -188,8 +190,8 @@ func (s *Set) SetPod(pod *v1.Pod, ours bool) (g *Group, by int) {
 	return g, by
 }
 
-// LosePod removes a pod that was deleted or has ended, and returns its group, or nil. by is the
-// resulting change of the group's count.
+// LosePod removes a deleted or terminated pod, and returns its group, or nil. by is the resulting
+// change of the group's count.
 func (s *Set) LosePod(uid types.UID) (g *Group, by int) {
 	if g = s.of[uid]; g == nil {
 		return nil, 0
@@ -204,11 +206,11 @@ func (s *Set) LosePod(uid types.UID) (g *Group, by int) {
 	return g, by
 }
 
-// Count returns the number of members that count: those that a profile of this scheduler places, or
-// that have a node, and that are not being deleted.
+// Count returns the number of counted members: those placed by a profile of this scheduler, or with
+// a node, and not being deleted.
 func (g *Group) Count() int { return g.counted }
 
-// Counted yields the UIDs of the members that count, in no order.
+// Counted yields the UIDs of the counted members, in no particular order.
 func (g *Group) Counted(yield func(types.UID) bool) {
 	for uid, counts := range g.members {
 		if counts && !yield(uid) {
@@ -217,7 +219,7 @@ func (g *Group) Counted(yield func(types.UID) bool) {
 	}
 }
 
-// Members yields the UIDs of all members in no order.
+// Members yields the UIDs of all members, in no particular order.
 func (g *Group) Members(yield func(types.UID) bool) {
 	for uid := range g.members {
 		if !yield(uid) {
@@ -226,7 +228,7 @@ func (g *Group) Members(yield func(types.UID) bool) {
 	}
 }
 
-// MinCount returns how many pods of a gang must be placed together; 0 for a basic group, and for a
+// MinCount returns the number of pods of a gang to place together; 0 for a basic group, and for a
 // group without an object.
 func (g *Group) MinCount() int {
 	if g.Object == nil || g.Object.Spec.SchedulingPolicy.Gang == nil {
@@ -235,7 +237,8 @@ func (g *Group) MinCount() int {
 	return int(g.Object.Spec.SchedulingPolicy.Gang.MinCount)
 }
 
-// TopologyKey returns the label whose value all members' nodes must share, or "" if there is none.
+// TopologyKey returns the label that must have the same value on all members' nodes, or "" for
+// none.
 func (g *Group) TopologyKey() string {
 	if g.Object == nil || g.Object.Spec.SchedulingConstraints == nil {
 		return ""
@@ -246,19 +249,19 @@ func (g *Group) TopologyKey() string {
 	return ""
 }
 
-// Whole reports whether the group's pods may only be preempted all together: because of its own
+// Whole reports whether the group's pods may only be preempted all together: because of the group's
 // object, or of a composite above it.
 func (g *Group) Whole() bool { return g.whole() || g.parent.wholeUpwards() }
 
 // WholeAbove reports whether they may only because of a composite above it.
 func (g *Group) WholeAbove() bool { return g.parent.wholeUpwards() }
 
-// whole reports whether the group's own object says that its pods are disrupted together.
+// whole reports whether the group's object demands that its pods are disrupted together.
 func (g *Group) whole() bool {
 	return g.Object != nil && g.Object.Spec.DisruptionMode != nil && g.Object.Spec.DisruptionMode.All != nil
 }
 
-// Priority returns the priority of the PodGroup, or of the root of its tree; 0 if it has none.
+// Priority returns the priority of the PodGroup, or of the root of its tree; 0 by default.
 func (g *Group) Priority() int32 {
 	if root := g.Root(); root != nil {
 		return root.priority()
@@ -269,8 +272,8 @@ func (g *Group) Priority() int32 {
 	return *g.Object.Spec.Priority
 }
 
-// PreemptionPolicy returns that of the PodGroup, or of the root of its tree; its default if it has
-// none.
+// PreemptionPolicy returns the policy of the PodGroup, or of the root of its tree, or else the
+// default.
 func (g *Group) PreemptionPolicy() v1.PreemptionPolicy {
 	if root := g.Root(); root != nil {
 		return root.preemptionPolicy()
@@ -289,7 +292,7 @@ func (g *Group) Condition() *metav1.Condition {
 	return meta.FindStatusCondition(g.Object.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
 }
 
-// Scheduled reports whether the API says that the group has been scheduled.
+// Scheduled reports whether the API marks the group as scheduled.
 func (g *Group) Scheduled() bool {
 	c := g.Condition()
 	return c != nil && c.Status == metav1.ConditionTrue

@@ -21,8 +21,8 @@ func member(name, group string) *v1.Pod {
 }
 
 // TestMembersCount: pods count before and after their PodGroup appears, pods of other schedulers
-// once they have a node, and pods that have ended or are being deleted no more. A group that
-// nothing names is forgotten.
+// once they have a node, and terminated pods or pods being deleted no longer. A group without any
+// reference is dropped.
 func TestMembersCount(t *testing.T) {
 	s, name := groups.New(), cluster.Name{Namespace: "ns", Name: "g"}
 	counts := func(want int) {

@@ -13,10 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Affinities is how a waiting pod and placed pods attract and repel each other. Its methods answer
-// for a class of placed pods, whatever node they are on, and are all the rules of pod affinity;
-// [InterPodAffinity] only counts the answers by domain. A domain is a topology key and a node's
-// value of it: a node without the key is in none.
+// Affinities computes the attraction and repulsion between a waiting pod and placed pods. Its
+// methods take a class of placed pods, regardless of their nodes, and cover all rules of pod
+// affinity; [InterPodAffinity] only counts the results by domain. A domain is a topology key and a
+// node's value of it: a node without the key is in no domain.
 //
 //	the waiting pod's   required affinity        Required, Attracts
 //	                    required anti-affinity   RequiresAnti, Repels
@@ -24,27 +24,27 @@ import (
 //	the placed pods'    required anti-affinity   RepelledBy
 //	                    the rest                 VotesOf: it only scores
 //
-// Answers hold as long as the labels of namespaces do not change.
+// Results hold until the labels of namespaces change.
 type Affinities struct {
-	// c is asked for the labels of namespaces. own is the class of the waiting pod.
+	// c provides the labels of namespaces. own is the class of the waiting pod.
 	c         *cluster.Cluster
 	own       *cluster.PodClass
 	namespace labels.Set // labels of the waiting pod's namespace
 }
 
-// NewAffinities prepares the answers for waiting pods of a class. It costs a lookup of the
-// namespace; the terms are parsed already, in the class.
+// NewAffinities prepares Affinities for waiting pods of a class. It costs one lookup of the
+// namespace; the class holds the parsed terms.
 func NewAffinities(c *cluster.Cluster, own *cluster.PodClass) *Affinities {
 	return &Affinities{c, own, c.NamespaceLabels(own.Namespace)}
 }
 
-// termSelects tells whether a term of the waiting pod selects pods of the class.
+// termSelects reports whether a term of the waiting pod selects pods of the class.
 //
-// A namespace selector with requirements selects namespaces that exist, by their labels. An empty
-// one selects pods of all namespaces, known or not.
+// A namespace selector with requirements selects existing namespaces by their labels. An empty one
+// selects pods of all namespaces, known or not.
 //
-// The names of the namespaces that a selector selects are not kept: a pod may have thousands of
-// terms, and each may select thousands of namespaces.
+// Selected namespaces are not cached: a pod may have thousands of terms, each selecting thousands
+// of namespaces.
 func (a *Affinities) termSelects(t *cluster.Term, class *cluster.PodClass) bool {
 	if _, named := slices.BinarySearch(t.Namespaces, class.Namespace); !named && !t.NamespaceSelector.Empty() {
 		namespace, exists := a.c.Namespaces.Get("", class.Namespace)
@@ -55,11 +55,11 @@ func (a *Affinities) termSelects(t *cluster.Term, class *cluster.PodClass) bool 
 	return t.Selector.Matches(class.Labels)
 }
 
-// Required returns the topology keys of the waiting pod's required affinity, each once; nodes must
-// have them all. None: it has no required affinity.
+// Required returns the topology keys of the waiting pod's required affinity, without duplicates;
+// nodes must have them all. It returns nil for a pod without required affinity.
 func (a *Affinities) Required() []string { return topologyKeys(a.own.RequiredAffinity) }
 
-// topologyKeys lists the keys of terms, each once, in the order of the terms.
+// topologyKeys lists the keys of terms, without duplicates, in the order of the terms.
 func topologyKeys(terms []cluster.Term) (keys []string) {
 	seen := map[string]bool{}
 	for i := range terms {
@@ -71,9 +71,9 @@ func topologyKeys(terms []cluster.Term) (keys []string) {
 	return keys
 }
 
-// Attracts tells whether pods of the class satisfy the waiting pod's required affinity: all terms
+// Attracts reports whether pods of the class satisfy the waiting pod's required affinity. All terms
 // must select the same pod, which then attracts to its domain of every key. Two pods that match one
-// term each do not.
+// term each do not attract.
 func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	for i := range a.own.RequiredAffinity {
 		if !a.termSelects(&a.own.RequiredAffinity[i], class) {
@@ -83,15 +83,16 @@ func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	return len(a.own.RequiredAffinity) > 0
 }
 
-// AttractsItself tells whether the waiting pod satisfies its own required affinity. Such a pod may
-// go to any node with the keys while no pod in the cluster attracts it: it is the first of its
-// kind.
+// AttractsItself reports whether the waiting pod satisfies its own required affinity. Such a pod is
+// the first of its kind, and may go to any node with the keys while no pod in the cluster attracts
+// it.
 func (a *Affinities) AttractsItself() bool { return a.Attracts(a.own) }
 
-// RequiresAnti tells whether the waiting pod has required anti-affinity.
+// RequiresAnti reports whether the waiting pod has required anti-affinity.
 func (a *Affinities) RequiresAnti() bool { return len(a.own.RequiredAntiAffinity) > 0 }
 
-// Repels returns the keys by which the waiting pod must not share a domain with pods of the class.
+// Repels returns the topology keys of the domains closed to the waiting pod by its own
+// anti-affinity to pods of the class.
 func (a *Affinities) Repels(class *cluster.PodClass) (keys []string) {
 	for i := range a.own.RequiredAntiAffinity {
 		if a.termSelects(&a.own.RequiredAntiAffinity[i], class) {
@@ -101,8 +102,8 @@ func (a *Affinities) Repels(class *cluster.PodClass) (keys []string) {
 	return keys
 }
 
-// RepelledBy returns the keys by which pods of the class must not share a domain with the waiting
-// pod.
+// RepelledBy returns the topology keys of the domains closed to the waiting pod by the
+// anti-affinity of pods of the class.
 func (a *Affinities) RepelledBy(class *cluster.PodClass) (keys []string) {
 	for i := range class.RequiredAntiAffinity {
 		if class.RequiredAntiAffinity[i].Matches(a.own, a.namespace) {
@@ -112,13 +113,12 @@ func (a *Affinities) RepelledBy(class *cluster.PodClass) (keys []string) {
 	return keys
 }
 
-// Prefers tells whether the waiting pod has preferences of its own. If not, only pods with affinity
-// vote.
+// Prefers reports whether the waiting pod has preferences. If not, only pods with affinity vote.
 func (a *Affinities) Prefers() bool {
 	return len(a.own.PreferredAffinity)+len(a.own.PreferredAntiAffinity) > 0
 }
 
-// Vote is what one placed pod adds to the score of all nodes in its domain of the key.
+// Vote is the contribution of one placed pod to the score of all nodes in its domain of the key.
 // Anti-affinity votes with a negative weight.
 type Vote struct {
 	Key    string
@@ -126,7 +126,7 @@ type Vote struct {
 }
 
 // Votes returns the votes of pods of a class, for the preferences of both sides. hardWeight is the
-// weight of a required affinity of the class; 0: it does not count. A key may occur more than once.
+// weight of a required affinity of the class; 0 ignores it. A key may occur more than once.
 func (a *Affinities) Votes(class *cluster.PodClass, hardWeight int32) (votes []Vote) {
 	return append(a.OwnVotes(class), a.VotesOf(class, hardWeight)...)
 }
@@ -146,8 +146,9 @@ func (a *Affinities) OwnVotes(class *cluster.PodClass) (votes []Vote) {
 	return votes
 }
 
-// VotesOf returns the votes for the preferences of the class, and for its required affinity if
-// hardWeight is above 0: a placed pod that had to be near such pods likes more of them.
+// VotesOf returns the votes for the preferences of the class. If hardWeight is above 0, its
+// required affinity votes as well: a placed pod that requires such pods nearby prefers more of
+// them.
 func (a *Affinities) VotesOf(class *cluster.PodClass, hardWeight int32) (votes []Vote) {
 	if hardWeight > 0 {
 		for i := range class.RequiredAffinity {
@@ -171,9 +172,9 @@ func (a *Affinities) VotesOf(class *cluster.PodClass, hardWeight int32) (votes [
 	return votes
 }
 
-// AffinityNormalized brings a score to 0..MaxScore, by the lowest and the highest of all feasible
-// nodes. If all are the same, all get 0, which says nothing about any of them. Computed in floating
-// point and cut off, as upstream does: integers would differ by one.
+// AffinityNormalized scales a score to 0..MaxScore, by the lowest and the highest of all feasible
+// nodes. Equal scores all become 0, without preference. Like upstream it computes in floating point
+// and truncates: integers would differ by one.
 func AffinityNormalized(score, lowest, highest int64) int64 {
 	if highest <= lowest {
 		return 0
@@ -181,9 +182,8 @@ func AffinityNormalized(score, lowest, highest int64) int64 {
 	return int64(float64(MaxScore) * (float64(score-lowest) / float64(highest-lowest)))
 }
 
-// termsError returns upstream's error for those of a pod's affinity terms that cannot be parsed: of
-// each of the four lists, the first such term. The error is made anew where it is needed, because
-// classes keep only that there is one.
+// termsError returns upstream's error for a pod's unparsable affinity terms: the first of each of
+// the four lists. Callers build the error on demand, because classes record only its existence.
 func termsError(a *v1.Affinity) error {
 	var required, requiredAnti []v1.PodAffinityTerm
 	var preferred, preferredAnti []v1.WeightedPodAffinityTerm
@@ -200,7 +200,7 @@ func termsError(a *v1.Affinity) error {
 	var errs []error
 	add := func(list string, terms []v1.PodAffinityTerm) {
 		for i := range terms {
-			// One error per list, as upstream stops at the first.
+			// One error per list: upstream stops at the first.
 			for _, selector := range []*metav1.LabelSelector{terms[i].LabelSelector, terms[i].NamespaceSelector} {
 				if _, err := rules.ReadSelector(selector); err != nil {
 					errs = append(errs, fmt.Errorf("%s: %w", list, err))
@@ -217,7 +217,7 @@ func termsError(a *v1.Affinity) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// podTerms drops the weights, so that both kinds of terms are checked by the same code.
+// podTerms drops the weights, so that the same code checks both kinds of terms.
 func podTerms(terms []v1.WeightedPodAffinityTerm) []v1.PodAffinityTerm {
 	out := make([]v1.PodAffinityTerm, len(terms))
 	for i := range terms {

@@ -16,15 +16,15 @@ import (
 	config "k8s.io/kube-scheduler/config/v1"
 )
 
-// defaultResources are scored where the arguments list none, as in upstream. Both weights are 1,
-// which the fast way to decide relies on to use a simpler rule ([LeastAllocatedRule]). Callers get
-// a clone.
+// defaultResources are scored if the arguments list no resources, as in upstream. Both weights
+// are 1, which lets the fast path use a simpler rule ([LeastAllocatedRule]). Callers receive a
+// clone.
 var defaultResources = []config.ResourceSpec{
 	{Name: string(v1.ResourceCPU), Weight: 1},
 	{Name: string(v1.ResourceMemory), Weight: 1},
 }
 
-// SetArgsDefaults sets the defaults of plugin arguments. Values of other types are left alone.
+// SetArgsDefaults sets the defaults of plugin arguments. It ignores values of other types.
 func SetArgsDefaults(args any) {
 	switch a := args.(type) {
 	case *config.DefaultPreemptionArgs:
@@ -33,9 +33,9 @@ func SetArgsDefaults(args any) {
 	case *config.InterPodAffinityArgs:
 		setDefault(&a.HardPodAffinityWeight, 1)
 	case *config.VolumeBindingArgs:
-		// Ten minutes, as upstream.
+		// Ten minutes, like upstream.
 		setDefault(&a.BindTimeoutSeconds, 600)
-		if len(a.Shape) == 0 { // the less of the storage is taken, the better
+		if len(a.Shape) == 0 { // the less storage taken, the better
 			a.Shape = []config.UtilizationShapePoint{{Utilization: 0, Score: maxShapeScore}, {Utilization: 100, Score: 0}}
 		}
 	case *config.NodeResourcesBalancedAllocationArgs:
@@ -57,16 +57,16 @@ func SetArgsDefaults(args any) {
 	}
 }
 
-// setDefault fills in an optional field. nil is the only unset value: an explicit zero stays, and
-// is for [ValidateArgs] to refuse.
+// setDefault fills in an optional field. Only nil is unset: an explicit zero stays, for
+// [ValidateArgs] to refuse.
 func setDefault[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
 	}
 }
 
-// defaultedResources returns the built-in resources for an empty list. Weights of 0, which the API
-// cannot tell from weights that were left out, become 1 in place.
+// defaultedResources returns the built-in resources for an empty list. It replaces weights of 0,
+// indistinguishable in the API from omitted weights, by 1 in place.
 func defaultedResources(list []config.ResourceSpec) []config.ResourceSpec {
 	if len(list) == 0 {
 		return slices.Clone(defaultResources)
@@ -79,9 +79,9 @@ func defaultedResources(list []config.ResourceSpec) []config.ResourceSpec {
 	return list
 }
 
-// ValidateArgs checks plugin arguments after [SetArgsDefaults], with upstream's messages: pointers
-// that have a default are dereferenced without a check. path may be nil, for arguments that come
-// from no file. Values of other types are valid.
+// ValidateArgs checks plugin arguments after [SetArgsDefaults], with upstream's messages. It
+// dereferences pointers that have a default without a check. path may be nil, for arguments from
+// outside a file. Values of other types are valid.
 func ValidateArgs(path *field.Path, args any) error {
 	var list field.ErrorList
 	switch a := args.(type) {
@@ -92,7 +92,7 @@ func ValidateArgs(path *field.Path, args any) error {
 			list = append(list, field.Invalid(path.Child("hardPodAffinityWeight"), w, "not in valid range [0, 100]"))
 		}
 	case *config.NodeAffinityArgs:
-		// The library builds this list itself, of plain errors beside field errors.
+		// The library builds this list itself, a mix of plain and field errors.
 		return validateAddedAffinity(path.Child("addedAffinity"), a.AddedAffinity)
 	case *config.NodeResourcesBalancedAllocationArgs:
 		list = validateBalanced(path.Child("resources"), a.Resources)
@@ -112,7 +112,7 @@ func ValidateArgs(path *field.Path, args any) error {
 }
 
 // validatePreemption checks the two bounds on candidates. At least one must be above zero, or
-// upstream would look at no node.
+// upstream would search no node.
 func validatePreemption(path *field.Path, a *config.DefaultPreemptionArgs) (list field.ErrorList) {
 	percentagePath, absolutePath := path.Child("minCandidateNodesPercentage"), path.Child("minCandidateNodesAbsolute")
 	percentage, absolute := *a.MinCandidateNodesPercentage, *a.MinCandidateNodesAbsolute
@@ -130,9 +130,8 @@ func validatePreemption(path *field.Path, a *config.DefaultPreemptionArgs) (list
 	return list
 }
 
-// validateAddedAffinity parses the affinity that a profile adds to all of its pods, with the same
-// library that upstream matches with. One that cannot be parsed would fail every attempt, so the
-// file is refused.
+// validateAddedAffinity parses the affinity added by a profile to all of its pods, with the
+// matching library of upstream. It refuses an unparsable affinity, which would fail every attempt.
 func validateAddedAffinity(path *field.Path, a *v1.NodeAffinity) error {
 	if a == nil {
 		return nil
@@ -156,7 +155,7 @@ func validateAddedAffinity(path *field.Path, a *v1.NodeAffinity) error {
 }
 
 // validateBalanced refuses weights other than 1: the balance is a standard deviation over plain
-// shares, in which a weight has no meaning. A resource that is listed twice would count twice.
+// shares, where weights are meaningless. A resource listed twice would count twice.
 func validateBalanced(path *field.Path, resources []config.ResourceSpec) (list field.ErrorList) {
 	seen := sets.New[string]()
 	for i, r := range resources {
@@ -187,8 +186,7 @@ func validateFit(path *field.Path, a *config.NodeResourcesFitArgs) (list field.E
 	return append(list, validateStrategy(path.Child("scoringStrategy"), a.ScoringStrategy)...)
 }
 
-// validateStrategy refuses a shape for strategies that do not use one: it would be ignored
-// silently.
+// validateStrategy refuses a shape for strategies that would silently ignore it.
 func validateStrategy(path *field.Path, s *config.ScoringStrategy) (list field.ErrorList) {
 	known := []config.ScoringStrategyType{config.LeastAllocated, config.MostAllocated, config.RequestedToCapacityRatio}
 	if !slices.Contains(known, s.Type) {
@@ -215,8 +213,8 @@ func validateStrategy(path *field.Path, s *config.ScoringStrategy) (list field.E
 	return list
 }
 
-// validateShape requires utilisations that increase strictly. Interpolation between two points
-// divides by their distance. Only the first pair out of order is reported.
+// validateShape requires strictly increasing utilisations, because interpolation between two points
+// divides by their distance. It reports only the first pair out of order.
 func validateShape(path *field.Path, points []config.UtilizationShapePoint) (list field.ErrorList) {
 	if len(points) == 0 {
 		return field.ErrorList{field.Required(path, "at least one point must be specified")}
@@ -241,7 +239,7 @@ func validateShape(path *field.Path, points []config.UtilizationShapePoint) (lis
 	return list
 }
 
-// validateSpread refuses constraints beside defaultingType System, where they would be ignored.
+// validateSpread refuses constraints with defaultingType System, which would ignore them.
 func validateSpread(path *field.Path, a *config.PodTopologySpreadArgs) (list field.ErrorList) {
 	types := []config.PodTopologySpreadConstraintsDefaulting{config.SystemDefaulting, config.ListDefaulting}
 	switch {
@@ -257,8 +255,8 @@ func validateSpread(path *field.Path, a *config.PodTopologySpreadArgs) (list fie
 	return list
 }
 
-// validateConstraint checks one default constraint; before are those that precede it in the list.
-// It must have no selector, because the selector is derived for each pod from its Services and its
+// validateConstraint checks one default constraint; before holds its predecessors in the list. The
+// constraint must not have a selector, which is derived for each pod from its Services and its
 // controller.
 func validateConstraint(path *field.Path, c *v1.TopologySpreadConstraint, before []v1.TopologySpreadConstraint) (list field.ErrorList) {
 	if c.MaxSkew <= 0 {
@@ -291,7 +289,7 @@ func validateConstraint(path *field.Path, c *v1.TopologySpreadConstraint, before
 	return list
 }
 
-// validateVolumeBinding accepts a timeout of zero seconds, as upstream does.
+// validateVolumeBinding accepts a timeout of zero seconds, like upstream.
 func validateVolumeBinding(path *field.Path, a *config.VolumeBindingArgs) (list field.ErrorList) {
 	if t := *a.BindTimeoutSeconds; t < 0 {
 		list = append(list, field.Invalid(path.Child("bindTimeoutSeconds"), t,
@@ -300,8 +298,8 @@ func validateVolumeBinding(path *field.Path, a *config.VolumeBindingArgs) (list 
 	return append(list, validateShape(path.Child("shape"), a.Shape)...)
 }
 
-// validateDynamicResources accepts a filterTimeout of zero, which configures no limit. How Berth
-// bounds searches then, see boundedSearch.
+// validateDynamicResources accepts a filterTimeout of zero, which configures no limit. See
+// boundedSearch for the bound Berth then applies.
 func validateDynamicResources(path *field.Path, a *config.DynamicResourcesArgs) (list field.ErrorList) {
 	if t := a.FilterTimeout; t.Duration < 0 {
 		list = append(list, field.Invalid(path.Child("filterTimeout"), t, "must be zero or positive"))

@@ -1,11 +1,10 @@
 package plugins
 
-// Point is an extension point of the scheduling framework, or a set of them. An [Entry] has the set
-// that its plugin extends; a [Profile] lists names by single points.
+// Point is an extension point of the scheduling framework, or a set of them. An [Entry] holds the
+// set extended by its plugin; a [Profile] lists names by single point.
 type Point uint16
 
-// The extension points. The one that upstream calls Filter is Filters here, because Filter is the
-// interface.
+// The extension points. Filters is upstream's Filter; the name Filter is taken by the interface.
 const (
 	PreEnqueue Point = 1 << iota
 	QueueSort
@@ -24,14 +23,14 @@ const (
 	PlacementScore
 )
 
-// AllPoints lists the extension points in the order in which a pod passes them.
+// AllPoints lists the extension points in the order a pod passes them.
 var AllPoints = []Point{
 	PreEnqueue, QueueSort, PreFilter, Filters, PostFilter, PodGroupPostFilter, PreScore, Score, Reserve, Permit, PreBind, Bind, PostBind,
 	PlacementGenerate, PlacementScore,
 }
 
-// pointNames are the keys under "plugins" in a configuration file. Sets of several points have no
-// name.
+// pointNames are the keys under "plugins" in a configuration file. Sets of several points are
+// unnamed.
 var pointNames = map[Point]string{
 	PreEnqueue: "preEnqueue", QueueSort: "queueSort", PreFilter: "preFilter", Filters: "filter", PostFilter: "postFilter",
 	PodGroupPostFilter: "podGroupPostFilter",
@@ -40,27 +39,27 @@ var pointNames = map[Point]string{
 	PlacementGenerate: "placementGenerate", PlacementScore: "placementScore",
 }
 
-// String returns the point's name in configuration files, "" for a set of several points.
+// String returns the point's name in configuration files, or "" for a set of several points.
 func (p Point) String() string { return pointNames[p] }
 
-// Entry is a plugin that can be enabled by its name. Two plugins are the same if their names are:
-// nothing else identifies one in a configuration file.
+// Entry is a plugin that can be enabled by name. The name is a plugin's only identity in a
+// configuration file.
 type Entry struct {
 	Name string
-	// Points are the extension points that upstream's plugin extends. Enabling the plugin at
-	// multiPoint enables it at these.
+	// Points are the extension points of upstream's plugin. Enabling the plugin at multiPoint
+	// enables it at these.
 	Points Point
-	// Weight is the default one, for plugins at Score.
+	// Weight is the default weight of plugins at Score.
 	Weight int64
-	// Optional plugins are known but not enabled by default.
+	// Optional plugins are known but disabled by default.
 	Optional bool
-	// New makes the plugin from its arguments, nil for the defaults. It is nil for plugins whose
-	// work is done elsewhere.
+	// New makes the plugin from its arguments, nil for the defaults. New is nil for plugins
+	// implemented elsewhere.
 	New func(args any) (any, error)
 }
 
-// newPlugin makes the plugin, or returns nil for one whose work is done elsewhere. A profile still
-// lists the name of such a plugin at its points.
+// newPlugin makes the plugin, or returns nil for plugins implemented elsewhere. A profile still
+// lists the names of the latter at their points.
 func (e *Entry) newPlugin(args any) (any, error) {
 	if e.New == nil {
 		return nil, nil
@@ -68,13 +67,13 @@ func (e *Entry) newPlugin(args any) (any, error) {
 	return e.New(args)
 }
 
-// Catalog lists the plugins in upstream's default order. Filters are asked in this order, and the
-// first that rejects a node gives the reason: another order would change messages, and which events
-// wake a pod. The slice is new with each call, so that callers may append to it.
+// Catalog lists the plugins in upstream's default order. Filters run in this order, and the first
+// to reject a node gives the reason: another order would change messages, and the events that wake
+// a pod. Each call returns a new slice, so callers may append to it.
 func Catalog() []Entry {
 	return []Entry{
 		{Name: "SchedulingGates", Points: PreEnqueue, New: Plain(SchedulingGates{})},
-		// The queue itself orders pods by priority, then by age: there is nothing to make.
+		// The queue itself orders pods by priority, then by age.
 		{Name: "PrioritySort", Points: QueueSort},
 
 		{Name: "NodeName", Points: PreFilter | Filters, New: Plain(NodeName{})},
@@ -101,7 +100,7 @@ func Catalog() []Entry {
 		{Name: "DefaultBinder", Points: Bind, New: Plain(DefaultBinder{})},
 		{Name: "NodeDeclaredFeatures", Points: PreFilter | Filters, New: Plain(NodeDeclaredFeatures{})},
 
-		// In a profile by a feature gate, or by name.
+		// Enabled in a profile by a feature gate or by name.
 		{Name: "GangScheduling", Points: PreEnqueue | Permit, Optional: true},
 		{Name: "TopologyPlacementGenerator", Points: PlacementGenerate, Optional: true},
 		{Name: "PodGroupPodsCount", Points: PlacementScore, Weight: 1, Optional: true},
@@ -109,10 +108,10 @@ func Catalog() []Entry {
 	}
 }
 
-// Lookup returns the built-in entry of that name; false if there is none.
+// Lookup returns the built-in entry with the given name, or false.
 func Lookup(name string) (Entry, bool) { return findEntry(Catalog(), name) }
 
-// findEntry searches a catalog, of which the first entry of a name counts.
+// findEntry returns the first entry with the given name.
 func findEntry(catalog []Entry, name string) (Entry, bool) {
 	for _, entry := range catalog {
 		if entry.Name == name {
@@ -122,13 +121,13 @@ func findEntry(catalog []Entry, name string) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Plain is the New of plugins without arguments and without state: profiles may share the value.
+// Plain is the New of plugins without arguments and state: profiles may share the value.
 func Plain(plugin any) func(any) (any, error) {
 	return func(any) (any, error) { return plugin, nil }
 }
 
-// withArgs adapts the constructor of a plugin with arguments of type A. It passes nil, which stands
-// for the defaults, if there are no arguments or if they are of another type.
+// withArgs adapts the constructor of a plugin with arguments of type A. Missing arguments and
+// arguments of another type become nil, which selects the defaults.
 func withArgs[A, P any](construct func(*A) (P, error)) func(any) (any, error) {
 	return func(args any) (any, error) {
 		typed, _ := args.(*A)

@@ -10,18 +10,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// What the volume plugins share: how a pod's volumes lead to claims, and claims to volumes.
+// Helpers shared by the volume plugins: from a pod's volumes to claims, and from claims to volumes.
 
-// Annotations on claims and volumes: that binding is complete, that the controller or the scheduler
-// chose the volume rather than a user, and the node for which a volume is to be provisioned.
+// Annotations on claims and volumes. They mark completed binding, a volume chosen by the controller
+// or the scheduler rather than a user, and the node to provision a volume for.
 const (
 	annBindCompleted     = "pv.kubernetes.io/bind-completed"
 	annBoundByController = "pv.kubernetes.io/bound-by-controller"
 	annSelectedNode      = "volume.kubernetes.io/selected-node"
 )
 
-// claimOf returns the name of the claim behind a pod's volume; ok is false if there is none. The
-// claim of an ephemeral volume is made for the one pod, and named after pod and volume.
+// claimOf returns the name of the claim behind a pod's volume; ok is false for volumes without a
+// claim. The claim of an ephemeral volume belongs to the one pod, and is named after pod and
+// volume.
 func claimOf(p *cluster.Pod, v *v1.Volume) (name string, isEphemeral, ok bool) {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -32,14 +33,14 @@ func claimOf(p *cluster.Pod, v *v1.Volume) (name string, isEphemeral, ok bool) {
 	return "", false, false
 }
 
-// madeFor returns an error if the claim named like that of an ephemeral volume was not made for the
-// pod: somebody else's claim may have that name by accident, and must not be used.
+// madeFor returns an error unless the claim named like an ephemeral volume's was made for the pod.
+// An unrelated claim may have that name by accident, and must not be used.
 func madeFor(p *cluster.Pod, claim *v1.PersistentVolumeClaim) error {
 	return ephemeral.VolumeIsForPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}, claim)
 }
 
-// claimClass returns the name of a claim's storage class, or "". The annotation of before
-// Kubernetes 1.6 still comes first.
+// claimClass returns the name of a claim's storage class, or "". The annotation used before
+// Kubernetes 1.6 still takes precedence.
 func claimClass(claim *v1.PersistentVolumeClaim) string {
 	if class, ok := claim.Annotations[v1.BetaStorageClassAnnotation]; ok {
 		return class
@@ -69,8 +70,8 @@ func claimNotFound(name string) string {
 	return fmt.Sprintf("persistentvolumeclaim %q not found", name)
 }
 
-// volumeNotFound and storageClassNotFound are the same for volumes and storage classes, which have
-// no namespace.
+// volumeNotFound and storageClassNotFound are the equivalents for volumes and storage classes,
+// which are not namespaced.
 func volumeNotFound(name string) string { return fmt.Sprintf("persistentvolume %q not found", name) }
 func storageClassNotFound(name string) string {
 	return fmt.Sprintf("storageclass.storage.k8s.io %q not found", name)

@@ -1,12 +1,13 @@
 package plugins
 
-// DefaultBinder has the scheduler itself bind the pod. It never passes.
+// DefaultBinder binds the pod through the scheduler itself. It never passes a pod to the next
+// binder.
 type DefaultBinder struct{}
 
 // Name returns the plugin's name.
 func (DefaultBinder) Name() string { return "DefaultBinder" }
 
-// OwnBinder is a plugin at Bind that has the scheduler itself bind the pod.
+// OwnBinder is a plugin at Bind that makes the scheduler bind the pod itself.
 type OwnBinder interface{ BindsItself() }
 
 // BindsItself implements [OwnBinder].

@@ -8,16 +8,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// defaultSelector selects the pods that belong to the same application as pods of the class: those
-// of all Services that select it, and of its controller if that is a ReplicationController,
-// ReplicaSet or StatefulSet. It is empty if there are none. The requirements of all of them hold at
-// once, as upstream merges them: two Services with app=web and tier=front give app=web,tier=front.
+// defaultSelector selects the pods of the same application as the class, by all Services that
+// select it and by its controller if that is a ReplicationController, ReplicaSet or StatefulSet. It
+// is empty if there are no such objects. All their requirements apply together, merged as in
+// upstream: two Services with app=web and tier=front give app=web,tier=front.
 //
-// The answer changes with Services and controllers, so nobody may keep it.
+// The result changes with Services and controllers, so callers must not cache it.
 func defaultSelector(c *cluster.Cluster, class *cluster.PodClass) *rules.Selector {
 	var set labels.Set
 	for _, service := range c.Services.In(class.Namespace) {
-		// A Service without a selector selects nothing; one with an empty one selects all.
+		// A Service without a selector selects nothing; an empty selector selects everything.
 		if service.Spec.Selector != nil && includesAll(class.Labels, service.Spec.Selector) {
 			set = labels.Merge(set, service.Spec.Selector)
 		}
@@ -43,8 +43,8 @@ func defaultSelector(c *cluster.Cluster, class *cluster.PodClass) *rules.Selecto
 	return rules.SelectorOf(set)
 }
 
-// narrowSelector adds the requirements of a controller's selector. One that cannot be parsed, or
-// that is empty, adds none. It does not change selector.
+// narrowSelector returns selector with the requirements of a controller's selector added, and
+// leaves selector unchanged. An unparsable or empty selector adds no requirements.
 func narrowSelector(selector *rules.Selector, by *metav1.LabelSelector) *rules.Selector {
 	other, err := rules.ReadSelector(by)
 	if err != nil || by == nil {
@@ -53,8 +53,8 @@ func narrowSelector(selector *rules.Selector, by *metav1.LabelSelector) *rules.S
 	return selector.With(other)
 }
 
-// includesAll reports whether the labels have all of a Service's selector, which may be far longer
-// than they are.
+// includesAll reports whether the labels include all of a Service's selector, which may be far
+// longer than the labels.
 func includesAll(set *rules.Labels, selector map[string]string) bool {
 	if len(selector) > set.Len() {
 		return false

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// ofDeviceClass is the hint for device classes: it reports whether the pod asks for devices of the
-// class, by a claim that names the class, or by an extended resource that the class provides, or
+// ofDeviceClass is the hint for device classes. It reports whether the pod requests devices of the
+// class, by a claim that names the class, or by an extended resource that the class provides now or
 // provided before: nodes may have the resource themselves.
 func (in Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
 	if ofExtendedClass(item, e) {
@@ -22,7 +22,7 @@ func (in Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
 	for i := range item.Pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(item.Pod, &item.Pod.Spec.ResourceClaims[i])
 		if err != nil || name == nil {
-			continue // the claim does not exist yet; its creation is an event of its own
+			continue // the claim does not exist yet; its creation is a separate event
 		}
 		if claim, ok := in.Cluster.ResourceClaims.Get(item.Pod.Namespace, *name); ok && namesClass(claim, class.Name) {
 			return true
@@ -48,8 +48,8 @@ func namesClass(claim *resourcev1.ResourceClaim, class string) bool {
 	return false
 }
 
-// ofExtendedClass reports whether the class provides, or provided before, an extended resource that
-// the pod requests.
+// ofExtendedClass reports whether the class provides now or provided before an extended resource
+// requested by the pod.
 func ofExtendedClass(item *queue.Item, e *queue.Event) bool {
 	for name := range item.Class.Requests.Scalars {
 		for _, object := range [...]any{e.Old, e.New} {
@@ -61,15 +61,15 @@ func ofExtendedClass(item *queue.Item, e *queue.Event) bool {
 	return false
 }
 
-// standsFor reports whether a class provides an extended resource: under the name that its spec
-// gives, or under the implicit name deviceclass.resource.kubernetes.io/<class>.
+// standsFor reports whether a class provides an extended resource, under the name in its spec or
+// under the implicit name deviceclass.resource.kubernetes.io/<class>.
 func standsFor(class *resourcev1.DeviceClass, name v1.ResourceName) bool {
 	own := class.Spec.ExtendedResourceName
 	return own != nil && *own == string(name) || string(name) == resourcev1.ResourceDeviceClassPrefix+class.Name
 }
 
-// extendedNameChanged reports whether a class provides another extended resource than before. A
-// class that is new or gone counts, as does one that was made anew under its name.
+// extendedNameChanged reports whether the event changed the extended resource provided by a class.
+// Creation, deletion and recreation under the same name count as changes.
 func extendedNameChanged(e *queue.Event) bool {
 	was, isOld := e.Old.(*resourcev1.DeviceClass)
 	is, isNew := e.New.(*resourcev1.DeviceClass)

@@ -13,69 +13,69 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// deviceIndex indexes what slices and claims say of devices: which node offers them, and which are
-// taken. It follows the tables of its cluster change by change, and knows for every node when its
-// devices last changed, so that what was computed for the other nodes stays valid.
+// deviceIndex indexes the devices in slices and claims: the nodes offering them, and the devices
+// taken. It follows the tables of its cluster change by change, and records for every node the last
+// change of its devices, so that results for the other nodes stay valid.
 //
-// It changes only in followCluster, never while nodes are judged; only nodes and contents, which
-// the mutex guards, grow then.
+// It changes only in followCluster, never while nodes are judged; only nodes and contents, guarded
+// by the mutex, grow then.
 type deviceIndex struct {
 	c *cluster.Cluster
-	// claims and slices are the versions of the tables that the index has followed. now counts the
-	// changes that it has applied.
+	// claims and slices are the versions of the tables followed so far. now counts the changes
+	// applied.
 	claims, slices, now uint64
 
 	sliceOf map[string]*resourcev1.ResourceSlice
 	pools   map[poolID]*devicePool
-	// sharedPools counts the pools with slices that do not belong to one node alone. sharedAt is
-	// when such a slice, or a device of one, last changed.
+	// sharedPools counts the pools with slices not tied to a single node. sharedAt is the last
+	// change of such a slice or of its devices.
 	sharedPools int
 	sharedAt    uint64
 
-	// mutex guards nodes and contents, to which nodes without devices and what they have in common
-	// are added during judging.
+	// mutex guards nodes and contents, which gain nodes without devices and common contents during
+	// judging.
 	mutex    sync.Mutex
 	nodes    map[string]*nodeDevices
 	contents map[string]*deviceContent
 
-	// held is the allocation that each claim is counted with. holders counts the claims that hold a
-	// device as a whole, and shares has the claims that hold a share of one; taken is the same in
-	// the allocator's form.
+	// held is the counted allocation of each claim. holders counts the claims holding a device as a
+	// whole, and shares lists the claims holding a share of one; taken is the equivalent in the
+	// allocator's form.
 	held    map[cluster.Name]*resourcev1.AllocationResult
 	holders map[structured.DeviceID]int
 	shares  map[structured.DeviceID]map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult
 	taken   structured.AllocatedState
-	// extended has the claims for extended resources by pod, and owners the pod of each such claim.
+	// extended lists the claims for extended resources by pod, and owners the pod of each such
+	// claim.
 	extended map[types.UID]map[cluster.Name]bool
 	owners   map[cluster.Name]types.UID
 }
 
-// poolID identifies a pool: names of pools are unique within a driver only.
+// poolID identifies a pool: names of pools are unique only within a driver.
 type poolID struct{ driver, name string }
 
-// devicePool is a pool of devices. Its slices, by name, may be of several nodes.
+// devicePool is a pool of devices. Its slices, by name, may belong to several nodes.
 type devicePool struct {
 	slices map[string]*resourcev1.ResourceSlice
-	// nodes are the nodes with a slice of the pool to themselves. shared tells that there are
-	// slices for more than one node.
+	// nodes are the nodes with an exclusive slice of the pool. shared reports slices for more than
+	// one node.
 	nodes  map[string]bool
 	shared bool
 }
 
-// nodeDevices are the devices that belong to one node alone. The entry of a node stays the same as
-// long as the index does: others keep a pointer to it to compare changed.
+// nodeDevices are the devices tied to a single node. A node's entry lives as long as the index:
+// callers keep a pointer to it to compare changed.
 type nodeDevices struct {
 	pools   map[poolID]*devicePool
-	slices  []*resourcev1.ResourceSlice // of all its pools, by name; nil until needed
-	content *nodeContent                // of these; nil until needed
-	changed uint64                      // when they, or the claims that hold them, last changed
+	slices  []*resourcev1.ResourceSlice // of all its pools, by name; lazily filled
+	content *nodeContent                // of these; lazily filled
+	changed uint64                      // last change of these, or of the claims holding them
 }
 
-// followCluster brings the index up to date. It begins anew for another cluster, and when most
-// entries are of nodes that no longer exist. now goes on counting then, so that what was computed
-// before is out of date.
+// followCluster brings the index up to date. It starts over for another cluster, and when most
+// entries belong to deleted nodes. now continues to count, which invalidates all earlier results.
 func (x *deviceIndex) followCluster(c *cluster.Cluster) {
-	if x.c != c || len(x.nodes) > 2*len(c.Nodes)+len(x.sliceOf) { // too many nodes that no longer exist
+	if x.c != c || len(x.nodes) > 2*len(c.Nodes)+len(x.sliceOf) { // too many deleted nodes
 		*x = deviceIndex{
 			c: c, now: x.now + 1, claims: c.ResourceClaims.Version - 1, slices: c.ResourceSlices.Version - 1,
 			sliceOf: map[string]*resourcev1.ResourceSlice{}, pools: map[poolID]*devicePool{}, nodes: map[string]*nodeDevices{},
@@ -94,7 +94,7 @@ func (x *deviceIndex) followCluster(c *cluster.Cluster) {
 			x.readClaim(cluster.Name{Namespace: claim.Namespace, Name: claim.Name})
 		}
 		x.claims, x.slices = c.ResourceClaims.Version, c.ResourceSlices.Version
-		// Asking once tells the tables from which version on to keep the changes.
+		// The first call of Since makes the tables keep the changes from that version on.
 		c.ResourceClaims.Since(x.claims)
 		c.ResourceSlices.Since(x.slices)
 		return
@@ -112,10 +112,10 @@ func (x *deviceIndex) followCluster(c *cluster.Cluster) {
 	}
 }
 
-// readSlices rereads the slices of these names, or all for nil. Pools that gain or lose a slice are
-// rebuilt, once each.
+// readSlices rereads the named slices, or all for nil. It rebuilds each pool that gains or loses a
+// slice once.
 func (x *deviceIndex) readSlices(names []cluster.Name) {
-	// Slices of one pool tend to change together: the pool is rebuilt once for all of them.
+	// Slices of one pool tend to change together; rebuild the pool once for all of them.
 	dirty := map[poolID]bool{}
 	if names == nil {
 		for name := range x.sliceOf {
@@ -133,12 +133,12 @@ func (x *deviceIndex) readSlices(names []cluster.Name) {
 	}
 }
 
-// readSlice takes in one slice as it is now, and notes the pools that it leaves and enters. A slice
-// may move to another pool.
+// readSlice reads the current state of one slice, and records the pools it leaves and enters. A
+// slice may move to another pool.
 func (x *deviceIndex) readSlice(name string, dirty map[poolID]bool) {
 	before := x.sliceOf[name]
 	now, exists := x.c.ResourceSlices.Get("", name)
-	// Unchanged: after a reread of all slices this is most of them.
+	// Unchanged, like most slices in a reread of all of them.
 	if exists && before == now {
 		return
 	}
@@ -165,8 +165,8 @@ func poolOf(slice *resourcev1.ResourceSlice) poolID {
 	return poolID{slice.Spec.Driver, slice.Spec.Pool.Name}
 }
 
-// rebuildPool recomputes which nodes a pool's devices belong to. Nodes that lose the pool and nodes
-// that gain it have both changed, so it is touched before and after.
+// rebuildPool recomputes the nodes of a pool's devices. Nodes that lose the pool and nodes that
+// gain it have both changed, so it is touched before and after.
 func (x *deviceIndex) rebuildPool(id poolID) {
 	pool := x.pools[id]
 	x.touchPool(pool)
@@ -176,7 +176,7 @@ func (x *deviceIndex) rebuildPool(id poolID) {
 		x.loseContent(of)
 	}
 
-	// The old state is taken out of the counts before the new one is added.
+	// Subtract the old state from the counts before adding the new one.
 	if pool.shared {
 		x.sharedPools--
 	}
@@ -208,8 +208,8 @@ func (x *deviceIndex) rebuildPool(id poolID) {
 	}
 }
 
-// isLocal reports whether the slice's devices belong to one node alone. Slices with counters do not
-// count as such: the counters are used by devices of other slices.
+// isLocal reports whether the slice's devices belong to a single node. Slices with counters do not
+// count as local: devices of other slices use the counters.
 func isLocal(slice *resourcev1.ResourceSlice) bool {
 	return slice.Spec.NodeName != nil && *slice.Spec.NodeName != "" && len(slice.Spec.SharedCounters) == 0
 }
@@ -219,7 +219,7 @@ func (x *deviceIndex) isTaken(device structured.DeviceID) bool {
 	return x.holders[device] > 0 || len(x.shares[device]) > 0
 }
 
-// touchPool records that the pool's devices, or the claims that hold them, have changed.
+// touchPool records a change of the pool's devices, or of the claims holding them.
 func (x *deviceIndex) touchPool(pool *devicePool) {
 	x.now++
 	for node := range pool.nodes {
@@ -230,8 +230,8 @@ func (x *deviceIndex) touchPool(pool *devicePool) {
 	}
 }
 
-// devicesOf returns a node's own devices; an entry without any for a node that has none. It never
-// returns nil.
+// devicesOf returns a node's local devices. It returns an empty entry for a node without devices,
+// never nil.
 func (x *deviceIndex) devicesOf(name string) *nodeDevices {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
@@ -243,9 +243,9 @@ func (x *deviceIndex) devicesOf(name string) *nodeDevices {
 	return of
 }
 
-// slicesFor returns all slices that the allocator needs to judge a node, if no pool is shared
-// between nodes: those of the node's pools, also slices of other nodes in them, since a pool is
-// only complete with all of its slices. They are sorted by name.
+// slicesFor returns all slices needed by the allocator to judge a node, provided nodes share no
+// pools. A pool is only complete with all of its slices, so the result also includes other nodes'
+// slices in the node's pools. It is sorted by name.
 func (x *deviceIndex) slicesFor(name string) []*resourcev1.ResourceSlice {
 	of := x.devicesOf(name)
 	x.mutex.Lock()

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// followClaims recounts the claims that have changed; all of them, known and new, if the table no
-// longer knows which.
+// followClaims recounts the changed claims, or all claims, known and new, if the table has dropped
+// the list of changes.
 func (x *deviceIndex) followClaims() {
 	names, known := x.c.ResourceClaims.Since(x.claims)
 	x.claims = x.c.ResourceClaims.Version
@@ -25,7 +25,7 @@ func (x *deviceIndex) followClaims() {
 	if known {
 		return
 	}
-	// Claims that are gone are only known here.
+	// Deleted claims are known only here.
 	for name := range x.held {
 		x.readClaim(name)
 	}
@@ -38,7 +38,7 @@ func (x *deviceIndex) followClaims() {
 	}
 }
 
-// readClaim recounts the devices of a claim. Most changes of a claim leave its devices the same;
+// readClaim recounts the devices of a claim. Most changes of a claim leave its devices unchanged;
 // then no node counts as changed.
 func (x *deviceIndex) readClaim(name cluster.Name) {
 	var now *resourcev1.AllocationResult
@@ -47,10 +47,10 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 		now = claim.Status.Allocation
 	}
 
-	// Whether or not it has devices: a claim that an attempt left may have none.
+	// Even without devices: a claim left by an attempt may lack them.
 	x.readOwner(name, claim)
 	before := x.held[name]
-	// The allocation is replaced all the same: it is what is subtracted later.
+	// Replace the allocation anyway: a later recount subtracts it.
 	if before != nil && now != nil && sameDevices(before, now) {
 		x.held[name] = now
 		return
@@ -68,7 +68,7 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 }
 
 // countAllocation adds or subtracts (by 1 or -1) the devices of an allocation. Devices with admin
-// access remain available to others.
+// access remain available to other claims.
 func (x *deviceIndex) countAllocation(allocation *resourcev1.AllocationResult, by int) {
 	for i := range allocation.Devices.Results {
 		result := &allocation.Devices.Results[i]
@@ -85,8 +85,8 @@ func (x *deviceIndex) countAllocation(allocation *resourcev1.AllocationResult, b
 			continue
 		}
 
-		// Two claims can hold the same device, if somebody else allocated one of them: it is free
-		// when both have gone.
+		// Two claims can hold the same device if another allocator assigned one of them. It is free
+		// only after both are released.
 		if x.holders[device] += by; x.holders[device] <= 0 {
 			delete(x.holders, device)
 		}
@@ -95,8 +95,8 @@ func (x *deviceIndex) countAllocation(allocation *resourcev1.AllocationResult, b
 }
 
 // takeWhole records whether the allocator must treat a device as allocated to one claim: a claim
-// holds it, or holds a share of it while it no longer allows several allocations. v1.37's allocator
-// overlooks the latter (kubernetes#140798).
+// holds it, or holds a share of it although it no longer allows several allocations. v1.37's
+// allocator overlooks the latter (kubernetes#140798).
 func (x *deviceIndex) takeWhole(device structured.DeviceID) {
 	if x.holders[device] > 0 || len(x.shares[device]) > 0 && x.isExclusive(device) {
 		x.taken.AllocatedDevices.Insert(device)
@@ -125,7 +125,7 @@ func (x *deviceIndex) isExclusive(device structured.DeviceID) bool {
 	return exclusive
 }
 
-// takeSharesWhole records for the shared devices of a pool, which has changed, whether they are now
+// takeSharesWhole updates, for the shared devices of a changed pool, whether they are now
 // exclusive.
 func (x *deviceIndex) takeSharesWhole(pool *devicePool) {
 	if len(x.shares) == 0 {
@@ -140,8 +140,8 @@ func (x *deviceIndex) takeSharesWhole(pool *devicePool) {
 	}
 }
 
-// countShare adds or subtracts one share of a device. What is consumed is summed up anew from all
-// shares that are left.
+// countShare adds or subtracts one share of a device. It recomputes the consumed capacity from all
+// remaining shares.
 func (x *deviceIndex) countShare(device structured.DeviceID, result *resourcev1.DeviceRequestAllocationResult, by int) {
 	share := structured.MakeSharedDeviceID(device, result.ShareID)
 	of := x.shares[device]
@@ -157,7 +157,7 @@ func (x *deviceIndex) countShare(device structured.DeviceID, result *resourcev1.
 		x.taken.AllocatedSharedDeviceIDs.Delete(share)
 	}
 
-	// Only a device of which shares consume capacity has an entry.
+	// Only devices with capacity-consuming shares have an entry.
 	delete(x.taken.AggregatedCapacity, device)
 	for _, other := range of {
 		if other.ConsumedCapacity != nil {
@@ -179,7 +179,8 @@ func sameDevices(a, b *resourcev1.AllocationResult) bool {
 	})
 }
 
-// readOwner records which pod's extended resources a claim is for. The claim is nil if it is gone.
+// readOwner records the pod served by a claim for extended resources. The claim is nil if it was
+// deleted.
 func (x *deviceIndex) readOwner(name cluster.Name, claim *resourcev1.ResourceClaim) {
 	if pod, known := x.owners[name]; known {
 		delete(x.owners, name)

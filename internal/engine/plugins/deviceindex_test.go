@@ -21,8 +21,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestDevicesAreFollowed: whatever happened to slices, claims, classes and nodes, a plugin that has
-// seen it all gives the answers of one that looks for the first time.
+// TestDevicesAreFollowed requires a plugin that has followed all changes of slices, claims, classes
+// and nodes to give the same verdicts as a new one.
 func TestDevicesAreFollowed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &deviceWorld{T: t, c: cluster.New()}
@@ -39,7 +39,7 @@ func TestDevicesAreFollowed(t *testing.T) {
 	})
 }
 
-// deviceWorld is a small cluster to which anything happens.
+// deviceWorld is a small cluster under random changes.
 type deviceWorld struct {
 	*rapid.T
 	c     *cluster.Cluster
@@ -66,7 +66,7 @@ func (w *deviceWorld) step() {
 		w.c.ResourceClaims.Set(w.claim(fmt.Sprintf("claim-%d", w.pick("claim", 5))))
 	case 6:
 		w.c.ResourceClaims.Delete("default", fmt.Sprintf("claim-%d", w.pick("claim", 5)))
-	case 7: // a watch shows a claim as it is
+	case 7: // a watch delivers an unchanged claim
 		if claim, ok := w.c.ResourceClaims.Get("default", fmt.Sprintf("claim-%d", w.pick("claim", 5))); ok {
 			w.c.ResourceClaims.Set(claim.DeepCopy())
 		}
@@ -77,7 +77,7 @@ func (w *deviceWorld) step() {
 		}
 	case 9:
 		w.c.ResourceClaims.Set(w.claim(fmt.Sprintf("claim-%d", w.pick("claim", 5))))
-		for range 1 + w.pick("others", 2)*5000 { // more than the tables remember
+		for range 1 + w.pick("others", 2)*5000 { // more than the tables keep
 			w.c.ResourceClaims.Set(&resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "busy"}})
 		}
 	}
@@ -181,7 +181,7 @@ func (w *deviceWorld) pod() *cluster.Pod {
 	return w.c.Pending(pod)
 }
 
-// compare asks both about a few pods and all nodes.
+// compare runs both on a few pods and all nodes.
 func (w *deviceWorld) compare() {
 	anew, _ := NewDynamicResources(nil)
 	anew.filterTimeout = 0
@@ -203,7 +203,7 @@ func (w *deviceWorld) compare() {
 			continue
 		}
 		for _, n := range w.c.SortedNodes() {
-			anew.last, anew.index, anew.shapes = nil, deviceIndex{}, deviceShapes{} // so that it has seen no other node
+			anew.last, anew.index, anew.shapes = nil, deviceIndex{}, deviceShapes{} // so that it is independent of other nodes
 			got, want := a.offerAt(n), anew.attemptFor(w.c, p).offerAt(n)
 			if told(got) != told(want) || !apiequality.Semantic.DeepEqual(unshared(got.results), unshared(want.results)) {
 				w.Fatalf("node %s: got %s %v\nwant %s %v", n.Name, told(got), got.results, told(want), want.results)
@@ -222,7 +222,7 @@ func told(o offer) string {
 	return o.rejection.Reasons[0]
 }
 
-// unshared leaves out the random names of shares.
+// unshared drops the random names of shares.
 func unshared(results []resourcev1.AllocationResult) []resourcev1.AllocationResult {
 	var list []resourcev1.AllocationResult
 	for i := range results {
@@ -237,8 +237,8 @@ func unshared(results []resourcev1.AllocationResult) []resourcev1.AllocationResu
 	return list
 }
 
-// hardSearch is nodes that no claim is easy to serve on, each unlike the others, and a pod with
-// such a claim.
+// hardSearch returns nodes with a slow search for the claim of the returned pod. The nodes are
+// alike in threes.
 func hardSearch(t *testing.T, nodes, devices int, limit time.Duration) (*cluster.Cluster, *DynamicResources, *cluster.Pod) {
 	c, d := cluster.New(), newDynamicResources(t)
 	d.filterTimeout = limit
@@ -259,7 +259,7 @@ func hardSearch(t *testing.T, nodes, devices int, limit time.Duration) (*cluster
 	return c, d, waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
 }
 
-// answers are what the filter says of each node, asked by several goroutines at once or by one.
+// answers returns the filter's verdict on each node, computed by the given number of goroutines.
 func answers(c *cluster.Cluster, d *DynamicResources, p *cluster.Pod, goroutines int) []string {
 	judge, said := d.Filter(c, p), make([]string, len(c.Nodes))
 	ask := func(i int) { said[i] = told(offer{rejection: judge.Node(c.Nodes[i])}) }
@@ -280,9 +280,9 @@ func answers(c *cluster.Cluster, d *DynamicResources, p *cluster.Pod, goroutines
 	return said
 }
 
-// TestSearchesGoAsFarEveryTime: which nodes are looked into before the limit is reached does not
-// depend on how many goroutines ask, nor on their pace, and the pod's next attempts go on from
-// there.
+// TestSearchesGoAsFarEveryTime requires the set of nodes searched before the limit to be
+// independent of the number of goroutines and their pace, and the pod's next attempts to continue
+// from there.
 func TestSearchesGoAsFarEveryTime(t *testing.T) {
 	const nodes, devices = 60, 8
 	c, d, p := hardSearch(t, nodes, devices, 0)
@@ -318,8 +318,8 @@ func TestSearchesGoAsFarEveryTime(t *testing.T) {
 	}
 }
 
-// TestSearchesOfAnAttemptShareTheirLimit: a claim that takes long on every node does not take that
-// long times the nodes, however often the filter is asked.
+// TestSearchesOfAnAttemptShareTheirLimit requires a claim with a slow search on every node not to
+// multiply that time by the number of nodes, however often the filter is called.
 func TestSearchesOfAnAttemptShareTheirLimit(t *testing.T) {
 	c, d, p := hardSearch(t, 10, 60, 5*time.Millisecond)
 	d.strict = true
@@ -338,10 +338,11 @@ func TestSearchesOfAnAttemptShareTheirLimit(t *testing.T) {
 	}
 }
 
-// TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers: no attempt would ever get beyond such
-// a node. A limit that is configured fails the attempt, as in kube-scheduler.
+// TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers requires progress beyond a node that
+// exceeds the limit by itself; otherwise no attempt would pass it. A configured limit fails the
+// attempt, as in kube-scheduler.
 func TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers(t *testing.T) {
-	const hard = 4 // three are alike, and one is not
+	const hard = 4 // three are alike, and one differs
 	said := func(d *DynamicResources) []string {
 		c, _, p := hardSearch(t, hard, 60, 0)
 		c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "easy"}})
@@ -370,8 +371,8 @@ func TestANodeOnWhichTheSearchTakesTooLongKeepsNobodyFromOthers(t *testing.T) {
 	}
 }
 
-// sliceOfUnlike has devices of which half are of one kind and half of another: to find more than
-// half alike, all combinations are tried.
+// sliceOfUnlike has two kinds of devices, half of each: finding more than half alike takes all
+// combinations.
 func sliceOfUnlike(node string, devices int) *resourcev1.ResourceSlice {
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
 		Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
@@ -385,15 +386,15 @@ func sliceOfUnlike(node string, devices int) *resourcev1.ResourceSlice {
 	return slice
 }
 
-// TestNodesAlikeGiveTheSame: of nodes whose devices are alike one is searched, and the others have
-// the same to give by their own names.
+// TestNodesAlikeGiveTheSame requires a single search to serve all nodes with like devices, each
+// offering devices under its own names.
 func TestNodesAlikeGiveTheSame(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	load(t, c, "node a\nnode b\nnode c\nnode d\nnode e")
 	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 	for _, node := range []string{"a", "b", "c", "d"} {
 		slice := sliceOfUnlike(node, 3)
-		if node == "d" { // whoever has a part of a device has it by a name of its own
+		if node == "d" { // each part of a device is held under a separate name
 			for i := range slice.Spec.Devices {
 				slice.Spec.Devices[i].AllowMultipleAllocations = new(true)
 			}
@@ -417,7 +418,7 @@ func TestNodesAlikeGiveTheSame(t *testing.T) {
 				t.Fatalf("claim %d, node %s: got %s %v\nwant %s %v", i, n.Name, told(got), got.results, told(want), want.results)
 			}
 		}
-		for _, n := range c.SortedNodes() { // one by one they come to be unlike, and alike again
+		for _, n := range c.SortedNodes() { // one by one they become unlike, and alike again
 			if d.attemptFor(c, p).offerAt(n).rejection == nil && (i%3 == 0 || n.Name != "a") {
 				if _, err := d.Reserve(c, p, n); err != nil {
 					t.Fatal(err)
@@ -447,8 +448,8 @@ func TestNodesAlikeGiveTheSame(t *testing.T) {
 	}
 }
 
-// TestContentsGoWithTheirNodes: however often the devices of nodes change, what is kept is what
-// nodes have now, and nodes can still be recognized as alike.
+// TestContentsGoWithTheirNodes requires the cached contents to match the nodes' current devices
+// after any number of changes, and like nodes to be recognized still.
 func TestContentsGoWithTheirNodes(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	load(t, c, "node a\nnode b")
@@ -471,8 +472,8 @@ func TestContentsGoWithTheirNodes(t *testing.T) {
 	}
 }
 
-// TestExamplesAreForgottenUnderTheirLock: what one goroutine found out may be forgotten while
-// another one looks.
+// TestExamplesAreForgottenUnderTheirLock lets some goroutines forget findings while others look
+// them up.
 func TestExamplesAreForgottenUnderTheirLock(t *testing.T) {
 	s, like := &deviceShape{}, likeness{taken: "x"}
 	var wait sync.WaitGroup
@@ -491,8 +492,8 @@ func TestExamplesAreForgottenUnderTheirLock(t *testing.T) {
 	}
 }
 
-// TestSharesOfLikeDevicesHaveOwnIDs: what is consumed of a device comes to be the same again while
-// the share that was found then is still held.
+// TestSharesOfLikeDevicesHaveOwnIDs restores an earlier consumption of a device while a share
+// allocated at that consumption is still held.
 func TestSharesOfLikeDevicesHaveOwnIDs(t *testing.T) {
 	spec := resourcev1.ResourceSliceSpec{Devices: []resourcev1.Device{{
 		Name: "gpu-0", AllowMultipleAllocations: new(true),

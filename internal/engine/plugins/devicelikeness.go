@@ -13,40 +13,39 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// likeness is equal for nodes whose devices are alike in everything except the names of node and
-// pools, and of which the same ones, and as much of those that claims take shares of, are taken.
-// Such nodes can give the same to claims, so that one search serves a hundred equal nodes. It can
-// be a key of maps.
+// likeness is equal for nodes with like devices: identical except for the names of node and pools,
+// with the same devices taken, and equal shares taken of shared ones. Such nodes make claims the
+// same offer, so one search serves a hundred equal nodes. It is usable as a map key.
 type likeness struct {
 	content *deviceContent
-	taken   string // a bit for each device; then what is consumed of those that are shared
+	taken   string // a bit for each device, then the consumption of the shared ones
 }
 
-// deviceContent identifies the content of a node's slices: equal contents are one pointer while a
-// node has them.
+// deviceContent identifies the content of a node's slices. Equal contents share one pointer while
+// any node has them.
 type deviceContent struct {
 	key     string // its key in deviceIndex.contents
-	nodes   int    // how many have it
+	nodes   int    // number of nodes with it
 	devices int
 }
 
-// nodeContent is a node's own devices in the order in which the allocator looks at them.
+// nodeContent holds a node's local devices in the allocator's search order.
 type nodeContent struct {
-	content *deviceContent // nil: the node is like no other
+	content *deviceContent // nil: no node is like it
 	pools   []poolID
 	devices []structured.DeviceID
-	shared  []int // of the devices, those that claims take shares of
-	// like is the node's likeness as of the index's count at.
+	shared  []int // indices of devices with shares
+	// like is the node's likeness as of the index's counter at.
 	like likeness
 	at   uint64
 }
 
-// mostContents bounds how many contents are distinguished. Drivers whose devices have unique
-// attributes make every node different.
+// mostContents bounds the number of distinct contents. Drivers that give devices unique attributes
+// make every node different.
 const mostContents = 1 << 12
 
-// likenessOf returns the node's likeness. ok is false for nodes that share devices, or parts of
-// devices, with others.
+// likenessOf returns the node's likeness. ok is false if the node shares devices, or parts of
+// devices, with other nodes.
 func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID, ok bool) {
 	if x.sharedPools > 0 {
 		return likeness{}, nil, false
@@ -68,8 +67,8 @@ func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID
 	return of.content.like, of.content.pools, true
 }
 
-// takenOf encodes what is taken of a node's devices, in the order of their content. Amounts are
-// written as decimals, whatever units they were given in.
+// takenOf encodes the taken part of a node's devices, in the order of their content. Amounts are
+// encoded as decimals, regardless of their original units.
 func (x *deviceIndex) takenOf(content *nodeContent) []byte {
 	taken := make([]byte, (len(content.devices)+7)/8)
 	for i, device := range content.devices {
@@ -81,7 +80,7 @@ func (x *deviceIndex) takenOf(content *nodeContent) []byte {
 		consumed := x.taken.AggregatedCapacity[content.devices[i]]
 		for _, name := range slices.Sorted(maps.Keys(consumed)) {
 			if amount := consumed[name]; amount != nil && !amount.IsZero() {
-				value := *amount // saying it may change how it is kept, and others read it
+				value := *amount // formatting may modify the value, which is shared
 				taken = append(binary.AppendUvarint(taken, uint64(len(name))), name...)
 				said := value.AsDec().String()
 				taken = append(binary.AppendUvarint(taken, uint64(len(said))), said...)
@@ -92,9 +91,9 @@ func (x *deviceIndex) takenOf(content *nodeContent) []byte {
 	return taken
 }
 
-// contentOf reads the slices of a node. A content of nil in the result means that the node is like
-// no other: it has slices of other nodes in its pools, devices that choose their nodes, or there
-// are too many contents already. The caller holds the mutex.
+// contentOf reads the slices of a node. A nil content in the result marks a node without like
+// nodes: its pools include slices of other nodes, its devices choose their nodes, or the index
+// holds too many contents already. The caller holds the mutex.
 func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.ResourceSlice) *nodeContent {
 	content := &nodeContent{}
 	for id := range of.pools {
@@ -103,7 +102,7 @@ func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.
 	slices.SortFunc(content.pools, func(a, b poolID) int { return cmp.Or(cmp.Compare(a.driver, b.driver), cmp.Compare(a.name, b.name)) })
 	var key []byte
 	for _, id := range content.pools {
-		for _, slice := range own { // by name, as the allocator has them
+		for _, slice := range own { // by name, in the allocator's order
 			if poolOf(slice) != id {
 				continue
 			}
@@ -139,8 +138,8 @@ func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.
 	return content
 }
 
-// loseContent forgets what a node's slices contain. Each new generation of a pool is another
-// content, so those that no node has must not stay.
+// loseContent forgets the content of a node's slices. Each new generation of a pool is a new
+// content, so contents without a node must not stay.
 func (x *deviceIndex) loseContent(of *nodeDevices) {
 	if of.content != nil && of.content.content != nil {
 		lost := of.content.content
@@ -151,18 +150,18 @@ func (x *deviceIndex) loseContent(of *nodeDevices) {
 	of.slices, of.content = nil, nil
 }
 
-// exampleGift is what one of several like nodes can give, and the names of its pools, in the order
-// of all nodes like it.
+// exampleGift is the offer of one of several like nodes, and the names of its pools, in the common
+// order of all nodes like it.
 type exampleGift struct {
 	*gift
 	pools []poolID
 }
 
-// mostExamples bounds how many are kept per shape.
+// mostExamples bounds the examples kept per shape.
 const mostExamples = 1 << 10
 
-// giftLike returns what the node can give, if that is known of a node like it; nil if not. A
-// rejection is the same for both.
+// giftLike returns the known offer of a node like n, translated to n, or nil. A rejection is the
+// same for both.
 func (s *deviceShape) giftLike(n *cluster.Node, like likeness, pools []poolID) *gift {
 	s.mutex.Lock()
 	example, ok := s.examples[like]
@@ -176,7 +175,7 @@ func (s *deviceShape) giftLike(n *cluster.Node, like likeness, pools []poolID) *
 	return example.moveTo(n.Name, pools)
 }
 
-// keepExample keeps what a node can give for the nodes like it. undo forgets it.
+// keepExample stores a node's offer for the nodes like it. undo removes it.
 func (s *deviceShape) keepExample(like likeness, pools []poolID, found *gift) (undo func()) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -191,8 +190,8 @@ func (s *deviceShape) keepExample(like likeness, pools []poolID, found *gift) (u
 	}
 }
 
-// moveTo translates the example to another node: the names of pools, and of the node in the
-// selector. The example stays as it is.
+// moveTo translates the example to another node by replacing the names of pools, and of the node in
+// the selector. It does not modify the example.
 func (e exampleGift) moveTo(node string, pools []poolID) *gift {
 	moved := &gift{results: make([]resourcev1.AllocationResult, len(e.results))}
 	for i := range e.results {
@@ -200,11 +199,11 @@ func (e exampleGift) moveTo(node string, pools []poolID) *gift {
 		for j := range result.Devices.Results {
 			device := &result.Devices.Results[j]
 			device.Pool = pools[slices.Index(e.pools, poolID{device.Driver, device.Pool})].name
-			if device.ShareID != nil { // what is consumed may come to be the same while the share is held
+			if device.ShareID != nil { // the consumption may become the same again while the share is held
 				device.ShareID = new(uuid.NewUUID())
 			}
 		}
-		if result.NodeSelector != nil { // devices of one node: its name, and nothing else
+		if result.NodeSelector != nil { // devices of one node: only its name
 			result.NodeSelector.NodeSelectorTerms[0].MatchFields[0].Values[0] = node
 		}
 		moved.results[i] = *result

@@ -10,53 +10,53 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// deviceShapes keeps what nodes can give to claims, by what the claims ask for: to a node, pods
-// whose claims differ only in their names are the same. An answer is valid until the node's
-// devices, or the claims that hold them, change; see [deviceIndex].
+// deviceShapes caches the allocations each node offers to claims, by the content of the claims: to
+// a node, pods with claims that differ only in name are the same. An entry is valid until the
+// node's devices, or the claims holding them, change; see [deviceIndex].
 type deviceShapes struct {
-	classes uint64 // the version of the device classes that all was found out with
+	classes uint64 // the version of the device classes behind all entries
 	byKey   map[string]*deviceShape
-	asked   uint64 // counts questions, to tell which shape was asked for last
+	asked   uint64 // counts lookups, to order shapes by last use
 	size    int    // of the keys
 }
 
-// deviceShape is what each node can give to claims that ask for the same. Nodes are searched by
-// several goroutines at once: each writes only the place of its node.
+// deviceShape holds each node's offer to claims with equal content. Several goroutines search nodes
+// concurrently; each writes only the slot of its node.
 type deviceShape struct {
 	nodes []atomic.Pointer[nodeGift] // by the nodes' numbers
-	// used is deviceShapes.asked when the shape was asked for last.
+	// used is the value of deviceShapes.asked at the shape's last use.
 	used uint64
 
 	mutex    sync.Mutex
 	examples map[likeness]exampleGift
 }
 
-// nodeGift is what a node can give, and the state that this was computed from.
+// nodeGift is a node's offer and the state it was computed from.
 type nodeGift struct {
 	*gift
 	node individual
 	own  *nodeDevices
-	at   uint64 // the index's count when it was found out
+	at   uint64 // the index's counter at the time
 }
 
-// gift is the allocations for claims, in the order of the claims, or the reason why there are none.
-// It is shared, and must not be changed.
+// gift is the allocations for claims, in the order of the claims, or the reason for their absence.
+// It is shared and must not be modified.
 type gift struct {
 	results   []resourcev1.AllocationResult
 	rejection *Rejection
-	names     bool // the rejection names the claim or a pool, so it is of one attempt
+	names     bool // the rejection names the claim or a pool, so it is limited to one attempt
 }
 
-// ofAttempt reports whether what was found counts for one attempt: an error, or a rejection that
-// other claims and nodes like these must not repeat.
+// ofAttempt reports whether the finding is limited to one attempt: an error, or a rejection that
+// must not be repeated for similar claims and nodes.
 func (g *gift) ofAttempt() bool { return g.rejection != nil && g.rejection.Err != nil || g.names }
 
-// mostGifts bounds how many answers are kept over all shapes: about 40 MB. mostAsked, in bytes,
-// bounds what is asked for in all, which the answers repeat in part: the claims may be gone.
+// mostGifts bounds the entries cached over all shapes: about 40 MB. mostAsked, in bytes, bounds the
+// total of cached claim contents, which the entries repeat in part: the claims may no longer exist.
 const mostGifts, mostAsked = 1 << 16, cluster.MostBulk / 2
 
-// shapeOf returns the shape of claims; nil if what they ask for cannot be encoded. A shape of very
-// long claims is not kept: it serves this attempt only. The places of a shape grow with the
+// shapeOf returns the shape of claims, or nil if their content cannot be encoded. A shape of very
+// long claims is not cached: it serves this attempt only. The slots of a shape grow with the
 // cluster, by an eighth more than needed.
 func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.ResourceClaim) *deviceShape {
 	key, ok := shapeKey(claims)
@@ -64,7 +64,7 @@ func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.Resource
 		return nil
 	}
 
-	// Claims name classes, whose selectors are not in the key.
+	// The key contains the names of classes but not their selectors.
 	if s.byKey == nil || s.classes != c.DeviceClasses.Version {
 		s.byKey, s.classes, s.size = map[string]*deviceShape{}, c.DeviceClasses.Version, 0
 	}
@@ -73,8 +73,8 @@ func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.Resource
 
 	if shape == nil || len(shape.nodes) < len(c.Nodes) {
 		s.makeRoom(key, len(c.Nodes))
-		// A new shape, since others may still hold the old one, whose places are too few for new
-		// nodes.
+		// A new shape, because other goroutines may still hold the old one, with too few slots for
+		// new nodes.
 		grown := &deviceShape{nodes: make([]atomic.Pointer[nodeGift], len(c.Nodes)+len(c.Nodes)/8)}
 		if shape != nil {
 			for i := range shape.nodes {
@@ -94,8 +94,8 @@ func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.Resource
 	return shape
 }
 
-// makeRoom forgets the least recently used shapes, except for one. It goes through all of them each
-// time; there are few, because each has a place for every node.
+// makeRoom evicts the least recently used shapes, except for the given one. Each eviction scans all
+// of them; they are few, because each has a slot for every node.
 func (s *deviceShapes) makeRoom(except string, nodes int) {
 	for len(s.byKey) > 0 && ((len(s.byKey)+1)*nodes > mostGifts || s.size+len(except) > mostAsked) {
 		oldest, found := "", false
@@ -112,8 +112,8 @@ func (s *deviceShapes) makeRoom(except string, nodes int) {
 	}
 }
 
-// shapeKey encodes all that claims ask for: their device specs, each preceded by its length, so
-// that no two lists of claims have the same encoding. Names are left out.
+// shapeKey encodes the content of claims: their device specs, each preceded by its length, so that
+// different lists of claims have different encodings. It omits names.
 func shapeKey(claims []*resourcev1.ResourceClaim) (string, bool) {
 	var key []byte
 	for _, claim := range claims {
@@ -127,9 +127,9 @@ func shapeKey(claims []*resourcev1.ResourceClaim) (string, bool) {
 	return string(key), true
 }
 
-// giftAt returns what a node can give, or nil if that is not known or may have changed: the node's
-// own devices, devices that are not of one node, or the node itself. The comparison with the
-// index's counters costs no lock.
+// giftAt returns a node's offer, or nil if it is unknown or outdated by a change of the node's
+// devices, of devices not tied to one node, or of the node itself. The comparison with the index's
+// counters needs no lock.
 func (s *deviceShape) giftAt(n *cluster.Node, x *deviceIndex) *gift {
 	if int(n.Index) >= len(s.nodes) {
 		return nil
@@ -141,7 +141,7 @@ func (s *deviceShape) giftAt(n *cluster.Node, x *deviceIndex) *gift {
 	return g.gift
 }
 
-// keepGift stores what a node can give, which was not known. undo forgets it.
+// keepGift stores a node's offer, previously unknown. undo removes it.
 func (s *deviceShape) keepGift(n *cluster.Node, x *deviceIndex, found *gift) (undo func()) {
 	if int(n.Index) >= len(s.nodes) {
 		return func() {}

@@ -14,26 +14,26 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Detail implements Detailer: the taints that keep free devices of the node back from the pod.
-// Which selectors the devices meet is not asked; the text is a hint for people. "" if no free
-// device is tainted.
+// Detail implements Detailer. It lists the taints that keep free devices of the node from the pod,
+// or returns "" if no free device is tainted. It does not evaluate device selectors; the text is a
+// hint for people.
 func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	if !needsDevices(c, p) {
 		return func(*cluster.Node) string { return "" }
 	}
 	a := d.attemptFor(c, p)
-	// Without a claim or class no device is looked for, so none is kept back.
+	// Without a claim or class, no device is searched for, hence none is withheld.
 	if a.err != nil || a.rejection != nil {
 		return func(*cluster.Node) string { return "" }
 	}
-	// Each alternative of a request is listed like a request of its own.
+	// Each alternative of a request counts as a separate request.
 	var tolerated [][]resourcev1.DeviceToleration // by request
 	for _, claim := range a.claims {
 		if claim.Status.Allocation == nil {
 			tolerated = append(tolerated, tolerationsOf(claim)...)
 		}
 	}
-	// Devices that are not of one node, for example of a fabric, are in slices of their own.
+	// Devices not tied to one node, for example of a fabric, are in separate slices.
 	shared := slices.DeleteFunc(c.ResourceSlices.All(), isLocal)
 
 	return func(n *cluster.Node) string {
@@ -51,8 +51,8 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 				if d.index.isTaken(structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, device.Name)) {
 					continue
 				}
-				// Only devices that none of the requests could have are news: the others are short
-				// for another reason.
+				// Only devices withheld from all requests are news: the rest are unavailable for
+				// another reason.
 				if kept := keptBack(device, tolerated); len(kept) > 0 {
 					devices++
 					for _, taint := range kept {
@@ -71,7 +71,7 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 	}
 }
 
-// tolerationsOf returns what each request of a claim tolerates, and each alternative.
+// tolerationsOf returns the tolerations of each request of a claim, and of each alternative.
 func tolerationsOf(claim *resourcev1.ResourceClaim) (list [][]resourcev1.DeviceToleration) {
 	for i := range claim.Spec.Devices.Requests {
 		r := &claim.Spec.Devices.Requests[i]
@@ -85,8 +85,8 @@ func tolerationsOf(claim *resourcev1.ResourceClaim) (list [][]resourcev1.DeviceT
 	return list
 }
 
-// keptBack returns the taints of a device that keep it from every request, none if there is one
-// that tolerates all of them. A taint with the effect None only informs.
+// keptBack returns the taints that withhold a device from every request, or nil if one request
+// tolerates all of them. A taint with the effect None only informs.
 func keptBack(device *resourcev1.Device, tolerated [][]resourcev1.DeviceToleration) (taints []string) {
 	for _, tolerations := range tolerated {
 		var kept []string
@@ -108,7 +108,7 @@ func toleratesDevice(taint resourcev1.DeviceTaint, tolerations []resourcev1.Devi
 	return slices.ContainsFunc(tolerations, func(t resourcev1.DeviceToleration) bool { return resourceclaim.ToleratesTaint(t, taint) })
 }
 
-// textOfTaint writes a taint as kubectl does: key=value:effect.
+// textOfTaint formats a taint like kubectl: key=value:effect.
 func textOfTaint(taint resourcev1.DeviceTaint) string {
 	text := taint.Key
 	if taint.Value != "" {

@@ -9,21 +9,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// diskSet has the disks of a pod, for which others look by name: a tenant's pods have room for
-// thousands of disks each. Of each it is known whether the pod writes it.
+// diskSet holds the disks of a pod for lookup by name, because a tenant's pods have room for
+// thousands of disks each. The value reports whether the pod writes the disk.
 type diskSet map[disk]bool
 
-// disk is one that a pod itself names. An RBD image is one for each of its monitors: the cluster is
-// the same if one of them is. Two pods use the same disk if these are equal.
+// disk identifies a disk named in a pod's spec. An RBD image yields one disk per monitor, because
+// one monitor in common means the same cluster. Equal values are the same disk.
 type disk struct {
 	kind                 diskKind
 	name, image, monitor string
 }
 
-// diskKind keeps disks of different kinds with the same name apart.
+// diskKind separates disks of different kinds with the same name.
 type diskKind byte
 
-// The kinds whose disks two pods on a node may not both write. 0 is none of them.
+// The kinds of disks that two pods on a node must not both write. 0 is not a kind.
 const (
 	gceDisk diskKind = iota + 1
 	ebsVolume
@@ -31,19 +31,19 @@ const (
 	rbdImage
 )
 
-// isExclusive tells the kinds of volumes that two pods on a node may not both have, unless both
-// only read where the kind allows that (eachDisk).
+// isExclusive reports whether two pods on a node must not share a volume of this kind, unless both
+// only read and the kind allows that (eachDisk).
 func isExclusive(v *v1.Volume) bool {
 	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
 }
 
-// eachDisk calls f with the names that a volume's disk has, until f returns false. writes is false
-// for a volume that goes together with others that only read.
+// eachDisk calls f with the names of a volume's disk until f returns false. writes is false for a
+// volume compatible with other readers.
 func eachDisk(v *v1.Volume, f func(d disk, writes bool) bool) {
 	switch {
 	case v.GCEPersistentDisk != nil:
 		f(disk{kind: gceDisk, name: v.GCEPersistentDisk.PDName}, !v.GCEPersistentDisk.ReadOnly)
-	case v.AWSElasticBlockStore != nil: // two that only read cannot be used at once, either
+	case v.AWSElasticBlockStore != nil: // even two readers conflict
 		f(disk{kind: ebsVolume, name: v.AWSElasticBlockStore.VolumeID}, true)
 	case v.ISCSI != nil:
 		f(disk{kind: iscsiTarget, name: v.ISCSI.IQN}, !v.ISCSI.ReadOnly)
@@ -56,8 +56,8 @@ func eachDisk(v *v1.Volume, f func(d disk, writes bool) bool) {
 	}
 }
 
-// disksOf returns the disks of some volumes; nil if there is none. A disk counts as written if one
-// of the volumes writes it.
+// disksOf returns the disks of some volumes, or nil. A disk counts as written if one of the volumes
+// writes it.
 func disksOf(volumes []v1.Volume) (set diskSet) {
 	for i := range volumes {
 		eachDisk(&volumes[i], func(d disk, writes bool) bool {
@@ -71,8 +71,8 @@ func disksOf(volumes []v1.Volume) (set diskSet) {
 	return set
 }
 
-// conflictWith reports whether one of the volumes is a disk of the set, and they cannot be used at
-// once: one of the two sides writes.
+// conflictWith reports whether one of the volumes is a disk of the set and at least one of the two
+// sides writes it.
 func (s diskSet) conflictWith(volumes []v1.Volume) (conflict bool) {
 	for i := 0; i < len(volumes) && !conflict && len(s) > 0; i++ {
 		eachDisk(&volumes[i], func(d disk, writes bool) bool {
@@ -84,8 +84,8 @@ func (s diskSet) conflictWith(volumes []v1.Volume) (conflict bool) {
 	return conflict
 }
 
-// ofClasses remembers what was found out of each class that has many volumes: a preemption judges
-// the same pods again and again.
+// ofClasses caches a finding for each class with many volumes, because a preemption judges the same
+// pods repeatedly.
 type ofClasses struct {
 	find func(*cluster.PodClass) bool
 
@@ -93,10 +93,10 @@ type ofClasses struct {
 	known map[*cluster.PodClass]bool
 }
 
-// fewVolumes are looked at again rather than remembered: that is cheaper than the lock.
+// Up to fewVolumes are examined again rather than cached, which is cheaper than the lock.
 const fewVolumes = 8
 
-// of returns the answer for a class. It may be called for several nodes at once.
+// of returns the finding for a class. It is safe for concurrent use.
 func (o *ofClasses) of(class *cluster.PodClass) bool {
 	if len(class.Spec.Volumes) <= fewVolumes {
 		return o.find(class)
@@ -114,13 +114,12 @@ func (o *ofClasses) of(class *cluster.PodClass) bool {
 	return answer
 }
 
-// anyPod reports whether the answer is yes for one of the pods on a node, and countPods for how
-// many.
+// anyPod reports whether the finding is true for one of the node's pods.
 func (o *ofClasses) anyPod(n *cluster.Node) bool {
 	return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return o.of(p.Class) })
 }
 
-// countPods counts the pods on a node for which the answer is yes.
+// countPods counts the node's pods with a true finding.
 func (o *ofClasses) countPods(n *cluster.Node) (count int) {
 	for _, p := range n.Pods {
 		if o.of(p.Class) {

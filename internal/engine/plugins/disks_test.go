@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// pairConflicts is what upstream says of two volumes.
+// pairConflicts is upstream's rule for two volumes.
 func pairConflicts(a, b *v1.Volume) bool {
 	switch {
 	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:
@@ -28,7 +28,7 @@ func pairConflicts(a, b *v1.Volume) bool {
 	return false
 }
 
-// TestDisksConflictAsEachPairDoes: random pods with disks.
+// TestDisksConflictAsEachPairDoes compares random pods with disks.
 func TestDisksConflictAsEachPairDoes(t *testing.T) {
 	conflicts := 0
 	for seed := range uint64(30_000) {

@@ -1,10 +1,10 @@
-// Package plugins holds the scheduler's built-in plugins, one file each: which nodes a plugin
-// rejects and why, how it scores the others, which events can help the pods that it rejected, and
-// which fixes package explain may try. Verdicts, messages and scores are those of Kubernetes v1.37.
+// Package plugins implements the scheduler's built-in plugins, one per file. Each defines its
+// rejections and their reasons, its scores, the events that can help rejected pods, and the fixes
+// open to package explain. Verdicts, messages and scores match Kubernetes v1.37.
 //
-// A plugin is asked once per pod and cluster, and answers with a judge, which is then asked node by
-// node. Judges only read, and are valid for the state of the cluster that they were made in. That
-// is the plain way to decide: no caches, every node, written to be read. The fast way in package
-// decide asks the same judges once for all nodes that cannot differ in the answer ([Filter.Reads]),
-// and must come to the same results.
+// A plugin is called once per pod and cluster and returns a judge, which is then called node by
+// node. Judges only read, and are valid only for the state of the cluster at their creation. This
+// is the plain path: no caches, every node, written for readability. The fast path in package
+// decide calls the same judges once per set of nodes with equal inputs ([Filter.Reads]), and must
+// produce the same results.
 package plugins

@@ -15,33 +15,33 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// DynamicResources restricts pods with ResourceClaims, and pods that request extended resources
-// which a DeviceClass provides, to nodes that have the devices, and allocates these. Upstream's own
+// DynamicResources restricts pods with ResourceClaims, and pods requesting extended resources
+// provided by a DeviceClass, to nodes with suitable devices, and allocates the devices. Upstream's
 // library decides which devices fit; this plugin gathers its input and keeps its results.
 //
-// An allocation is written into the cluster's ResourceClaims at once, so that the next pod sees it:
-// there is no other record of allocations in flight. Upstream keeps one, and has a pod wait that
-// shares such a claim.
+// Reserve writes an allocation into the cluster's ResourceClaims immediately, visible to the next
+// pod: there is no separate record of allocations in flight. Upstream keeps one, and blocks a pod
+// that shares such a claim.
 //
-// What is remembered, from the longest to the shortest:
+// The plugin's caches, from the longest-lived to the shortest:
 //
 //	index        devices and their holders, followed change by change
-//	shapes       what each node can give to claims that ask for the same
+//	shapes       each node's offer to claims with equal content
 //	sets         compiled expressions, by their text
-//	last         everything about one pod, until an object that it was read from changes
+//	last         everything about one pod, until one of its source objects changes
 type DynamicResources struct {
-	// Now returns the time, to find devices that have taken too long to become ready. Without it,
-	// none has.
+	// Now returns the time, to detect devices overdue to become ready. Without it, devices are
+	// never overdue.
 	Now func() time.Time
 
-	filterTimeout  time.Duration // for the search on all nodes together; 0: none
-	strict         bool          // that limit is the configured one, so the attempt fails beyond it
+	filterTimeout  time.Duration // for the search on all nodes together; 0: no limit
+	strict         bool          // the limit is configured, so exceeding it fails the attempt
 	bindingTimeout time.Duration
 	sets           expressionSets
-	chooser        *Fragmentation // among the devices that fit; nil: the first it is
+	chooser        *Fragmentation // among the fitting devices; nil: first fit
 
 	mutex  sync.Mutex
-	last   *attempt // the pod asked about last: Filter, Score and Reserve ask about the same one
+	last   *attempt // the most recent pod's: Filter, Score and Reserve share it
 	index  deviceIndex
 	shapes deviceShapes
 }
@@ -63,11 +63,11 @@ const (
 	codeExtendedNotProvided   = "ExtendedResourceNotProvided"
 )
 
-// expressionFeatures has to agree with allocatorFeatures: both are of Kubernetes v1.37's defaults.
+// expressionFeatures must match allocatorFeatures: both are Kubernetes v1.37's defaults.
 var expressionFeatures = cel.Features{EnableConsumableCapacity: true}
 
-// NewDynamicResources makes the plugin; nil arguments mean the defaults. Without a clock (Now,
-// SetClock) it does not give up devices that take too long to become ready.
+// NewDynamicResources makes the plugin; nil args select the defaults. Without a clock (Now,
+// SetClock) it does not give up devices overdue to become ready.
 func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, error) {
 	if args == nil {
 		args = &config.DynamicResourcesArgs{}
@@ -88,14 +88,14 @@ func (d *DynamicResources) Name() string { return "DynamicResources" }
 // nodes.
 func (d *DynamicResources) Reads() Part { return Labels | Identity | Objects }
 
-// Applies implements [Selective]: most pods have no claims. The answer for extended resources
-// changes with the device classes.
+// Applies implements [Selective]: most pods lack claims. The result for extended resources changes
+// with the device classes.
 func (d *DynamicResources) Applies(c *cluster.Cluster, p *cluster.Pod) bool {
 	return needsDevices(c, p)
 }
 
-// Filter looks up the pod's claims and tries, node by node, to allocate what is not allocated yet.
-// Nothing is reserved: every node is judged as if the pod went there.
+// Filter looks up the pod's claims and tries, node by node, to allocate the open ones. It reserves
+// nothing: every node is judged independently.
 func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if !needsDevices(c, p) {
 		return Judge{}
@@ -109,12 +109,12 @@ func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	case len(a.claims) == 0:
 		return Judge{}
 	}
-	// From here on mustRetry can tell what this judge has spent and found out.
+	// From here on mustRetry can determine this judge's spending and findings.
 	a.before, a.undo = a.limit.spent.Load(), nil
 	return Judge{Node: func(n *cluster.Node) *Rejection { return a.offerAt(n).rejection }, Again: a.mustRetry}
 }
 
-// BeginAttempt implements [Attempted]: a pod that comes back may search as much again.
+// BeginAttempt implements [Attempted]: each attempt of a pod has a full search limit.
 func (d *DynamicResources) BeginAttempt() {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -124,8 +124,8 @@ func (d *DynamicResources) BeginAttempt() {
 	}
 }
 
-// PreEnqueue implements [ObjectGate]. It says why the pod need not be tried yet: one of its claims
-// does not exist, or cannot be used. It returns "" if the pod can be tried.
+// PreEnqueue implements [ObjectGate]. It returns the reason to hold the pod back, a missing or
+// unusable claim, or "" if the pod can be tried.
 func (d *DynamicResources) PreEnqueue(c *cluster.Cluster, p *cluster.Pod) string {
 	if len(p.Spec().ResourceClaims) == 0 {
 		return ""
@@ -136,8 +136,8 @@ func (d *DynamicResources) PreEnqueue(c *cluster.Cluster, p *cluster.Pod) string
 	return ""
 }
 
-// Score prefers nodes that can satisfy the alternatives that a claim lists first. Nodes are equal
-// for pods without alternatives.
+// Score prefers nodes that satisfy the alternatives listed first in a claim. Nodes are equal for
+// pods without alternatives.
 func (d *DynamicResources) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if !needsDevices(c, p) {
 		return Scoring{}
@@ -157,8 +157,7 @@ func needsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
 	return len(p.Spec().ResourceClaims) > 0 || WantsDevices(c, p)
 }
 
-// WantsDevices reports whether a DeviceClass may provide an extended resource that the pod
-// requests.
+// WantsDevices reports whether a DeviceClass may provide an extended resource requested by the pod.
 func WantsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
 	scalars := p.Class.Requests.Scalars
 	if c.DeviceClasses.Len() == 0 || len(scalars) == 0 {
@@ -173,26 +172,26 @@ func WantsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
 	return false
 }
 
-// rejectUnresolvable is a rejection of which preemption is not tried, as upstream's plugin has it
-// for all of its reasons.
+// rejectUnresolvable returns a rejection that rules out preemption, like every rejection of
+// upstream's plugin.
 func rejectUnresolvable(code, format string, args ...any) *Rejection {
 	return &Rejection{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}, Unresolvable: true}
 }
 
-// Interests implements Requeuer. Slices wake every pod that was rejected: which of them a device
-// could serve is as hard to tell as to try.
+// Interests implements Requeuer. Slices wake every rejected pod: finding out which of them a device
+// could serve costs as much as trying them.
 func (*DynamicResources) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel | queue.UpdateNodeAllocatable},
 		{Resource: queue.ResourceClaim, Action: queue.All, Hint: ofResourceClaim, PerPod: true, Narrowing: byDeviceClaims()},
 		{Resource: queue.Pod, Action: queue.UpdatePodGeneratedResourceClaim, Hint: Own},
 		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: in.ofDeviceClass, PerPod: true},
-		{Resource: queue.ResourceSlice, Action: queue.Add | queue.Update | queue.Delete}, // a pool is complete without an outdated slice
+		{Resource: queue.ResourceSlice, Action: queue.Add | queue.Update | queue.Delete}, // deleting an outdated slice completes a pool
 	}
 }
 
-// ofResourceClaim reports whether a claim releases devices, is one of the pod's and has changed, or
-// was left by an attempt to place it and is gone.
+// ofResourceClaim reports whether a claim releases devices, is a changed claim of the pod, or is
+// the deleted remainder of an attempt to place it.
 func ofResourceClaim(item *queue.Item, e *queue.Event) bool {
 	was, _ := e.Old.(*resourcev1.ResourceClaim)
 	is, _ := e.New.(*resourcev1.ResourceClaim)

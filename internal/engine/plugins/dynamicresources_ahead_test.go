@@ -13,8 +13,8 @@ import (
 )
 
 // TestASharedDeviceThatBecomesExclusiveIsTaken verifies that a device is not given to a claim while
-// another one holds a share of it, in whatever order the driver and the claims change
-// (kubernetes#140798).
+// another one holds a share of it, regardless of the order of changes by the driver and to the
+// claims (kubernetes#140798).
 func TestASharedDeviceThatBecomesExclusiveIsTaken(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
@@ -60,8 +60,8 @@ func TestASharedDeviceThatBecomesExclusiveIsTaken(t *testing.T) {
 	want("a share that was observed late", none)
 }
 
-// TestAllDevicesOfAnUnreadyPoolConcernOneNode verifies that a node whose pool is incomplete or
-// invalid is rejected, and others are still tried (kubernetes#141898).
+// TestAllDevicesOfAnUnreadyPoolConcernOneNode verifies that a node with an incomplete or invalid
+// pool is rejected, and the remaining nodes are still tried (kubernetes#141898).
 func TestAllDevicesOfAnUnreadyPoolConcernOneNode(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})

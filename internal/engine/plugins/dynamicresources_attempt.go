@@ -19,56 +19,55 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// attempt is what is known of one pod's devices. It is valid for one attemptKey, that is, as long
-// as the objects that it was computed from do not change: Filter, Score and Reserve of one decision
-// use the same one, and so does the pod's next try, if nothing has happened and no other pod was
-// asked about.
+// attempt caches everything known about one pod's devices. It is valid for one attemptKey, that is,
+// until its source objects change. Filter, Score and Reserve of one decision share it; the pod's
+// next try does so as well, barring changes and calls for other pods in between.
 type attempt struct {
 	d   *DynamicResources
 	c   *cluster.Cluster
 	of  attemptKey
 	pod *v1.Pod
 
-	// err and rejection are set if no node need be looked at. The rest is not filled in then.
+	// err and rejection, if set, rule out all nodes. The rest is then empty.
 	err       error
 	rejection *Rejection
 
-	// claims are those that the pod names, followed by the one for its extended resources, if any.
+	// claims are the claims named by the pod, followed by the claim for its extended resources, if
+	// any.
 	claims   []*resourcev1.ResourceClaim
 	extended *resourcev1.ResourceClaim
-	// holders are whom the claims are reserved for: the pod, or its pod group.
+	// holders are the consumers of the claims: the pod, or its pod group.
 	holders []resourcev1.ResourceClaimConsumerReference
-	// classes are those that provide the pod's extended resources; nil for a resource that none
-	// provides.
+	// classes provide the pod's extended resources; the entry is nil for a resource without a
+	// class.
 	classes map[v1.ResourceName]*resourcev1.DeviceClass
-	// reachable has, for each allocated claim whose devices only some nodes can reach, the selector
-	// of these nodes.
+	// reachable holds the node selector of each allocated claim with devices limited to some nodes.
 	reachable []nodeTerms
-	// open are the claims that have to be allocated, and shape is what they ask for. With extended
-	// resources both depend on the node's size.
+	// open are the claims not allocated yet, and shape is their content. With extended resources
+	// both depend on the node's size.
 	open  []*resourcev1.ResourceClaim
 	shape *deviceShape
-	// expressions are those of the open claims and of their classes.
+	// expressions belong to the open claims and their classes.
 	expressions *expressionSet
 	bySize      map[*cluster.Size]*extendedOffer
 	limit       searchLimit
-	before      int64 // spent of the limit when the filter was asked for its judge
-	// alternatives: some request lists alternatives, by which nodes are scored.
+	before      int64 // spending at the time of the filter's call
+	// alternatives reports that a request lists alternatives, to score nodes by.
 	alternatives bool
 
 	mutex    sync.Mutex
-	shared   *grounds             // of all slices, where nodes share devices; made when needed
-	undo     []func()             // forgets what was found out since then
-	found    int                  // of how many nodes it was found out what they can give
-	failures map[individual]*gift // of nodes for which there is an error
-	// unavailable tells, by index in claims, whether some node cannot reach the devices of an
+	shared   *grounds             // of all slices, if nodes share devices; made on demand
+	undo     []func()             // discards the findings since then
+	found    int                  // number of nodes with a known offer
+	failures map[individual]*gift // of nodes that failed
+	// unavailable reports, by index in claims, whether some node cannot reach the devices of an
 	// allocated claim.
 	unavailable []atomic.Bool
 }
 
-// attemptKey identifies the state that an attempt was computed from: it holds as long as its key is
-// the same. The numbers are versions of the cluster's tables. Nodes are not in it: what was found
-// out of a node is checked against the node.
+// attemptKey identifies the state behind an attempt, which is valid while its key is unchanged. The
+// numbers are versions of the cluster's tables. The key excludes nodes: findings about a node are
+// checked against the node.
 type attemptKey struct {
 	c                       *cluster.Cluster
 	uid                     types.UID
@@ -77,17 +76,17 @@ type attemptKey struct {
 	groups                  uint64
 }
 
-// offer is what a node can give the pod. With a rejection the rest is empty.
+// offer is a node's offer to the pod. With a rejection the rest is empty.
 type offer struct {
 	rejection *Rejection
-	// results are the allocations for the open claims, in their order; nil if there are none.
+	// results are the allocations for the open claims, in their order, or nil.
 	results []resourcev1.AllocationResult
-	// extended is the claim for extended resources as this node needs it; nil if it needs none.
+	// extended is the claim for extended resources as needed on this node, or nil.
 	extended *resourcev1.ResourceClaim
 	mappings []v1.ContainerExtendedResourceRequest
 }
 
-// attemptFor returns the attempt for the pod: the previous one, if it still holds.
+// attemptFor returns the pod's attempt, reusing the previous one if it is still valid.
 func (d *DynamicResources) attemptFor(c *cluster.Cluster, p *cluster.Pod) *attempt {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -98,15 +97,15 @@ func (d *DynamicResources) attemptFor(c *cluster.Cluster, p *cluster.Pod) *attem
 	return d.last
 }
 
-// newAttempt reads everything about the pod that does not depend on the node, and stops at the
-// first reason why no node need be looked at. The caller holds the mutex.
+// newAttempt reads the node-independent facts about the pod, and stops at the first reason to
+// reject all nodes. The caller holds the mutex.
 func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of attemptKey) *attempt {
 	a := &attempt{d: d, c: c, of: of, pod: p.Object(), limit: searchLimit{most: int64((d.filterTimeout + searchCost - 1) / searchCost)}}
 	if a.claims, a.holders, a.rejection = claimsOf(c, a.pod); a.rejection != nil {
 		return a
 	}
 
-	// Before the claim for extended resources is looked for, which is in the index.
+	// Must precede the lookup of the claim for extended resources in the index.
 	d.index.followCluster(c)
 	a.classes = extendedRequests(c, a.pod)
 	if a.extended = d.extendedClaim(a.pod, a.classes); a.extended != nil {
@@ -133,7 +132,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 		}
 	}
 
-	// Refused before anything is compiled.
+	// Refuse before compiling anything.
 	var long bool
 	if a.expressions, long = d.sets.setOf(c, a.open); long {
 		a.rejection = rejectUnresolvable(codeClaimTooLong,
@@ -142,7 +141,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 	}
 
 	switch {
-	// What is asked for depends on the node's size, so the shape is found in extendedAt.
+	// The claims' content depends on the node's size, so extendedAt finds the shape.
 	case a.extended != nil:
 		a.bySize = map[*cluster.Size]*extendedOffer{}
 	case len(a.open) > 0:
@@ -152,7 +151,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 }
 
 // reachOfAllocation returns the terms of the nodes that can reach the devices; nil means all nodes.
-// A selector that is invalid is an error, as in upstream, and fails the attempt.
+// An invalid selector is an error, as in upstream, and fails the attempt.
 func reachOfAllocation(allocation *resourcev1.AllocationResult) (nodeTerms, error) {
 	if allocation.NodeSelector == nil {
 		return nil, nil
@@ -163,8 +162,8 @@ func reachOfAllocation(allocation *resourcev1.AllocationResult) (nodeTerms, erro
 	return readNodeTerms(allocation.NodeSelector), nil
 }
 
-// claimsOf looks up the claims that the pod names, and whom each is to be reserved for: claims and
-// holders are in the same order, which is the spec's. The messages are upstream's.
+// claimsOf looks up the claims named by the pod, and the consumer to reserve each for. claims and
+// holders are both in the spec's order. The messages are upstream's.
 func claimsOf(c *cluster.Cluster, pod *v1.Pod) (
 	claims []*resourcev1.ResourceClaim, holders []resourcev1.ResourceClaimConsumerReference, rejection *Rejection,
 ) {
@@ -176,7 +175,7 @@ func claimsOf(c *cluster.Cluster, pod *v1.Pod) (
 			return nil, nil, rejectUnresolvable(codeClaimNotCreated, "%v", err)
 		case err != nil:
 			return nil, nil, rejectUnresolvable(codeClaimUnsupported, "%v", err)
-		case name == nil: // the controller saw that none is needed
+		case name == nil: // the controller found that no claim is needed
 			continue
 		}
 		claim, ok := c.ResourceClaims.Get(pod.Namespace, *name)
@@ -200,8 +199,8 @@ func claimsOf(c *cluster.Cluster, pod *v1.Pod) (
 	return claims, holders, nil
 }
 
-// checkRequests checks that every class exists that the claim's requests name. The allocator would
-// fail on a missing one, without a message that tells the pod's author which.
+// checkRequests checks that every class named in the claim's requests exists. The allocator would
+// fail on a missing one, without naming it to the pod's author.
 func checkRequests(c *cluster.Cluster, claim *resourcev1.ResourceClaim) (*Rejection, error) {
 	for i := range claim.Spec.Devices.Requests {
 		request := &claim.Spec.Devices.Requests[i]
@@ -227,7 +226,7 @@ func checkRequests(c *cluster.Cluster, claim *resourcev1.ResourceClaim) (*Reject
 	return nil, nil
 }
 
-// checkClass checks the class of one request; request is the name that the message gives.
+// checkClass checks the class of one request; request is its name in the message.
 func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
 	if class == "" {
 		return nil, fmt.Errorf("request %s: unsupported request type", request)
@@ -238,9 +237,8 @@ func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
 	return nil, nil
 }
 
-// offerAt computes what the node can give. As upstream, it tries the open claims first: their
-// reason takes precedence over that of an allocated claim that the node cannot reach. It may be
-// called for several nodes at once.
+// offerAt computes the node's offer. Like upstream, it tries the open claims first: their reason
+// takes precedence over an unreachable allocated claim. It is safe for concurrent use.
 func (a *attempt) offerAt(n *cluster.Node) (o offer) {
 	open, shape := a.open, a.shape
 	if a.extended != nil {
@@ -248,7 +246,7 @@ func (a *attempt) offerAt(n *cluster.Node) (o offer) {
 		if o.extended, o.mappings, o.rejection = x.claim, x.mappings, x.rejection; o.rejection != nil {
 			return o
 		}
-		if o.extended == nil && len(a.claims) == 1 { // a device plugin of the node has it all
+		if o.extended == nil && len(a.claims) == 1 { // a device plugin of the node provides everything
 			return o
 		}
 		open, shape = x.open, x.shape
@@ -269,7 +267,7 @@ func (a *attempt) offerAt(n *cluster.Node) (o offer) {
 var outOfReach = rejectUnresolvable(codeClaimUnavailable, "resourceclaim not available on the node")
 
 // withinReach reports whether the node can reach the devices of all allocated claims, and records
-// the claims for which it cannot: PostFilter may release these.
+// the unreachable claims, which PostFilter may release.
 func (a *attempt) withinReach(n *cluster.Node) bool {
 	within := true
 	for i, claim := range a.claims {
@@ -277,7 +275,7 @@ func (a *attempt) withinReach(n *cluster.Node) bool {
 			continue
 		}
 		within = false
-		// Looking first keeps goroutines from writing to the same memory for every node.
+		// Loading first keeps goroutines from writing to the same memory for every node.
 		if !a.unavailable[i].Load() {
 			a.unavailable[i].Store(true)
 		}
@@ -286,8 +284,8 @@ func (a *attempt) withinReach(n *cluster.Node) bool {
 }
 
 // givenUp reports whether a device of the claim failed to become ready, or did not become ready in
-// time (bindingTimeout after the allocation). Such a claim is out of reach everywhere, so that it
-// is released and allocated anew.
+// time (bindingTimeout after the allocation). Such a claim is out of reach everywhere, so it is
+// released and allocated again.
 func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
 	awaited := false
 	for i := range claim.Status.Allocation.Devices.Results {
@@ -302,9 +300,9 @@ func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
 	return awaited && d.Now != nil && since != nil && since.Add(d.bindingTimeout).Before(d.Now())
 }
 
-// deviceReadiness checks the claim's devices in order, up to the first that is not ready. failure
-// is why that one never will be; nil if it may be. Devices without binding conditions are ready at
-// once.
+// deviceReadiness checks the claim's devices in order, up to the first unready one. failure, if not
+// nil, is the reason that one never becomes ready. Devices without binding conditions are always
+// ready.
 func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *metav1.Condition) {
 	for i := range claim.Status.Allocation.Devices.Results {
 		result := &claim.Status.Allocation.Devices.Results[i]
@@ -314,7 +312,7 @@ func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *meta
 		at := slices.IndexFunc(claim.Status.Devices, func(s resourcev1.AllocatedDeviceStatus) bool {
 			return s.Device == result.Device && s.Driver == result.Driver && s.Pool == result.Pool
 		})
-		// The driver has not written a status for the device yet.
+		// The driver has not yet written a status for the device.
 		if at < 0 {
 			return false, nil
 		}
@@ -335,8 +333,8 @@ func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *meta
 	return true, nil
 }
 
-// scoreNode sums up, over all requests that are satisfied by an alternative, how early that
-// alternative is listed: 8 for the first, 1 for the eighth, which is the most that the API allows.
+// scoreNode sums up the ranks of the chosen alternatives over all requests with alternatives: 8 for
+// the first in the list, 1 for the eighth, the maximum allowed by the API.
 func (a *attempt) scoreNode(n *cluster.Node) (int64, error) {
 	if !a.alternatives {
 		return 0, nil
@@ -354,7 +352,7 @@ func (a *attempt) scoreNode(n *cluster.Node) (int64, error) {
 			allocation = &o.results[next]
 			next++
 		}
-		// Results name the alternative that was chosen as request/alternative.
+		// Results name the chosen alternative as request/alternative.
 		met := map[string]bool{}
 		for i := range allocation.Devices.Results {
 			met[allocation.Devices.Results[i].Request] = true

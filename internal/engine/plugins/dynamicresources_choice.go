@@ -12,21 +12,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/fragmentation"
 )
 
-// part is a piece of hardware that claims take shares of: a device with consumable capacity, or the
-// counters from which partitions are made. A GPU that is cut into partitions is one part; the
-// partitions are its devices.
+// part is a piece of hardware shared by claims: a device with consumable capacity, or the counters
+// that partitions are made from. A partitioned GPU is one part; the partitions are its devices.
 type part struct {
 	devices map[structured.DeviceID]bool
 	free    float64 // of one
 	wanted  float64 // of one, by the claim
 }
 
-// mostParts bounds how many parts are tried for one claim. Each try is a search.
+// mostParts bounds the parts tried for one claim. Each try is a search.
 const mostParts = 16
 
-// chosenOffer is what the node gives the pod when it is placed there. The filter only asked whether
-// it can (offerAt); here the plugin Fragmentation may choose better devices than the first that
-// fit.
+// chosenOffer is the node's offer on placement of the pod. The filter only checked that an offer
+// exists (offerAt); here the plugin Fragmentation may choose better devices than the first fit.
 func (a *attempt) chosenOffer(p *cluster.Pod, n *cluster.Node) offer {
 	o := a.offerAt(n)
 	if o.rejection == nil && o.results != nil {
@@ -37,9 +35,9 @@ func (a *attempt) chosenOffer(p *cluster.Pod, n *cluster.Node) offer {
 	return o
 }
 
-// chooseDevices lets the plugin Fragmentation choose among the devices of the node that fit,
-// instead of upstream's first fit, for a pod with one open claim that asks for devices of one kind:
-// the best parts that suffice. nil: the first that fit it is.
+// chooseDevices lets the plugin Fragmentation choose among the fitting devices of the node, for a
+// pod with one open claim for devices of one kind. It returns the best sufficient parts, or nil for
+// upstream's first fit.
 func (a *attempt) chooseDevices(p *cluster.Pod, n *cluster.Node) []resourcev1.AllocationResult {
 	x := &a.d.index
 	if a.d.chooser == nil || a.extended != nil || len(a.open) != 1 {
@@ -51,19 +49,19 @@ func (a *attempt) chooseDevices(p *cluster.Pod, n *cluster.Node) []resourcev1.Al
 	}
 	own := a.localSlices(n)
 	parts := x.partsOf(own, request)
-	// With one part there is nothing to choose.
+	// A single part leaves no choice.
 	if len(parts) < 2 {
 		return nil
 	}
 
-	// The search is given the best part alone, then with the next, until what it has suffices. For
-	// one device each part is tried on its own: together with a better part that was not enough it
-	// would add nothing.
+	// The search receives the best part, then adds the next, until the devices suffice. For one
+	// device each part is tried separately: adding it to a better but insufficient part would not
+	// help.
 	order := a.d.chooser.rankParts(a.c, p, n, parts)
 	among := map[structured.DeviceID]int{}
 	for rank, i := range order[:min(len(order), mostParts)] {
 		if request.Count <= 1 {
-			clear(among) // the parts before have none that fits
+			clear(among) // the earlier parts do not fit
 		}
 		for id := range parts[i].devices {
 			among[id] = rank
@@ -81,8 +79,8 @@ func (a *attempt) chooseDevices(p *cluster.Pod, n *cluster.Node) []resourcev1.Al
 	return nil
 }
 
-// localSlices returns the slices that name the node. Those with counters are among them, which
-// count as shared elsewhere.
+// localSlices returns the slices that name the node. It includes slices with counters, which count
+// as shared elsewhere.
 func (a *attempt) localSlices(n *cluster.Node) (own []*resourcev1.ResourceSlice) {
 	x := &a.d.index
 	if x.sharedPools == 0 {
@@ -96,8 +94,8 @@ func (a *attempt) localSlices(n *cluster.Node) (own []*resourcev1.ResourceSlice)
 	return own
 }
 
-// onlyRequest returns the request of a claim for a number of devices of one kind; nil if it asks
-// for something else: several requests, alternatives, all devices, or admin access.
+// onlyRequest returns the claim's request for a number of devices of one kind, or nil if the claim
+// differs: several requests, alternatives, all devices, or admin access.
 func onlyRequest(claim *resourcev1.ResourceClaim) *resourcev1.ExactDeviceRequest {
 	if len(claim.Spec.Devices.Requests) != 1 {
 		return nil
@@ -109,9 +107,9 @@ func onlyRequest(claim *resourcev1.ResourceClaim) *resourcev1.ExactDeviceRequest
 	return r
 }
 
-// onlyDevices are the slices with these devices, in the order of their ranks, and those that are
-// taken: they use counters, which the allocator would otherwise take for free. The slices are
-// copies.
+// onlyDevices returns the slices reduced to these devices, in the order of their ranks, and to the
+// taken devices: these use counters, which the allocator would otherwise consider free. The slices
+// are copies.
 func (x *deviceIndex) onlyDevices(
 	own []*resourcev1.ResourceSlice, ranks map[structured.DeviceID]int,
 ) (list []*resourcev1.ResourceSlice) {
@@ -139,9 +137,8 @@ func deviceOf(slice *resourcev1.ResourceSlice, i int) structured.DeviceID {
 	return structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, slice.Spec.Devices[i].Name)
 }
 
-// partsOf lists what of the node's devices claims take shares of, in the order of the slices.
-// Devices that are given as a whole are not among them: which of these a pod gets makes no
-// difference.
+// partsOf lists the shareable parts of the node's devices, in the order of the slices. It omits
+// devices allocated as a whole, which are interchangeable for a pod.
 func (x *deviceIndex) partsOf(own []*resourcev1.ResourceSlice, request *resourcev1.ExactDeviceRequest) (parts []part) {
 	counters := x.countersOf(own)
 	at := map[counterSet]int{}
@@ -155,7 +152,7 @@ func (x *deviceIndex) partsOf(own []*resourcev1.ResourceSlice, request *resource
 					parts = append(parts, p)
 				}
 
-			// Partitions of one set of counters are one part: they share what is free of it.
+			// Partitions of one set of counters are one part: they share its free amounts.
 			case len(device.ConsumesCounters) == 1 && !x.taken.AllocatedDevices.Has(id):
 				set := counterSet{poolOf(slice), device.ConsumesCounters[0].CounterSet}
 				free := counters[set]
@@ -176,9 +173,10 @@ func (x *deviceIndex) partsOf(own []*resourcev1.ResourceSlice, request *resource
 	return parts
 }
 
-// shareOf is a device with consumable capacity: the scarcest of the capacities that are asked for
-// counts. ok is false if none is, or if the device has none of one. With 40 of 80 Gi and 2 of 8
-// engines free, a request for 20 Gi and 1 engine has free 0.25 and wanted 0.25.
+// shareOf is the part for a device with consumable capacity; the scarcest of the requested
+// capacities counts. ok is false if the request names no capacities, or the device lacks one of
+// them. With 40 of 80 Gi and 2 of 8 engines free, a request for 20 Gi and 1 engine has free 0.25
+// and wanted 0.25.
 func (x *deviceIndex) shareOf(device *resourcev1.Device, id structured.DeviceID, request *resourcev1.ExactDeviceRequest) (p part, ok bool) {
 	if request.Capacity == nil || len(request.Capacity.Requests) == 0 {
 		return p, false
@@ -199,16 +197,16 @@ func (x *deviceIndex) shareOf(device *resourcev1.Device, id structured.DeviceID,
 	return p, true
 }
 
-// counterSet names the counters of a pool from which partitions are made.
+// counterSet names the counters of a pool that partitions are made from.
 type counterSet struct {
 	pool poolID
 	name string
 }
 
-// counted is what a counter set has, and what is left.
+// counted holds the total and free amounts of a counter set.
 type counted struct{ all, free map[string]float64 }
 
-// least is the share that is free of the counter of which the least is. Without counters it is all.
+// least is the free share of the scarcest counter. Without counters it is 1.
 func (c *counted) least() float64 {
 	share := 1.0
 	for name, all := range c.all {
@@ -219,7 +217,7 @@ func (c *counted) least() float64 {
 	return share
 }
 
-// shareOf is the largest share that a partition takes of a counter, for example 0.5 for 20 of 40 Gi
+// shareOf is the largest share of a counter taken by a partition, for example 0.5 for 20 of 40 Gi
 // and 2 of 8 engines.
 func (c *counted) shareOf(wanted map[string]resourcev1.Counter) (share float64) {
 	for name, w := range wanted {
@@ -230,9 +228,9 @@ func (c *counted) shareOf(wanted map[string]resourcev1.Counter) (share float64) 
 	return share
 }
 
-// countersOf sums up the counters of the node's pools and what allocated partitions take of them.
-// Slices of counters and slices of the devices that use them may come in any order, so the counters
-// are read first.
+// countersOf sums up the counters of the node's pools and subtracts the amounts taken by allocated
+// partitions. Slices of counters and slices of their devices may occur in any order, so it reads
+// the counters first.
 func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet]*counted {
 	sets := map[counterSet]*counted{}
 	for _, slice := range own {
@@ -248,7 +246,7 @@ func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet
 
 	for _, slice := range own {
 		for i := range slice.Spec.Devices {
-			// Only allocated partitions take of the counters.
+			// Only allocated partitions consume counters.
 			if !x.taken.AllocatedDevices.Has(deviceOf(slice, i)) {
 				continue
 			}
@@ -264,9 +262,9 @@ func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet
 	return sets
 }
 
-// rankParts orders the parts that have what is wanted, by what a placement takes from their worth,
-// the first of equals first. They take the place of the devices that the extended resource counts.
-// The result are indices into parts; among parts of equal cost the tightest comes first.
+// rankParts orders the sufficient parts by the worth they lose to a placement. The parts replace
+// the devices counted by the extended resource. The result holds indices into parts; among parts of
+// equal cost the tightest is first.
 func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, parts []part) (order []int) {
 	whole := float64(f.devices.Whole())
 	room := fragmentation.Room{
@@ -285,7 +283,7 @@ func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster
 	o := f.coming.currentFuture(f, c).outlookOf(n)
 	costs := make([]int64, len(parts))
 	for _, i := range order {
-		if f.devices.Whole() == 1 { // the plugin knows whole devices only: the tightest is best
+		if f.devices.Whole() == 1 { // the plugin only has whole devices: the tightest is best
 			break
 		}
 		task.Amount = amounts[i]
@@ -297,8 +295,8 @@ func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster
 	return order
 }
 
-// deviceChoice has the plugin Fragmentation of the profile choose devices (if it is at Reserve),
-// and score nodes by them (if it has a driver). It is called before the plugins are assembled.
+// deviceChoice makes the profile's plugin Fragmentation choose devices (if it is at Reserve), and
+// score nodes by them (if it has a driver). It must precede the assembly of the plugins.
 func (p *Profile) deviceChoice() {
 	f := fragmentationIn(p)
 	d, ok := p.made["DynamicResources"].(*DynamicResources)

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// choosingProfile has DynamicResources, and Fragmentation if it is told that something comes.
+// choosingProfile enables DynamicResources, plus Fragmentation if a workload is given.
 func choosingProfile(t *testing.T, comes ...int64) *DynamicResources {
 	t.Helper()
 	at := map[Point][]string{Filters: nil, Reserve: {"DynamicResources"}}
@@ -34,7 +34,7 @@ func choosingProfile(t *testing.T, comes ...int64) *DynamicResources {
 	return p.made["DynamicResources"].(*DynamicResources)
 }
 
-// reserveClaim has a pod with the claim get devices of the node, and returns their names.
+// reserveClaim allocates devices of the node to a pod with the claim, and returns their names.
 func reserveClaim(t *testing.T, c *cluster.Cluster, d *DynamicResources, claim *resourcev1.ResourceClaim) string {
 	t.Helper()
 	c.ResourceClaims.Set(claim)
@@ -64,8 +64,8 @@ func deviceCluster(t *testing.T, slices ...resourcev1.ResourceSliceSpec) *cluste
 	return c
 }
 
-// TestSharesFollowFragmentation: 300 goes where it leaves nothing, and 400 stays free for those
-// that come; without the plugin the first device that fits is taken, as upstream does it.
+// TestSharesFollowFragmentation requires 300 to go where it leaves no remainder, so that 400 stays
+// free for future pods. Without the plugin the first device that fits is taken, as in upstream.
 func TestSharesFollowFragmentation(t *testing.T) {
 	for _, test := range []struct {
 		comes []int64
@@ -92,8 +92,8 @@ func TestSharesFollowFragmentation(t *testing.T) {
 	}
 }
 
-// TestSeveralSharesFollowFragmentation: two shares of 300 go where 300 is free, and a whole GPU
-// stays free for those that come.
+// TestSeveralSharesFollowFragmentation requires two shares of 300 to go where 300 is free, so that
+// a whole GPU stays free for future pods.
 func TestSeveralSharesFollowFragmentation(t *testing.T) {
 	for _, test := range []struct {
 		comes []int64
@@ -125,8 +125,8 @@ func TestSeveralSharesFollowFragmentation(t *testing.T) {
 	}
 }
 
-// TestPartitionsFollowFragmentation: half a GPU goes where the other half is taken; two go where
-// they leave the fewest GPUs broken.
+// TestPartitionsFollowFragmentation requires half a GPU to go where the other half is taken, and
+// two to go where they leave the fewest GPUs broken.
 func TestPartitionsFollowFragmentation(t *testing.T) {
 	for _, test := range []struct {
 		comes []int64

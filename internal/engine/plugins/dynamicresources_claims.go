@@ -16,14 +16,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// classLister gives the allocator the cluster's device classes.
+// classLister provides the allocator with the cluster's device classes.
 type classLister struct{ c *cluster.Cluster }
 
 // List returns all classes, sorted by name.
 func (l classLister) List() ([]*resourcev1.DeviceClass, error) { return l.c.DeviceClasses.All(), nil }
 
-// Get fails for a class with a selector of an unknown kind, as the allocator itself does for
-// claims: it would crash on such a class.
+// Get fails for a class with a selector of an unknown kind, which would crash the allocator. The
+// allocator itself fails the same way for claims.
 func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
 	class, ok := l.c.DeviceClasses.Get("", name)
 	if !ok {
@@ -37,9 +37,9 @@ func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
 	return class, nil
 }
 
-// Reserve implements [Reserver]. It allocates what the node can give to the pod's claims, and
-// reserves the claims for the pod, or for its pod group. undo leaves the reservations for a group
-// that were there before: another member may rely on them.
+// Reserve implements [Reserver]. It allocates the node's offer to the pod's claims, and reserves
+// the claims for the pod, or for its pod group. undo keeps earlier reservations for a group:
+// another member may rely on them.
 func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
 	if !needsDevices(c, p) {
 		return func() {}, nil
@@ -54,7 +54,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return func() {}, nil
 	}
 
-	// The filter found that the node can; what it offers is known, or found again.
+	// The filter passed the node; its offer is cached, or found again.
 	o := a.chosenOffer(p, n)
 	if o.rejection != nil {
 		if o.rejection.Err != nil {
@@ -63,7 +63,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
 	}
 
-	// All or nothing: an error leaves every claim as it was.
+	// All or nothing: an error leaves every claim unchanged.
 	changed, err := d.reservedClaims(a, &o)
 	if err != nil {
 		return nil, err
@@ -80,9 +80,9 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	}, nil
 }
 
-// reservedClaims returns the claims that Reserve changes, as they are afterwards. They are copies:
-// nothing of the cluster is changed here. A claim that is allocated and reserved already is among
-// them as it is.
+// reservedClaims returns the claims changed by Reserve, in their later state. They are copies:
+// reservedClaims modifies nothing in the cluster. It includes already allocated and reserved claims
+// unchanged.
 func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.ResourceClaim, error) {
 	var changed []*resourcev1.ResourceClaim
 	next := 0
@@ -93,7 +93,7 @@ func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.R
 			next++
 		}
 		if slices.Contains(a.claims[:i], claim) {
-			continue // named twice: it keeps what it got first
+			continue // named twice: it keeps the first allocation
 		}
 		if claim == a.extended {
 			if o.extended == nil || len(o.extended.Spec.Devices.Requests) == 0 {
@@ -102,7 +102,7 @@ func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.R
 			claim = o.extended
 		}
 		claim = claim.DeepCopy()
-		// The claim enters the cluster's table, where it needs a name of its own.
+		// The claim enters the cluster's table, which requires a unique name.
 		if claim.Name == inMemoryName {
 			claim.Name = generatedName(claim)
 		}
@@ -123,7 +123,8 @@ func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.R
 }
 
 // allocateClaim writes an allocation into a copy of a claim. The finalizer keeps the claim until
-// its devices are released. The time is what givenUp measures from; it is left out without a clock.
+// its devices are released. The time is the start of givenUp's timeout; without a clock it is
+// omitted.
 func (d *DynamicResources) allocateClaim(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
 	if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 		claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
@@ -135,9 +136,9 @@ func (d *DynamicResources) allocateClaim(claim *resourcev1.ResourceClaim, alloca
 	}
 }
 
-// generatedName is a placeholder for the name that the API server will generate. It is the same
-// every time for the same pod, so that a replayed journal comes to the same claims. Alphabet and
-// lengths are those of generated names in Kubernetes.
+// generatedName is a placeholder for the name generated later by the API server. It is
+// deterministic for a pod, so that a replayed journal yields the same claims. It uses the alphabet
+// and lengths of generated names in Kubernetes.
 func generatedName(claim *resourcev1.ResourceClaim) string {
 	const alphabet, suffix, longest = "bcdfghjklmnpqrstvwxz2456789", 5, 63
 	h := fnv.New64a()
@@ -153,9 +154,8 @@ func generatedName(claim *resourcev1.ResourceClaim) string {
 	return string(name)
 }
 
-// unreserveClaims undoes what Reserve did to the claims. Claims that were allocated before stay
-// allocated, and so do those that another pod has come to share. A claim that was replaced
-// meanwhile is left alone.
+// unreserveClaims undoes Reserve's changes to the claims. Claims allocated before stay allocated,
+// as do claims since shared by another pod. It ignores a claim replaced in the meantime.
 func (a *attempt) unreserveClaims(changed []*resourcev1.ResourceClaim) {
 	for _, mine := range changed {
 		claim, ok := a.c.ResourceClaims.Get(mine.Namespace, mine.Name)
@@ -167,16 +167,16 @@ func (a *attempt) unreserveClaims(changed []*resourcev1.ResourceClaim) {
 	}
 }
 
-// indexOf returns the index in a.claims of a claim that Reserve has changed.
+// indexOf returns the index in a.claims of a claim changed by Reserve.
 func (a *attempt) indexOf(changed *resourcev1.ResourceClaim) int {
 	return slices.IndexFunc(a.claims, func(b *resourcev1.ResourceClaim) bool {
 		return b.UID == changed.UID && (b.Name == changed.Name || b.Name == inMemoryName)
 	})
 }
 
-// ClaimsWithout returns how upstream's resource claim controller changes claims once a pod is gone,
-// and the claims that it deletes: a claim that is no longer reserved for any pod is deallocated,
-// and one that was made for the pod is deleted.
+// ClaimsWithout returns the effect of a pod's deletion on claims, as applied by upstream's resource
+// claim controller: a claim no longer reserved for any pod is deallocated, and a claim made for the
+// pod is deleted.
 func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourcev1.ResourceClaim) {
 	if c.ResourceClaims.Len() == 0 {
 		return nil, nil
@@ -193,14 +193,15 @@ func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourc
 			}
 		}
 	}
-	byName := func(a, b *resourcev1.ResourceClaim) int { return cmp.Compare(a.Name, b.Name) } // all are of the pod's namespace
+	byName := func(a, b *resourcev1.ResourceClaim) int { return cmp.Compare(a.Name, b.Name) } // all are in the pod's namespace
 	slices.SortFunc(changed, byName)
 	slices.SortFunc(gone, byName)
 	return changed, gone
 }
 
-// Released returns a claim without one of the pods and groups that it is reserved for. With none
-// left it is deallocated; a claim for extended resources has no purpose then, and goes.
+// Released returns a claim without the reservation of one pod or group. The loss of the last
+// reservation deallocates the claim; a claim for extended resources then loses its purpose, and
+// gone is true.
 func Released(claim *resourcev1.ResourceClaim, uid types.UID) (without *resourcev1.ResourceClaim, gone bool) {
 	without = claim.DeepCopy()
 	without.Status.ReservedFor = slices.DeleteFunc(without.Status.ReservedFor, isFor(uid))
@@ -216,9 +217,9 @@ func isFor(uid types.UID) func(resourcev1.ResourceClaimConsumerReference) bool {
 	return func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == uid }
 }
 
-// releaseClaim removes one of those that a claim is reserved for. With none left the claim is
-// deallocated, unless keep is set (it was allocated before); a claim for extended resources has no
-// purpose then.
+// releaseClaim removes one reservation of a claim. The loss of the last one deallocates the claim,
+// unless keep is set (it was allocated before); a claim for extended resources then loses its
+// purpose and is deleted.
 func releaseClaim(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID, keep bool) {
 	claim = claim.DeepCopy()
 	claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, isFor(uid))
@@ -232,20 +233,20 @@ func releaseClaim(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types
 	c.ResourceClaims.Set(claim)
 }
 
-// ClaimReleaser is asked at PostFilter whether a claim of a pod that fits nowhere can give up its
-// devices. unused tells of a claim that a pod group holds whether no other pod of the group needs
-// it.
+// ClaimReleaser decides at PostFilter whether a claim of a pod that fits nowhere can give up its
+// devices. unused reports whether a claim held by a pod group is free of use by the group's other
+// pods.
 type ClaimReleaser interface {
 	PostFilter(c *cluster.Cluster, p *cluster.Pod, unused func(*resourcev1.ResourceClaim) bool) (
 		message string, change *resourcev1.ResourceClaim, remove bool,
 	)
 }
 
-// PostFilter helps a pod that fits nowhere: a claim that only this pod holds, and whose devices
-// some node cannot reach, is deallocated, so that others can be allocated. So is one that only its
-// pod group holds, if it is unused: no other pod of the group needs its devices where they are. It
-// returns upstream's message, and the claim as it has to become, or to be deleted, which is up to
-// the caller.
+// PostFilter helps a pod that fits nowhere. It deallocates a claim with devices out of some node's
+// reach, to allow another allocation, if only this pod holds the claim. If only its pod group holds
+// the claim, the claim must also be unused: no other pod of the group needs its devices in place.
+// PostFilter returns upstream's message, and the claim to update or delete, which it leaves to the
+// caller.
 func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused func(*resourcev1.ResourceClaim) bool) (
 	message string, change *resourcev1.ResourceClaim, remove bool,
 ) {
@@ -257,13 +258,13 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 		return "", nil, false
 	}
 
-	// It has a real name: an earlier attempt created it, for a node that the pod did not get.
+	// A real name means that an earlier attempt created it, for a node that the pod then missed.
 	stale := a.extended != nil && a.extended.Name != inMemoryName
 	for i, claim := range a.claims {
 		if !a.unavailable[i].Load() || claim == a.extended {
 			continue
 		}
-		// Only a claim that nobody else relies on may be released.
+		// Only a claim without other holders may be released.
 		reserved, holder := claim.Status.ReservedFor, a.holders[i]
 		if len(reserved) == 0 || len(reserved) == 1 &&
 			(reserved[0].UID == p.UID || isGroup(holder) && reserved[0].UID == holder.UID && unused(claim)) {
@@ -279,8 +280,8 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 	return "", nil, false
 }
 
-// ExtendedRequestMappings returns which of a node's devices satisfy which container's extended
-// resources, for the pod's status; nil if none do. The kubelet prepares the devices by it.
+// ExtendedRequestMappings returns the mapping of a node's devices to the containers' extended
+// resources, for the pod's status, or nil. The kubelet prepares the devices by it.
 func (d *DynamicResources) ExtendedRequestMappings(c *cluster.Cluster, p *cluster.Pod,
 	n *cluster.Node) []v1.ContainerExtendedResourceRequest {
 	if !needsDevices(c, p) {

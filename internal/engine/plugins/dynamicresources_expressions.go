@@ -12,47 +12,46 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// mostExpressions and mostExpressionText, in bytes, bound by how many expressions a pod's open
-// claims may select devices, with those of the classes. A claim has room for a hundred of 10 KiB,
-// and to compile one of these takes a quarter of a second. keptExpressionText bounds what is kept
-// compiled of all pods.
+// mostExpressions and mostExpressionText, in bytes, bound the expressions selecting devices for a
+// pod's open claims, including the expressions of the classes. A claim has room for a hundred of 10
+// KiB, each taking a quarter of a second to compile. keptExpressionText bounds the compiled
+// expressions cached over all pods.
 const (
 	mostExpressions    = 256
 	mostExpressionText = 256 << 10
 	keptExpressionText = 1 << 20
 )
 
-// expressionSet has the CEL expressions by which the open claims of a pod select devices. Every set
-// has a cache of its own: the library's locks it while it compiles, and another goroutine compiles
-// what the one that decides must not wait for.
+// expressionSet holds the CEL expressions that select devices for the open claims of a pod. Every
+// set has a separate cache, because the library's cache is locked during compilation, and the
+// deciding goroutine must not wait for another goroutine to compile.
 type expressionSet struct {
-	list  []string // sorted, each once
+	list  []string // sorted, without duplicates
 	cache *cel.Cache
 	costs expressionCosts
-	ready bool // all of them are compiled; of the goroutine that decides
+	ready bool // all are compiled; owned by the deciding goroutine
 }
 
-// expressionSets are the sets that were asked for lately, by their text. known and size are guarded
-// by the plugin's mutex, turns by mutex.
+// expressionSets holds the recently used sets, by their text. The plugin's mutex guards known and
+// size, mutex guards turns.
 type expressionSets struct {
 	known map[string]*expressionSet
 	size  int
-	// compiling is held by whoever compiles: one expression at a time, and each namespace in its
-	// turn, for which those of one namespace wait among themselves first.
+	// compiling is held during compilation: one expression at a time. Namespaces take turns, and
+	// pods of one namespace first wait for each other.
 	compiling sync.Mutex
 	mutex     sync.Mutex
 	turns     map[string]*turn
 }
 
-// turn is that of a namespace; waiting counts who wants it.
+// turn serialises the pods of a namespace; waiting counts its holder and waiters.
 type turn struct {
-	taken   chan struct{} // has room for one
+	taken   chan struct{} // capacity 1
 	waiting int
 }
 
-// setOf returns the set for claims. long reports that they have more expressions than are
-// evaluated. When the texts that are kept exceed keptExpressionText, all sets are dropped: those in
-// use are asked for again.
+// setOf returns the set for claims. long reports more expressions than Berth evaluates. If the
+// cached texts exceed keptExpressionText, setOf drops all sets; sets in use are requested again.
 func (s *expressionSets) setOf(c *cluster.Cluster, open []*resourcev1.ResourceClaim) (set *expressionSet, long bool) {
 	list := expressionsOf(c, open)
 	key := strings.Join(list, "\x00")
@@ -62,7 +61,7 @@ func (s *expressionSets) setOf(c *cluster.Cluster, open []*resourcev1.ResourceCl
 	if set := s.known[key]; set != nil {
 		return set, false
 	}
-	const usual = 256 // bytes beside the text
+	const usual = 256 // bytes in addition to the text
 	if s.size += len(key) + usual; s.known == nil || s.size > keptExpressionText {
 		s.known, s.size = map[string]*expressionSet{}, len(key)+usual
 	}
@@ -71,16 +70,16 @@ func (s *expressionSets) setOf(c *cluster.Cluster, open []*resourcev1.ResourceCl
 	return set, false
 }
 
-// newExpressionSet returns a set of expressions, none of which is compiled yet. What they cost is
-// found with what is compiled to evaluate them: to compile is what takes long.
+// newExpressionSet returns a set of uncompiled expressions. Cost and evaluation share the compiled
+// form, because compilation is the slow part.
 func newExpressionSet(list []string) *expressionSet {
 	set := &expressionSet{list: list, cache: newSelectorCache(mostExpressions)}
 	set.costs.cache = set.cache
 	return set
 }
 
-// expressionsOf lists the expressions of claims and of the classes that they name, sorted, each
-// once.
+// expressionsOf lists the expressions of claims and of the classes they name, sorted and without
+// duplicates.
 func expressionsOf(c *cluster.Cluster, open []*resourcev1.ResourceClaim) (list []string) {
 	add := func(selectors []resourcev1.DeviceSelector) {
 		for i := range selectors {
@@ -94,8 +93,8 @@ func expressionsOf(c *cluster.Cluster, open []*resourcev1.ResourceClaim) (list [
 	return slices.Compact(list)
 }
 
-// eachSelection calls f with the selectors of every request and every alternative, and with those
-// of its class. A class that does not exist has none.
+// eachSelection calls f with the selectors of every request and every alternative, and with the
+// selectors of its class if that exists.
 func eachSelection(c *cluster.Cluster, open []*resourcev1.ResourceClaim, f func([]resourcev1.DeviceSelector)) {
 	request := func(class string, selectors []resourcev1.DeviceSelector) {
 		f(selectors)
@@ -117,16 +116,16 @@ func eachSelection(c *cluster.Cluster, open []*resourcev1.ResourceClaim, f func(
 	}
 }
 
-// compileSet compiles the expressions of a set for a pod of a namespace. It runs beside the
-// goroutine that decides, and stops between two expressions when the context ends; what is compiled
-// by then stays.
+// compileSet compiles the expressions of a set for a pod of a namespace. It runs concurrently with
+// the deciding goroutine, and stops between two expressions if the context ends; expressions
+// compiled so far stay.
 func (s *expressionSets) compileSet(ctx context.Context, namespace string, set *expressionSet) {
 	defer s.awaitTurn(ctx, namespace)()
 	for _, expression := range set.list {
 		if ctx.Err() != nil {
 			return
 		}
-		// One expression at a time: other namespaces get their turn in between.
+		// One expression at a time, to let other namespaces take turns.
 		s.compiling.Lock()
 		if set.cache.GetOrCompile(expression).Error == nil {
 			set.costs.costOf(expression)
@@ -135,9 +134,9 @@ func (s *expressionSets) compileSet(ctx context.Context, namespace string, set *
 	}
 }
 
-// awaitTurn waits for the namespace's turn, or the end, and returns how to give it back. Pods of
-// one namespace wait for each other, so that a namespace with many sets holds up the others by one
-// expression at a time.
+// awaitTurn waits for the namespace's turn or the end of the context, and returns a func that
+// releases the turn. Pods of one namespace wait for each other, so that a namespace with many sets
+// delays the rest by only one expression at a time.
 func (s *expressionSets) awaitTurn(ctx context.Context, namespace string) (leave func()) {
 	s.mutex.Lock()
 	if s.turns == nil {
@@ -152,7 +151,7 @@ func (s *expressionSets) awaitTurn(ctx context.Context, namespace string) (leave
 	s.mutex.Unlock()
 
 	give := func() {}
-	// Whoever gives up waiting has nothing to give back.
+	// A waiter that gives up does not hold the turn.
 	select {
 	case mine.taken <- struct{}{}:
 		give = func() { <-mine.taken }
@@ -168,7 +167,7 @@ func (s *expressionSets) awaitTurn(ctx context.Context, namespace string) (leave
 	}
 }
 
-// Prepare implements [Preparer]: the expressions of the pod's claims are compiled before it is
+// Prepare implements [Preparer]. It compiles the expressions of the pod's claims before the pod is
 // decided.
 func (d *DynamicResources) Prepare(c *cluster.Cluster, p *cluster.Pod) *Aside {
 	if !needsDevices(c, p) {
@@ -185,7 +184,7 @@ func (d *DynamicResources) Prepare(c *cluster.Cluster, p *cluster.Pod) *Aside {
 	}
 }
 
-// Forget implements [Preparer]. The expressions of later pods are compiled anew then.
+// Forget implements [Preparer]. Expressions of later pods are then compiled again.
 func (d *DynamicResources) Forget() {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// TestOneNamespacesExpressionsWaitAmongThemselves: the compiler is each namespace's in its turn,
-// however many pods of another wait for it. Whoever waits goes when the process ends.
+// TestOneNamespacesExpressionsWaitAmongThemselves requires the compiler to alternate between
+// namespaces, however many pods of one of them wait. Waiters return when the process ends.
 func TestOneNamespacesExpressionsWaitAmongThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sets := expressionSets{}
@@ -41,8 +41,8 @@ func TestOneNamespacesExpressionsWaitAmongThemselves(t *testing.T) {
 	})
 }
 
-// TestAnExpressionIsCompiledOnce: what it costs is found with what was compiled to be evaluated,
-// and both are known when the pod is decided.
+// TestAnExpressionIsCompiledOnce requires the cost of an expression to be found with the form
+// compiled for evaluation, and both to be known by the time the pod is decided.
 func TestAnExpressionIsCompiledOnce(t *testing.T) {
 	sets, set := expressionSets{}, newExpressionSet([]string{`device.driver == "a"`, `device.driver == "b"`})
 	sets.compileSet(t.Context(), "default", set)

@@ -17,13 +17,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// inMemoryName is the name of the claim for extended resources as long as it exists only in memory.
-// It is not a valid name, so no user's claim can have it. Upstream uses the same one.
+// inMemoryName is the name of the claim for extended resources while it exists only in memory. It
+// is not a valid name, so no user's claim can have it. Upstream uses the same one.
 const inMemoryName = "<extended-resources>"
 
-// deviceClassOf returns the class that provides the extended resource, or nil. If several do, the
-// newest counts, and of these the first by name. It goes through all classes: for many resources
-// see classesOf.
+// deviceClassOf returns the class that provides the extended resource, or nil. Among several the
+// newest wins, then the first by name. It scans all classes; use classesOf for many resources.
 func deviceClassOf(c *cluster.Cluster, name v1.ResourceName) *resourcev1.DeviceClass {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -46,7 +45,7 @@ func deviceClassOf(c *cluster.Cluster, name v1.ResourceName) *resourcev1.DeviceC
 	return best
 }
 
-// newerOrFirst reports whether a comes before b where both provide the same resource.
+// newerOrFirst reports whether a takes precedence over b as provider of the same resource.
 func newerOrFirst(a, b *resourcev1.DeviceClass) bool {
 	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return b.CreationTimestamp.Before(&a.CreationTimestamp)
@@ -54,11 +53,11 @@ func newerOrFirst(a, b *resourcev1.DeviceClass) bool {
 	return a.Name < b.Name
 }
 
-// fewNames is for how many resources the classes are looked through one by one.
+// fewNames is the maximum number of resources for separate scans of the classes.
 const fewNames = 8
 
-// classesOf returns what [deviceClassOf] does, for so many resources: a pod may request thousands
-// of them.
+// classesOf returns [deviceClassOf] prepared for a number of resources: a pod may request
+// thousands.
 func classesOf(c *cluster.Cluster, names int) func(v1.ResourceName) *resourcev1.DeviceClass {
 	if names <= fewNames || c.DeviceClasses.Len() == 0 {
 		return func(name v1.ResourceName) *resourcev1.DeviceClass { return deviceClassOf(c, name) }
@@ -83,7 +82,8 @@ func classesOf(c *cluster.Cluster, names int) func(v1.ResourceName) *resourcev1.
 }
 
 // mayBeDevice reports whether a class can provide the resource: an extended resource, or the
-// implicit name of a class. CPU, memory, huge pages and everything under kubernetes.io/ cannot be.
+// implicit name of a class. This excludes CPU, memory, huge pages and everything under
+// kubernetes.io/.
 func mayBeDevice(name v1.ResourceName) bool {
 	s := string(name)
 	if strings.HasPrefix(s, resourcev1.ResourceDeviceClassPrefix) {
@@ -93,8 +93,8 @@ func mayBeDevice(name v1.ResourceName) bool {
 	return !native && cluster.IsScalar(name)
 }
 
-// extendedRequests returns the resources that the pod requests and that a class can provide, with
-// the class, or nil if there is none.
+// extendedRequests returns the requested resources that a class can provide, with the class, or
+// nil.
 func extendedRequests(c *cluster.Cluster, pod *v1.Pod) map[v1.ResourceName]*resourcev1.DeviceClass {
 	requests := cluster.NewResources(rules.PodRequests(pod, resource.PodResourcesOptions{}))
 	classes, classOf := map[v1.ResourceName]*resourcev1.DeviceClass{}, classesOf(c, len(requests.Scalars))
@@ -106,9 +106,9 @@ func extendedRequests(c *cluster.Cluster, pod *v1.Pod) map[v1.ResourceName]*reso
 	return classes
 }
 
-// extendedClaim returns the claim for those of the pod's extended resources that classes provide:
-// the one left by an earlier attempt, or a new one without requests, since these depend on the
-// node. It is nil if the pod has no such resources.
+// extendedClaim returns the claim for the pod's extended resources provided by classes: the claim
+// left by an earlier attempt, or a new one without requests, since these depend on the node. It
+// returns nil for a pod without such resources.
 func (d *DynamicResources) extendedClaim(pod *v1.Pod, classes map[v1.ResourceName]*resourcev1.DeviceClass) *resourcev1.ResourceClaim {
 	wanted := false
 	for _, class := range classes {
@@ -140,15 +140,15 @@ func (d *DynamicResources) LeftClaim(c *cluster.Cluster, p *cluster.Pod) bool {
 	return d.index.extendedClaim(p.Namespace(), p.Name, p.UID) != nil
 }
 
-// followClaims brings the index up to date without an attempt: no node is judged meanwhile.
+// followClaims updates the index outside an attempt, while no goroutine judges nodes.
 func (d *DynamicResources) followClaims(c *cluster.Cluster) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	d.index.followCluster(c)
 }
 
-// isExtendedClaimOf reports whether a claim was made for the extended resources of this pod. A pod
-// of the same name that came before has another UID.
+// isExtendedClaimOf reports whether a claim was made for the extended resources of this pod. An
+// earlier pod of the same name has another UID.
 func isExtendedClaimOf(claim *resourcev1.ResourceClaim, name string, uid types.UID) bool {
 	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" {
 		return false
@@ -157,7 +157,7 @@ func isExtendedClaimOf(claim *resourcev1.ResourceClaim, name string, uid types.U
 	return owner != nil && owner.Name == name && owner.UID == uid
 }
 
-// extendedOffer is what nodes of one size make of the pod's extended resources: a node that has the
+// extendedOffer is the offer of nodes of one size for the pod's extended resources: a node with the
 // resource itself, through a device plugin, needs no claim for it.
 type extendedOffer struct {
 	claim     *resourcev1.ResourceClaim
@@ -167,8 +167,8 @@ type extendedOffer struct {
 	shape     *deviceShape
 }
 
-// extendedAt returns the offer of the node's size. Sizes are interned and few, so it is computed a
-// few times for all nodes.
+// extendedAt returns the offer of the node's size. Sizes are interned and few, so a few
+// computations serve all nodes.
 func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -198,10 +198,9 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 	return x
 }
 
-// extendedOn computes which extended resources have to come from devices on this node, and returns
-// the claim for them; nil if a device plugin of the node provides them all. A claim left by an
-// earlier attempt cannot be used again: its requests were made for another node. PostFilter deletes
-// it.
+// extendedOn determines the extended resources that need devices on this node, and returns the
+// claim for them, or nil if a device plugin of the node provides them all. It cannot reuse a claim
+// left by an earlier attempt, with requests made for another node. PostFilter deletes such a claim.
 func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *Rejection) {
 	if a.extended.Spec.Devices.Requests != nil {
 		return nil, nil, rejectUnresolvable(codeClaimStale, "cannot schedule extended resource claim")
@@ -220,7 +219,7 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 	if len(fromDevices) == 0 && len(a.claims) == 1 {
 		return nil, nil, nil
 	}
-	// In a fixed order, so that equal pods ask for the same, and share a shape.
+	// In a fixed order, so that equal pods produce equal requests and share a shape.
 	slices.Sort(fromDevices)
 	claim := a.extended.DeepCopy()
 	var mappings []v1.ContainerExtendedResourceRequest
@@ -236,13 +235,14 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 
 // deviceRequests turns the containers' requests for one extended resource into requests for
 // devices. Init containers that terminate before the pod runs use the devices of the containers
-// that follow. Only what they need beyond that is requested, once, for the one that needs most.
+// that follow. Only their demand beyond that is requested, once, for the init container that needs
+// most.
 //
 //	init a: 3, init b: 1, containers c: 1 and d: 1
 //	requests: 1 more for a, 1 for c, 1 for d
 //	mappings: a has all three, b that of c, c and d each their own
 func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resourcev1.DeviceRequest, []v1.ContainerExtendedResourceRequest) {
-	// Requests are named after the index in this list, as upstream names them.
+	// Requests are named after the index in this list, as in upstream.
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	lasting := make([]*resourcev1.DeviceRequest, len(containers))
 	var mappings, briefMappings []v1.ContainerExtendedResourceRequest
@@ -255,7 +255,7 @@ func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resource
 		mappings = append(mappings, mapped...)
 	}
 
-	// What init containers need beyond what they can use of later containers.
+	// The demand of init containers beyond the usable devices of later containers.
 	var most *resourcev1.DeviceRequest
 	brief := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
@@ -299,10 +299,10 @@ func isTerminating(c *v1.Container, init bool) bool {
 	return init && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways)
 }
 
-// deviceRequest is one container's request for devices, less what it can share with other requests
-// (usable, in their order; nil entries are skipped); nil if nothing is left. It is named as
-// upstream names it, after the index of the container, and that of the resource among all that the
-// container requests, sorted by name.
+// deviceRequest is one container's request for devices, less the share covered by other requests
+// (usable, in their order; nil entries are skipped). It is nil if nothing remains. As in
+// upstream, its name holds the index of the container, and the index of the resource among all of
+// the container's requests, sorted by name.
 func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class string, usable []*resourcev1.DeviceRequest) (
 	*resourcev1.DeviceRequest, []v1.ContainerExtendedResourceRequest,
 ) {
@@ -330,7 +330,7 @@ func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class strin
 		}
 	}
 
-	// Counted, not sorted: a container requests few resources.
+	// Counted rather than sorted: a container requests few resources.
 	before := 0
 	for other := range c.Resources.Requests {
 		if other < name {

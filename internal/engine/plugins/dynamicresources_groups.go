@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// claimingGroup returns the pod's group, for which its claims may be reserved; nil if it has none,
-// or if the cluster's table has no groups because the feature is off.
+// claimingGroup returns the pod's group, a possible holder of its claims. It returns nil if the pod
+// is not in a group, or the cluster's table of groups is empty because the feature is off.
 func claimingGroup(c *cluster.Cluster, pod *v1.Pod) *schedulingv1beta1.PodGroup {
 	if c.PodGroups.Len() == 0 || pod.Spec.SchedulingGroup == nil || pod.Spec.SchedulingGroup.PodGroupName == nil {
 		return nil
@@ -23,7 +23,7 @@ func claimingGroup(c *cluster.Cluster, pod *v1.Pod) *schedulingv1beta1.PodGroup 
 }
 
 // wasMadeFor returns an error if a claim was made from a template for neither the pod nor its group
-// (nil if it has none). A group that had the same name before is another one.
+// (nil for a pod without a group). An earlier group of the same name is a different group.
 func wasMadeFor(pod *v1.Pod, group *schedulingv1beta1.PodGroup, claim *resourcev1.ResourceClaim) error {
 	if err := resourceclaim.IsForPod(pod, claim, group != nil); err != nil || metav1.IsControlledBy(claim, pod) {
 		return err
@@ -41,13 +41,13 @@ func isGroup(holder resourcev1.ResourceClaimConsumerReference) bool {
 	return holder.APIGroup == schedulingv1beta1.GroupName && holder.Resource == "podgroups"
 }
 
-// isReserved reports whether a claim is reserved for the holder already. UIDs are compared: names
-// may be reused.
+// isReserved reports whether a claim is already reserved for the holder. It compares UIDs, because
+// names may be reused.
 func isReserved(claim *resourcev1.ResourceClaim, holder resourcev1.ResourceClaimConsumerReference) bool {
 	return slices.ContainsFunc(claim.Status.ReservedFor, isFor(holder.UID))
 }
 
-// ForGroup reports whether the claim is reserved for the pod's group, and not for the pod itself.
+// ForGroup reports whether the claim is reserved for the pod's group rather than the pod itself.
 func (r *ReservedClaim) ForGroup() bool { return isGroup(r.Holder) }
 
 // IsReserved reports whether a state of the claim has the reservation.
@@ -55,7 +55,7 @@ func (r *ReservedClaim) IsReserved(claim *resourcev1.ResourceClaim) bool {
 	return isReserved(claim, r.Holder)
 }
 
-// GroupOf returns the pod group that a claim is reserved for, if it is the only one.
+// GroupOf returns the pod group that is the claim's only holder.
 func GroupOf(claim *resourcev1.ResourceClaim) (holder resourcev1.ResourceClaimConsumerReference, ok bool) {
 	if len(claim.Status.ReservedFor) != 1 || !isGroup(claim.Status.ReservedFor[0]) {
 		return resourcev1.ResourceClaimConsumerReference{}, false

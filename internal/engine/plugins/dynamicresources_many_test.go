@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestClassesOfManyResourcesAreThoseOfEach: the class of a resource is the same, for however many
-// it is asked. Several classes provide the same one, some by their own name.
+// TestClassesOfManyResourcesAreThoseOfEach requires the class of a resource to be independent of
+// the number of resources looked up. Several classes provide the same one, some by their own name.
 func TestClassesOfManyResourcesAreThoseOfEach(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 100 {
@@ -38,8 +38,8 @@ func TestClassesOfManyResourcesAreThoseOfEach(t *testing.T) {
 	}
 }
 
-// TestThousandsOfShortagesAreToldInShort: the first are named, and whether preemption can help is
-// right also where only a later one cannot be met.
+// TestThousandsOfShortagesAreToldInShort requires only the first shortages to be named, and the
+// verdict on preemption to cover a later unsatisfiable one.
 func TestThousandsOfShortagesAreToldInShort(t *testing.T) {
 	const names = 10_000
 	scalars, lacks := make([]v1.ResourceName, names), make([]string, names)
@@ -62,7 +62,7 @@ func TestThousandsOfShortagesAreToldInShort(t *testing.T) {
 		t.Errorf("%d reasons of %d", len(told.Reasons), mostShort)
 	}
 
-	n.Size.Scalars = nil // on a node that has none of them it is known soon
+	n.Size.Scalars = nil // on a node without any of them the search ends early
 	began := time.Now()
 	for range 1000 {
 		listShortages(r, scalars, lacks, nil, n)

@@ -16,14 +16,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// allocatorFeatures are those that Kubernetes v1.37 enables by default.
+// allocatorFeatures are the features enabled by default in Kubernetes v1.37.
 var allocatorFeatures = structured.Features{
 	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, DeviceBindingAndStatus: true,
 	ConsumableCapacity: true,
 }
 
-// findGift returns what the node can give to the claims. From the cheapest to the dearest: what is
-// known of this node and shape, what is known of a node like it, a search.
+// findGift returns the node's offer to the claims. Its sources, from the cheapest to the dearest,
+// are the cached offer of this node and shape, the cached offer of a node like it, and a search.
 func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
 	if shape != nil {
 		if known := shape.giftAt(n, &a.d.index); known != nil {
@@ -52,7 +52,7 @@ func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, sh
 }
 
 // searchOnce searches the node, unless a search has failed, and keeps the result. A failure is kept
-// with the attempt, not with the shape: it fails the attempt, and is no answer about the node's
+// with the attempt rather than the shape: it fails the attempt, and is independent of the node's
 // devices.
 func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
 	where := individualOf(n)
@@ -63,7 +63,7 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 		return failed
 	}
 	began := a.limit.spent.Load()
-	if begin, _ := costOfSearching(open, 0); a.limit.spendCost(begin) { // the nodes of which nothing is known yet are not searched any more
+	if begin, _ := costOfSearching(open, 0); a.limit.spendCost(begin) { // nodes without a cached offer are no longer searched
 		return a.timedOut(n)
 	}
 	found, final := a.searchDevices(n, open)
@@ -85,8 +85,8 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 	return found
 }
 
-// keepGift keeps what was found out of a node for the shape, and notes how to forget it. The node
-// counts as one more that this attempt has found out about: Unfinished says how many.
+// keepGift caches a finding about a node for the shape, and notes its undo. It adds the node to the
+// attempt's count of findings, which Unfinished reports.
 func (a *attempt) keepGift(n *cluster.Node, shape *deviceShape, found *gift) {
 	forget := shape.keepGift(n, &a.d.index, found)
 	a.mutex.Lock()
@@ -98,24 +98,24 @@ func (a *attempt) keepGift(n *cluster.Node, shape *deviceShape, found *gift) {
 	})
 }
 
-// noteUndo remembers how to forget what was found out. Undone is from the last to the first.
+// noteUndo records the undo of a finding. Undos run from the last to the first.
 func (a *attempt) noteUndo(undo func()) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	a.undo = append(a.undo, undo)
 }
 
-// mustRetry implements Judge.Again. Several goroutines together may spend more than one would: they
-// may search nodes that are alike at the same time. If they stay within the limit, one would, too.
-// If they do not, what they found is forgotten and one goroutine searches all nodes again, so that
-// the nodes that the limit leaves out are always the same.
+// mustRetry implements Judge.Again. Several goroutines together may spend more than a single one,
+// because they may search like nodes at the same time. Within the limit, a single goroutine would
+// have stayed within it as well. Beyond the limit, mustRetry discards their findings and one
+// goroutine searches all nodes again, so that the nodes left out by the limit are deterministic.
 func (a *attempt) mustRetry() bool {
 	exceeded := a.limit.isExceeded(a.limit.spent.Load()) && !a.limit.isExceeded(a.before)
 	if exceeded {
 		for _, f := range slices.Backward(a.undo) {
 			f()
 		}
-		// What expressions cost was found out at the cost of this attempt, which is taken back.
+		// The costs of expressions were measured at the expense of this attempt, which is reset.
 		if a.shared != nil {
 			a.shared.costs = nil
 		}
@@ -127,9 +127,8 @@ func (a *attempt) mustRetry() bool {
 	return exceeded
 }
 
-// costOfExpressions is the most that it costs to evaluate, for a device on the grounds, one of the
-// expressions by which the claims select devices. over reports that finding it out has exceeded the
-// limit.
+// costOfExpressions is the maximum cost of evaluating one of the claims' selector expressions for a
+// device on the grounds. over reports that measuring it has exceeded the limit.
 func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim, on *grounds) (cost int64, over bool) {
 	read := func(selectors []resourcev1.DeviceSelector) {
 		for i := range selectors {
@@ -150,8 +149,8 @@ func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim, on *ground
 	return cost, over
 }
 
-// costOn is the most that a heavy expression costs for a device on the grounds. Finding it out
-// costs no more than one evaluation by the estimate, which counts if that is not enough.
+// costOn is the maximum cost of a heavy expression for a device on the grounds. Measuring it is
+// limited to the estimated cost of one evaluation; beyond that the estimate counts.
 func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cost int64, over bool) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -160,7 +159,7 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 		return cost, false
 	}
 
-	// Heavy expressions often look at one attribute: measured, they cost a fraction of the
+	// Heavy expressions often read a single attribute: measured, they cost a fraction of the
 	// estimate.
 	sum := int64(0)
 	for _, slice := range on.slices {
@@ -184,9 +183,9 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 	return cost, false
 }
 
-// searchDevices looks for devices on the node for all open claims. It may have to try all
-// combinations of devices, so it is cut off, as upstream's. Its result is not final then: with more
-// to spend it could be another one.
+// searchDevices searches the node for devices for all open claims. The search may need all
+// combinations of devices, so it is cut off, like upstream's. Its result is then not final: with a
+// higher limit it could differ.
 func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
 	if err := tooMany(open); err != nil {
 		return &gift{rejection: &Rejection{Err: err}}, true
@@ -198,8 +197,8 @@ func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClai
 	return a.searchOn(on, n, open)
 }
 
-// searchOn looks for devices on the grounds, which may have fewer devices than the node:
-// chooseDevices asks for the best ones first.
+// searchOn searches the grounds, which may hold fewer devices than the node: chooseDevices offers
+// the best ones first.
 func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
 	expressions, over := a.costOfExpressions(open, on)
 	if over {
@@ -218,7 +217,7 @@ func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.Reso
 		return &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "%v", err)}, true
 	case err != nil:
 		return &gift{rejection: &Rejection{Err: err}}, true
-	// The allocator returns nothing, and no error, where the devices do not suffice.
+	// For insufficient devices the allocator returns neither results nor an error.
 	case len(results) != len(open):
 		return noDevices, true
 	}
@@ -226,8 +225,8 @@ func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.Reso
 	return &gift{results: results}, true
 }
 
-// tooMany refuses claims as the allocator refuses those for more devices than a claim can have. It
-// only looks for sums that are too large for the allocator, which would wrap around, and panic.
+// tooMany refuses claims with the allocator's error for more devices than a claim can hold. It only
+// detects sums that would overflow in the allocator and make it panic.
 func tooMany(open []*resourcev1.ResourceClaim) error {
 	for _, claim := range open {
 		var sum int64
@@ -242,7 +241,7 @@ func tooMany(open []*resourcev1.ResourceClaim) error {
 	return nil
 }
 
-// fewestDevices is the least number of devices that can satisfy the request, as far as it says.
+// fewestDevices is the least number of devices that can satisfy the request, as far as specified.
 func fewestDevices(r *resourcev1.DeviceRequest) int64 {
 	if r.Exactly != nil {
 		return exactCount(r.Exactly.AllocationMode, r.Exactly.Count)
@@ -254,7 +253,7 @@ func fewestDevices(r *resourcev1.DeviceRequest) int64 {
 	return least
 }
 
-// exactCount is the number of devices that a request asks for; 0 for all that match, however many.
+// exactCount is the number of devices requested, or 0 for a request of all matching devices.
 func exactCount(mode resourcev1.DeviceAllocationMode, count int64) int64 {
 	if mode != resourcev1.DeviceAllocationModeExactCount {
 		return 0
@@ -262,11 +261,11 @@ func exactCount(mode resourcev1.DeviceAllocationMode, count int64) int64 {
 	return count
 }
 
-// Unfinished is the error of an attempt that has used up what it may cost. What it has found out
-// about nodes is kept for the next one.
+// Unfinished is the error of an attempt that has exhausted its limit. Its findings about nodes are
+// kept for the next attempt.
 type Unfinished struct {
 	Node  string // where it stopped
-	Found int    // how many nodes it has found out about
+	Found int    // number of nodes with findings
 }
 
 // Error implements error, in upstream's words.
@@ -274,8 +273,8 @@ func (u *Unfinished) Error() string {
 	return fmt.Sprintf("node %s: timed out trying to allocate devices", u.Node)
 }
 
-// timedOut is the answer of a node at which the limit was exceeded. Under a strict limit the
-// attempt fails for good, so how far it came does not matter.
+// timedOut is the offer of a node at which the limit was exceeded. Under a strict limit the attempt
+// fails for good, so its progress does not matter.
 func (a *attempt) timedOut(n *cluster.Node) *gift {
 	if a.d.strict {
 		return &gift{rejection: &Rejection{Err: &Unfinished{Node: n.Name}}}
@@ -285,29 +284,29 @@ func (a *attempt) timedOut(n *cluster.Node) *gift {
 	return &gift{rejection: &Rejection{Err: &Unfinished{n.Name, a.found}}}
 }
 
-// tooHard is the answer of nodes for which the limit of a whole attempt is too low.
+// tooHard is the offer of nodes that need more than the limit of a whole attempt.
 var tooHard = &gift{rejection: rejectUnresolvable(codeDevicesTooHard, "finding devices takes too long")}
 
-// asksForUnreadyPool reports whether a request for all devices met a pool that is incomplete or
-// invalid. That concerns the node, and others are still tried, but v1.37's allocator returns the
-// error as if the claim were wrong (kubernetes#141898).
+// asksForUnreadyPool reports whether a request for all devices met an incomplete or invalid pool.
+// That concerns only this node, and the remaining nodes are still tried, but v1.37's allocator
+// returns the error of an invalid claim (kubernetes#141898).
 func asksForUnreadyPool(err error) bool {
 	return strings.Contains(err.Error(), ": asks for all devices, but resource pool ")
 }
 
-// noDevices is the answer of nodes that cannot satisfy all claims.
+// noDevices is the offer of nodes that cannot satisfy all claims.
 var noDevices = &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
 
-// grounds are what is searched for a node: its own slices, or all of the cluster where pools are
-// shared between nodes, in which case all nodes have the same grounds.
+// grounds are the searched slices of a node: its local slices, or, if nodes share pools, all slices
+// of the cluster. In the latter case all nodes have the same grounds.
 type grounds struct {
 	allocator structured.Allocator
 	slices    []*resourcev1.ResourceSlice
-	devices   int64            // about how many of them the node can reach
+	devices   int64            // approximate number reachable from the node
 	costs     map[string]int64 // of heavy expressions, for the devices of the slices
 }
 
-// groundsOf returns the slices that matter to the node.
+// groundsOf returns the grounds that matter to the node.
 func (a *attempt) groundsOf(n *cluster.Node) (*grounds, error) {
 	x := &a.d.index
 	if x.sharedPools == 0 {
@@ -329,9 +328,9 @@ func devicesOf(slices []*resourcev1.ResourceSlice) (n int64) {
 	return n
 }
 
-// newGrounds prepares an allocator for slices that so many nodes share. devices is a mean then,
-// good enough to estimate what a step costs. The allocator reads what is taken from the index,
-// which therefore must not change while it is in use.
+// newGrounds prepares an allocator for slices shared by the given number of nodes. devices is then
+// a mean, good enough to estimate the cost of a step. The allocator reads the taken devices from
+// the index, which therefore must not change during its use.
 func (a *attempt) newGrounds(slices []*resourcev1.ResourceSlice, nodes int) (*grounds, error) {
 	allocator, err := structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken,
 		classLister{a.c}, slices, a.expressions.cache)

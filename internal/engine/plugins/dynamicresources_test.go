@@ -29,8 +29,8 @@ func newDynamicResources(t *testing.T) *DynamicResources {
 }
 
 func init() {
-	// take on=NODE [undo]: reserves devices for the pod and lists the claims, then as they are
-	// after taking it back.
+	// take on=NODE [undo]: reserves devices for the pod and lists the claims, then lists them again
+	// after the undo.
 	moreCommands["take"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string {
 		var node string
 		d.ScanArgs(t, "on", &node)
@@ -45,7 +45,7 @@ func init() {
 		}
 		return answer
 	}
-	// gone: a pod that had its place has left.
+	// gone: a placed pod has left.
 	moreCommands["gone"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, _ any) string {
 		changed, gone := ClaimsWithout(c, waiting(t, c, d.Input))
 		for _, claim := range changed {
@@ -113,7 +113,7 @@ func TestDynamicResourcesRefusesTimeoutsThatCannotBe(t *testing.T) {
 	}
 }
 
-// Many pods in a row must see each other's devices without all claims being recounted for each.
+// Many pods in a row must see each other's devices without a recount of all claims for each.
 func TestAllocatedDevicesAreFollowed(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	load(t, c, "node a\nnode b")

@@ -7,52 +7,48 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Extender is asked about many nodes at once: those that all filters let pass. It stands for
-// another process, so a pod that it is interested in is decided node by node, and no faster than it
-// answers.
+// Extender judges nodes in bulk: those passed by all filters. It represents another process, so a
+// pod of interest to it is decided node by node, no faster than that process responds.
 type Extender interface {
 	Name() string
-	// Interested reports whether the extender is to be asked about the pod.
+	// Interested reports whether the extender must be called for the pod.
 	Interested(p *cluster.Pod) bool
-	// Filter returns the nodes that it rejects, and why. A rejection without reasons is not counted
-	// in messages.
+	// Filter returns the rejected nodes and the reasons. Messages do not count a rejection without
+	// reasons.
 	Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) (map[*cluster.Node]*Rejection, error)
-	// Score returns what to add to each node's total, in the order of the nodes; nil adds nothing.
+	// Score returns the addition to each node's total, in the order of the nodes; nil adds nothing.
 	// Its only error is an Aside.
 	Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) ([]int64, error)
-	// Spare filters the places where preemption could make room, and may name other victims for
-	// them.
+	// Spare filters the places for preemption, and may replace their victims.
 	Spare(c *cluster.Cluster, p *cluster.Pod, places []Place) ([]Place, error)
 }
 
-// Aside is the error of a question that has not been answered yet, and for which the goroutine that
-// decides must not wait: Ask gets the answer on any goroutine. Then the pod is decided again, with
-// the Answers in its Attempt.
+// Aside is the error of a pending query, for which the deciding goroutine must not wait. Ask
+// obtains the result on any goroutine. Then the pod is decided again, with the Answers in its
+// Attempt.
 type Aside struct {
 	Whom    string
 	Ask     func(ctx context.Context)
 	Answers any
-	// Done, if set, is called when Ask has returned, by the goroutine that decides.
+	// Done, if set, is called by the deciding goroutine after Ask returned.
 	Done func()
 }
 
 // Error implements error.
 func (a *Aside) Error() string { return fmt.Sprintf("%s was not asked yet", a.Whom) }
 
-// Preparer is a plugin that computes something about a pod, which may take long, before the pod is
-// decided.
+// Preparer is a plugin with a computation about a pod, possibly slow, that precedes the decision.
 type Preparer interface {
-	// Prepare returns the question to ask aside first, which has no answers; nil if there is none.
+	// Prepare returns the query to run aside first, which has empty Answers, or nil.
 	Prepare(c *cluster.Cluster, p *cluster.Pod) *Aside
-	// Forget forgets what was prepared. Then Prepare depends on nothing but what the plugin is
-	// asked from now on.
+	// Forget discards prepared results. Prepare then depends only on later calls of the plugin.
 	Forget()
 }
 
-// ExtenderName stands for all extenders in the list of plugins that reject a pod, as upstream.
+// ExtenderName represents all extenders in the list of plugins rejecting a pod, as in upstream.
 const ExtenderName = "Extender"
 
-// Place is a node with the pods that would have to leave it, the most important first.
+// Place is a node and the victims that must leave it, the most important first.
 type Place struct {
 	Node       *cluster.Node
 	Victims    []*cluster.Pod

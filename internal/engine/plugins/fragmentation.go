@@ -16,31 +16,30 @@ import (
 // CodeNoDeviceFits is the code of Fragmentation.
 const CodeNoDeviceFits = "NoDeviceFits"
 
-// Fragmentation scores nodes by how much of the capacity that stays free the pods that come can
-// use; see package fragmentation. It is off by default, and has no counterpart in upstream.
+// Fragmentation scores nodes by the part of their remaining free capacity that future pods can use;
+// see package fragmentation. It is off by default, and has no counterpart in upstream.
 //
-// A node's extended resource is a sum, and a share has to be free on one device. The plugin says
-// which device a pod gets (Reserve), and rejects nodes where the sum suffices and no device does.
-// Pods that were placed before, or by others, are assumed to be packed as tightly as possible. With
-// a unit of 100:
+// A node's extended resource is a sum, but a share must be free on one device. The plugin chooses
+// the pod's device (Reserve), and rejects nodes with a sufficient sum but no sufficient device.
+// Pods placed earlier, or by another scheduler, are assumed to be packed as tightly as possible.
+// With a unit of 100:
 //
-//	two devices of 100, of which 60 are taken of each: the resource has 80 free
-//	a pod that wants 50 is rejected (NodeResourcesFit would let it pass)
-//	one that wants 40 gets the first device, of which nothing is left then
+//	two devices of 100 with 60 taken on each: the resource has 80 free
+//	a pod requesting 50 is rejected (NodeResourcesFit would let it pass)
+//	a pod requesting 40 gets the first device and fills it
 type Fragmentation struct {
-	// resource is what NodeResourcesFit knows the devices as, and devices how much of it one of
-	// them has.
+	// resource is the name of the devices in NodeResourcesFit, and devices holds the amount of it
+	// per device.
 	resource v1.ResourceName
 	devices  fragmentation.Devices
-	driver   string // of the devices that pods with claims get; empty: nodes are not scored by them
+	driver   string // of devices held by claims; empty: they do not affect scores
 	claims   *driverDevices
-	// coming is what comes. It is shared by all that the plugin is asked, and has a lock of its
-	// own.
+	// coming is the expected workload. All calls of the plugin share it; it has a separate lock.
 	coming *coming
 	desks  sync.Pool // of *desk
 }
 
-// NewFragmentation returns the plugin; nil stands for the defaults.
+// NewFragmentation returns the plugin; nil args select the defaults.
 func NewFragmentation(args *FragmentationArgs) (*Fragmentation, error) {
 	if args == nil {
 		args = &FragmentationArgs{}
@@ -65,12 +64,12 @@ func (*Fragmentation) Reads() Part { return Contents }
 // Steady implements Steady.
 func (*Fragmentation) Steady() {}
 
-// desk is space to look at one node. Nodes are scored by several goroutines at once, and each takes
-// one of its own.
+// desk is scratch space for examining one node. Nodes are scored concurrently, each goroutine with
+// a separate desk.
 type desk struct{ room fragmentation.Room }
 
-// readNode reads what is free on a node, in the units of package fragmentation: devices in steps.
-// What the desk had before is overwritten.
+// readNode reads the free amounts of a node in the units of package fragmentation: devices in
+// steps. It overwrites the desk.
 func (d *desk) readNode(f *Fragmentation, n *cluster.Node) {
 	d.room.CPU = n.Size.MilliCPU - n.Requested.MilliCPU
 	d.room.Memory = n.Size.Memory - n.Requested.Memory
@@ -81,9 +80,9 @@ func (d *desk) readNode(f *Fragmentation, n *cluster.Node) {
 	}
 }
 
-// readDevices reads what is free of each device of a node, in units of the resource, into the
-// slice, which it may replace. What pods were told to use (Node.Held) is exact; the rest of what is
-// requested is packed.
+// readDevices reads the free amount of each device of a node, in units of the resource, into the
+// slice, which it may replace. Assigned devices (Node.Held) are exact; the remaining requests are
+// packed.
 func (f *Fragmentation) readDevices(n *cluster.Node, into *[]int64) {
 	free := (*into)[:0]
 	rest := n.Requested.Scalars[f.resource]
@@ -101,7 +100,7 @@ func (f *Fragmentation) readDevices(n *cluster.Node, into *[]int64) {
 	*into = free
 }
 
-// packPods takes the pods whose devices nobody has told off the devices. It changes free.
+// packPods subtracts pods without known devices from the devices. It modifies free.
 func (f *Fragmentation) packPods(pods []*cluster.Pod, free []int64) {
 	var amounts []int64
 	for _, p := range pods {
@@ -112,8 +111,8 @@ func (f *Fragmentation) packPods(pods []*cluster.Pod, free []int64) {
 	f.packAmounts(amounts, free)
 }
 
-// packAmounts takes what pods want off the devices, the largest first: as tightly as possible,
-// which is the most hopeful guess. It sorts the amounts, and changes free.
+// packAmounts subtracts requested amounts from the devices, the largest first, packed as tightly as
+// possible, which is the most hopeful guess. It sorts the amounts and modifies free.
 func (f *Fragmentation) packAmounts(amounts, free []int64) {
 	slices.Sort(amounts)
 	for _, rest := range slices.Backward(amounts) {
@@ -129,12 +128,12 @@ func (f *Fragmentation) packAmounts(amounts, free []int64) {
 	}
 }
 
-// maxDevices bounds the devices of a node that are looked at. A resource with a wrong unit could
-// have billions.
+// maxDevices bounds the examined devices of a node. A resource with a wrong unit could have
+// billions.
 const maxDevices = 1 << 10
 
-// tightestDevice returns the device that an amount is taken from if nobody knows which: the fullest
-// that has it, or the emptiest; -1 if all are full.
+// tightestDevice returns the presumed device of an amount with an unknown device: the fullest
+// device with enough free, or else the emptiest; -1 if all are full.
 func (f *Fragmentation) tightestDevice(free []int64, amount int64) int {
 	best := -1
 	for i, left := range free {
@@ -147,15 +146,15 @@ func (f *Fragmentation) tightestDevice(free []int64, amount int64) int {
 	return best
 }
 
-// taskOf returns what the plugin counts of a pod. What its claims ask for is not among it; see
+// taskOf returns the amounts the plugin counts for a pod. These exclude its claims; see
 // claimedTask.
 func (f *Fragmentation) taskOf(p *cluster.Pod) fragmentation.Task {
 	r := &p.Class.Requests
 	return fragmentation.Task{CPU: r.MilliCPU, Memory: r.Memory, Amount: f.devices.Steps(r.Scalars[f.resource])}
 }
 
-// Filter implements Filter. It has nothing to say about pods without the resource. Fewer devices
-// than the pod wants, free or not, cannot be helped by preemption.
+// Filter implements Filter. It passes pods without the resource. If the node has fewer devices than
+// the pod requests, free or not, preemption cannot help.
 func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	amount := f.taskOf(p).Amount
 	if amount == 0 {
@@ -185,11 +184,11 @@ func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 // ScoreByRoom implements [RoomScorer]: the score depends on more than the room.
 func (*Fragmentation) ScoreByRoom(*cluster.Cluster, *cluster.Pod) RoomScore { return RoomScore{} }
 
-// Version implements [Learner]: the number of the future that nodes are scored by.
+// Version implements [Learner]. It returns the number of the future in use for scoring.
 func (f *Fragmentation) Version(c *cluster.Cluster) uint64 { return f.coming.futureVersion(f, c) }
 
-// Score implements Scorer. Less cost is a higher score, and exactly so among equals. Nodes that the
-// pod does not fit on by devices score least, since the plugin may be enabled at Score alone.
+// Score implements Scorer. A lower cost is a higher score, and the exact cost breaks ties. Nodes
+// without a fitting device score lowest, since the plugin may be enabled only at Score.
 func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if f.ScoresByObjects() {
 		return f.scoreByClaims(c, p)
@@ -200,7 +199,7 @@ func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 		defer f.desks.Put(d)
 		d.readNode(f, n)
 		o := future.outlookOf(n)
-		if !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) { // it is not filtered
+		if !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) { // the filter is not enabled
 			return 0, -fragmentation.Worst
 		}
 		cost, _ := o.Cost(&d.room, &task)
@@ -212,10 +211,10 @@ func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 	}}
 }
 
-// Learn implements [Learner]: such a pod came.
+// Learn implements [Learner] by counting the pod.
 func (f *Fragmentation) Learn(c *cluster.Cluster, p *cluster.Pod) { f.coming.podPlaced(f, c, p) }
 
-// Reserve implements Reserver: it gives the pod its devices. Nothing is learnt from that: see
+// Reserve implements Reserver. It assigns devices to the pod, and learns nothing from that: see
 // [Learner].
 func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
 	f.coming.begin(f, c)
@@ -231,9 +230,8 @@ func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 	return func() { p.SetDevices(nil) }, nil
 }
 
-// chooseDevices returns the devices that a pod is best given; nil if it does not fit. A share goes
-// to the device that costs least, whole devices are the first free ones, among which there is no
-// difference.
+// chooseDevices returns the best devices for a pod, or nil if it does not fit. A share goes to the
+// device with the lowest cost; whole devices are interchangeable, so the first free ones are taken.
 func (f *Fragmentation) chooseDevices(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, amount int64) (shares cluster.DeviceShares) {
 	d, task := &desk{}, f.taskOf(p)
 	d.readNode(f, n)
@@ -253,8 +251,8 @@ func (f *Fragmentation) chooseDevices(c *cluster.Cluster, p *cluster.Pod, n *clu
 	return shares
 }
 
-// Interests implements Requeuer. A pod that leaves helps if it had devices; of those with claims
-// other plugins have the events.
+// Interests implements Requeuer. The departure of a pod helps if it had devices; other plugins
+// cover the events of pods with claims.
 func (f *Fragmentation) Interests(Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable},
@@ -272,7 +270,7 @@ func (*Fragmentation) Wakes() []string {
 // Fixes implements Fixer.
 func (*Fragmentation) Fixes() []Fix { return []Fix{AskForLess, MakeRoom} }
 
-// Detail implements Detailer: what is free, device by device, in units of the resource.
+// Detail implements Detailer. It lists the free amount of each device, in units of the resource.
 func (f *Fragmentation) Detail(*cluster.Cluster, *cluster.Pod) func(*cluster.Node) string {
 	return func(n *cluster.Node) string {
 		var free []int64
@@ -281,8 +279,8 @@ func (f *Fragmentation) Detail(*cluster.Cluster, *cluster.Pod) func(*cluster.Nod
 	}
 }
 
-// ScoreDetail implements [ScoreDetailer]: what each term of the node's worth loses, and what is
-// known of the pods that come.
+// ScoreDetail implements [ScoreDetailer]. It lists the loss in each term of the node's worth, and
+// describes the expected workload.
 func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	future, task, whole := f.coming.currentFuture(f, c), f.taskOf(p), f.devices.Whole()
 	// The same for all nodes.
@@ -322,8 +320,8 @@ func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cl
 	}
 }
 
-// amountOf is a quantity as the engine counts it: CPU in thousandths, all else in units, 0 if the
-// list has none.
+// amountOf is a quantity in the engine's units: CPU in thousandths, everything else in units, 0 if
+// the list lacks it.
 func amountOf(list v1.ResourceList, name v1.ResourceName) int64 {
 	quantity, ok := list[name]
 	if !ok {

@@ -31,8 +31,8 @@ func tasksOf(t *testing.T, d *datadriven.TestData) (tasks []FragmentationTask) {
 	return tasks
 }
 
-// TestFragmentationCases: beside the usual commands, place reserves devices for the pod given and
-// places it on the best node.
+// TestFragmentationCases adds a command to the usual ones: place reserves devices for the given pod
+// and places it on the best node.
 func TestFragmentationCases(t *testing.T) {
 	var plugin *Fragmentation
 	moreCommands["place"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, _ any) string {
@@ -82,8 +82,8 @@ func placeBest(t *testing.T, f *Fragmentation, c *cluster.Cluster, p *cluster.Po
 	return fmt.Sprintf("%s %v\n", best.Name, *p.Devices)
 }
 
-// TestFragmentationKeepsDevicesOnceGiven: what a watch says of a placed pod does not move it to
-// another device, and a pod that leaves gives back its own.
+// TestFragmentationKeepsDevicesOnceGiven requires watch events about a placed pod not to move it to
+// another device, and a departing pod to return its own.
 func TestFragmentationKeepsDevicesOnceGiven(t *testing.T) {
 	c := cluster.New()
 	load(t, c, "kind: Node\nmetadata: {name: node}\nstatus: {allocatable: {cpu: \"10\", memory: 1Gi, pods: \"9\", example.com/gpu: \"2000\"}}")
@@ -108,7 +108,7 @@ func TestFragmentationKeepsDevicesOnceGiven(t *testing.T) {
 	}
 }
 
-// TestFragmentationLearnsWithinBounds: however many kinds of pods come, maxTasks are known.
+// TestFragmentationLearnsWithinBounds requires at most maxTasks kinds of pods to be kept.
 func TestFragmentationLearnsWithinBounds(t *testing.T) {
 	c := cluster.New()
 	f, err := NewFragmentation(&FragmentationArgs{HalfLife: 800})
@@ -128,7 +128,7 @@ func TestFragmentationLearnsWithinBounds(t *testing.T) {
 	}
 }
 
-// TestExplainSaysWhatComes: three pods with a share were placed, and one with two devices.
+// TestExplainSaysWhatComes places three pods with a share, and one with two devices.
 func TestExplainSaysWhatComes(t *testing.T) {
 	f, err := NewFragmentation(&FragmentationArgs{Resource: "example.com/gpu", Unit: 1000})
 	if err != nil {
@@ -138,7 +138,7 @@ func TestExplainSaysWhatComes(t *testing.T) {
 	if got, want := f.coming.currentFuture(f, c).describe(false), "; what comes is learnt: no pod that wants devices"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	for i := range 16 { // after which it is put to use
+	for i := range 16 { // the first lessons take effect
 		amount := []string{"470", "470", "2000", "470"}[i%4]
 		f.Learn(c, waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: p%d}\n"+
 			"spec: {containers: [{name: c, resources: {requests: {example.com/gpu: %q}}}]}", i, amount)))
@@ -171,8 +171,8 @@ func TestFragmentationArgsAreValidated(t *testing.T) {
 	}
 }
 
-// TestReservationsTeachNothing: a reservation may fail or be taken back. What counts is a pod that
-// was placed, and it counts once, also if the cluster is read only afterwards.
+// TestReservationsTeachNothing requires reservations, which may fail or be undone, not to count. A
+// placed pod counts, and only once, even if the cluster is read only afterwards.
 func TestReservationsTeachNothing(t *testing.T) {
 	c := cluster.New()
 	load(t, c, "kind: Node\nmetadata: {name: node}\nstatus: {allocatable: {cpu: \"100\", memory: 1Gi, pods: \"90\", example.com/gpu: \"1000\"}}")

@@ -9,35 +9,37 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// FragmentationArgs are the arguments of Fragmentation. They are decoded as those of upstream's
-// plugins are, in kubescheduler.config.k8s.io/v1.
+// FragmentationArgs are the arguments of Fragmentation. Like the arguments of upstream's plugins
+// they are decoded in kubescheduler.config.k8s.io/v1.
 type FragmentationArgs struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Resource is the extended resource that devices provide. Default: nvidia.com/gpu.
+	// Resource is the extended resource provided by the devices. Default: nvidia.com/gpu.
 	Resource v1.ResourceName `json:"resource,omitempty"`
-	// Unit is how much of it one device has. A request of less than that is for a share of one
-	// device, any other for whole devices. Default: 1.
+	// Unit is the amount of Resource per device. A smaller request is for a share of one device,
+	// any other for whole devices. Default: 1.
 	Unit int64 `json:"unit,omitempty"`
-	// Driver is the DRA driver whose devices count like those of the resource: nodes are scored by
-	// them for pods with ResourceClaims. Without it only the devices of a node are chosen.
+	// Driver is a DRA driver with devices that count like the devices of the resource: they affect
+	// the scores of nodes for pods with ResourceClaims. Without Driver the plugin chooses only
+	// among the devices of a node.
 	Driver string `json:"driver,omitempty"`
-	// Tasks are what comes. Without them, it is learnt from the pods that are scheduled.
+	// Tasks are the expected workload. Without them, the plugin learns from scheduled pods.
 	Tasks []FragmentationTask `json:"tasks,omitempty"`
-	// HalfLife is after how many pods what was learnt of a pod counts for half. Default: 16384.
+	// HalfLife is the number of pods after which a learnt pod counts for half. Default: 16384.
 	HalfLife int64 `json:"halfLife,omitempty"`
-	// NearPercent is how much what the next pod can use counts, compared with what will be left
-	// over in the end. Less is better where pods are moved to make room for the next. Default: 100.
+	// NearPercent is the weight of the capacity usable by the next pod, compared with the capacity
+	// left over in the end. Lower values are better if pods are moved to make room for the next.
+	// Default: 100.
 	NearPercent int64 `json:"nearPercent,omitempty"`
 }
 
-// FragmentationTask is a kind of pods that comes.
+// FragmentationTask is a kind of expected pods.
 type FragmentationTask struct {
 	// Requests of a pod. Only CPU, memory and the resource of the devices count.
 	Requests v1.ResourceList `json:"requests"`
-	// Weight is how often it comes, compared with the others. Default: 1.
+	// Weight is the frequency of the task, relative to the other tasks. Default: 1.
 	Weight int64 `json:"weight,omitempty"`
-	// NodeSelector and NodeAffinity are those of a pod: where the task may run.
+	// NodeSelector and NodeAffinity are the pod's, and limit the nodes of the task.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	NodeAffinity *v1.NodeSelector  `json:"nodeAffinity,omitempty"`
 }
@@ -57,8 +59,8 @@ func (a *FragmentationArgs) DeepCopy() *FragmentationArgs {
 // DeepCopyObject implements runtime.Object.
 func (a *FragmentationArgs) DeepCopyObject() runtime.Object { return a.DeepCopy() }
 
-// setFragmentationDefaults fills in what is 0 or empty. No argument means anything at 0, so nothing
-// is lost.
+// setFragmentationDefaults fills in zero and empty arguments. Zero is meaningless for every
+// argument, so the defaults override no explicit choice.
 func setFragmentationDefaults(a *FragmentationArgs) {
 	if a.Resource == "" {
 		a.Resource = "nvidia.com/gpu"
@@ -79,15 +81,15 @@ func setFragmentationDefaults(a *FragmentationArgs) {
 	}
 }
 
-// maxTasks bounds how many kinds of pods are told apart, since nodes are valued by all of them, and
-// maxTaskWeight how often one may come: the sum of all stays far within an int64.
+// maxTasks bounds the kinds of pods distinguished, since the value of each node depends on all of
+// them. maxTaskWeight bounds the frequency of each: the sum of all stays far within an int64.
 const (
 	maxTasks      = 512
 	maxTaskWeight = 1 << 30
 )
 
-// validateFragmentation checks the arguments after their defaults were set. HalfLife is divided by
-// 8, the number of steps in which weights fade.
+// validateFragmentation checks the arguments after defaulting. HalfLife must be divisible by 8, the
+// number of steps of fading weights.
 func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.ErrorList) {
 	list = append(list, metavalidation.ValidateLabelName(string(a.Resource), path.Child("resource"))...)
 	if a.Unit < 1 {
@@ -102,7 +104,7 @@ func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.E
 	if a.HalfLife < 8 {
 		list = append(list, field.Invalid(path.Child("halfLife"), a.HalfLife, "must be at least 8"))
 	}
-	// 0 would be the default, so it cannot be asked for.
+	// 0 would be the default, so it cannot be set.
 	if a.NearPercent < 1 || a.NearPercent > 100 {
 		list = append(list, field.Invalid(path.Child("nearPercent"), a.NearPercent, "not in valid range [1, 100]"))
 	}
@@ -116,7 +118,7 @@ func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.E
 	return list
 }
 
-// validateTask checks one kind of pods that comes.
+// validateTask checks one kind of expected pods.
 func validateTask(path *field.Path, t *FragmentationTask) (list field.ErrorList) {
 	if t.Weight < 1 || t.Weight > maxTaskWeight {
 		list = append(list, field.Invalid(path.Child("weight"), t.Weight, "not in valid range [1, 1073741824]"))

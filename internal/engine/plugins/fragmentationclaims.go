@@ -10,19 +10,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/fragmentation"
 )
 
-// ObjectScorer is a scorer whose scores may depend on API objects other than nodes and pods. It is
-// asked again for every decision then, instead of keeping the scores of nodes that have not
-// changed.
+// ObjectScorer is a scorer with scores that may depend on API objects other than nodes and pods. If
+// they do, it is called for every decision, and scores of unchanged nodes are not cached.
 type ObjectScorer interface {
 	Scorer
 	ScoresByObjects() bool
 }
 
-// ScoresByObjects implements [ObjectScorer]: nodes are scored by the devices of the driver, which
-// claims hold, also for pods without claims: the CPU that they take strands devices.
+// ScoresByObjects implements [ObjectScorer]. Scores depend on the driver's devices and the claims
+// holding them. This includes pods without claims: the CPU they take strands devices.
 func (f *Fragmentation) ScoresByObjects() bool { return f.claims != nil }
 
-// driverDevices are the devices of one driver, as the plugin counts devices. They are read through
+// driverDevices are the devices of one driver, counted in the plugin's terms. They are read through
 // the profile's DynamicResources, which keeps the index of devices and claims.
 type driverDevices struct {
 	*DynamicResources
@@ -30,26 +29,24 @@ type driverDevices struct {
 	scores claimScores
 }
 
-// rounding keeps what quantities are divided into from falling below a whole step: shares are
-// computed in floating point, where 3 of 10 can come out as 2.9999 steps.
+// rounding keeps computed shares from falling below a whole step: in floating point, 3 of 10 can
+// become 2.9999 steps.
 const rounding = 1e-6
 
-// claimScores keeps what nodes score for pods that ask for the same, until the nodes, or the claims
-// that hold their devices, change. They are of one future: when something new was learnt all are
-// dropped.
+// claimScores caches the scores of nodes for pods with equal demands, until the nodes, or the
+// claims holding their devices, change. All belong to one future: learning drops them all.
 type claimScores struct {
 	future *future
 	of     map[claimScoresKey][]claimScore // by the nodes' numbers
 }
 
-// claimScoresKey is what pods ask for. Pods with equal keys cost the same on every node.
+// claimScoresKey holds a pod's demands. Pods with equal keys cost the same on every node.
 type claimScoresKey struct {
 	shape       *deviceShape
 	cpu, memory int64
 }
 
-// claimScore is a node's score and all that it was computed from. It holds as long as that compares
-// equal.
+// claimScore is a node's score and all of its inputs. It is valid while the inputs compare equal.
 type claimScore struct {
 	node        *cluster.Node
 	own         *nodeDevices
@@ -62,14 +59,14 @@ type claimScore struct {
 // roomOnly is CPU (thousandths) and memory (bytes).
 type roomOnly struct{ cpu, memory int64 }
 
-// mostClaimScores bounds how many scores are kept over all keys, about 20 MB. Those of one key are
-// kept however many nodes there are.
+// mostClaimScores bounds the scores cached over all keys, about 20 MB. The scores of one key are
+// always cached, however many nodes there are.
 const mostClaimScores = 1 << 18
 
-// keptFor returns where the scores for such pods are kept, by the nodes' numbers. Places that were
-// never written have no node.
+// keptFor returns the cached scores for such pods, by the nodes' numbers. Unwritten slots have a
+// nil node.
 func (s *claimScores) keptFor(u *future, key claimScoresKey, nodes int) []claimScore {
-	// Before the bound is looked at: what is there already takes no more memory.
+	// Before the bound applies: existing entries take no more memory.
 	if known := s.of[key]; s.future == u && len(known) >= nodes {
 		return known
 	}
@@ -80,23 +77,23 @@ func (s *claimScores) keptFor(u *future, key claimScoresKey, nodes int) []claimS
 	return s.of[key]
 }
 
-// scoreByClaims is Score where nodes are scored by the devices that claims hold. Each goroutine
-// writes to the places of its own nodes.
+// scoreByClaims is Score for nodes with devices held by claims. Each goroutine writes only the
+// slots of its nodes.
 func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scoring {
-	a := f.claims.attemptFor(c, p) // which also brings the index up to date
+	a := f.claims.attemptFor(c, p) // also updates the index
 	if a.err != nil || a.rejection != nil {
 		return Scoring{}
 	}
 	future, x, r := f.coming.currentFuture(f, c), &f.claims.index, &p.Class.Requests
 	var kept []claimScore
-	// With extended resources what a pod asks for depends on the node, which the key does not tell.
+	// With extended resources the pod's demands depend on the node, which is not in the key.
 	if a.extended == nil {
 		kept = f.claims.scores.keptFor(future, claimScoresKey{a.shape, r.MilliCPU, r.Memory}, len(c.Nodes))
 	}
 
 	exact := func(n *cluster.Node) (score, fine int64) {
-		// All that the score depends on is read before it is looked up: comparing it tells whether
-		// it still holds.
+		// Read all inputs of the score before the lookup: comparing them shows whether the cached
+		// score is still valid.
 		now := claimScore{
 			node: n, labels: n.Labels,
 			free: roomOnly{n.Size.MilliCPU - n.Requested.MilliCPU, n.Size.Memory - n.Requested.Memory},
@@ -124,8 +121,8 @@ func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scorin
 	}}
 }
 
-// costByClaims is what a pod takes from the worth of a node, and all it takes. task is for
-// comparing the cost with the size of the pod: its amount is over all of its claims.
+// costByClaims is the pod's cost to the worth of a node, and its total demand. task serves to
+// compare the cost with the size of the pod: its amount covers all of its claims.
 func (f *Fragmentation) costByClaims(a *attempt, u *future, p *cluster.Pod, n *cluster.Node) (cost int64, task fragmentation.Task) {
 	d := f.desks.Get().(*desk)
 	defer f.desks.Put(d)
@@ -142,13 +139,13 @@ func (f *Fragmentation) costByClaims(a *attempt, u *future, p *cluster.Pod, n *c
 	return o.Worth(before) - o.Worth(after), task
 }
 
-// noDeviceFits stands for the device of a pod for which there is none.
+// noDeviceFits is the device of a pod that fits on no device.
 const noDeviceFits = fragmentation.NoDevice - 1
 
-// placeClaims returns what is free on a node before and after the pod and its open claims are put
-// there where they cost least, and the device of the last share; noDeviceFits if there is none. It
-// uses the desk: the result is valid until the desk is used again. The driver's devices count where
-// the node does not have the extended resource.
+// placeClaims returns the free room of a node before and after a placement of the pod and its open
+// claims at the lowest cost, and the device of the last share, or noDeviceFits. It uses the desk:
+// the result is valid until the next use of the desk. The driver's devices count only if the node
+// lacks the extended resource.
 func (f *Fragmentation) placeClaims(a *attempt, u *future, d *desk, p *cluster.Pod, n *cluster.Node) (
 	before, after *fragmentation.Room, device int,
 ) {
@@ -168,7 +165,7 @@ func (f *Fragmentation) placeClaims(a *attempt, u *future, d *desk, p *cluster.P
 	before, after = &d.room, d.room.After(&next, device, f.devices.Whole())
 	o := u.outlookOf(n)
 	for _, next.Amount = range amounts {
-		// The pod's CPU and memory were taken with the first step.
+		// The first step has taken the pod's CPU and memory.
 		next.CPU, next.Memory = 0, 0
 		if !fragmentation.Fits(after.Devices, next.Amount, f.devices.Whole()) {
 			return before, after, noDeviceFits
@@ -179,8 +176,8 @@ func (f *Fragmentation) placeClaims(a *attempt, u *future, d *desk, p *cluster.P
 	return before, after, device
 }
 
-// claimedAmounts is what allocations take of the driver's devices, in steps: all whole ones
-// together, and each share. Admin access takes nothing.
+// claimedAmounts lists the amounts of the driver's devices taken by allocations, in steps: the sum
+// of all whole devices, and each share. Admin access takes nothing.
 func (f *Fragmentation) claimedAmounts(results []resourcev1.AllocationResult) (amounts []int64) {
 	whole := f.devices.Whole()
 	var devices int64
@@ -199,20 +196,20 @@ func (f *Fragmentation) claimedAmounts(results []resourcev1.AllocationResult) (a
 		}
 	}
 
-	// Whole devices come first and as one amount: only parts are told apart.
+	// Whole devices go first and as one amount: only parts are distinguished.
 	if devices > 0 {
 		amounts = append([]int64{devices}, amounts...)
 	}
 	return amounts
 }
 
-// claimedTask is what the plugin learns of a pod that is on a node, with what its claims hold.
+// claimedTask is the plugin's record of a placed pod, including the devices held by its claims.
 func (f *Fragmentation) claimedTask(c *cluster.Cluster, p *cluster.Pod) fragmentation.Task {
 	task := f.taskOf(p)
 	if f.claims == nil || len(p.Spec().ResourceClaims) == 0 {
 		return task
 	}
-	// Not an attempt: the last one may be that of a pod whose devices are still searched for.
+	// Avoid attemptFor: the last attempt may belong to a pod in the middle of its device search.
 	claims, _, rejection := claimsOf(c, p.Object())
 	if rejection != nil {
 		return task
@@ -224,7 +221,7 @@ func (f *Fragmentation) claimedTask(c *cluster.Cluster, p *cluster.Pod) fragment
 			results = append(results, *claim.Status.Allocation)
 		}
 	}
-	f.claims.followClaims(c) // what share of a device that is, the index tells
+	f.claims.followClaims(c) // the index holds the size of each share
 	for _, amount := range f.claimedAmounts(results) {
 		task.Amount += amount
 	}
@@ -234,8 +231,8 @@ func (f *Fragmentation) claimedTask(c *cluster.Cluster, p *cluster.Pod) fragment
 	return task
 }
 
-// devicesOfDriver counts the devices of a driver that nodes have alone, by node. A set of counters
-// is one device, however many partitions can be made of it.
+// devicesOfDriver counts the driver's devices exclusive to one node, by node. A set of counters is
+// one device, however many partitions can be made of it.
 func devicesOfDriver(c *cluster.Cluster, driver string) map[string]int64 {
 	count := map[string]int64{}
 	for slice := range c.ResourceSlices.Each {
@@ -252,9 +249,8 @@ func devicesOfDriver(c *cluster.Cluster, driver string) map[string]int64 {
 	return count
 }
 
-// freeOf is what is free of each of a driver's devices, of one: of a device of which claims take
-// shares, the capacity of which the least is free counts, and likewise of the counters from which
-// partitions are made.
+// freeOf lists the free share of each of a driver's devices, in 0..1. The scarcest capacity counts
+// for a device shared by claims, and likewise the scarcest counter for partitions.
 func (x *deviceIndex) freeOf(own []*resourcev1.ResourceSlice, driver string) (free []float64) {
 	var counters map[counterSet]*counted
 	for _, slice := range own {
@@ -270,8 +266,7 @@ func (x *deviceIndex) freeOf(own []*resourcev1.ResourceSlice, driver string) (fr
 			}
 		}
 
-		// Devices that share counters are parts of what the counters stand for, which was listed
-		// above.
+		// Devices that share counters are parts of the counters' hardware, which was listed above.
 		for i := range slice.Spec.Devices {
 			device, id := &slice.Spec.Devices[i], deviceOf(slice, i)
 			switch {
@@ -286,8 +281,7 @@ func (x *deviceIndex) freeOf(own []*resourcev1.ResourceSlice, driver string) (fr
 	return free
 }
 
-// leastFree is the share that is free of the capacity of which the least is; 1 for a device that
-// nobody shares.
+// leastFree is the free share of the scarcest capacity; 1 for an unshared device.
 func (x *deviceIndex) leastFree(device *resourcev1.Device, id structured.DeviceID) float64 {
 	least := 1.0
 	for name, taken := range x.taken.AggregatedCapacity[id] {
@@ -299,11 +293,11 @@ func (x *deviceIndex) leastFree(device *resourcev1.Device, id structured.DeviceI
 	return least
 }
 
-// shareOfDevice is what an allocation takes of a device, or of the counters that it is made from,
-// in 0..1. A device that its driver no longer lists counts as a whole one.
+// shareOfDevice is the share of a device, or of its counters, taken by an allocation, in 0..1. A
+// device no longer listed by its driver counts as a whole one.
 func (x *deviceIndex) shareOfDevice(r *resourcev1.DeviceRequestAllocationResult) (share float64) {
 	pool := x.pools[poolID{r.Driver, r.Pool}]
-	// The driver no longer publishes the pool: nothing is known of the device but that it is taken.
+	// The driver no longer publishes the pool: the device is only known to be taken.
 	if pool == nil {
 		return 1
 	}
@@ -323,8 +317,8 @@ func (x *deviceIndex) shareOfDevice(r *resourcev1.DeviceRequestAllocationResult)
 		return 1
 	}
 
-	// The largest share of all capacities and counters: what is left of the others is of little use
-	// without that one.
+	// The largest share of all capacities and counters: the remainder of the others is of little
+	// use without that one.
 	for name, taken := range r.ConsumedCapacity {
 		capacity := device.Capacity[name]
 		if all := capacity.Value.AsApproximateFloat64(); all > 0 {

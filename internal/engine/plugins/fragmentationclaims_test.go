@@ -2,8 +2,9 @@ package plugins
 
 import "testing"
 
-// TestKeptClaimScoresOutliveLookups: what is kept for pods that ask for the same is found again
-// however many nodes there are, and however full the memory is; another kind of pods makes room.
+// TestKeptClaimScoresOutliveLookups requires cached scores for pods with equal demands to be found
+// again, however many nodes there are, and however full the cache is; another kind of pods evicts
+// them.
 func TestKeptClaimScoresOutliveLookups(t *testing.T) {
 	for _, c := range []struct {
 		name         string

@@ -16,18 +16,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/fragmentation"
 )
 
-// Learner is a scorer whose scores change when it learns, whatever the cluster does. The version
-// changes with them. Who keeps scores compares it.
+// Learner is a scorer with scores that change when it learns, even if the cluster does not. Version
+// changes with them; caches of scores must compare it.
 type Learner interface {
 	Version(c *cluster.Cluster) uint64
-	// Learn tells it of a pod that was really placed, with its claims allocated. It is called once
-	// for each pod, if the plugin is at Reserve. What is only reserved teaches nothing: it may be
-	// taken back, and plans and groups reserve for pods that may never be placed there.
+	// Learn records an actually placed pod, with its claims allocated. It is called once for each
+	// pod, if the plugin is at Reserve. A mere reservation must not be learnt: it may be undone,
+	// and plans and groups reserve for pods that may never be placed there.
 	Learn(c *cluster.Cluster, p *cluster.Pod)
 }
 
-// coming is what comes: given, or learnt from the pods that were placed. What was learnt is put to
-// use from time to time, because every node has to be scored anew then.
+// coming is the expected workload, either given or learnt from placed pods. Lessons take effect
+// only from time to time, because every node must then be scored again.
 type coming struct {
 	devices     fragmentation.Devices
 	nearPercent int64
@@ -37,11 +37,11 @@ type coming struct {
 	// shapes are the kinds of pods, with their weights as task.Weight.
 	shapes map[comingKey]*comingShape
 	seen   int64 // pods
-	next   int64 // number of pods at which what was learnt is put to use
+	next   int64 // number of pods at which lessons take effect
 	fading int64 // the same for when all weights fade; see fadeWeights
 	every  int64 // pods from one time to the next
 
-	// begun: what came before is known, from the pods that run or from an earlier plugin
+	// begun reports that the earlier workload is known, from running pods or from an earlier plugin
 	// (Profile.Relearn).
 	begun bool
 
@@ -49,30 +49,30 @@ type coming struct {
 	current *future // nil: to be made
 }
 
-// comingKey tells the kinds of pods apart: by what they want and by where they may run. Everything
-// else of a pod does not matter here.
+// comingKey distinguishes kinds of pods by their demands and their eligible nodes. All other
+// properties of a pod are irrelevant here.
 type comingKey struct {
 	cpu, memory, amount int64
 	where               string
 }
 
-// comingShape is a kind of pods and where they may run.
+// comingShape is a kind of pods and its eligible nodes.
 type comingShape struct {
 	task  fragmentation.Task
 	where *nodeChoice // nil: everywhere
 }
 
-// nodeChoice is a pod's node selector and required node affinity. nil stands for every node.
+// nodeChoice is a pod's node selector and required node affinity. nil is every node.
 type nodeChoice struct {
 	selector labels.Selector
 	terms    *requiredTerms // nil: none
-	// What they were read from.
+	// The source of the fields above.
 	labels   map[string]string
 	required *v1.NodeSelector
 }
 
-// chooseNodes reads where pods may run, and returns a text that is equal for equal choices; nil and
-// "" if they may run everywhere.
+// chooseNodes reads the eligible nodes of a pod, and returns a key that is equal for equal choices.
+// It returns nil and "" for a pod that may run everywhere.
 func chooseNodes(selector map[string]string, required *v1.NodeSelector) (choice *nodeChoice, key string) {
 	if len(selector) == 0 && required == nil {
 		return nil, ""
@@ -92,17 +92,17 @@ func (c *nodeChoice) match(n *cluster.Node) bool {
 	return c == nil || c.selector.Matches(n) && (c.terms == nil || c.terms.matchesAny(n))
 }
 
-// When what was learnt is put to use first, and how much rarer each time until it is once in
+// The first time that lessons take effect, and the factor by which intervals grow until they reach
 // mostLearning pods.
 const (
 	firstLearning = 16
 	rarer         = 4
 	mostLearning  = 4096
-	// thoroughFrom is how many pods have to be known before their sample is worth much effort.
+	// thoroughFrom is the number of known pods at which their sample becomes worth much effort.
 	thoroughFrom = 1024
 )
 
-// newComing prepares what comes: the given tasks, or none, to be learnt.
+// newComing prepares the expected workload: the given tasks, or an empty one for learning.
 func newComing(args *FragmentationArgs, devices fragmentation.Devices) *coming {
 	c := &coming{
 		devices: devices, nearPercent: args.NearPercent, given: len(args.Tasks) > 0, shapes: map[comingKey]*comingShape{},
@@ -121,7 +121,7 @@ func newComing(args *FragmentationArgs, devices fragmentation.Devices) *coming {
 	return c
 }
 
-// addTask counts a task with its weight. choice is the text of where it may run (chooseNodes).
+// addTask counts a task with its weight. choice is the key of its eligible nodes (chooseNodes).
 func (c *coming) addTask(task fragmentation.Task, weight int64, where *nodeChoice, choice string) {
 	key := comingKey{task.CPU, task.Memory, task.Amount, choice}
 	s := c.shapes[key]
@@ -142,8 +142,8 @@ func (c *coming) makeRoom() {
 	delete(c.shapes, keys[len(keys)-1])
 }
 
-// sortedShapes lists the shapes, those that come most often first. Equal ones are in a fixed order,
-// so that the same pods lead to the same future.
+// sortedShapes lists the shapes, the most frequent first. Ties have a fixed order, so that the same
+// pods lead to the same future.
 func (c *coming) sortedShapes() []comingKey {
 	keys := make([]comingKey, 0, len(c.shapes))
 	for key := range c.shapes {
@@ -156,14 +156,14 @@ func (c *coming) sortedShapes() []comingKey {
 	return keys
 }
 
-// onePod is the weight of a pod that has just come; weights fade in fadings steps to a half.
+// onePod is the weight of a newly counted pod; weights fade in fadings steps to a half.
 const (
 	onePod  = 1 << 10
 	fadings = 8
 )
 
-// fadeWeights lowers all weights by 1 - 2^(-1/fadings), in 1024ths, and forgets shapes that no
-// longer come: after six half-lives a pod has faded to 1/64 of its weight.
+// fadeWeights lowers all weights by 1 - 2^(-1/fadings), in 1024ths, and forgets shapes without
+// recent pods: after six half-lives a pod has faded to 1/64 of its weight.
 func (c *coming) fadeWeights() {
 	const part = 85
 	for key, s := range c.shapes {
@@ -173,13 +173,12 @@ func (c *coming) fadeWeights() {
 	}
 }
 
-// podPlaced counts a pod that was placed, and lets what was learnt be put to use when it is time:
-// after 16 pods, 64, 256, 1024, 4096, and then every 4096. Until then scores stay the same, and
-// what is kept of them stays valid.
+// podPlaced counts a placed pod, and applies the lessons when due: after 16 pods, 64, 256, 1024,
+// 4096, and then every 4096. Until then scores do not change, and cached scores stay valid.
 func (c *coming) podPlaced(f *Fragmentation, in *cluster.Cluster, p *cluster.Pod) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if c.given || !c.begun { // not begun: the pod will be read with the others that run
+	if c.given || !c.begun { // not begun: the pod will be read with the running pods
 		return
 	}
 	c.countPod(f.claimedTask(in, p), p)
@@ -197,16 +196,16 @@ func (c *coming) podPlaced(f *Fragmentation, in *cluster.Cluster, p *cluster.Pod
 // countPod counts one pod. The caller holds the mutex.
 func (c *coming) countPod(task fragmentation.Task, p *cluster.Pod) {
 	if (&NodeAffinity{}).ReadsFor(p)&Identity != 0 {
-		return // it may run on nodes by name, which no other pod need have to do with
+		return // eligible by node name, which is irrelevant to other pods
 	}
 	required, _ := podNodeAffinity(p.Spec())
 	where, key := chooseNodes(p.Spec().NodeSelector, required)
 	c.addTask(task, onePod, where, key)
 }
 
-// currentFuture returns what is known of what comes, as of the latest version. The first time, the
-// pods that run say what comes. Making it plays many rounds (see fragmentation.NewRemainders); all
-// that ask meanwhile wait.
+// currentFuture returns the latest version of the future. The first one is derived from the running
+// pods. Its construction plays many rounds (see fragmentation.NewRemainders); concurrent callers
+// wait.
 func (c *coming) currentFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -219,7 +218,7 @@ func (c *coming) currentFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	return c.current
 }
 
-// begin reads the cluster before the first pod is placed that is learnt from later, so that none
+// begin reads the cluster before the first placement that is learnt separately, so that no pod
 // counts twice.
 func (c *coming) begin(f *Fragmentation, in *cluster.Cluster) {
 	c.mutex.Lock()
@@ -227,8 +226,8 @@ func (c *coming) begin(f *Fragmentation, in *cluster.Cluster) {
 	c.readCluster(f, in)
 }
 
-// readCluster learns, the first time, from the pods that are placed, in the order of the nodes'
-// names. The caller holds the mutex.
+// readCluster learns, the first time, from the placed pods, in the order of the nodes' names. The
+// caller holds the mutex.
 func (c *coming) readCluster(f *Fragmentation, in *cluster.Cluster) {
 	if c.given || c.begun {
 		return
@@ -241,12 +240,12 @@ func (c *coming) readCluster(f *Fragmentation, in *cluster.Cluster) {
 	}
 }
 
-// futureVersion is the number of the current future, which is made if there is none.
+// futureVersion is the number of the current future, made on demand.
 func (c *coming) futureVersion(f *Fragmentation, in *cluster.Cluster) uint64 {
 	return c.currentFuture(f, in).number
 }
 
-// future is what comes, prepared. What it answers does not change: scores made with it stay
+// future is the expected workload, prepared for use. It is immutable, so scores made with it stay
 // comparable.
 type future struct {
 	number  uint64
@@ -257,11 +256,11 @@ type future struct {
 	mutex    sync.Mutex
 	outlooks map[string]*fragmentation.Outlook // by the shapes that may run on a node
 	byLabels sync.Map                          // *cluster.LabelSet to *fragmentation.Outlook
-	labels   int                               // about how many byLabels has; see mostLabels
+	labels   int                               // approximate size of byLabels; see mostLabels
 }
 
-// newFuture prepares what comes. Where only few pods are known, fewer rounds are played: the sample
-// is rough anyway.
+// newFuture prepares the expected workload. It plays fewer rounds if only few pods are known,
+// because the sample is rough anyway.
 func (c *coming) newFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	u := &future{number: c.numbers, devices: c.devices, outlooks: map[string]*fragmentation.Outlook{}}
 	var tasks []fragmentation.Task
@@ -282,13 +281,13 @@ func (c *coming) newFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	return u
 }
 
-// mostDescribed is how many amounts are named of what comes.
+// mostDescribed bounds the amounts named in a description of the workload.
 const mostDescribed = 4
 
-// describe says what comes: the amounts that pods want of devices, those that most want first. It
-// is the end of a sentence.
+// describe describes the expected workload: the requested amounts of devices, the most frequent
+// first. It returns the end of a sentence.
 func (u *future) describe(given bool) string {
-	// By amount alone: what pods want of CPU and where they may run would make too long a sentence.
+	// Only by amount: CPU and eligible nodes would make the sentence too long.
 	weights, all := map[int64]int64{}, int64(0)
 	for i := range u.shapes {
 		if t := &u.shapes[i].task; t.Amount > 0 {
@@ -315,8 +314,8 @@ func (u *future) describe(given bool) string {
 	return "; what comes is " + how + ": of the pods with devices, " + strings.Join(parts, ", ")
 }
 
-// cpuPerDevice is how much CPU, in thousandths, the nodes with devices have for each of them.
-// Without any such node it is plenty, so that CPU does not count as scarce.
+// cpuPerDevice is the CPU per device, in thousandths, of the nodes with devices. Without any such
+// node it is plenty, so that CPU does not count as scarce.
 func (c *coming) cpuPerDevice(f *Fragmentation, in *cluster.Cluster) int64 {
 	var cpu, devices int64
 	var claimed map[string]int64
@@ -336,13 +335,13 @@ func (c *coming) cpuPerDevice(f *Fragmentation, in *cluster.Cluster) int64 {
 	return cpu / devices
 }
 
-// mostLabels bounds how many sets of labels are remembered: each cluster that a plan is made on has
-// sets of its own.
+// mostLabels bounds the number of cached label sets: each cluster used for planning has separate
+// sets.
 const mostLabels = 1 << 16
 
-// outlookOf values nodes with the labels of this one. Nodes on which the same shapes may run share
-// an outlook; label sets are found by their pointer. Two goroutines may prepare the same at once;
-// the second takes what the first has stored.
+// outlookOf values nodes with the labels of this one. Nodes eligible for the same shapes share an
+// outlook; label sets are found by their pointer. Two goroutines may prepare the same outlook
+// concurrently; the second takes the first's result.
 func (u *future) outlookOf(n *cluster.Node) *fragmentation.Outlook {
 	if o, known := u.byLabels.Load(n.Labels); known {
 		return o.(*fragmentation.Outlook)
@@ -351,8 +350,8 @@ func (u *future) outlookOf(n *cluster.Node) *fragmentation.Outlook {
 	var key []byte
 
 	for i := range u.shapes {
-		// Outside of the lock: matching may be slow, and its result does not depend on what others
-		// do.
+		// Outside the lock: matching may be slow, and its result is independent of other
+		// goroutines.
 		if u.shapes[i].where.match(n) {
 			tasks = append(tasks, u.shapes[i].task)
 			key = strconv.AppendInt(append(key, ' '), int64(i), 36)

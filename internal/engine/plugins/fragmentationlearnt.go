@@ -6,30 +6,29 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/fragmentation"
 )
 
-// Learnt is what the plugin Fragmentation has learnt of the pods that came, for the one that takes
-// its place: when the configuration is reloaded, or the journal goes on in another file. Without it
-// the pods that run would say what comes, and a journal's second file would be replayed otherwise
-// than it was played.
+// Learnt holds the lessons of the plugin Fragmentation for its successor, after a reload of the
+// configuration or in the next file of a journal. Without it the successor would learn from the
+// running pods, and the replay of a journal's second file would differ from the original.
 type Learnt struct {
 	Resource v1.ResourceName
 	Unit     int64
 	Seen     int64 // pods
-	Next     int64 // number of pods at which what was learnt is put to use
+	Next     int64 // number of pods at which lessons take effect
 	Fading   int64 // the same for when all weights fade
 	Shapes   []LearntShape
 }
 
-// LearntShape is a kind of pods, how often it came, and where it may run. CPU is in thousandths,
-// memory in bytes, Amount in the steps of package fragmentation. It is written to journals, so
-// fields keep their names.
+// LearntShape is a kind of pods, its frequency, and its eligible nodes. CPU is in thousandths,
+// memory in bytes, Amount in the steps of package fragmentation. Journals contain it, so field
+// names must not change.
 type LearntShape struct {
 	CPU, Memory, Amount, Weight int64
 	NodeSelector                map[string]string `json:",omitempty"`
 	NodeAffinity                *v1.NodeSelector  `json:",omitempty"`
 }
 
-// Learnt returns what the profile's plugins have learnt; nil if they have learnt nothing, or were
-// told what comes. Shapes come most frequent first, so that the same state is written the same.
+// Learnt returns the lessons of the profile's plugins, or nil if there are none or the workload is
+// given. The most frequent shapes are first, so that equal states are written identically.
 func (p *Profile) Learnt() *Learnt {
 	f := fragmentationIn(p)
 	if f == nil {
@@ -54,9 +53,9 @@ func (p *Profile) Learnt() *Learnt {
 	return l
 }
 
-// Relearn takes in what the profile's plugins had learnt before, unless they are told what comes,
-// or now look at other devices. It replaces what they know. Fading comes no later than it would by
-// the half-life that now counts.
+// Relearn restores earlier lessons into the profile's plugins, unless their workload is given or
+// they now cover other devices. It replaces their current lessons. Fading is never later than under
+// the current half-life.
 func (p *Profile) Relearn(l *Learnt) {
 	f := fragmentationIn(p)
 	if f == nil || l == nil || l.Resource != f.resource || l.Unit != f.devices.Unit {

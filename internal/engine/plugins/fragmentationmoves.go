@@ -7,12 +7,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/fragmentation"
 )
 
-// Loss is, in thousandths of a device, how much of the free capacity of a node the pods that come
-// cannot use if these pods are on it: the weighted mean of what the next one cannot, and of what is
-// expected to be left over in the end, and what CPU and devices strand of each other. The node's
-// own pods do not count: the caller says which would be there. They are packed, also those whose
-// devices are known: a plan compares nodes before and after it gives a pod devices, and pods
-// that it has placed with pods that were there before.
+// Loss is the free capacity of a node, in thousandths of a device, that future pods cannot use with
+// the given pods on it: the weighted mean of the capacity unusable by the next pod and the capacity
+// expected to be left over in the end, plus the CPU and devices that strand each other. The node's
+// current pods do not count, only the given ones. These are packed even if their devices are known,
+// because a plan compares nodes before and after it assigns devices, and pods it has placed with
+// existing pods.
 func (f *Fragmentation) Loss(c *cluster.Cluster, n *cluster.Node, pods []*cluster.Pod) int64 {
 	room := fragmentation.Room{CPU: n.Size.MilliCPU, Memory: n.Size.Memory, WholeCPU: n.Size.MilliCPU}
 	for range min(n.Size.Scalars[f.resource]/f.devices.Unit, maxDevices) {
@@ -32,8 +32,8 @@ func (f *Fragmentation) Loss(c *cluster.Cluster, n *cluster.Node, pods []*cluste
 	return f.coming.currentFuture(f, c).outlookOf(n).Loss(&room)
 }
 
-// Worth is what the free capacity of a node is worth to the pods that come; see package
-// fragmentation for the unit. Only differences mean anything.
+// Worth is the value of a node's free capacity to future pods; see package fragmentation for the
+// unit. Only differences are meaningful.
 func (f *Fragmentation) Worth(c *cluster.Cluster, n *cluster.Node) int64 {
 	d := f.desks.Get().(*desk)
 	defer f.desks.Put(d)
@@ -41,9 +41,9 @@ func (f *Fragmentation) Worth(c *cluster.Cluster, n *cluster.Node) int64 {
 	return f.coming.currentFuture(f, c).outlookOf(n).Worth(&d.room)
 }
 
-// Exchange is by how much the worth of a node rises if one of its pods leaves and another one comes
-// in its place; nil is none. ok is false if the one that comes does not fit then. Nothing is
-// changed: a plan asks for many pairs, and carries out few.
+// Exchange is the rise of a node's worth if one of its pods is replaced by another; either may be
+// nil. ok is false if the new pod then does not fit. Exchange modifies nothing: a plan evaluates
+// many pairs, and carries out few.
 func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, comes *cluster.Pod) (rise int64, ok bool) {
 	d := f.desks.Get().(*desk)
 	defer f.desks.Put(d)
@@ -60,13 +60,13 @@ func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, co
 	if task.CPU > d.room.CPU || task.Memory > d.room.Memory || !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) {
 		return 0, false
 	}
-	// The device that the pod would get does not matter: Reserve chooses it when the pod comes.
+	// The pod's device does not matter here: Reserve chooses it later.
 	cost, _ := o.Cost(&d.room, &task)
 	return o.Worth(&d.room) - cost - before, true
 }
 
-// returnRoom gives back what a pod of the node has. Where nobody knows its devices, it is the
-// fullest that it can be on: packPods assumes the same.
+// returnRoom returns the room of a node's pod. If its devices are unknown, it assumes the fullest
+// possible, like packPods.
 func (f *Fragmentation) returnRoom(n *cluster.Node, p *cluster.Pod, room *fragmentation.Room) {
 	task, whole := f.taskOf(p), f.devices.Whole()
 	room.CPU += task.CPU
@@ -81,7 +81,7 @@ func (f *Fragmentation) returnRoom(n *cluster.Node, p *cluster.Pod, room *fragme
 		return
 	}
 
-	// A request for several devices is given back device by device.
+	// Return a request for several devices device by device.
 	for rest := task.Amount; rest > 0; {
 		part, at := min(rest, whole), -1
 		for i, free := range room.Devices {

@@ -7,8 +7,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestLossDoesNotDependOnReservations: what a node loses by some pods is the same whether they were
-// given their devices before they are counted, afterwards or never, and on this node or another.
+// TestLossDoesNotDependOnReservations requires a node's loss by some pods to be the same whether
+// they receive their devices before the count, afterwards or never, and on this node or another.
 func TestLossDoesNotDependOnReservations(t *testing.T) {
 	c := cluster.New()
 	for _, name := range []string{"node", "other"} {

@@ -8,22 +8,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/fragmentation"
 )
 
-// DeviceRoom is what is free of the devices of a node, or of several, in thousandths of a device.
+// DeviceRoom is the free part of the devices of one or several nodes, in thousandths of a device.
 type DeviceRoom struct {
 	Size, Free int64
-	// Usable is what the next pod that wants devices can use, on average over those that come.
+	// Usable is the part usable by the next pod with devices, averaged over the expected workload.
 	Usable int64
-	// Left is what is expected to be left over in the end, when none of them fits any more.
+	// Left is the part expected to be left over in the end, once no more pods fit.
 	Left int64
 }
 
-// Resource is the extended resource that the plugin looks at, and how much of it a device has.
+// Resource returns the plugin's extended resource and the amount of it per device.
 func (f *Fragmentation) Resource() (name v1.ResourceName, unit int64) {
 	return f.resource, f.devices.Unit
 }
 
-// DeviceValuer values free devices by what the pods that come can use of them, for reports and
-// plans. The plugin Fragmentation does.
+// DeviceValuer values free devices by their use to future pods, for reports and plans. The plugin
+// Fragmentation implements it.
 type DeviceValuer interface {
 	Resource() (name v1.ResourceName, unit int64)
 	IsGiven() bool
@@ -37,10 +37,10 @@ type DeviceValuer interface {
 	Exchange(c *cluster.Cluster, n *cluster.Node, leaves, comes *cluster.Pod) (rise int64, ok bool)
 }
 
-// NewDeviceValuer returns one with the arguments of the plugin.
+// NewDeviceValuer returns a DeviceValuer with the arguments of the plugin.
 func NewDeviceValuer(args *FragmentationArgs) (DeviceValuer, error) { return NewFragmentation(args) }
 
-// DeviceValuer returns the profile's; nil if it has none.
+// DeviceValuer returns the profile's DeviceValuer, or nil.
 func (p *Profile) DeviceValuer() DeviceValuer {
 	if f := fragmentationIn(p); f != nil {
 		return f
@@ -48,18 +48,18 @@ func (p *Profile) DeviceValuer() DeviceValuer {
 	return nil
 }
 
-// fragmentationIn returns the plugin of a profile; nil if it is not enabled. A profile has at most
-// one.
+// fragmentationIn returns the plugin of a profile, or nil if it is not enabled. A profile has at
+// most one.
 func fragmentationIn(p *Profile) *Fragmentation {
 	f, _ := p.made["Fragmentation"].(*Fragmentation)
 	return f
 }
 
-// IsGiven reports whether the arguments say what comes. Otherwise it is learnt.
+// IsGiven reports whether the arguments define the expected workload. Otherwise it is learnt.
 func (f *Fragmentation) IsGiven() bool { return f.coming.given }
 
-// LearnPod counts a pod that is pending, before what comes is put to use. It does nothing if that
-// is given. It is for plans, where pods wait that nobody has placed yet.
+// LearnPod counts a pending pod, before the expected workload is first used. It does nothing if the
+// workload is given. It serves plans with pending pods that no scheduler has placed yet.
 func (f *Fragmentation) LearnPod(p *cluster.Pod) {
 	f.coming.mutex.Lock()
 	defer f.coming.mutex.Unlock()
@@ -68,7 +68,7 @@ func (f *Fragmentation) LearnPod(p *cluster.Pod) {
 	}
 }
 
-// RoomOf measures the devices of a node. Without devices all is 0.
+// RoomOf measures the devices of a node. Without devices all fields are 0.
 func (f *Fragmentation) RoomOf(c *cluster.Cluster, n *cluster.Node) DeviceRoom {
 	d := f.desks.Get().(*desk)
 	defer f.desks.Put(d)
@@ -76,32 +76,32 @@ func (f *Fragmentation) RoomOf(c *cluster.Cluster, n *cluster.Node) DeviceRoom {
 	future, whole := f.coming.currentFuture(f, c), f.devices.Whole()
 	terms := future.outlookOf(n).Terms(&d.room)
 	room := DeviceRoom{
-		// The near term is a sum over all tasks with devices by their weights: divided by these it
-		// is a mean.
+		// The near term is a sum over all tasks with devices, multiplied by their weights; dividing
+		// by the weights makes it a mean.
 		Size: int64(len(d.room.Devices)) * 1000, Usable: terms.Near / max(1, future.wanted()*whole/1000),
 		Left: fragmentation.Thousandths(terms.Far, whole),
 	}
 	for _, free := range d.room.Devices {
 		room.Free += free * 1000 / whole
 	}
-	// Rounding could bring the mean above what is free.
+	// Rounding could raise the mean above the free amount.
 	room.Usable = min(room.Usable, room.Free)
 	return room
 }
 
-// mostPools bounds how many pools RoomByPool tells apart: each is a label value of metrics.
-// otherPools is what the others are called.
+// mostPools bounds the pools distinguished by RoomByPool: each is a label value of metrics.
+// otherPools is the name of the rest.
 const (
 	mostPools  = 64
 	otherPools = "other"
 )
 
-// RoomByPool measures the devices of all nodes, by the pools of the nodes. It learns nothing:
-// before the first decision, and where what was learnt is not put to use yet, it returns nil.
+// RoomByPool measures the devices of all nodes, by the pools of the nodes. It never learns: before
+// the first decision, and while lessons have yet to take effect, it returns nil.
 func (f *Fragmentation) RoomByPool(c *cluster.Cluster) map[string]DeviceRoom {
 	f.coming.mutex.Lock()
-	// A metric that is read must not be what makes the plugin learn: decisions would depend on when
-	// it is read.
+	// Reading a metric must not make the plugin learn: decisions would depend on the time of the
+	// read.
 	known := f.coming.current != nil
 	f.coming.mutex.Unlock()
 	if !known {
@@ -115,7 +115,7 @@ func (f *Fragmentation) RoomByPool(c *cluster.Cluster) map[string]DeviceRoom {
 			continue
 		}
 		name := PoolOf(n)
-		// Nodes are in the order of their names, so that the same pools are told apart every time.
+		// Nodes are sorted by name, so that the distinguished pools are always the same.
 		if _, known := pools[name]; !known && len(pools) >= mostPools {
 			name = otherPools
 		}
@@ -129,12 +129,12 @@ func (f *Fragmentation) RoomByPool(c *cluster.Cluster) map[string]DeviceRoom {
 	return pools
 }
 
-// poolLabels are those by which tools and providers name pools of nodes. The first that a node has
-// counts.
+// poolLabels are the labels used by tools and providers to name pools of nodes. The first label
+// present on a node counts.
 var poolLabels = []string{"karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup",
 	"kubernetes.azure.com/agentpool", "node.kubernetes.io/pool"}
 
-// PoolOf is the name of the pool of a node; empty if no label says that.
+// PoolOf is the name of a node's pool, or "" without such a label.
 func PoolOf(n *cluster.Node) string {
 	for _, label := range poolLabels {
 		if name, ok := n.Lookup(label); ok && name != "" {
@@ -144,7 +144,7 @@ func PoolOf(n *cluster.Node) string {
 	return ""
 }
 
-// wanted is the weight of the pods that want devices.
+// wanted is the weight of the pods with devices.
 func (u *future) wanted() (sum int64) {
 	for i := range u.shapes {
 		if u.shapes[i].task.Amount > 0 {
@@ -154,8 +154,8 @@ func (u *future) wanted() (sum int64) {
 	return sum
 }
 
-// Coming is a kind of pods that comes: as an argument would give it, and its share (0..1) of all
-// pods, with devices or without.
+// Coming is a kind of expected pods: as written in an argument, with its share (0..1) of all pods,
+// with or without devices.
 type Coming struct {
 	FragmentationTask
 	Share   float64
@@ -163,8 +163,8 @@ type Coming struct {
 	devices int64
 }
 
-// WhatComes lists the kinds of pods that come, those that come most often first. It may learn from
-// the pods that run, if nothing was asked before.
+// WhatComes lists the kinds of expected pods, the most frequent first. The first call of the plugin
+// learns from the running pods.
 func (f *Fragmentation) WhatComes(c *cluster.Cluster) (list []Coming) {
 	future := f.coming.currentFuture(f, c)
 	var all int64
@@ -179,7 +179,7 @@ func (f *Fragmentation) WhatComes(c *cluster.Cluster) (list []Coming) {
 	return list
 }
 
-// argumentOf is a kind of pods as an argument: importing what was learnt is giving it.
+// argumentOf is a kind of pods as an argument: learnt pods are imported as a given workload.
 func (f *Fragmentation) argumentOf(s *comingShape) FragmentationTask {
 	t := FragmentationTask{Weight: max(1, s.task.Weight), Requests: v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewMilliQuantity(s.task.CPU, resource.DecimalSI),
@@ -194,7 +194,7 @@ func (f *Fragmentation) argumentOf(s *comingShape) FragmentationTask {
 	return t
 }
 
-// ComingOf is the kind of a pod, whether or not such pods come. Its share is 0.
+// ComingOf is the kind of a pod, whether or not such pods are expected. Its share is 0.
 func (f *Fragmentation) ComingOf(p *cluster.Pod) Coming {
 	required, _ := podNodeAffinity(p.Spec())
 	where, _ := chooseNodes(p.Spec().NodeSelector, required)
@@ -202,8 +202,9 @@ func (f *Fragmentation) ComingOf(p *cluster.Pod) Coming {
 	return Coming{f.argumentOf(&s), 0, s, s.task.Amount * 1000 / f.devices.Whole()}
 }
 
-// Fitting counts how many pods of the kind the node could take, were they alone to come: by
-// devices, CPU, memory and pod slots. 0 for a kind that wants no devices, or may not run there.
+// Fitting counts the pods of the kind that would fit on the node without any other pods arriving,
+// by devices, CPU, memory and pod slots. It returns 0 for a kind without devices or not eligible
+// for the node.
 func (f *Fragmentation) Fitting(n *cluster.Node, kind *Coming) int64 {
 	t, whole := &kind.of.task, f.devices.Whole()
 	if t.Amount == 0 || !kind.of.where.match(n) {
@@ -227,7 +228,7 @@ func (f *Fragmentation) Fitting(n *cluster.Node, kind *Coming) int64 {
 		count = devices * whole / t.Amount
 	}
 
-	// A task that wants none of a resource is not bounded by it, even where it is overcommitted.
+	// A resource that the task does not request is no bound, even if it is overcommitted.
 	if t.CPU > 0 {
 		count = min(count, max(0, d.room.CPU)/t.CPU)
 	}
@@ -237,5 +238,5 @@ func (f *Fragmentation) Fitting(n *cluster.Node, kind *Coming) int64 {
 	return min(count, max(0, n.Size.Pods-int64(len(n.Pods))))
 }
 
-// Devices is how many devices a pod of the kind wants, in thousandths.
+// Devices is the number of devices requested by a pod of the kind, in thousandths.
 func (k *Coming) Devices() int64 { return k.devices }

@@ -8,12 +8,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// ImageLocality prefers nodes that already have the pod's images. It knows of a node's images what
-// the kubelet reports, which is at most the 50 largest by default.
+// ImageLocality prefers nodes that already have the pod's images. It sees only the images reported
+// by the kubelet, by default at most the 50 largest.
 type ImageLocality struct{}
 
-// The sizes between which images count: a smaller one is pulled in no time, and more than the
-// larger one, per container or image volume, makes no difference. They are upstream's, derived from
+// The range of sizes that count, per container or image volume: a smaller image is pulled in no
+// time, and beyond the ceiling size makes no difference. Both bounds are upstream's, derived from
 // image sizes on Docker Hub.
 const (
 	imageFloor   = 23 << 20
@@ -26,12 +26,12 @@ func (ImageLocality) Name() string { return "ImageLocality" }
 // Scale implements [FixedScorer].
 func (ImageLocality) Scale() Scale { return AsIs }
 
-// Score implements Scorer. An image that no node has counts for nothing; one that every node has
-// counts fully, and makes no difference.
+// Score implements Scorer. An image absent from all nodes counts for nothing; an image present on
+// all nodes counts fully, and makes no difference.
 func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	spec := p.Spec()
-	// Both maps are by the complete name. Two containers with the same image use it twice.
-	worth := map[string]int64{} // of an image, for each time that the pod uses it
+	// Both maps are by complete name. Two containers with the same image use it twice.
+	worth := map[string]int64{} // of an image, per use by the pod
 	uses := map[string]int64{}
 	use := func(image string) {
 		name := completeImage(image)
@@ -56,14 +56,14 @@ func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node
 		var sum int64
 		for name, times := range uses {
 			if hasImage(n.Images, name) {
-				sum = min(sum+times*worth[name], imageCeiling*int64(users)) // more counts no more
+				sum = min(sum+times*worth[name], imageCeiling*int64(users)) // no credit beyond the ceiling
 			}
 		}
 		return imageScore(sum, users), nil
 	}}
 }
 
-// imageWorth is an image's size, scaled by the share of all nodes that have it, so that pods are
+// imageWorth is an image's size, scaled by the share of all nodes with the image, so that pods are
 // not drawn to the one node that happened to pull it first. It is capped, whatever size a node
 // reports.
 func imageWorth(state *cluster.ImageState, nodes int) int64 {
@@ -71,7 +71,7 @@ func imageWorth(state *cluster.ImageState, nodes int) int64 {
 	return int64(max(0, min(float64(state.Size)*share, 1<<45)))
 }
 
-// imageUsers counts what uses an image: containers and image volumes.
+// imageUsers counts the users of images: containers and image volumes.
 func imageUsers(spec *cluster.Spec) int {
 	users := len(spec.InitContainers) + len(spec.Containers)
 	for i := range spec.Volumes {
@@ -83,7 +83,7 @@ func imageUsers(spec *cluster.Spec) int {
 }
 
 // imageScore scales a sum of sizes between the floor and the ceiling to 0..MaxScore: for one
-// container, 500 MiB that all nodes have give 100*(500-23)/(1000-23) = 48.
+// container, 500 MiB present on all nodes give 100*(500-23)/(1000-23) = 48.
 func imageScore(sum int64, users int) int64 {
 	ceiling := int64(imageCeiling) * int64(users)
 	switch {
@@ -106,8 +106,8 @@ func hasImage(set *cluster.ImageSet, name string) bool {
 	return false
 }
 
-// completeImage adds the default tag to a name without one. Names are not normalised otherwise. A
-// colon before the last slash is that of a registry's port:
+// completeImage adds the default tag to a name without a tag, and does not normalise names further.
+// A colon before the last slash belongs to a registry's port:
 //
 //	localhost:5000/app    ->  localhost:5000/app:latest
 //	nginx@sha256:0123...  ->  unchanged
@@ -118,8 +118,8 @@ func completeImage(name string) string {
 	return name
 }
 
-// Worth encodes what the score of the pod's images is computed from: equal encodings mean equal
-// scores. It is empty if no node gets a score, because too little is known of the images.
+// Worth encodes the inputs of the pod's image scores: equal encodings mean equal scores. It is
+// empty if no node can score, because too little of the images is on nodes.
 func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
 	spec, sum := p.Spec(), int64(0)
 	// In the order of the spec, which is the same for all pods that share it.
@@ -144,7 +144,7 @@ func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
 
 	each(func(_ string, state *cluster.ImageState) { sum += imageWorth(state, c.Len()) })
 	users := imageUsers(spec)
-	// The sum of all images is the most that any node can have.
+	// The sum of all images is the most any node can have.
 	if sum <= imageFloor || imageScore(sum, users) == 0 {
 		return ""
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// InterPodAffinity places pods near pods that they have affinity to, and away from pods that either
-// side has anti-affinity to. The rules between two pods are in [Affinities]; this plugin counts the
-// pods of each domain by them, anew for every pod that is decided.
+// InterPodAffinity places pods near pods they have affinity to, and away from pods if either side
+// has anti-affinity to the other. [Affinities] holds the rules between two pods; this plugin
+// applies them to count the pods of each domain, again for every pod decided.
 //
 // A domain is a topology key with a value. Required anti-affinity to app=db over zones, and db-0 on
 // a node of zone a:
@@ -20,11 +20,11 @@ import (
 //	repels = {"topology.kubernetes.io/zone": {"a": 1}}
 //	every node of zone a is rejected; a node without the label is in no domain, and passes
 type InterPodAffinity struct {
-	// HardWeight is what a placed pod's required affinity adds to the score when it selects the
-	// pending pod.
+	// HardWeight is the score added by a placed pod's required affinity that selects the pending
+	// pod.
 	HardWeight int32
-	// IgnoreOthers: pending pods without preferences of their own are not scored, whatever placed
-	// pods prefer.
+	// IgnoreOthers skips scoring for pending pods without preferences, regardless of the
+	// preferences of placed pods.
 	IgnoreOthers bool
 }
 
@@ -47,7 +47,7 @@ var (
 	}
 )
 
-// NewInterPodAffinity makes the plugin; nil arguments mean the defaults.
+// NewInterPodAffinity makes the plugin; nil args select the defaults.
 func NewInterPodAffinity(args *config.InterPodAffinityArgs) (*InterPodAffinity, error) {
 	set := config.InterPodAffinityArgs{}
 	if args != nil {
@@ -60,13 +60,13 @@ func NewInterPodAffinity(args *config.InterPodAffinityArgs) (*InterPodAffinity, 
 	return &InterPodAffinity{HardWeight: *set.HardPodAffinityWeight, IgnoreOthers: set.IgnorePreferredTermsOfExistingPods}, nil
 }
 
-// TermCounter is a filter or a scorer that counts, for the terms of [Affinities], the pods that
-// they select in each domain of their topology key. Package decide keeps such counts itself from
-// placement to placement, and asks for the weights instead of the verdicts.
+// TermCounter is a filter or a scorer that counts, for the terms of [Affinities], the selected pods
+// in each domain of their topology key. Package decide keeps such counts itself from placement to
+// placement, and requests the weights instead of the verdicts.
 type TermCounter interface {
 	Name() string
 	// TermWeights returns the weight in scores of a placed pod's required affinity that selects the
-	// waiting pod, and whether pods without preferences of their own are left unscored.
+	// waiting pod, and whether pods without preferences are left unscored.
 	TermWeights() (hard int32, ignoreOthers bool)
 }
 
@@ -78,15 +78,15 @@ func (a *InterPodAffinity) TermWeights() (hard int32, ignoreOthers bool) {
 // Name implements [Filter] and [Scorer].
 func (a *InterPodAffinity) Name() string { return "InterPodAffinity" }
 
-// Reads implements [Filter]. Taints are not among them: nodes count whether or not the pod
-// tolerates theirs.
+// Reads implements [Filter]. It excludes taints: nodes count whether or not the pod tolerates their
+// taints.
 func (a *InterPodAffinity) Reads() Part { return Labels | Identity | Contents | Others }
 
-// domainCounts are numbers by topology key and value. What is not in it counts 0; numbers of votes
-// may be negative.
+// domainCounts are numbers by topology key and value. Missing entries count 0; numbers of votes may
+// be negative.
 type domainCounts map[string]map[string]int64
 
-// addWeight counts weight in the node's domain of the key; a node without the key is in none.
+// addWeight adds weight to the node's domain of the key; a node without the key is in no domain.
 func (d domainCounts) addWeight(n *cluster.Node, key string, weight int64) {
 	value, ok := n.Lookup(key)
 	if !ok {
@@ -98,7 +98,7 @@ func (d domainCounts) addWeight(n *cluster.Node, key string, weight int64) {
 	d[key][value] += weight
 }
 
-// countOf returns the number for the node's domain of the key, 0 without the key.
+// countOf returns the number for the node's domain of the key, or 0 without the key.
 func (d domainCounts) countOf(n *cluster.Node, key string) int64 {
 	if value, ok := n.Lookup(key); ok {
 		return d[key][value]
@@ -106,8 +106,8 @@ func (d domainCounts) countOf(n *cluster.Node, key string) int64 {
 	return 0
 }
 
-// anyOf reports whether one of the node's domains has a number above zero. It looks at each key,
-// not at each domain: there are few of these.
+// anyOf reports whether one of the node's domains has a number above zero. It iterates over the
+// keys, which are few, not over the domains.
 func (d domainCounts) anyOf(n *cluster.Node) bool {
 	for key := range d {
 		if d.countOf(n, key) > 0 {
@@ -117,8 +117,8 @@ func (d domainCounts) anyOf(n *cluster.Node) bool {
 	return false
 }
 
-// cacheByClass caches an answer per class, so that a pass over all pods costs a lookup for most of
-// them. Not for several goroutines at once.
+// cacheByClass caches a result per class, so that a pass over all pods costs a lookup for most of
+// them. It is not safe for concurrent use.
 func cacheByClass[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClass) T {
 	known := map[*cluster.PodClass]T{}
 	return func(class *cluster.PodClass) T {
@@ -131,9 +131,9 @@ func cacheByClass[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClas
 	}
 }
 
-// Filter rejects nodes in domains that lack the pods that affinity requires, or that have pods
-// which anti-affinity excludes. As upstream, only missing affinity is unresolvable: no victim's
-// leaving can add a pod, while it can take away one that repels.
+// Filter rejects nodes in domains that lack the pods required by affinity, or contain pods excluded
+// by anti-affinity. Like upstream, only missing affinity is unresolvable: the departure of victims
+// cannot add a pod, but it can remove a repelling one.
 func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if p.Class.TermError != nil {
 		reason := fmt.Sprintf("parsing pod: %v", termsError(p.Spec().Affinity()))
@@ -148,12 +148,12 @@ func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}
 
 	attracts, repels := countOwnTerms(c, affinities)
-	// The first pod of a group that has affinity to itself could otherwise never be placed. It
-	// still needs nodes with the keys.
+	// The first pod of a group with affinity to itself could otherwise never be placed. It still
+	// needs nodes with the keys.
 	first := len(attracts) == 0 && affinities.AttractsItself()
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		switch {
-		// The order of the cases is upstream's: it decides which of several reasons is given.
+		// The order of the cases is upstream's: it selects the reported reason among several.
 		case slices.ContainsFunc(required, func(key string) bool { return !n.Has(key) || !first && attracts.countOf(n, key) <= 0 }):
 			return AffinityUnmet
 		case repels.anyOf(n):
@@ -166,7 +166,7 @@ func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 }
 
 // countRepelledBy counts the pods with anti-affinity to the pending one, by the keys of their
-// terms. Few nodes have pods with required anti-affinity, so the others are passed over.
+// terms. Few nodes have pods with required anti-affinity, so the rest are skipped.
 func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
 	counts, repelledBy := domainCounts{}, cacheByClass(affinities.RepelledBy)
 	for _, n := range c.Nodes {
@@ -185,9 +185,9 @@ func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
 	return counts
 }
 
-// countOwnTerms counts the pods that the pending pod's own required terms select. attracts has the
-// same pods under every key, because a pod must match all affinity terms; repels has them by each
-// term on its own.
+// countOwnTerms counts the pods selected by the pending pod's required terms. attracts has the same
+// pods under every key, because a pod must match all affinity terms; repels has them by each term
+// separately.
 func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels domainCounts) {
 	attracts, repels = domainCounts{}, domainCounts{}
 	required := affinities.Required()
@@ -195,7 +195,7 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 		return attracts, repels
 	}
 
-	// Two passes over the terms per class, however many pods it has.
+	// Two passes over the terms per class, regardless of its number of pods.
 	attractedBy, repelled := cacheByClass(affinities.Attracts), cacheByClass(affinities.Repels)
 	for _, n := range c.Nodes {
 		if n == nil {
@@ -216,8 +216,8 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 	return attracts, repels
 }
 
-// Score adds up the votes of the pods in a node's domains. Votes may be negative; the range of all
-// feasible nodes is stretched to 0..MaxScore.
+// Score adds up the votes of the pods in a node's domains. Votes may be negative; the range over
+// all feasible nodes is stretched to 0..MaxScore.
 func (a *InterPodAffinity) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if p.Class.TermError != nil {
 		return Scoring{Err: fmt.Errorf("failed to parse pod: %w", termsError(p.Spec().Affinity()))}
@@ -249,8 +249,8 @@ func (a *InterPodAffinity) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 	}
 }
 
-// countVotes adds up the votes by domain. Where the pending pod prefers nothing, only pods with
-// affinity of their own can vote, and nodes without such pods are passed over.
+// countVotes adds up the votes by domain. If the pending pod has no preferences, only pods with
+// affinity can vote, and nodes without such pods are skipped.
 func (a *InterPodAffinity) countVotes(c *cluster.Cluster, affinities *Affinities) domainCounts {
 	scores, prefers := domainCounts{}, affinities.Prefers()
 	votes := cacheByClass(func(class *cluster.PodClass) []Vote { return affinities.Votes(class, a.HardWeight) })
@@ -281,16 +281,15 @@ func (*InterPodAffinity) Interests(in Setting) []queue.Interest {
 	}
 }
 
-// affinityHints caches the terms of the classes that were asked about last. Terms that select
-// namespaces hold only while the labels of namespaces stay the same, so all are dropped when one
-// changes.
+// affinityHints caches the terms of the most recent classes. Terms that select namespaces are valid
+// only until the labels of namespaces change, so any such change drops them all.
 type affinityHints struct {
 	c          *cluster.Cluster
 	affinities lately[*Affinities]
-	namespaces uint64 // the version of the namespaces' labels that they hold for
+	namespaces uint64 // the version of the namespaces' labels
 }
 
-// affinitiesOf returns the affinities of a class as the namespaces are now.
+// affinitiesOf returns the affinities of a class for the current namespaces.
 func (h *affinityHints) affinitiesOf(class *cluster.PodClass) *Affinities {
 	if h.namespaces != h.c.Namespaces.Version {
 		h.namespaces = h.c.Namespaces.Version
@@ -304,8 +303,8 @@ func (h *affinityHints) affinitiesOf(class *cluster.PodClass) *Affinities {
 	return a
 }
 
-// podMatters reports whether a pod that was added, removed or relabelled satisfies the pending
-// pod's affinity, or is one that anti-affinity, of either side, kept it away from.
+// podMatters reports whether an added, removed or relabelled pod satisfies the pending pod's
+// affinity, or kept it away by the anti-affinity of either side.
 func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
 	if !isOthers(e) {
 		return Own(item, e)
@@ -321,15 +320,15 @@ func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
 		leavingHelps(a, e.PodBefore.Class) && !slices.Equal(affinityKeys(a, e.Pod.Class), affinityKeys(a, e.PodBefore.Class))
 }
 
-// leavingHelps reports whether it helps that a pod of the class is gone. If it satisfied the
-// pending pod's affinity on a node that cannot take the pending pod, that may now go elsewhere, as
-// the first of its kind.
+// leavingHelps reports whether the departure of a pod of the class helps. If that pod satisfied the
+// pending pod's affinity on a node unable to take the pending pod, the latter may now go elsewhere,
+// as the first of its kind.
 func leavingHelps(a *Affinities, class *cluster.PodClass) bool {
 	return len(a.Repels(class)) > 0 || len(a.RepelledBy(class)) > 0 || a.AttractsItself() && a.Attracts(class)
 }
 
-// affinityKeys returns the keys by which the pending pod is kept away from pods of the class, or
-// drawn to them.
+// affinityKeys returns the topology keys by which pods of the class repel or attract the pending
+// pod.
 func affinityKeys(a *Affinities, class *cluster.PodClass) []string {
 	keys := append(a.Repels(class), a.RepelledBy(class)...)
 	if a.Attracts(class) {
@@ -338,7 +337,7 @@ func affinityKeys(a *Affinities, class *cluster.PodClass) []string {
 	return keys
 }
 
-// domainMatters reports whether a node that was added, removed or relabelled is a new place for the
+// domainMatters reports whether an added, removed or relabelled node is a new candidate for the
 // pending pod, or moves pods that matter to it to another domain.
 func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 	a := h.affinitiesOf(item.Class)
@@ -358,8 +357,7 @@ func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 	return slices.ContainsFunc(a.Required(), changed) || h.repelledBy(a, changed)
 }
 
-// repelledBy reports whether some pod keeps the pending one away by a key for which is returns
-// true.
+// repelledBy reports whether some pod keeps the pending one away by a key accepted by is.
 func (h *affinityHints) repelledBy(a *Affinities, is func(key string) bool) bool {
 	for class := range h.repellingClasses {
 		if slices.ContainsFunc(a.RepelledBy(class), is) {
@@ -369,7 +367,7 @@ func (h *affinityHints) repelledBy(a *Affinities, is func(key string) bool) bool
 	return false
 }
 
-// repellingClasses yields each class of placed pods that keep others away.
+// repellingClasses yields each class of placed pods with required anti-affinity.
 func (h *affinityHints) repellingClasses(yield func(*cluster.PodClass) bool) {
 	known := map[*cluster.PodClass]bool{}
 	for _, n := range h.c.Nodes {

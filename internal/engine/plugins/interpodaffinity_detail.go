@@ -8,9 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Detail implements Detailer: the term that keeps the pod off a node, and a pod that it is about.
-// The verdict needs counts only; this looks for a pod to name. nil if the terms cannot be parsed:
-// then no node is looked at.
+// Detail implements Detailer. It names the term that keeps the pod off a node, and a pod behind it.
+// The verdict needs only counts; Detail searches for a pod to name. It returns nil if the terms
+// cannot be parsed: no node is then examined.
 func (*InterPodAffinity) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	if p.Class.TermError != nil {
 		return nil
@@ -21,14 +21,15 @@ func (*InterPodAffinity) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluste
 	return d.detailOf
 }
 
-// affinityDetail has one of the pods that a term is about, by the term and the domain; of the terms
-// of placed pods that mean the pending one, by the domain alone. It is filled once, in findPods,
-// and answers for every node.
+// affinityDetail holds one pod for each term and domain of the pending pod, and for the terms of
+// placed pods that select the pending one, one pod for each domain. findPods fills it once for all
+// nodes.
 type affinityDetail struct {
 	c    *cluster.Cluster
 	a    *Affinities
 	pods map[domainOfTerm]*cluster.Pod
-	// theirs has the pods that keep the pending one away; pods those that its own terms select.
+	// theirs holds the pods that keep the pending one away; pods the ones selected by its own
+	// terms.
 	theirs map[string]map[string]*cluster.Pod // by topology key and value
 }
 
@@ -38,18 +39,18 @@ type domainOfTerm struct {
 	value string
 }
 
-// findPods looks at every pod once, and keeps the first by name for each term and domain.
+// findPods visits every pod once, and keeps the first by name for each term and domain.
 func (d *affinityDetail) findPods() {
 	own := d.a.own
-	// Asked once per class: what a term selects does not depend on the node.
+	// Once per class: a term selects pods regardless of their node.
 	selected := cacheByClass(func(class *cluster.PodClass) (terms []*cluster.Term) {
 		for i := range own.RequiredAffinity {
-			if d.a.Attracts(class) { // a pod has to match all terms
+			if d.a.Attracts(class) { // a pod must match all terms
 				terms = append(terms, &own.RequiredAffinity[i])
 			}
 		}
 		for i := range own.RequiredAntiAffinity {
-			// Anti-affinity terms are each on their own.
+			// Each anti-affinity term applies separately.
 			if d.a.termSelects(&own.RequiredAntiAffinity[i], class) {
 				terms = append(terms, &own.RequiredAntiAffinity[i])
 			}
@@ -74,7 +75,7 @@ func (d *affinityDetail) findPods() {
 	}
 }
 
-// noteRepelled keeps a pod whose anti-affinity means the pending one.
+// noteRepelled records a pod with anti-affinity to the pending one.
 func (d *affinityDetail) noteRepelled(n *cluster.Node, key string, o *cluster.Pod) {
 	value, ok := n.Lookup(key)
 	if !ok {
@@ -86,7 +87,7 @@ func (d *affinityDetail) noteRepelled(n *cluster.Node, key string, o *cluster.Po
 	d.theirs[key][value] = firstByName(d.theirs[key][value], o)
 }
 
-// firstByName makes the answer the same every time: pods of a node are in no order.
+// firstByName makes the result deterministic: a node's pods are unordered.
 func firstByName(known, o *cluster.Pod) *cluster.Pod {
 	if known == nil || nameOf(o) < nameOf(known) {
 		return o
@@ -94,11 +95,11 @@ func firstByName(known, o *cluster.Pod) *cluster.Pod {
 	return known
 }
 
-// nameOf is the pod's namespace and name, as messages show it.
+// nameOf is the pod's namespace and name, in the form used by messages.
 func nameOf(p *cluster.Pod) string { return p.Namespace() + "/" + p.Name }
 
-// detailOf says the same as the plugin's rejection: affinity first, then anti-affinity, then that
-// of others. "" for a node that the plugin lets pass.
+// detailOf describes the plugin's rejection: affinity first, then anti-affinity, then the placed
+// pods' anti-affinity. It returns "" for a passed node.
 func (d *affinityDetail) detailOf(n *cluster.Node) string {
 	own := d.a.own
 	for i := range own.RequiredAffinity {
@@ -119,7 +120,7 @@ func (d *affinityDetail) detailOf(n *cluster.Node) string {
 		}
 	}
 
-	// The first by key of several, so that the text is the same every time.
+	// The first by key of several, to keep the text stable.
 	for _, key := range slices.Sorted(maps.Keys(d.theirs)) {
 		if value, ok := n.Lookup(key); ok && d.theirs[key][value] != nil {
 			return fmt.Sprintf("%s in %s=%s keeps it away", nameOf(d.theirs[key][value]), key, value)

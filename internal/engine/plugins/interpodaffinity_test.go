@@ -43,8 +43,9 @@ func TestInterPodAffinityWeightIsRefusedOutOfRange(t *testing.T) {
 	}
 }
 
-// TestAffinityDetailSkipsNodesWithoutTheLabel: a node without the topology key is in no domain of
-// the pod's own anti-affinity, not in that of nodes whose label has an empty value.
+// TestAffinityDetailSkipsNodesWithoutTheLabel requires a node without the topology key to be
+// outside all domains of the pod's own anti-affinity, in particular the domain of nodes with an
+// empty value.
 func TestAffinityDetailSkipsNodesWithoutTheLabel(t *testing.T) {
 	c := cluster.New()
 	load(t, c, `

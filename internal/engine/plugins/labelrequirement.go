@@ -14,12 +14,12 @@ import (
 type labelRequirement struct {
 	key      string
 	operator selection.Operator
-	list     []string        // of In and NotIn: the values, some perhaps twice
-	values   map[string]bool // instead of list, if there are many
+	list     []string        // of In and NotIn: the values, possibly with duplicates
+	values   map[string]bool // instead of list, for many values
 	bound    int64           // of Gt and Lt
 }
 
-// eachValue calls f with every value that is listed, once.
+// eachValue calls f once with every listed value.
 func (r *labelRequirement) eachValue(f func(value string)) {
 	for i, value := range r.list {
 		if !slices.Contains(r.list[:i], value) {
@@ -31,15 +31,15 @@ func (r *labelRequirement) eachValue(f func(value string)) {
 	}
 }
 
-// addValues adds the values of another requirement. For In that makes it weaker (either will do),
+// addValues adds the values of another requirement. For In that makes it weaker (either suffices),
 // for NotIn stronger.
 func (r *labelRequirement) addValues(other *labelRequirement) {
 	r.makeSet()
 	other.eachValue(func(value string) { r.values[value] = true })
 }
 
-// makeSet puts the values into a map, which is the requirement's own. list is the spec's until
-// then, and must not be changed.
+// makeSet copies the values into a map owned by the requirement. Until then list belongs to the
+// spec and must not be modified.
 func (r *labelRequirement) makeSet() {
 	if r.values != nil {
 		return
@@ -51,8 +51,8 @@ func (r *labelRequirement) makeSet() {
 	r.list = nil
 }
 
-// narrowBy makes the requirement one that is met where both are. Both have the same key and
-// operator.
+// narrowBy restricts the requirement to nodes that also meet the other one. Both have the same key
+// and operator.
 //
 //	In a,b      and  In b,c      ->  In b
 //	NotIn a     and  NotIn b     ->  NotIn a,b
@@ -76,10 +76,10 @@ func (r *labelRequirement) narrowBy(other *labelRequirement) {
 	}
 }
 
-// newLabelRequirement takes arguments that [labels.NewRequirement] has accepted, so that a bound is
-// a number. values is not copied.
+// newLabelRequirement takes arguments accepted by [labels.NewRequirement], so that a bound is a
+// number. It does not copy values.
 func newLabelRequirement(key string, operator selection.Operator, values []string) labelRequirement {
-	// Up to here comparing one by one is cheaper than a map.
+	// Up to this length a linear search is cheaper than a map.
 	const few = 4
 	r := labelRequirement{key: key, operator: operator}
 	switch {
@@ -98,7 +98,7 @@ func (r *labelRequirement) match(n *cluster.Node) bool {
 	return r.meetsValue(n.Lookup(r.key))
 }
 
-// meetsValue reports whether a label with this value, if a node has it, meets the requirement.
+// meetsValue reports whether a label with this value, if present on a node, meets the requirement.
 func (r *labelRequirement) meetsValue(value string, has bool) bool {
 	switch r.operator {
 	case selection.In:
@@ -114,12 +114,12 @@ func (r *labelRequirement) meetsValue(value string, has bool) bool {
 	return has && err == nil && r.allowsNumber(number)
 }
 
-// allowsNumber is for Gt and Lt, both of which exclude the bound itself.
+// allowsNumber implements Gt and Lt, which exclude the bound itself.
 func (r *labelRequirement) allowsNumber(number int64) bool {
 	return (number > r.bound) == (r.operator == selection.GreaterThan) && number != r.bound
 }
 
-// listsValue reports whether In or NotIn lists the value, in whichever form the values are.
+// listsValue reports whether In or NotIn lists the value, in either representation.
 func (r *labelRequirement) listsValue(value string) bool {
 	return r.values[value] || slices.Contains(r.list, value)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestHintsForgetLargeClasses: what hints remember is bounded by number and in size.
+// TestHintsForgetLargeClasses requires the caches of hints to be bounded by number and size.
 func TestHintsForgetLargeClasses(t *testing.T) {
 	for _, bulk := range []int{0, 1 << 20} {
 		var l lately[bool]

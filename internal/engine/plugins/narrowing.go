@@ -10,18 +10,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Narrowings select the classes that an event can help. For every class that they leave out, the
-// hint would return false (TestNarrowingsLeaveNobodyOut).
+// Narrowings select the classes that an event can help. For every class left out, the hint would
+// return false (TestNarrowingsLeaveNobodyOut).
 
 // byRoom selects the classes that may have room on the event's node: on the whole node if the node
-// changed, and beside the pods that none of them can preempt if a pod left it. CPU and memory alone
-// are compared; the hint looks at the rest. nil, if the filter is only part of NodeResourcesFit.
+// changed, and next to the pods they cannot preempt if a pod left it. It compares only CPU and
+// memory, and leaves the rest to the hint. It returns nil if the filter is only part of
+// NodeResourcesFit.
 //
 // A pod of priority 10 leaves a node of 4 CPU with pods of priority 5 (2 CPU) and 20 (1 CPU):
 //
-//	offered: 3 CPU, as if those below 10 were gone
-//	priority 8 could preempt the one of 5, and gets 3 CPU at most
-//	priority 15 could have preempted the pod itself: only room that is free now is news, 1 CPU
+//	offered: 3 CPU, without the pods of priority below 10
+//	priority 8 could preempt the pod of priority 5, for 3 CPU at most
+//	priority 15 could have preempted the departed pod: only the free room is news, 1 CPU
 func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 	if _, whole := in.Filter.(*NodeResourcesFit); !whole {
 		return nil
@@ -33,11 +34,10 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 		Offered: func(e *queue.Event) queue.Amounts {
 			switch {
 			case !isOthers(e):
-				// An event of the pending pod itself concerns that pod alone: there is nothing to
-				// leave out.
+				// An event of the pending pod concerns only that pod: leave out no classes.
 				return queue.Amounts{math.MaxInt64, math.MaxInt64}
 			case e.Node == nil:
-				// Below every request: nobody is selected.
+				// Below every request: selects no pods.
 				return queue.Amounts{-1, -1}
 			case ofNode && e.NodeBefore != nil && !nodeGrew(allResources(e), e):
 				return queue.Amounts{-1, -1}
@@ -50,8 +50,8 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 	}
 }
 
-// allResources is all that the event's node has, or had: with it nodeGrew tells whether anything
-// grew, for any class.
+// allResources holds every resource of the event's node before and after, so that nodeGrew detects
+// growth for any class.
 func allResources(e *queue.Event) *cluster.Resources {
 	all := &cluster.Resources{MilliCPU: 1, Memory: 1, EphemeralStorage: 1, Scalars: map[v1.ResourceName]int64{}}
 	for _, size := range [2]*cluster.Size{e.NodeBefore.Size, e.Node.Size} {
@@ -62,8 +62,8 @@ func allResources(e *queue.Event) *cluster.Resources {
 	return all
 }
 
-// roomWithoutLower is what a node has left without the pods below a priority. It is at least 0,
-// also on a node that is overcommitted: a pod that requests nothing has room on any node.
+// roomWithoutLower is the free room of a node without the pods below a priority. It is at least 0,
+// even on an overcommitted node: a pod without requests has room on any node.
 func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 	left := n
 	for _, p := range n.Pods {
@@ -77,10 +77,10 @@ func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 	return queue.Amounts{max(left.Size.MilliCPU-left.Requested.MilliCPU, 0), max(left.Size.Memory-left.Requested.Memory, 0)}
 }
 
-// byLabels selects the classes whose selectors may select a pod of the event, and those that the
-// terms of such a pod may select. A selector counts by labels of which a pod that it selects must
-// have one; a selector without such labels (only NotIn, say) may select any pod, and puts its class
-// into every event.
+// byLabels selects the classes with selectors that may select a pod of the event, and the classes
+// that the terms of such a pod may select. A selector is indexed by a set of labels, and its pods
+// must have at least one of them; a selector without such labels (only NotIn, for example) may
+// select any pod, and adds its class to every event.
 func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all bool)) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -91,7 +91,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 			}
 
 			for _, selector := range list {
-				// One label of a selector is enough: a pod that it selects has that label, too.
+				// One label of a selector suffices: a selected pod has that label as well.
 				required, everybody := cluster.RequiredLabels(selector)
 				if everybody {
 					return nil, true
@@ -107,7 +107,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 			if !isOthers(e) {
 				return nil, true
 			}
-			// Before and after: losing a label can help as much as getting one.
+			// Before and after: losing a label can help as much as gaining one.
 			for _, p := range [2]*cluster.Pod{e.PodBefore, e.Pod} {
 				if p == nil {
 					continue
@@ -124,7 +124,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 	}
 }
 
-// meantBy are the labels by which others may select pods of the class.
+// meantBy lists the labels by which terms of other pods may select pods of the class.
 func meantBy(class *cluster.PodClass) (topics []queue.Topic) {
 	for key, value := range class.Labels.All() {
 		topics = append(topics, queue.Topic{Kind: queue.IsMeant, Key: key, Value: value})
@@ -132,8 +132,8 @@ func meantBy(class *cluster.PodClass) (topics []queue.Topic) {
 	return topics
 }
 
-// ofPod selects the classes whose selectors may select a pod of this class, and those that such a
-// pod keeps away. everybody: one of its own terms may select any pod.
+// ofPod selects the classes with selectors that may select a pod of this class, and the classes
+// kept away by such a pod. everybody reports that a term of the pod may select any pod.
 func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
 	for key, value := range class.Labels.All() {
 		topics = append(topics, queue.Topic{Kind: queue.Means, Key: key, Value: value})
@@ -142,8 +142,8 @@ func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
 	return append(topics, keptAway...), everybody
 }
 
-// keptAwayBy selects the classes that a pod of this class keeps away by a topology key for which by
-// returns true.
+// keptAwayBy selects the classes that a pod of this class keeps away by a topology key accepted by
+// by.
 func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []queue.Topic, everybody bool) {
 	for i := range class.RequiredAntiAffinity {
 		term := &class.RequiredAntiAffinity[i]
@@ -161,8 +161,8 @@ func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []que
 	return topics, false
 }
 
-// requiredSelectors are the selectors of a class's required terms. all: the terms cannot be parsed,
-// and the pod is retried after every event, so that the error stays current.
+// requiredSelectors returns the selectors of a class's required terms. all reports that the terms
+// cannot be parsed: the pod is then retried after every event, so that the error stays current.
 func requiredSelectors(class *cluster.PodClass) (list []*rules.Selector, all bool) {
 	for _, terms := range [2][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
 		for i := range terms {

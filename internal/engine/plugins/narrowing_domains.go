@@ -7,12 +7,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// byDomains selects the classes to whose required terms it may matter that a node is added, removed
-// or relabelled: to be a place (its keys), to take pods away (their labels), to move pods to
-// another domain (both).
+// byDomains selects the classes with required terms affected by adding, removing or relabelling a
+// node: a new candidate (matched by the terms' keys), the loss of its pods (by their labels), or
+// the move of its pods to another domain (by both).
 func (h *affinityHints) byDomains() *queue.Narrowing {
 	// Events of nodes find the classes that byLabels finds for the pods on them: pods that leave
-	// with their node matter like pods that leave it.
+	// with their node count like pods that leave it.
 	n := byLabels(requiredSelectors)
 	ofPods := n.Topics
 	n.Topics = func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -27,7 +27,7 @@ func (h *affinityHints) byDomains() *queue.Narrowing {
 	n.EventTopics = func(e *queue.Event) (topics []queue.Topic, all bool) {
 		switch {
 		case e.NodeBefore == nil:
-			return nil, true // a place for pods of any class
+			return nil, true // a candidate for pods of any class
 		case e.Node == nil:
 			return ofPodsOn(e.NodeBefore.Pods)
 		}
@@ -35,7 +35,7 @@ func (h *affinityHints) byDomains() *queue.Narrowing {
 		for _, key := range changed {
 			topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: key})
 		}
-		// Pods that keep others away may be elsewhere: the node leaves or enters their domain.
+		// Repelling pods may be on other nodes: the node leaves or enters their domain.
 		keptAway, everybody := h.keptAway(changed)
 		return append(topics, keptAway...), everybody
 	}
@@ -60,10 +60,10 @@ func ofPodsOn(pods []*cluster.Pod) (topics []queue.Topic, everybody bool) {
 }
 
 // keptAway selects the classes that some pod of the cluster may keep away by one of the keys. It
-// looks at the pods of all nodes, not of the event's node alone: that node may have left the domain
-// of a pod elsewhere.
+// visits the pods of all nodes, because the event's node may have left the domain of a pod
+// elsewhere.
 func (h *affinityHints) keptAway(keys []string) (topics []queue.Topic, everybody bool) {
-	// Most changes of a node are not of its labels, and end here.
+	// Most changes of a node do not affect its labels, and end here.
 	if len(keys) == 0 {
 		return nil, false
 	}

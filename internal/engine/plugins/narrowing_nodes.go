@@ -12,9 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// byNodeSelection selects the classes whose node selector and required node affinity may select the
-// event's node: a new node by one label that it must have, a relabelled one by the labels that
-// changed. An unchanged label cannot be why the filter passes now.
+// byNodeSelection selects the classes with a node selector and required node affinity that may
+// select the event's node: a new node by one label it must have, a relabelled one by the changed
+// labels. An unchanged label cannot explain that the filter passes now.
 func byNodeSelection() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -22,14 +22,13 @@ func byNodeSelection() *queue.Narrowing {
 			required, _ := podNodeAffinity(spec)
 			names, narrow := namedNodes(required)
 			topics, selects := wantedLabels(spec)
-			// A pod whose terms contradict each other is retried, so that its reason is reported
-			// again.
+			// A pod with contradicting terms is retried, so that its reason is reported again.
 			if !selects || narrow && len(names) == 0 {
 				return nil, true
 			}
-			asked := map[string]bool{} // thousands of terms may ask about few keys
+			asked := map[string]bool{} // thousands of terms may use few keys
 			for _, r := range nodeRequirements(spec) {
-				// Topics of such requirements are equal for one key, so one is enough.
+				// Topics of such requirements are equal for one key, so one suffices.
 				if r.byAnyChange() {
 					if asked[r.key] {
 						continue
@@ -59,7 +58,7 @@ func byNodeSelection() *queue.Narrowing {
 	}
 }
 
-// topicsOfLabels are a node's labels, and their keys for requirements that depend on more than
+// topicsOfLabels returns a node's labels, and their keys for requirements that depend on more than
 // values.
 func topicsOfLabels(n *cluster.Node) (topics []queue.Topic) {
 	for key, value := range n.AllLabels() {
@@ -68,8 +67,8 @@ func topicsOfLabels(n *cluster.Node) (topics []queue.Topic) {
 	return topics
 }
 
-// changedKeys lists the labels that the event's node gained, lost, or has another value of, in no
-// order. Both the node and the node before must be there.
+// changedKeys lists the labels gained, lost or changed by the event's node, unordered. The event
+// must have both a node and its previous state.
 func changedKeys(e *queue.Event) (keys []string) {
 	if e.Node.Labels == e.NodeBefore.Labels && e.Node.Hostname == e.NodeBefore.Hostname {
 		return nil
@@ -105,8 +104,8 @@ type wanted struct {
 	absent bool // a node without the label may meet it
 }
 
-// nodeRequirements lists all requirements on nodes in the spec, of all terms, as one list. It is
-// for changes, where any requirement may be the one that is met now.
+// nodeRequirements lists the node requirements of all terms in the spec. It serves changes, which
+// may newly meet any of the requirements.
 func nodeRequirements(spec *cluster.Spec) (list []wanted) {
 	for key, value := range spec.NodeSelector {
 		list = append(list, wanted{key: key, values: []string{value}})
@@ -119,8 +118,8 @@ func nodeRequirements(spec *cluster.Spec) (list []wanted) {
 	return list
 }
 
-// wantedBy lists the requirements of one term. Requirements on the name that exclude it are left
-// out: names do not change, and no topic could stand for them.
+// wantedBy lists the requirements of one term. It omits requirements that exclude a name: names do
+// not change, and no topic could represent them.
 func wantedBy(term *v1.NodeSelectorTerm) (list []wanted) {
 	for i := range term.MatchExpressions {
 		r := wanted{key: term.MatchExpressions[i].Key}
@@ -140,11 +139,12 @@ func wantedBy(term *v1.NodeSelectorTerm) (list []wanted) {
 	return list
 }
 
-// byAnyChange reports whether a node may meet the requirement after any change of the label, also
-// after losing it.
+// byAnyChange reports whether a node may meet the requirement after any change of the label,
+// including its loss.
 func (w *wanted) byAnyChange() bool { return !w.name && (len(w.values) == 0 || w.absent) }
 
-// changeTopics are the changes of a node after which it may meet the requirement. A name has none.
+// changeTopics lists the changes of a node after which it may meet the requirement. It is empty for
+// a name.
 func (w *wanted) changeTopics() (topics []queue.Topic) {
 	if w.name {
 		return nil
@@ -158,7 +158,7 @@ func (w *wanted) changeTopics() (topics []queue.Topic) {
 	return topics
 }
 
-// hasTopics returns topics such that every node that meets the requirement has one of them; ok is
+// hasTopics returns topics such that every node meeting the requirement has one of them; ok is
 // false if there may be no such topics.
 func (w *wanted) hasTopics() (topics []queue.Topic, ok bool) {
 	switch {
@@ -177,9 +177,9 @@ func (w *wanted) hasTopics() (topics []queue.Topic, ok bool) {
 	return topics, true
 }
 
-// selectivity orders requirements by how few nodes are likely to meet them: names first, then
-// labels of the cluster's owner, then those of Kubernetes, which many nodes share. Lower is fewer.
-// A wrong guess costs calls of the hint, no wake-up.
+// selectivity ranks requirements by the expected number of nodes meeting them, the lowest first:
+// names, then labels of the cluster's owner, then labels of Kubernetes, which many nodes share. A
+// wrong guess costs calls of the hint, but no wake-up.
 func (w *wanted) selectivity() int {
 	const ofKubernetes = "kubernetes.io/"
 	switch {
@@ -193,10 +193,9 @@ func (w *wanted) selectivity() int {
 	return 3
 }
 
-// wantedLabels returns topics such that every node that the spec selects has one of them. ok is
-// false if there are none. Such topics come from the node selector alone, which every node must
-// meet, or from one requirement of each affinity term, of which a node must meet all within one
-// term.
+// wantedLabels returns topics such that every node selected by the spec has one of them, or false.
+// Such topics are found in the node selector, which every node must meet, or in one requirement of
+// each affinity term, because a node must meet all requirements of one term.
 func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 	var own []wanted
 	for key, value := range spec.NodeSelector {
@@ -214,7 +213,7 @@ func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 	most := 0
 	for i := range required.NodeSelectorTerms {
 		one, few := bestOf(wantedBy(&required.NodeSelectorTerms[i]))
-		// A node may match by this term alone, which no topic finds: the affinity cannot narrow.
+		// A node may match only this term, and no topic finds it: the affinity cannot narrow.
 		if one == nil {
 			return best, best != nil
 		}
@@ -228,8 +227,8 @@ func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 	return best, true
 }
 
-// bestOf returns the topics of the requirement that the fewest nodes are likely to meet, and its
-// selectivity; nil if there is none to look for.
+// bestOf returns the topics of the requirement met by the fewest nodes, by estimate, and its
+// selectivity. It returns nil if no requirement has topics.
 func bestOf(list []wanted) (best []queue.Topic, fewest int) {
 	for i := range list {
 		topics, ok := list[i].hasTopics()
@@ -240,8 +239,8 @@ func bestOf(list []wanted) (best []queue.Topic, fewest int) {
 	return best, fewest
 }
 
-// byTaints selects the classes that may tolerate a node's remaining taints after it has lost a
-// relevant one. One taint stands for all: a pod that tolerates them all tolerates this one.
+// byTaints selects the classes that may tolerate a node's remaining taints after the loss of a
+// relevant one. One taint represents all: a pod that tolerates all of them tolerates this one.
 func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -261,7 +260,7 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 			if e.Node == nil {
 				return nil, false
 			}
-			// Those that are still in the way decide who can go there now.
+			// The remaining taints determine the pods admitted now.
 			left := taints(e.Node)
 			if e.NodeBefore != nil && coversTaints(left, taints(e.NodeBefore)) {
 				return nil, false // a pod that tolerates these tolerated those
@@ -271,7 +270,7 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 			}
 			rarest := &left[0]
 			for i := range left {
-				if t := &left[i]; !strings.HasPrefix(t.Key, "node.kubernetes.io/") { // many tolerate those
+				if t := &left[i]; !strings.HasPrefix(t.Key, "node.kubernetes.io/") { // many pods tolerate those
 					rarest = t
 				}
 			}
@@ -296,7 +295,7 @@ func coversTaints(all, some []v1.Taint) bool {
 	return true
 }
 
-// keepingOff are the taints of a node that keep pods off.
+// keepingOff returns the taints of a node that keep pods off.
 func keepingOff(n *cluster.Node) (list []v1.Taint) {
 	for i := range n.Taints.Taints {
 		if rules.KeepsOff.Has(n.Taints.Taints[i].Effect) {

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// everyoneUnless selects every class, except on events for which nobody returns true: they can help
-// no pod. It spares calling the hint for each class where the event alone decides.
+// everyoneUnless selects every class, except on events with nobody(e): these can help no pod. It
+// saves the call of the hint for each class if the event decides by itself.
 func everyoneUnless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 	everybody := []queue.Topic{{Kind: queue.Everybody}}
 	return &queue.Narrowing{
@@ -30,17 +30,17 @@ func everyoneUnless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 	}
 }
 
-// byClaims selects the pods that use the event's claim, the claim that its volume is bound to, or a
-// claim that is bound to its volume. The two may differ: a volume may have been made anew.
+// byClaims selects the pods that use the event's claim, the claim bound to the event's volume, or a
+// claim that names the volume. The two may differ after recreation of the volume.
 func (in Setting) byClaims() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
 			for _, name := range claimNames(item.Pod) {
 				topics = append(topics, queue.Topic{Kind: queue.OfClaim, Key: item.Pod.Namespace, Value: name})
 			}
-			// Volumes are found under their own name, too: their claimRef may name another claim by
-			// then.
-			for _, claim := range in.claimsOf(item) { // one that gets a volume later wakes the pod itself
+			// Volumes are also indexed under their own name: their claimRef may name another claim
+			// by then.
+			for _, claim := range in.claimsOf(item) { // a claim bound later wakes the pod itself
 				if claim.Spec.VolumeName != "" {
 					topics = append(topics, queue.Topic{Kind: queue.OfVolume, Value: claim.Spec.VolumeName})
 				}
@@ -54,7 +54,7 @@ func (in Setting) byClaims() *queue.Narrowing {
 					topics = append(topics, queue.Topic{Kind: queue.OfClaim, Key: o.Namespace, Value: o.Name})
 				case *v1.PersistentVolume:
 					if object != e.New && e.New != nil {
-						continue // what it is now counts
+						continue // the current state counts
 					}
 					// A free volume may serve any claim of its class.
 					if o.Spec.ClaimRef == nil {
@@ -75,16 +75,16 @@ func keptForOther(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) 
 	return ref != nil && (ref.Namespace != claim.Namespace || ref.Name != claim.Name)
 }
 
-// byDeviceClaims selects the pods that use the event's claim, and all pods if it releases devices,
-// or was for extended resources and is gone: any pod may want the devices, and the scheduler makes
-// a new claim.
+// byDeviceClaims selects the pods that use the event's claim. It selects all pods if the claim
+// releases devices, which any pod may need, or was deleted and served extended resources: the
+// scheduler then makes a new claim.
 func byDeviceClaims() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
 			for i := range item.Pod.Spec.ResourceClaims {
 				name, _, err := resourceclaim.Name(item.Pod, &item.Pod.Spec.ResourceClaims[i])
-				// An error: the claim of a template is not created yet. No name: the pod needs no
-				// claim.
+				// An error means that the claim of a template does not exist yet; an empty name,
+				// that the pod needs no claim.
 				if err == nil && name != nil {
 					topics = append(topics, queue.Topic{Kind: queue.OfDeviceClaim, Key: item.Pod.Namespace, Value: *name})
 				}
@@ -106,15 +106,15 @@ func byDeviceClaims() *queue.Narrowing {
 	}
 }
 
-// givesBack reports whether a claim no longer has the devices that it had. A new claim with the
-// same name counts as having none of them.
+// givesBack reports whether a claim has lost its devices. A new claim with the same name counts as
+// a loss.
 func givesBack(was, is *resourcev1.ResourceClaim) bool {
 	return was != nil && was.Status.Allocation != nil && (is == nil || is.Status.Allocation == nil || is.UID != was.UID)
 }
 
 // namespaceMatters is the hint for events of namespaces. They matter to required terms that select
-// namespaces by label: those of the pending pod, and those of others that select its namespace. Of
-// the latter nothing is looked up: any change of its own namespace wakes the pod.
+// namespaces by label: terms of the pending pod, and terms of other pods that select its namespace.
+// It does not look up the latter: any change of the pod's own namespace wakes it.
 func namespaceMatters(item *queue.Item, e *queue.Event) bool {
 	name, was, is, known := namespaceLabels(e)
 	// The terms of placed pods may select the pending pod's namespace by label.
@@ -131,8 +131,8 @@ func namespaceMatters(item *queue.Item, e *queue.Event) bool {
 	return item.Class.TermError != nil
 }
 
-// namespaceLabels returns the labels of the event's namespace before and after; nil where it did
-// not or does not exist.
+// namespaceLabels returns the labels of the event's namespace before and after the event; nil for a
+// state without the namespace.
 func namespaceLabels(e *queue.Event) (name string, was, is labels.Set, known bool) {
 	if n, ok := e.Old.(*v1.Namespace); ok {
 		name, was, known = n.Name, nonNil(n.Labels), true
@@ -143,7 +143,7 @@ func namespaceLabels(e *queue.Event) (name string, was, is labels.Set, known boo
 	return name, was, is, known
 }
 
-// nonNil makes a namespace without labels differ from one that does not exist.
+// nonNil distinguishes a namespace without labels from a missing one.
 func nonNil(set labels.Set) labels.Set {
 	if set == nil {
 		return labels.Set{}
@@ -151,8 +151,8 @@ func nonNil(set labels.Set) labels.Set {
 	return set
 }
 
-// byNamespaces selects the classes in the event's namespace, and all that select namespaces by
-// label.
+// byNamespaces selects the classes in the event's namespace, and all classes that select namespaces
+// by label.
 func byNamespaces() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -172,14 +172,13 @@ func byNamespaces() *queue.Narrowing {
 	}
 }
 
-// volumeKeys indexes the labels by which volumes, and the places where they can be provisioned,
-// select nodes. The index is made when it is asked for after something it is made from has changed
-// (versions).
+// volumeKeys indexes the labels by which volumes, and the topologies for provisioning them, select
+// nodes. The index is rebuilt on demand after a change of its sources (versions).
 type volumeKeys struct {
 	c        *cluster.Cluster
 	versions [3]uint64
 	known    map[string]bool
-	migrated bool // CSI migration leaves some volumes to drivers, which select nodes by labels of their own
+	migrated bool // CSI migration moves some volumes to drivers with different node labels
 }
 
 // hasKey reports whether volumes may select nodes by the label.
@@ -189,16 +188,16 @@ func (k *volumeKeys) hasKey(key string) bool {
 		k.versions, k.known, k.migrated = now, map[string]bool{}, false
 		k.readVolumes()
 	}
-	return k.known[key] || k.migrated && strings.HasPrefix(key, "topology.") // as the labels of all such drivers begin
+	return k.known[key] || k.migrated && strings.HasPrefix(key, "topology.") // the prefix of the labels of all such drivers
 }
 
 // readVolumes collects the keys from the node affinity of volumes, the allowed topologies of
 // storage classes and the topologies of CSI capacities.
 func (k *volumeKeys) readVolumes() {
-	// Also of volumes that are bound: they restrict the nodes just the same.
+	// Includes bound volumes: they restrict the nodes just the same.
 	for volume := range k.c.Volumes.Each {
-		// Their labels are translated on nodes where migration is on, so their own keys do not
-		// tell.
+		// Their labels are translated on nodes with migration enabled, so the volume's keys do not
+		// suffice.
 		k.migrated = k.migrated || translator.IsPVMigratable(volume)
 		if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
 			continue
@@ -230,8 +229,8 @@ func (k *volumeKeys) readVolumes() {
 	}
 }
 
-// byVolumeKeys selects all pods with volumes if the event's node is new, or if a label has changed
-// by which volumes select nodes. has is volumeKeys.hasKey, or stands for it.
+// byVolumeKeys selects all pods with volumes if the event's node is new, or a label by which
+// volumes select nodes has changed. has is volumeKeys.hasKey or a substitute.
 func byVolumeKeys(has func(key string) bool) *queue.Narrowing {
 	return everyoneUnless(func(e *queue.Event) bool {
 		return e.Node == nil || e.NodeBefore != nil && !slices.ContainsFunc(changedKeys(e), has)

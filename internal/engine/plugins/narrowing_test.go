@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// waitingPods is a cluster and pods of it that wait in a queue.
+// waitingPods is a cluster with pods waiting in a queue.
 type waitingPods struct {
 	c     *cluster.Cluster
 	q     *queue.Queue
@@ -43,13 +43,13 @@ func newWaitingPods(c *cluster.Cluster, narrowed bool) *waitingPods {
 	return w
 }
 
-// reject has a pod wait for what can help against plugins.
+// reject makes a pod wait for events that help against plugins.
 func (w *waitingPods) reject(pod *v1.Pod, rejectors ...string) {
 	w.q.Add(pod, w.c.Pending(pod).Class, epoch)
 	w.q.Rejected(w.q.Pop(epoch), rejectors, nil, epoch)
 }
 
-// woken lists the pods that wait no longer.
+// woken lists the pods no longer waiting.
 func (w *waitingPods) woken() (names []string) {
 	for item := range w.q.Each {
 		if item.Place() != queue.Waiting {
@@ -60,8 +60,8 @@ func (w *waitingPods) woken() (names []string) {
 	return names
 }
 
-// TestNarrowingsLeaveNobodyOut: narrowed down, the same pods are woken as when every class that
-// waits is asked about.
+// TestNarrowingsLeaveNobodyOut requires narrowing to wake the same pods as calling the hint of
+// every waiting class.
 func TestNarrowingsLeaveNobodyOut(t *testing.T) {
 	rejectors := []string{
 		"NodeResourcesFit", "InterPodAffinity", "PodTopologySpread", "NodeAffinity", "TaintToleration", "NodeUnschedulable", "NodePorts",
@@ -112,7 +112,7 @@ func TestNarrowingsLeaveNobodyOut(t *testing.T) {
 	}
 }
 
-// waitingPod has some of what hints look at.
+// waitingPod has a random selection of the properties read by hints.
 func waitingPod(rng *rand.Rand, name string) *v1.Pod {
 	app := func() string { return string(rune('a' + rng.IntN(6))) }
 	pod := aPod(name, []string{"0", "500m", "1", "2", "3"}[rng.IntN(5)], priority(rng.Int32N(3)))
@@ -163,7 +163,7 @@ func waitingPod(rng *rand.Rand, name string) *v1.Pod {
 	return pod
 }
 
-// drawSelection has the pod select nodes by their labels or names.
+// drawSelection makes the pod select nodes by their labels or names.
 func drawSelection(rng *rand.Rand, pod *v1.Pod) {
 	if rng.IntN(2) == 0 {
 		pod.Spec.NodeSelector = map[string]string{[]string{"pool", v1.LabelTopologyZone, v1.LabelHostname}[rng.IntN(3)]: drawnValue(rng)}
@@ -216,7 +216,7 @@ func drawnNode(rng *rand.Rand, name string) *v1.Node {
 	return n
 }
 
-// changedNode takes something of another node, and tells what.
+// changedNode copies some property of another node, and returns the matching action.
 func changedNode(rng *rand.Rand, was, other *v1.Node) (*v1.Node, queue.Action) {
 	is := was.DeepCopy()
 	switch rng.IntN(4) {
@@ -256,7 +256,7 @@ func drawnVolume(rng *rand.Rand) *v1.PersistentVolume {
 	return volume
 }
 
-// anEvent is of a pod that came, went or became another one, or of a node.
+// anEvent is the arrival, departure or replacement of a pod, or an event of a node.
 func anEvent(rng *rand.Rand, c *cluster.Cluster, placed []*cluster.Pod) *queue.Event {
 	p := placed[rng.IntN(len(placed))]
 	e := &queue.Event{Resource: queue.Pod, Action: queue.Delete, PodBefore: p, Node: c.Node(p.NodeName)}

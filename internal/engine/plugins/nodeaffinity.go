@@ -22,34 +22,34 @@ const (
 	CodeNodeAffinityConflict     = "NodeAffinityConflict"
 )
 
-// AffinityMismatch is the reason for nodes that the pod does not select.
+// AffinityMismatch is the reason for nodes not selected by the pod.
 const AffinityMismatch = "node(s) didn't match Pod's node affinity/selector"
 
-// NodeAffinity rejects nodes that the pod's node selector or required node affinity does not
-// select, and scores nodes by the preferred terms that match. A profile can add an affinity to all
-// its pods: then a node must match both, and the preferred terms of both add up.
+// NodeAffinity rejects nodes not selected by the pod's node selector or required node affinity, and
+// scores nodes by the matching preferred terms. A profile can add an affinity to all its pods: a
+// node must then match both, and the preferred terms of both add up.
 type NodeAffinity struct {
 	addedRequired  *nodeTerms // nil: none
 	addedPreferred []weightedNodeTerm
 
-	// preferred is of one profile, because the added terms are among those that were read.
+	// preferred belongs to one profile, because it includes the profile's added terms.
 	preferred lastRead[v1.PreferredSchedulingTerm, preferences]
 }
 
-// requiredTerms are the terms of a required affinity, and the names that they narrow the nodes to.
-// narrow with no names: the terms contradict each other.
+// requiredTerms holds the terms of a required affinity, and the names they narrow the nodes to.
+// narrow without names means that the terms contradict each other.
 type requiredTerms struct {
 	*termIndex
 	names  map[string]bool
 	narrow bool
 }
 
-// lastRequired is shared by all plugins that look at the required affinity of a pod, and by all
-// profiles: what was read depends on the spec alone.
+// lastRequired is shared by all plugins that read a pod's required affinity, and by all profiles:
+// the result depends only on the spec.
 var lastRequired lastRead[v1.NodeSelector, requiredTerms]
 
-// readRequired reads a required affinity, which must be that of a class's spec: what was read is
-// found again by the pointer.
+// readRequired reads a required affinity, which must belong to a class's spec: the cache is keyed
+// by its pointer.
 func readRequired(required *v1.NodeSelector) requiredTerms {
 	parts := 0
 	for i := range required.NodeSelectorTerms {
@@ -62,9 +62,9 @@ func readRequired(required *v1.NodeSelector) requiredTerms {
 	return terms
 }
 
-// lastRead keeps what was read last from a part of a pod's spec that takes long to read: an attempt
-// needs it several times. The spec never changes, so its pointer identifies it, and keeping the
-// pointer keeps anything else from getting the same address.
+// lastRead caches the last result of reading an expensive part of a pod's spec, because an attempt
+// needs it several times. The spec never changes, so its pointer identifies it, and holding the
+// pointer prevents reuse of the address.
 type lastRead[From, To any] struct {
 	mutex sync.Mutex
 	from  *From
@@ -72,10 +72,11 @@ type lastRead[From, To any] struct {
 	err   error
 }
 
-// worthKeeping is from how many terms, requirements and values on what was read of them is kept.
+// worthKeeping is the least number of terms, requirements and values that makes a result worth
+// caching.
 const worthKeeping = 100
 
-// partsOf counts what there is to read of a term.
+// partsOf counts the parts of a term for worthKeeping.
 func partsOf(term *v1.NodeSelectorTerm) int {
 	parts := 1 + len(term.MatchFields)
 	for i := range term.MatchExpressions {
@@ -84,8 +85,8 @@ func partsOf(term *v1.NodeSelectorTerm) int {
 	return parts
 }
 
-// readOnce returns what read returns, perhaps from an earlier call with the same from. It holds the
-// lock while it reads, so that goroutines which ask at once do not all read.
+// readOnce returns the result of read, possibly from an earlier call with the same from. It holds
+// the lock while reading, so that concurrent callers do not all read.
 func (l *lastRead[From, To]) readOnce(from *From, parts int, read func() (To, error)) (To, error) {
 	if parts < worthKeeping {
 		return read()
@@ -99,8 +100,8 @@ func (l *lastRead[From, To]) readOnce(from *From, parts int, read func() (To, er
 	return l.to, l.err
 }
 
-// The rejections of NodeAffinity, shared by all judges. None can be helped by preemption: labels do
-// not leave with pods.
+// The rejections of NodeAffinity, shared by all judges. Preemption cannot help against any of them:
+// labels do not leave with pods.
 var (
 	affinityMismatch = &Rejection{
 		Code: CodeNodeAffinityMismatch, Reasons: []string{AffinityMismatch}, Unresolvable: true,
@@ -113,7 +114,7 @@ var (
 	}
 )
 
-// NewNodeAffinity returns the plugin; nil stands for the defaults.
+// NewNodeAffinity returns the plugin; nil args select the defaults.
 func NewNodeAffinity(args *config.NodeAffinityArgs) (*NodeAffinity, error) {
 	plugin := &NodeAffinity{}
 	if args == nil || args.AddedAffinity == nil {
@@ -143,11 +144,11 @@ func (*NodeAffinity) Name() string { return "NodeAffinity" }
 func (*NodeAffinity) Reads() Part { return Labels | Identity }
 
 // ReadsFor implements [ReadsPerPod]: most pods do not select nodes by name, so that nodes with the
-// same labels share an answer. Those of DaemonSets do, as do terms on the host name.
+// same labels share a verdict. Pods of DaemonSets and terms on the host name do select by name.
 func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	parts := Labels
 	required, preferred := podNodeAffinity(p.Spec())
-	// Host names are not in label sets, so nodes with the same labels may differ in them.
+	// Label sets exclude host names, so nodes with the same labels may differ in them.
 	_, individual := p.Spec().NodeSelector[v1.LabelHostname]
 	individual = individual || pl.addedRequired != nil && pl.addedRequired.identifiesNodes() ||
 		slices.ContainsFunc(pl.addedPreferred, func(t weightedNodeTerm) bool { return t.identity })
@@ -164,8 +165,8 @@ func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	return parts
 }
 
-// Targeter is a filter that keeps a pod to the node which its required node affinity names, as
-// those of DaemonSets do. A decision may look at that node alone.
+// Targeter is a filter that confines a pod to the node named in its required node affinity, like
+// the pods of DaemonSets. A decision may then examine only that node.
 type Targeter interface{ Targets() }
 
 // Targets implements [Targeter].
@@ -174,8 +175,8 @@ func (*NodeAffinity) Targets() {}
 // Steady implements Steady.
 func (*NodeAffinity) Steady() {}
 
-// Filter implements Filter. The affinity that the profile adds is asked first, as upstream does:
-// its message tells the pod's author that the mismatch is not theirs.
+// Filter implements Filter. Like upstream it checks the profile's added affinity first, with a
+// message that clears the pod's author of the mismatch.
 func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	spec := p.Spec()
 	required, _ := podNodeAffinity(spec)
@@ -203,8 +204,8 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 		return nil
 	}}
 
-	// The names are those of the pod's affinity alone, as upstream: the added affinity does not
-	// narrow.
+	// The names are taken only from the pod's affinity, as in upstream: the added affinity does
+	// not narrow.
 	if terms.narrow {
 		if len(terms.names) == 0 {
 			return Judge{All: affinityConflict}
@@ -214,11 +215,12 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	return judge
 }
 
-// namedNodes returns the names that the terms narrow the nodes to. They do so only if every term
-// has a requirement on the name; within a term, the names count that all such requirements list.
+// namedNodes returns the node names allowed by the terms. The terms narrow the nodes only if each
+// of them has a requirement on the name; within a term, a name must be listed by all such
+// requirements.
 //
 //	metadata.name In n1; metadata.name In n2         ->  n1 n2, narrow
-//	metadata.name In n1; zone In a                   ->  not narrow: the second term has no name
+//	metadata.name In n1; zone In a                   ->  not narrow: no name in the second term
 //	metadata.name In n1, metadata.name In n2         ->  no name, narrow: the pod fits nowhere
 func namedNodes(required *v1.NodeSelector) (names map[string]bool, narrow bool) {
 	if required == nil || len(required.NodeSelectorTerms) == 0 {
@@ -258,8 +260,7 @@ func namesOf(term *v1.NodeSelectorTerm) (names []string, narrows bool) {
 // Scale implements [FixedScorer].
 func (*NodeAffinity) Scale() Scale { return MostBest }
 
-// Score implements Scorer. The raw score is a sum of weights, so it needs normalising by the
-// highest.
+// Score implements Scorer. The raw score is a sum of weights, so it is normalised by the highest.
 func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	_, preferred := podNodeAffinity(p.Spec())
 	if len(preferred) == 0 && pl.addedPreferred == nil {
@@ -271,12 +272,12 @@ func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 		if err != nil {
 			return preferences{}, err
 		}
-		// The profile's terms are part of what is kept: it is one plugin's.
+		// The cached result includes the profile's terms: the cache belongs to one plugin.
 		return preferencesOf(append(terms, pl.addedPreferred...)), nil
 	}
 
-	// What was read is found again by the address of the first term; the list itself is a slice
-	// header that is copied about.
+	// The cache is keyed by the address of the first term; the list itself is a slice header,
+	// copied freely.
 	var first *v1.PreferredSchedulingTerm
 	if len(preferred) > 0 {
 		first = &preferred[0]
@@ -306,8 +307,9 @@ func podNodeAffinity(spec *cluster.Spec) (*v1.NodeSelector, []v1.PreferredSchedu
 	return a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution
 }
 
-// readPreferred parses preferred terms. Terms of weight 0 and terms without a requirement are
-// ignored. The errors are the library's: one invalid term makes every attempt fail, as in upstream.
+// readPreferred parses preferred terms. It ignores terms of weight 0 and terms without a
+// requirement. The errors are the library's: one invalid term makes every attempt fail, as in
+// upstream.
 func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -327,8 +329,8 @@ func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error
 }
 
 // Interests implements Requeuer. Only nodes matter: the pod's own affinity cannot be changed while
-// it is pending and has no scheduling gate. Where the profile adds an affinity, a pod's own terms
-// do not tell what a node must have, so every class is asked about.
+// it is pending without a scheduling gate. If the profile adds an affinity, a pod's own terms do
+// not cover all requirements on a node, so the hint runs for every class.
 func (pl *NodeAffinity) Interests(in Setting) []queue.Interest {
 	interest := queue.Interest{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.NodeNowPasses}
 	if pl.addedRequired == nil {

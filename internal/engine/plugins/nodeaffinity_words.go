@@ -12,13 +12,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// What is read of invalid terms, to say what is wrong: the library says it of every value, compares
-// all that it has said, and sorts a term's requirements anew with each of them. Without the bounds
-// one pod with a large invalid term could hold up the scheduler at every attempt.
+// Bounds on the parts of invalid terms read for an error message. The library reports every value,
+// compares all of its reports, and sorts a term's requirements for each of them again. Without the
+// bounds one pod with a large invalid term could delay the scheduler at every attempt.
 const mostWorded, mostValuesWorded, mostRequirementsWorded = 16, 100, 500
 
-// wordedPreferred returns the library's error for preferred terms of which one is invalid, and none
-// before it.
+// wordedPreferred returns the library's error for preferred terms; invalid is the index of the
+// first invalid term.
 func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
 	long := func(r v1.NodeSelectorRequirement) bool { return len(r.Values) > mostValuesWorded }
 	term := list[invalid].Preference
@@ -29,7 +29,7 @@ func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
 			short[i].Values = short[i].Values[:min(len(short[i].Values), mostValuesWorded)]
 		}
 		list[invalid].Preference.MatchExpressions = short
-		for i := range invalid { // the library leaves them out, but counts them
+		for i := range invalid { // the library skips but counts them
 			list[i].Weight = 0
 		}
 	}
@@ -45,7 +45,7 @@ func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
 	return err
 }
 
-// Detail implements Detailer: the labels that the node lacks.
+// Detail implements Detailer. It lists the labels missing on the node.
 func (*NodeAffinity) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	return func(n *cluster.Node) string {
 		missing := MissingLabels(p, n)
@@ -56,8 +56,8 @@ func (*NodeAffinity) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.No
 	}
 }
 
-// MissingLabels returns the labels of the pod's node selector that the node does not have, as
-// key=value, sorted. Affinity terms are not among them.
+// MissingLabels returns the labels of the pod's node selector missing on the node, as key=value,
+// sorted. It excludes affinity terms.
 func MissingLabels(p *cluster.Pod, n *cluster.Node) (list []string) {
 	for key, value := range p.Spec().NodeSelector {
 		if have, ok := n.Lookup(key); !ok || have != value {

@@ -12,16 +12,16 @@ import (
 // CodeMissingFeature is the code of NodeDeclaredFeatures.
 const CodeMissingFeature = "NodeFeatureMissing"
 
-// NodeDeclaredFeatures rejects nodes that do not declare a kubelet feature that the pod's spec
-// needs. A newer control plane may accept pods that an older kubelet cannot run; such nodes do not
-// declare the feature.
+// NodeDeclaredFeatures rejects nodes without a declaration of a kubelet feature required by the
+// pod's spec. A newer control plane may accept pods that an older kubelet cannot run; such a
+// kubelet does not declare the feature.
 type NodeDeclaredFeatures struct{}
 
 var missingFeature = &Rejection{Code: CodeMissingFeature,
 	Reasons: []string{"node(s) didn't match Pod's required features"}, Unresolvable: true}
 
-// followed is the Kubernetes version that decides which features a node may still lack: once a
-// feature is in all kubelets that this version supports, no pod needs it declared.
+// followed is the Kubernetes version that determines the features a node may still lack: once all
+// kubelets supported by this version have a feature, pods no longer need it declared.
 var followed = version.MustParseSemantic(rules.Kubernetes)
 
 // Name implements Filter.
@@ -33,8 +33,8 @@ func (NodeDeclaredFeatures) Reads() Part { return Features }
 // Steady implements Steady.
 func (NodeDeclaredFeatures) Steady() {}
 
-// Filter implements Filter. Which features the spec needs is for upstream's library to tell; an
-// error of it fails the attempt.
+// Filter implements Filter. Upstream's library determines the features required by the spec; its
+// error fails the attempt.
 func (NodeDeclaredFeatures) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	spec := p.Spec().Object()
 	needed, err := features.DefaultFramework.InferForPodScheduling(&features.PodInfo{Spec: &spec}, followed)
@@ -57,8 +57,8 @@ func (NodeDeclaredFeatures) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// Interests implements Requeuer. What the pod's spec needs may change with any update of it, so the
-// hint looks at the generation.
+// Interests implements Requeuer. Any update of the pod's spec may change its required features, so
+// the hint compares the generation.
 func (NodeDeclaredFeatures) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeDeclaredFeature, Hint: in.NodeNowPasses},

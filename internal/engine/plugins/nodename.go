@@ -5,7 +5,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// NodeName rejects all nodes except for the one that the pod's spec names.
+// NodeName rejects all nodes except the one named in the pod's spec.
 type NodeName struct{}
 
 var elsewhere = &Rejection{Code: CodeNodeNameMismatch,
@@ -33,7 +33,7 @@ func (NodeName) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// Interests implements Requeuer. A node of that name has to be added: names do not change.
+// Interests implements Requeuer. Only adding a node of that name helps: names do not change.
 func (NodeName) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{{Resource: queue.Node, Action: queue.Add, Hint: in.NodeNowPasses}}
 }

@@ -10,13 +10,13 @@ import (
 // CodePortTaken is the code of NodePorts.
 const CodePortTaken = "HostPortTaken"
 
-// NodePorts rejects nodes where another pod uses a host port that the pod needs: the same port and
+// NodePorts rejects nodes where another pod uses a host port needed by the pod: the same port and
 // protocol on an overlapping host IP, where 0.0.0.0 overlaps with all. Upstream keeps a table of
-// ports per node, in which two pods with the same port are one entry; here the pods themselves are
-// compared, so that the port is free only when both are gone.
+// ports per node, with a single entry for two pods with the same port. Berth compares the pods
+// themselves, so the port is free only after both have left.
 type NodePorts struct{}
 
-// portTaken is shared by all judges. It must not be changed.
+// portTaken is shared by all judges and must not be modified.
 var portTaken = &Rejection{Code: CodePortTaken, Reasons: []string{"node(s) didn't have free ports for the requested pod ports"}}
 
 // Name implements Filter.
@@ -28,7 +28,7 @@ func (NodePorts) Reads() Part { return Contents }
 // Steady implements Steady.
 func (NodePorts) Steady() {}
 
-// Filter implements Filter. Preemption can help: ports are free once their pods have left.
+// Filter implements Filter. Preemption can help by freeing the victims' ports.
 func (NodePorts) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	wanted := p.Class.Ports
 	if wanted == nil {
@@ -44,8 +44,8 @@ func (NodePorts) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// Interests implements Requeuer. A pod with one of the ports has to leave; pods without host ports,
-// which are most, are left out before any class is asked about.
+// Interests implements Requeuer. A pod with one of the ports must leave. The departure of a pod
+// without host ports, the usual case, is dismissed before any waiting class is examined.
 func (NodePorts) Interests(Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add},
@@ -63,7 +63,7 @@ func (NodePorts) Wakes() []string {
 // Fixes implements Fixer.
 func (NodePorts) Fixes() []Fix { return []Fix{FreePort} }
 
-// Detail implements Detailer: the pod that uses the port.
+// Detail implements Detailer. It names the pod that uses the port.
 func (NodePorts) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	return func(n *cluster.Node) string {
 		var list []string
@@ -74,7 +74,7 @@ func (NodePorts) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) 
 	}
 }
 
-// PortHolders returns the node's pods that use a host port which the pod needs.
+// PortHolders returns the node's pods that use a host port needed by the pod.
 func PortHolders(p *cluster.Pod, n *cluster.Node) (list []*cluster.Pod) {
 	for _, o := range n.Pods {
 		if p.Class.Ports.Conflict(o.Class.Ports) {

@@ -8,34 +8,33 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// resourceSpecs are the resources that a scorer weighs, as configured, after the defaults. A
-// resource may be listed twice for NodeResourcesFit, and then weighs twice.
+// resourceSpecs are a scorer's weighted resources, as configured, with defaults applied. A resource
+// listed twice, as NodeResourcesFit permits, weighs twice.
 type resourceSpecs []config.ResourceSpec
 
-// amounts are the amounts of one resource on one node: what its pods have taken, without the
-// pending pod, and what there is in all. CPU is in thousandths, memory and storage in bytes. A
-// resource with allocatable 0 is left out of the score.
+// amounts are the amounts of one resource on one node: allocated to its pods, without the pending
+// pod, and allocatable in all. CPU is in thousandths, memory and storage in bytes. The score
+// ignores a resource with allocatable 0.
 type amounts struct{ allocated, allocatable int64 }
 
-// resourceReader looks up the amounts that a scorer compares. It is made for one pod, and only
-// reads afterwards, so that nodes can be scored in parallel.
+// resourceReader looks up the amounts compared by a scorer. It is made for one pod and is read-only
+// afterwards, so that nodes can be scored in parallel.
 type resourceReader struct {
-	// wanted, and the indices that amountsOn takes, are in the order of specs.
+	// specs orders wanted and the indices passed to amountsOn.
 	specs resourceSpecs
-	// wanted is what the pod requests of each resource, by the rules of the scorer.
+	// wanted is the pod's request for each resource, by the rules of the scorer.
 	wanted []int64
-	// nonZero: CPU and memory of placed pods are counted with defaults for containers that request
-	// none.
+	// nonZero counts CPU and memory of placed pods with defaults for containers without requests.
 	nonZero bool
 	cluster *cluster.Cluster
-	// devices counts the devices that provide an extended resource on nodes that have none of it;
-	// nil if none do.
+	// devices counts the devices backing extended resources on nodes that lack the resource itself;
+	// nil if there are none.
 	devices *deviceCounts
 }
 
-// amountsOn returns the amounts of the i-th resource on a node. A resource that only some nodes
-// have, such as an extended one, counts only if the pod requests it: otherwise nodes with GPUs
-// would score differently for pods that need none.
+// amountsOn returns the amounts of the i-th resource on a node. A resource limited to some nodes,
+// such as an extended one, counts only if the pod requests it: otherwise nodes with GPUs would
+// score differently for pods without GPUs.
 func (r *resourceReader) amountsOn(i int, n *cluster.Node) amounts {
 	name := v1.ResourceName(r.specs[i].Name)
 	room := &r.cluster.Rooms[n.Index]
@@ -57,7 +56,7 @@ func (r *resourceReader) amountsOn(i int, n *cluster.Node) amounts {
 	if r.wanted[i] == 0 && cluster.IsScalar(name) {
 		return amounts{}
 	}
-	// A node without the resource of its own may offer it through devices of a DeviceClass.
+	// A node without the resource itself may offer it through devices of a DeviceClass.
 	allocatable := n.Size.Scalars[name]
 	if allocatable == 0 && r.devices != nil {
 		return r.devices.countOn(n, name)
@@ -65,8 +64,8 @@ func (r *resourceReader) amountsOn(i int, n *cluster.Node) amounts {
 	return amounts{n.Requested.Scalars[name], allocatable}
 }
 
-// roomOnly reports whether only CPU and memory count for the pod. A resource that is listed twice
-// is not the simple case that [RoomScore] stands for.
+// roomOnly reports whether only CPU and memory count for the pod. A resource listed twice is beyond
+// the simple case covered by [RoomScore].
 func (r *resourceReader) roomOnly() bool {
 	seen := map[v1.ResourceName]bool{}
 	for i := range r.specs {
@@ -80,7 +79,7 @@ func (r *resourceReader) roomOnly() bool {
 	return true
 }
 
-// cpuAndMemory returns what counts of these two for the pod, 0 for one that is not scored.
+// cpuAndMemory returns the pod's amounts of the two, or 0 for an unscored one.
 func (r *resourceReader) cpuAndMemory() (cpu, memory int64) {
 	for i := range r.specs {
 		switch v1.ResourceName(r.specs[i].Name) {
@@ -93,8 +92,8 @@ func (r *resourceReader) cpuAndMemory() (cpu, memory int64) {
 	return cpu, memory
 }
 
-// requestsOf lists what the pod requests of each resource, in the order of s, counted by the rules
-// of the scorer: with defaults (rules.ScoreRequests) or without (rules.Requests).
+// requestsOf lists the pod's request for each resource, in the order of s, counted by the rules of
+// the scorer: with defaults (rules.ScoreRequests) or without (rules.Requests).
 func (s resourceSpecs) requestsOf(p *cluster.Pod, rule func(*v1.Pod) v1.ResourceList) []int64 {
 	names := make([]v1.ResourceName, len(s))
 	for i := range s {
@@ -108,7 +107,7 @@ func (s resourceSpecs) requestsOf(p *cluster.Pod, rule func(*v1.Pod) v1.Resource
 	return wanted
 }
 
-// weightOf returns the configured weight of a resource, the sum if it is listed twice, 0 if it does
+// weightOf returns the configured weight of a resource: the sum if it is listed twice, 0 if it does
 // not count.
 func (s resourceSpecs) weightOf(name v1.ResourceName) (sum int64) {
 	for i := range s {

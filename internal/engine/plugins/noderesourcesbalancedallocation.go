@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// NodeResourcesBalancedAllocation scores nodes by how much more even the pod makes the utilisation
-// of their resources: a node with much CPU and little memory left is for pods that need CPU. The
-// change counts, not the result alone.
+// NodeResourcesBalancedAllocation scores nodes by how much the pod evens out the utilisation of
+// their resources: a node with much CPU and little memory free suits pods that need CPU. The change
+// counts, not only the result.
 //
 //	a node has 80 % of its CPU and 20 % of its memory requested:  balance 100 - 60/2 = 70
 //	a pod that brings memory to 60 % makes it:                    balance 100 - 20/2 = 90
@@ -23,7 +23,7 @@ type NodeResourcesBalancedAllocation struct {
 	stock       deviceStock
 }
 
-// NewNodeResourcesBalancedAllocation returns the plugin; nil stands for the defaults.
+// NewNodeResourcesBalancedAllocation returns the plugin; nil args select the defaults.
 func NewNodeResourcesBalancedAllocation(args *config.NodeResourcesBalancedAllocationArgs) (*NodeResourcesBalancedAllocation, error) {
 	if args == nil {
 		args = &config.NodeResourcesBalancedAllocationArgs{}
@@ -41,8 +41,8 @@ func NewNodeResourcesBalancedAllocation(args *config.NodeResourcesBalancedAlloca
 // Name implements Scorer.
 func (*NodeResourcesBalancedAllocation) Name() string { return "NodeResourcesBalancedAllocation" }
 
-// Score implements Scorer. Pods that request none of the resources are not scored: otherwise they
-// would all go to the node with the best balance (kubernetes/kubernetes#129138).
+// Score implements Scorer. It skips pods that request none of the resources, which would otherwise
+// all go to the node with the best balance (kubernetes/kubernetes#129138).
 func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	reader, skip := b.readerFor(c, p)
 	if skip {
@@ -62,8 +62,8 @@ func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.P
 	}}
 }
 
-// readerFor prepares the amounts for a pod; skip: the pod requests none of the resources. Requests
-// count as they are, without defaults for containers that request nothing.
+// readerFor prepares the amounts for a pod; skip reports that the pod requests none of the
+// resources. Requests count literally, without defaults for containers without requests.
 func (b *NodeResourcesBalancedAllocation) readerFor(c *cluster.Cluster, p *cluster.Pod) (reader *resourceReader, skip bool) {
 	reader = &resourceReader{specs: b.specs, wanted: b.specs.requestsOf(p, rules.Requests), cluster: c}
 	reader.devices = b.stock.countsFor(c, b.specs, reader.wanted)
@@ -75,8 +75,8 @@ func (b *NodeResourcesBalancedAllocation) readerFor(c *cluster.Cluster, p *clust
 	return reader, true
 }
 
-// ScoreByRoom implements [RoomScorer]. EvennessRule needs both CPU and memory; with one of them
-// alone every node is balanced.
+// ScoreByRoom implements [RoomScorer]. EvennessRule needs both CPU and memory: with only one of
+// them every node is balanced.
 func (b *NodeResourcesBalancedAllocation) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
 	reader, skips := b.readerFor(c, p)
 	by := RoomScore{Skips: skips, Only: reader.roomOnly(), Of: b.roomScore}
@@ -89,14 +89,14 @@ func (b *NodeResourcesBalancedAllocation) ScoreByRoom(c *cluster.Cluster, p *clu
 
 // roomScore is Score for pods that need only CPU and memory, from the node's Room.
 func (b *NodeResourcesBalancedAllocation) roomScore(room *cluster.Room, cpu, memory int64) int64 {
-	if room.CPU == 0 || room.Memory == 0 || !b.cpu || !b.memory { // one resource at most: always even
+	if room.CPU == 0 || room.Memory == 0 || !b.cpu || !b.memory { // at most one resource: always even
 		return Evenness(MaxScore, MaxScore)
 	}
 	return EvennessScore(room.RequestedCPU, cpu, room.CPU, room.RequestedMemory, memory, room.Memory)
 }
 
-// requestedFraction is the requested share, at most 1: an overcommitted resource is as full as can
-// be. allocatable must be above 0.
+// requestedFraction is the requested share, at most 1, even on an overcommitted node. allocatable
+// must be above 0.
 func requestedFraction(requested, allocatable int64) float64 {
 	f := float64(requested) / float64(allocatable)
 	if f > 1 {
@@ -106,7 +106,7 @@ func requestedFraction(requested, allocatable int64) float64 {
 }
 
 // balanceScore is MaxScore minus the standard deviation of the shares, in per cent. The order of
-// the operations decides the last unit; it is upstream's. Shares are in 0..1, so that the deviation
+// the operations affects the last digit; it matches upstream. Shares are in 0..1, so the deviation
 // is at most one half and the result at least 50.
 func balanceScore(fractions []float64) int64 {
 	switch len(fractions) {
@@ -133,20 +133,20 @@ func balanceOfTwo(a, b float64) int64 {
 	return int64((1 - math.Abs((a-b)/2)) * float64(MaxScore))
 }
 
-// Evenness is the score from the balance with the pod and the balance without it. It is between 50,
-// if the pod makes the node's balance as bad as it can be, and 100. At 75 the balance stays as it
-// is. Both balances are in 50..100.
+// Evenness is the score from the balance with the pod and the balance without it, both in 50..100.
+// It ranges from 50, if the pod unbalances the node as far as possible, to 100. At 75 the balance
+// does not change.
 func Evenness(with, without int64) int64 {
 	return MaxScore/2 + (MaxScore/2+with-without)/2
 }
 
-// EvennessScore scores a node that has both CPU and memory.
+// EvennessScore scores a node with both CPU and memory.
 func EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory int64) int64 {
 	return Evenness(BalanceScore(rules.Sum(requestedCPU, podCPU), cpu, rules.Sum(requestedMemory, podMemory), memory),
 		BalanceScore(requestedCPU, cpu, requestedMemory, memory))
 }
 
-// BalanceScore is how even the shares of CPU and memory are, regardless of what a pod would change.
+// BalanceScore is the evenness of the shares of CPU and memory, before any change by a pod.
 func BalanceScore(requestedCPU, cpu, requestedMemory, memory int64) int64 {
 	return balanceOfTwo(requestedFraction(requestedCPU, cpu), requestedFraction(requestedMemory, memory))
 }

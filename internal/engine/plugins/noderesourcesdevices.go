@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// classesByResource returns which of the resources a DeviceClass provides; nil if there is no
-// class, which answers false for all.
+// classesByResource returns the resources provided by a DeviceClass, or nil if there are no
+// classes; the nil map yields false for all.
 func classesByResource(c *cluster.Cluster, names []v1.ResourceName) map[v1.ResourceName]bool {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -28,57 +28,57 @@ func classesByResource(c *cluster.Cluster, names []v1.ResourceName) map[v1.Resou
 	return classes
 }
 
-// deviceStock counts the devices that provide extended resources, for the scores of
-// NodeResourcesFit and NodeResourcesBalancedAllocation. It caches what selectors select of slices,
-// and recounts a node's devices only when they, or the claims that hold them, have changed. It has
-// an index of its own, because these plugins work without DynamicResources, too.
+// deviceStock counts the devices behind extended resources, for the scores of NodeResourcesFit and
+// NodeResourcesBalancedAllocation. It caches the devices selected from each slice, and recounts a
+// node's devices only after changes of the devices or of the claims holding them. It keeps a
+// separate index, because these plugins also work without DynamicResources.
 type deviceStock struct {
 	mutex    sync.Mutex
 	index    deviceIndex
-	classes  uint64 // the version of the device classes that all is up to date with
-	slices   uint64 // the same of slices
+	classes  uint64 // the version of the device classes followed so far
+	slices   uint64 // the same for slices
 	selected map[*resourcev1.DeviceClass]map[*resourcev1.ResourceSlice][]selectedDevice
-	shared   []*resourcev1.ResourceSlice // those that are not of one node alone
+	shared   []*resourcev1.ResourceSlice // slices not tied to a single node
 	known    map[stockKey]stocked
 }
 
-// selectedDevice is a device of a slice, and whether a class selects it. err: its selectors could
-// not be evaluated.
+// selectedDevice is a device of a slice and the result of a class's selectors. err reports
+// selectors that could not be evaluated.
 type selectedDevice struct {
 	id      structured.DeviceID
 	matches bool
 	err     error
 }
 
-// stockKey is what a count depends on besides devices and claims.
+// stockKey identifies a count, given the devices and claims.
 type stockKey struct {
 	class *resourcev1.DeviceClass
 	node  individual
 }
 
-// stocked is how many devices of a class a node has, and when they were counted.
+// stocked is the number of devices of a class on a node, and the time of the count.
 type stocked struct {
 	amounts
 	own *nodeDevices
 	at  uint64
 }
 
-// deviceCounts counts, per node, the devices that provide extended resources, for the scores of the
-// resource plugins. What pods request of such a resource is not counted: their claims hold the
-// devices. classes are those of one pod's resources.
+// deviceCounts counts, per node, the devices behind extended resources, for the scores of the
+// resource plugins. It does not count pods' requests for such a resource: their claims hold the
+// devices. classes are the classes of one pod's resources.
 type deviceCounts struct {
 	stock   *deviceStock
 	classes map[v1.ResourceName]*resourcev1.DeviceClass
 }
 
-// deviceExpressions caches the compiled selectors of the few classes that provide a resource. It is
-// shared by all plugins and profiles: what an expression compiles to depends on its text alone.
+// deviceExpressions caches the compiled selectors of the few classes that provide a resource. All
+// plugins and profiles share it, because compilation depends only on the expression's text.
 var deviceExpressions = sync.OnceValue(func() *cel.Cache {
 	return newSelectorCache(32)
 })
 
-// countsFor returns nil, the common case, if no class provides a resource that the scorer weighs
-// and the pod requests.
+// countsFor returns nil, the common case, if no class provides a resource weighed by the scorer and
+// requested by the pod.
 func (s *deviceStock) countsFor(c *cluster.Cluster, specs resourceSpecs, wanted []int64) *deviceCounts {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -93,7 +93,7 @@ func (s *deviceStock) countsFor(c *cluster.Cluster, specs resourceSpecs, wanted 
 		if class == nil {
 			continue
 		}
-		// Only now: pods that need no devices are not to pay for the index.
+		// Deferred until here, to spare pods without devices the cost of the index.
 		if counts == nil {
 			s.followCluster(c)
 			counts = &deviceCounts{stock: s, classes: map[v1.ResourceName]*resourcev1.DeviceClass{}}
@@ -104,16 +104,15 @@ func (s *deviceStock) countsFor(c *cluster.Cluster, specs resourceSpecs, wanted 
 	return counts
 }
 
-// followCluster brings the stock up to date: it is called before nodes are scored. Selections are
-// by class and slice, whose pointers change with their contents, so only what is out of use has to
-// be dropped.
+// followCluster updates the stock before nodes are scored. Selections are keyed by class and slice
+// pointers, which change with their contents, so only unused entries must be dropped.
 func (s *deviceStock) followCluster(c *cluster.Cluster) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if s.index.c != c || s.classes != c.DeviceClasses.Version {
 		s.selected, s.known = map[*resourcev1.DeviceClass]map[*resourcev1.ResourceSlice][]selectedDevice{}, map[stockKey]stocked{}
 	}
-	// Taken before the index follows, which makes the two equal.
+	// Compare before the index follows, which makes the two equal.
 	anew := s.index.c != c || s.slices != c.ResourceSlices.Version
 	s.index.followCluster(c)
 	s.classes, s.slices = c.DeviceClasses.Version, c.ResourceSlices.Version
@@ -132,12 +131,12 @@ func (s *deviceStock) followCluster(c *cluster.Cluster) {
 			}
 		}
 	}
-	if len(s.known) > 4*len(c.Nodes)+64 { // nodes, or labels, that are no more
+	if len(s.known) > 4*len(c.Nodes)+64 { // outdated nodes or labels
 		clear(s.known)
 	}
 }
 
-// selectedOf returns the devices of a slice that the class selects.
+// selectedOf evaluates the class on the devices of a slice.
 func (s *deviceStock) selectedOf(class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) []selectedDevice {
 	of := s.selected[class]
 	if of == nil {
@@ -157,9 +156,9 @@ func (s *deviceStock) selectedOf(class *resourcev1.DeviceClass, slice *resourcev
 	return devices
 }
 
-// countOn counts the devices that the node can use: allocatable are all, allocated those that
-// claims hold. As upstream, a selector that cannot be evaluated takes the resource out of the
-// score, on nodes with such a device. Nodes are counted one at a time.
+// countOn counts the devices usable by the node: allocatable are all, allocated the ones held by
+// claims. Like upstream, a selector that cannot be evaluated removes the resource from the score,
+// on nodes with such a device. Nodes are counted one at a time.
 func (d *deviceCounts) countOn(n *cluster.Node, name v1.ResourceName) amounts {
 	class := d.classes[name]
 	if class == nil {
@@ -171,15 +170,14 @@ func (d *deviceCounts) countOn(n *cluster.Node, name v1.ResourceName) amounts {
 	key := stockKey{class, individualOf(n)}
 	known, ok := s.known[key]
 	if !ok || known.at < known.own.changed || known.at < s.index.sharedAt {
-		// now is the index's count: what changes afterwards has a higher one.
+		// now is the index's counter: later changes have a higher one.
 		known = stocked{s.countDevices(n, class), s.index.devicesOf(n.Name), s.index.now}
 		s.known[key] = known
 	}
 	return known.amounts
 }
 
-// countDevices counts the devices of a class that the node can use, its own and those that it
-// shares with others.
+// countDevices counts the devices of a class usable by the node, both local and shared.
 func (s *deviceStock) countDevices(n *cluster.Node, class *resourcev1.DeviceClass) (a amounts) {
 	for _, slice := range s.index.slicesFor(n.Name) {
 		if isLocal(slice) && *slice.Spec.NodeName == n.Name && !s.addSlice(&a, n, class, slice) {
@@ -194,13 +192,13 @@ func (s *deviceStock) countDevices(n *cluster.Node, class *resourcev1.DeviceClas
 	return a
 }
 
-// addSlice counts the devices of a slice. It returns false if a selector cannot be evaluated.
+// addSlice adds the devices of a slice to the count. It returns false if a selector cannot be
+// evaluated.
 func (s *deviceStock) addSlice(a *amounts, n *cluster.Node, class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) bool {
-	// Without per-device selection the slice says once for all of its devices which nodes reach
-	// them.
+	// Without per-device selection the slice has one node selection for all of its devices.
 	whole := slice.Spec.PerDeviceNodeSelection == nil || !*slice.Spec.PerDeviceNodeSelection
 	if whole {
-		// Out of reach is no fault: the slice just adds nothing.
+		// A slice out of reach is not a failure: it just adds nothing.
 		if usable, err := sliceReaches(&slice.Spec, n); err != nil || !usable {
 			return err == nil
 		}
@@ -231,8 +229,8 @@ func (s *deviceStock) addSlice(a *amounts, n *cluster.Node, class *resourcev1.De
 	return true
 }
 
-// classSelects reports whether all selectors of the class select the device. One of an unknown kind
-// selects everything.
+// classSelects reports whether all selectors of the class select the device. A selector of an
+// unknown kind selects everything.
 func classSelects(class *resourcev1.DeviceClass, driver string, device *resourcev1.Device) (bool, error) {
 	for _, selector := range class.Spec.Selectors {
 		if selector.CEL == nil {
@@ -263,8 +261,8 @@ func sliceReaches(spec *resourcev1.ResourceSliceSpec, n *cluster.Node) (bool, er
 	return true, nil
 }
 
-// deviceReaches is the same for a device of a slice with perDeviceNodeSelection. A device that says
-// nothing is not reached.
+// deviceReaches is the equivalent for a device of a slice with perDeviceNodeSelection. A device
+// without a node selection is not reached.
 func deviceReaches(device *resourcev1.Device, n *cluster.Node) (bool, error) {
 	switch {
 	case device.AllNodes != nil && *device.AllNodes:

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Codes of NodeResourcesFit. Resources other than these have CodeInsufficientResource.
+// Codes of NodeResourcesFit. All remaining resources have CodeInsufficientResource.
 const (
 	CodeTooManyPods                  = "TooManyPods"
 	CodeInsufficientCPU              = "InsufficientCPU"
@@ -23,32 +23,32 @@ const (
 	CodeInsufficientResource         = "InsufficientResource"
 )
 
-// NodeResourcesFit rejects nodes without room for what the pod requests, and scores nodes by the
-// room that is left. What counts are requests, never usage: a node whose pods request everything is
-// full while it idles. A node nearly at its limit, by what its pods use, still has room if they
-// request little.
+// NodeResourcesFit rejects nodes without room for the pod's requests, and scores nodes by their
+// free room. It counts requests, never usage: an idle node is full if its pods request everything,
+// and a busy node has room if its pods request little.
 //
 //	allocatable 4 CPU, requested 3.5, the pod requests 500m   -> fits: 0.5 is not above 0.5
 //	allocatable 4 CPU, requested 4.2, the pod requests none   -> fits: nothing is always satisfied
 //	allocatable 4 CPU, the pod requests 5                     -> rejected, and unresolvable
 type NodeResourcesFit struct {
-	// ignored and ignoredGroups are extended resources that the filter leaves out, by full name and
-	// by the prefix before the slash: an extender looks after them.
+	// ignored and ignoredGroups are extended resources exempt from the filter, by full name and by
+	// the prefix before the slash: an extender manages them.
 	ignored       sets.Set[string]
 	ignoredGroups sets.Set[string]
-	// specs are scored by the strategy; shape only counts for RequestedToCapacityRatio. cpuWeight
-	// and memoryWeight are from specs, 0 for one that is not listed, and are here because roomScore
-	// runs once per node.
+	// specs are scored by the strategy; shape applies only to RequestedToCapacityRatio. cpuWeight
+	// and memoryWeight are taken from specs, 0 if unlisted, and stored because roomScore runs once
+	// per node.
 	strategy     config.ScoringStrategyType
 	specs        resourceSpecs
 	shape        shape
 	cpuWeight    int64
 	memoryWeight int64
-	// stock caches how many devices back an extended resource. It is why the plugin has state.
+	// stock caches the number of devices backing an extended resource. It is the plugin's only
+	// state.
 	stock deviceStock
 }
 
-// NewNodeResourcesFit returns the plugin; nil stands for the defaults.
+// NewNodeResourcesFit returns the plugin; nil args select the defaults.
 func NewNodeResourcesFit(args *config.NodeResourcesFitArgs) (*NodeResourcesFit, error) {
 	if args == nil {
 		args = &config.NodeResourcesFitArgs{}
@@ -82,13 +82,13 @@ func (*NodeResourcesFit) Reads() Part { return Contents }
 // Steady implements Steady.
 func (*NodeResourcesFit) Steady() {}
 
-// Filter implements Filter. Upstream computes the pod's requests at PreFilter; here they are in the
-// class.
+// Filter implements Filter. Upstream computes the pod's requests at PreFilter; here the class holds
+// them.
 func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	requests := &p.Class.Requests
 	scalars := f.Others(requests)
 	classes := classesByResource(c, scalars)
-	lacks := make([]string, len(scalars)) // made once, not for each node
+	lacks := make([]string, len(scalars)) // once rather than for each node
 	for i, name := range scalars {
 		lacks[i] = "Insufficient " + string(name)
 	}
@@ -100,8 +100,8 @@ func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// Others implements [RoomFilter]. The names are sorted, so that reasons come in the same order
-// every time; upstream goes through a map.
+// Others implements [RoomFilter]. The names are sorted to keep the order of reasons stable;
+// upstream iterates over a map.
 func (f *NodeResourcesFit) Others(requests *cluster.Resources) []v1.ResourceName {
 	var names []v1.ResourceName
 	ignores := len(f.ignored)+len(f.ignoredGroups) > 0
@@ -121,16 +121,16 @@ func (f *NodeResourcesFit) Others(requests *cluster.Resources) []v1.ResourceName
 	return names
 }
 
-// isExtended distinguishes extended resources from the native ones of Kubernetes, as upstream does:
-// only they can be ignored by configuration. hugepages-2Mi and anything under kubernetes.io/ are
+// isExtended distinguishes extended resources from the native ones of Kubernetes, like upstream:
+// configuration can ignore only extended ones. hugepages-2Mi and anything under kubernetes.io/ are
 // native.
 func isExtended(name v1.ResourceName) bool {
 	s := string(name)
 	return strings.Contains(s, "/") && !strings.Contains(s, v1.ResourceDefaultNamespacePrefix) && cluster.IsScalar(name)
 }
 
-// hasRoom handles the common case, in which nothing is short. It does not allocate, and must come
-// to the same verdict as listShortages, which is only asked for the reasons.
+// hasRoom is the fast path for nodes without shortages. It does not allocate, and must agree with
+// listShortages, which runs only to collect the reasons.
 func (*NodeResourcesFit) hasRoom(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
 	if int64(len(n.Pods)) >= n.Size.Pods || lacksAmount(r.MilliCPU, n.Size.MilliCPU, n.Requested.MilliCPU) ||
 		lacksAmount(r.Memory, n.Size.Memory, n.Requested.Memory) ||
@@ -145,24 +145,24 @@ func (*NodeResourcesFit) hasRoom(r *cluster.Resources, scalars []v1.ResourceName
 	return true
 }
 
-// lacksAmount reports whether a request exceeds what is left of the allocatable amount. A request
-// of nothing is always satisfied, even on a node that is overcommitted.
+// lacksAmount reports whether a request exceeds the remaining allocatable amount. A request of zero
+// is always satisfied, even on an overcommitted node.
 func lacksAmount(request, allocatable, requested int64) bool {
 	return request > 0 && request > allocatable-requested
 }
 
-// isDelegated reports whether a resource is left to DynamicResources: the node has none of it, and
-// a DeviceClass provides it.
+// isDelegated reports whether DynamicResources provides the resource: the node lacks it, and a
+// DeviceClass provides it.
 func isDelegated(name v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
 	return classes[name] && n.Size.Scalars[name] <= 0
 }
 
-// mostShort is how many shortages of a node are named. A pod may request thousands of resources
-// that no node has, and each name would be in the message of the pod's condition for every such
-// node. Upstream names all.
+// mostShort limits the named shortages per node. A pod may request thousands of resources that no
+// node has, and the message of its condition would repeat each name for every such node. Upstream
+// names all.
 const mostShort = 64
 
-// listShortages lists what is short, up to mostShort. If a request exceeds what the whole node has,
+// listShortages lists up to mostShort shortages. If a request exceeds the node's whole size,
 // preemption cannot help. lacks are the reasons by scalar.
 func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []string, classes map[v1.ResourceName]bool,
 	n *cluster.Node) *Rejection {
@@ -209,8 +209,8 @@ func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []stri
 	return rejection
 }
 
-// Score implements Scorer: the weighted mean of the scores of the resources, as if the pod were on
-// the node already.
+// Score implements Scorer with the weighted mean of the resource scores, computed with the pod on
+// the node.
 func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	reader := f.readerFor(c, p)
 	return Scoring{Node: func(n *cluster.Node) (int64, error) {
@@ -223,8 +223,9 @@ func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 	}}
 }
 
-// readerFor prepares the amounts for a pod. CPU and memory count with defaults for containers that
-// request nothing, so that pods without requests spread, too. The filter counts them as nothing.
+// readerFor prepares the amounts for a pod. CPU and memory count with defaults for containers
+// without requests, so that pods without requests spread as well. The filter counts such requests
+// as zero.
 func (f *NodeResourcesFit) readerFor(c *cluster.Cluster, p *cluster.Pod) *resourceReader {
 	reader := &resourceReader{specs: f.specs, wanted: f.specs.requestsOf(p, rules.ScoreRequests), nonZero: true, cluster: c}
 	reader.devices = f.stock.countsFor(c, f.specs, reader.wanted)
@@ -235,7 +236,7 @@ func (f *NodeResourcesFit) readerFor(c *cluster.Cluster, p *cluster.Pod) *resour
 func (f *NodeResourcesFit) Scored() []config.ResourceSpec { return f.specs }
 
 // ScoreByRoom implements [RoomScorer]. Equal weights cancel out of the mean, so LeastAllocatedRule
-// can leave them out; with any other weights Of is called.
+// omits them; any other weights require a call of Of.
 func (f *NodeResourcesFit) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
 	reader := f.readerFor(c, p)
 	by := RoomScore{Only: reader.roomOnly(), Of: f.roomScore}
@@ -246,8 +247,8 @@ func (f *NodeResourcesFit) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomS
 	return by
 }
 
-// roomScore is Score for pods that need only CPU and memory. It counts the defaults of containers
-// without a request, too, and must give the same number as Score.
+// roomScore is Score for pods that need only CPU and memory. It also counts the defaults of
+// containers without a request, and must give the same number as Score.
 func (f *NodeResourcesFit) roomScore(room *cluster.Room, cpu, memory int64) int64 {
 	var sum, weights int64
 	f.addScore(&sum, &weights, f.cpuWeight, rules.Sum(room.NonZeroCPU, cpu), room.CPU)
@@ -255,9 +256,9 @@ func (f *NodeResourcesFit) roomScore(room *cluster.Room, cpu, memory int64) int6
 	return f.meanScore(sum, weights)
 }
 
-// Interests implements Requeuer. What helps is room on the event's node that suffices for the pod.
-// For a pod that may preempt, room that suffices once its victims have left helps, too, unless it
-// could have preempted them before.
+// Interests implements Requeuer. An event helps by making sufficient room on its node. For a pod
+// that may preempt, room that suffices after the departure of its victims helps as well, unless the
+// pod could have preempted them before.
 func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	interests := []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Narrowing: in.byRoom(true),
@@ -281,9 +282,9 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 			return extendedNameChanged(e) && ofExtendedClass(item, e)
 		}},
 	}
-	// Only with gentle preemption does a pod wait for room that the victims of others are leaving.
-	// That they have become victims is then news, before they are gone.
-	if in.Profile.GentlePreemption { // a pod may wait for the room of others' victims
+	// Only with gentle preemption does a pod wait for room being vacated by another preemptor's
+	// victims. Their preemption is then news, before their departure.
+	if in.Profile.GentlePreemption { // a pod may wait for the room of another preemptor's victims
 		interests = append(interests, queue.Interest{Resource: queue.Pod, Action: queue.Update,
 			Hint: func(item *queue.Item, e *queue.Event) bool {
 				return isOthers(e) && e.Node != nil && e.PodBefore != nil && e.Pod != nil && e.Pod.Preempted && !e.PodBefore.Preempted &&
@@ -293,9 +294,9 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	return interests
 }
 
-// fitsWithoutLower reports whether the pod would fit on the node if all pods that it could preempt
-// left it. false if there are none: then fitsOn has the answer. The node is copied only if there is
-// one to take away.
+// fitsWithoutLower reports whether the pod would fit on the node after the departure of all pods it
+// could preempt. It returns false if there are none: fitsOn covers that case. It copies the node
+// only if there is a pod to remove.
 func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
 	if !in.mayPreempt(item) {
 		return false
@@ -312,8 +313,8 @@ func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
 	return without != nil && in.fitsOn(item, without)
 }
 
-// withoutPreempted returns a copy of the node without the victims that are still there. The node
-// itself may not be changed: it is the cluster's.
+// withoutPreempted returns a copy of the node without its remaining victims. The node itself must
+// not be modified: it belongs to the cluster.
 func withoutPreempted(n *cluster.Node) *cluster.Node {
 	without := n.Copy(nil)
 	for _, p := range n.Pods {
@@ -324,25 +325,25 @@ func withoutPreempted(n *cluster.Node) *cluster.Node {
 	return without
 }
 
-// mayPreempt reports whether preemption is enabled for the profile and not refused by the pod's
-// preemptionPolicy. nil is PreemptLowerPriority, the default.
+// mayPreempt reports whether the profile enables preemption and the pod's preemptionPolicy allows
+// it. nil is PreemptLowerPriority, the default.
 func (in Setting) mayPreempt(item *queue.Item) bool {
 	policy := item.Class.Spec.PreemptionPolicy
 	return in.Profile.Preemption && (policy == nil || *policy != v1.PreemptNever)
 }
 
-// nodeGrew reports whether the node has more of a requested resource than before. Allowing more
+// nodeGrew reports whether the node has more of a requested resource than before. A higher limit on
 // pods counts for every pod, because each takes a slot.
 func nodeGrew(wanted *cluster.Resources, e *queue.Event) bool {
 	was, is := e.NodeBefore.Size, e.Node.Size
 	return is.Pods > was.Pods || hasMore(wanted, &was.Resources, &is.Resources)
 }
 
-// podShrank reports whether the pod takes less of a requested resource than before. One that is
-// gone always does: at least its slot is free.
+// podShrank reports whether the pod takes less of a requested resource than before. A deleted pod
+// always does: at least its slot is free.
 func podShrank(wanted *cluster.Resources, e *queue.Event) bool {
 	if e.Pod == nil {
-		return true // its place among the pods at least
+		return true // at least its pod slot
 	}
 	return hasMore(wanted, &e.Pod.Class.Requests, &e.PodBefore.Class.Requests)
 }
@@ -354,7 +355,7 @@ func hasMore(wanted, a, b *cluster.Resources) bool {
 		return true
 	}
 	for name, amount := range wanted.Scalars {
-		// A resource that the node no longer has may be provided by devices.
+		// Devices may now provide a resource lost by the node.
 		if amount > 0 && (b.Scalars[name] > a.Scalars[name] || b.Scalars[name] == 0 && a.Scalars[name] > 0) {
 			return true
 		}
@@ -370,13 +371,13 @@ func (*NodeResourcesFit) Wakes() []string {
 // Fixes implements Fixer.
 func (*NodeResourcesFit) Fixes() []Fix { return []Fix{AskForLess, MakeRoom} }
 
-// Detail implements Detailer: what is short, and by how much.
+// Detail implements Detailer. It lists the shortages and their amounts.
 func (*NodeResourcesFit) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	return func(n *cluster.Node) string {
 		var list []string
 		for _, s := range Shortages(p, n) {
 			wanted, free := s.Text(s.Wanted), s.Text(max(s.Free, 0))
-			if wanted == free { // what is short is less than is shown
+			if wanted == free { // the shortage is below the displayed precision
 				wanted, free = Quantity(s.Name, s.Wanted).String(), Quantity(s.Name, s.Free).String()
 			}
 			list = append(list, fmt.Sprintf("%s: wants %s, %s free of %s", s.Name, wanted, free, s.Text(s.Size)))

@@ -11,19 +11,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// nodeTerms are the terms of a node selector, one of which must match: no terms match nothing. They
-// match the same nodes as k8s.io/component-helpers' nodeaffinity, which needs a v1.Node with all
-// its labels in one map, made anew for each call.
+// nodeTerms are the terms of a node selector. One of them must match; an empty list matches
+// nothing. They match the same nodes as k8s.io/component-helpers' nodeaffinity, which needs a
+// v1.Node with all its labels in one map, rebuilt for each call.
 type nodeTerms []nodeTerm
 
-// nodeTerm is one term: all its requirements must be met.
+// nodeTerm is one term: a node must meet all its requirements.
 type nodeTerm struct {
 	// wanted has at most one requirement for each key and operator.
 	wanted []labelRequirement
 	fields []fieldRequirement
 	// broken terms match nothing.
 	broken bool
-	// identity: see termIdentifies.
+	// identity holds the result of termIdentifies.
 	identity bool
 }
 
@@ -41,8 +41,8 @@ type fieldRequirement struct {
 	not   bool
 }
 
-// nodeOperators are the API's operators as the label library has them. One that is not listed maps
-// to "", which no requirement can have, so that its term is broken.
+// nodeOperators maps the API's operators to the label library's. An unlisted operator maps to "",
+// which is invalid for a requirement and so breaks its term.
 var nodeOperators = map[v1.NodeSelectorOperator]selection.Operator{
 	v1.NodeSelectorOpIn:           selection.In,
 	v1.NodeSelectorOpNotIn:        selection.NotIn,
@@ -52,18 +52,18 @@ var nodeOperators = map[v1.NodeSelectorOperator]selection.Operator{
 	v1.NodeSelectorOpLt:           selection.LessThan,
 }
 
-// emptyNodeTerm reports whether a term requires nothing. The API documents that such a term matches
-// no node.
+// emptyNodeTerm reports whether a term has no requirements. By the API's documentation such a term
+// matches no node.
 func emptyNodeTerm(t *v1.NodeSelectorTerm) bool {
 	return len(t.MatchExpressions)+len(t.MatchFields) == 0
 }
 
-// readNodeTerms reads the terms of a selector. Those that only list values of the same label become
-// one term (see oneOf): thousands of them then take one lookup. Terms that can match nothing are
-// left out, so the result may be shorter than the selector.
+// readNodeTerms reads the terms of a selector. It merges terms that only list values of the same
+// label (see oneOf): thousands of them then take one lookup. It drops terms that can match nothing,
+// so the result may be shorter than the selector.
 func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 	terms := make(nodeTerms, 0, len(s.NodeSelectorTerms))
-	byKey := map[string]int{} // where in terms the one for each label is
+	byKey := map[string]int{} // index in terms, by label
 	for i := range s.NodeSelectorTerms {
 		t := &s.NodeSelectorTerms[i]
 		if emptyNodeTerm(t) {
@@ -85,8 +85,7 @@ func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 	return terms
 }
 
-// oneOf returns the requirement of a term that only lists values of one label, any of which will
-// do.
+// oneOf returns the requirement of a term that only lists acceptable values of one label.
 func (t *nodeTerm) oneOf() (*labelRequirement, bool) {
 	if t.broken || len(t.fields) > 0 || len(t.wanted) != 1 || t.wanted[0].operator != selection.In {
 		return nil, false
@@ -94,12 +93,12 @@ func (t *nodeTerm) oneOf() (*labelRequirement, bool) {
 	return &t.wanted[0], true
 }
 
-// readNodeTerm reads one term. A requirement that is invalid makes it broken. So does a field with
-// another operator than In and NotIn or with more than one value, as in upstream's library.
+// readNodeTerm reads one term. An invalid requirement makes it broken. So does a field with an
+// operator other than In and NotIn or with more than one value, as in upstream's library.
 func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 	term := nodeTerm{identity: termIdentifies(t), wanted: make([]labelRequirement, 0, len(t.MatchExpressions))}
 	// With few requirements a search is cheaper than a map.
-	var at map[requirementKind]int // where in wanted, if there are many
+	var at map[requirementKind]int // index in wanted, for many requirements
 	if len(t.MatchExpressions) > 8 {
 		at = make(map[requirementKind]int, len(t.MatchExpressions))
 	}
@@ -125,15 +124,15 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 	return term
 }
 
-// requirementKind is what tells the requirements of a term apart: those with the same key and
-// operator are one.
+// requirementKind identifies a requirement within a term: equal key and operator make one
+// requirement.
 type requirementKind struct {
 	key      string
 	operator selection.Operator
 }
 
 // addRequirement adds a requirement to the term, or narrows the one with the same key and operator.
-// at is the index of wanted by kind, which it keeps up to date; nil: wanted is searched.
+// at is the index of wanted by kind, which addRequirement updates; if nil, wanted is searched.
 func (t *nodeTerm) addRequirement(r labelRequirement, at map[requirementKind]int) {
 	kind := requirementKind{r.key, r.operator}
 	i, known := at[kind]
@@ -174,7 +173,7 @@ func (t *nodeTerm) match(n *cluster.Node) bool {
 	return t.matchFields(n)
 }
 
-// matchFields reports whether the node meets those on its fields.
+// matchFields reports whether the node meets the requirements on its fields.
 func (t *nodeTerm) matchFields(n *cluster.Node) bool {
 	for _, f := range t.fields {
 		var value string
@@ -191,8 +190,8 @@ func (t *nodeTerm) matchFields(n *cluster.Node) bool {
 // match compares the field's value.
 func (f fieldRequirement) match(value string) bool { return (value == f.value) != f.not }
 
-// namesWanted returns what the fields require of the node's name: one requirement per operator. Two
-// names that are both required leave an In without values, which no node meets.
+// namesWanted returns the requirements of the fields on the node's name, one per operator. Two
+// different required names leave an In without values, which no node meets.
 func namesWanted(fields []fieldRequirement) []labelRequirement {
 	var t nodeTerm
 	for _, f := range fields {
@@ -207,15 +206,15 @@ func namesWanted(fields []fieldRequirement) []labelRequirement {
 	return t.wanted
 }
 
-// preferences are weighted terms. Those that only list values of one label (see oneOf) together
-// take one lookup per label; others has the rest.
+// preferences are weighted terms. Terms that only list values of one label (see oneOf) together
+// take one lookup per label; others holds the rest.
 type preferences struct {
 	byValue map[string]map[string]int64 // the sum of the weights, by key and value
 	others  *termIndex
 }
 
-// preferencesOf sorts terms into the two kinds. A value that several terms list gets the sum of
-// their weights, as if each were matched on its own.
+// preferencesOf sorts terms into the two kinds. A value listed by several terms gets the sum of
+// their weights, the same as separate matches.
 func preferencesOf(terms []weightedNodeTerm) preferences {
 	p := preferences{byValue: map[string]map[string]int64{}}
 	var others nodeTerms
@@ -238,7 +237,7 @@ func preferencesOf(terms []weightedNodeTerm) preferences {
 	return p
 }
 
-// sumWeights is the raw score of a node: the weights of all terms that match it.
+// sumWeights is the raw score of a node: the sum of the weights of all matching terms.
 func (p *preferences) sumWeights(n *cluster.Node) (sum int64) {
 	for key, sums := range p.byValue {
 		if value, has := n.Lookup(key); has {
@@ -248,13 +247,13 @@ func (p *preferences) sumWeights(n *cluster.Node) (sum int64) {
 	return sum + p.others.sumWeights(n)
 }
 
-// identifiesNodes tells whether the terms tell nodes apart that share their labels.
+// identifiesNodes reports whether the terms distinguish nodes with equal labels.
 func (terms nodeTerms) identifiesNodes() bool {
 	return slices.ContainsFunc(terms, func(t nodeTerm) bool { return t.identity })
 }
 
-// termIdentifies tells that of one term: it has a requirement on what is different for every node,
-// its name or its host name.
+// termIdentifies is identifiesNodes for one term: the term has a requirement on the name or the
+// host name, which are unique to each node.
 func termIdentifies(t *v1.NodeSelectorTerm) bool {
 	return len(t.MatchFields) > 0 || slices.ContainsFunc(t.MatchExpressions,
 		func(r v1.NodeSelectorRequirement) bool { return r.Key == v1.LabelHostname })

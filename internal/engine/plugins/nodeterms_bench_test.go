@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// manyTerms are pods with 20,000 terms, or requirements, of which none rejects a node at once.
+// manyTerms are pods with 20,000 terms or requirements, none of which rejects a node immediately.
 var manyTerms = []struct {
 	name string
 	term func(k int) v1.NodeSelectorTerm
@@ -70,9 +70,9 @@ func labelledNodes(nodes int) *cluster.Cluster {
 	return c
 }
 
-// BenchmarkManyTerms reads 20,000 terms of a pod, and asks 5,000 nodes about them: as required
-// terms, as preferred ones, and as the requirements of a single term. The times that it reports
-// beside are processor time, for a busy machine.
+// BenchmarkManyTerms reads 20,000 terms of a pod, and matches 5,000 nodes: with required terms,
+// with preferred ones, and with the requirements of a single term. It also reports processor time,
+// for busy machines.
 func BenchmarkManyTerms(b *testing.B) {
 	const many = 20_000
 	c := labelledNodes(5000)

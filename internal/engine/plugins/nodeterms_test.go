@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestNodeAffinityAgreesWithTheLibrary: whatever the terms, broken ones included, a node matches
-// exactly if k8s.io/component-helpers says so of the node's object, and scores what it says.
+// TestNodeAffinityAgreesWithTheLibrary requires a node to match, and to score, exactly like its
+// object in k8s.io/component-helpers, for any terms including broken ones.
 func TestNodeAffinityAgreesWithTheLibrary(t *testing.T) {
 	plugin, _ := NewNodeAffinity(nil)
 	rapid.Check(t, func(t *rapid.T) {
@@ -43,8 +43,8 @@ func TestNodeAffinityAgreesWithTheLibrary(t *testing.T) {
 	})
 }
 
-// TestNodesWithEqualLabelsAreJudgedAlike: unless ReadsFor says that a pod asks for the node's
-// identity, its name and host name change nothing. The fast path asks once for all such nodes.
+// TestNodesWithEqualLabelsAreJudgedAlike requires a node's name and host name not to matter, unless
+// ReadsFor includes the identity. The fast path judges all such nodes with one call.
 func TestNodesWithEqualLabelsAreJudgedAlike(t *testing.T) {
 	plugin, _ := NewNodeAffinity(nil)
 	alike := 0
@@ -133,8 +133,8 @@ func drawNodeTerm(t *rapid.T) (term v1.NodeSelectorTerm) {
 	return term
 }
 
-// TestHundredsOfTermsByNameAreOne: 400 terms with 100 host names each took seconds on 5,000 nodes,
-// of everyone's time.
+// TestHundredsOfTermsByNameAreOne covers 400 terms with 100 host names each, which once delayed all
+// pods by seconds on 5,000 nodes.
 func TestHundredsOfTermsByNameAreOne(t *testing.T) {
 	s := &v1.NodeSelector{}
 	for i := range 400 {

@@ -18,8 +18,8 @@ const (
 // tolerates the cordon's taint, as pods of DaemonSets do.
 type NodeUnschedulable struct{}
 
-// cordon is the taint that a toleration must match to get past a cordon. The node need not have it:
-// the node controller adds it some time after spec.unschedulable is set.
+// cordon is the taint that a pod must tolerate to pass a cordon. The node may lack it: the node
+// controller adds it some time after spec.unschedulable is set.
 var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
 
 var cordoned = &Rejection{Code: CodeNodeUnschedulable, Reasons: []string{"node(s) were unschedulable"}, Unresolvable: true}
@@ -33,8 +33,8 @@ func (NodeUnschedulable) Reads() Part { return Taints }
 // Steady implements Steady.
 func (NodeUnschedulable) Steady() {}
 
-// Filter implements Filter. Comparing operators are not left out as TaintToleration leaves them
-// out: the taint has no value that they could match.
+// Filter implements Filter. Unlike TaintToleration it does not exclude comparing operators: the
+// taint lacks a value for them to match.
 func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	if rules.TolerationOf(&cordon, p.Spec().Tolerations) != nil {
 		return Judge{}
@@ -47,8 +47,8 @@ func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// Interests implements Requeuer. A cordon is an update of taints here, although it is a field of
-// the spec: both are in the node's TaintSet. Of the pending pod only a new toleration matters.
+// Interests implements Requeuer. A cordon counts as an update of taints despite being a field of
+// the spec: both are in the node's TaintSet. For the pending pod, only a new toleration matters.
 func (NodeUnschedulable) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses, Narrowing: byTaints(cordonTaints)},

@@ -10,24 +10,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// NodeVolumeLimits rejects nodes whose CSI drivers can attach no more volumes, according to the
-// CSINode, and nodes without a driver whose CSIDriver says that no pod may go where it is missing.
-// Volumes count if pods on the node use them, and if they are attached although no pod uses them
-// now.
+// NodeVolumeLimits rejects nodes with CSI drivers that can attach no more volumes, according to the
+// CSINode, and nodes without a driver required by its CSIDriver on every node of its pods. It
+// counts volumes used by pods on the node, and attached volumes even without a current user.
 type NodeVolumeLimits struct {
-	// AllowMissing lets pods go where a driver is missing, whatever its CSIDriver says (upstream:
+	// AllowMissing lets pods run on nodes without a driver, regardless of its CSIDriver (upstream:
 	// without the gate VolumeLimitScaling, which is on by default).
 	AllowMissing bool
 
-	// uses caches what the nodes have attached. It is why the plugin has state.
+	// uses caches the volumes attached to the nodes. It is the plugin's only state.
 	uses volumeUses
 }
 
-// NodeVolumeLimitsArgs are the arguments of NodeVolumeLimits. They stand for a feature gate and are
-// in no configuration file.
+// NodeVolumeLimitsArgs are the arguments of NodeVolumeLimits. They represent a feature gate and
+// never occur in a configuration file.
 type NodeVolumeLimitsArgs struct{ AllowMissing bool }
 
-// newNodeVolumeLimits makes the plugin; nil stands for the defaults.
+// newNodeVolumeLimits makes the plugin; nil args select the defaults.
 func newNodeVolumeLimits(args *NodeVolumeLimitsArgs) (*NodeVolumeLimits, error) {
 	return &NodeVolumeLimits{AllowMissing: args != nil && args.AllowMissing}, nil
 }
@@ -38,7 +37,7 @@ const (
 	CodeCSIDriverMissing = "CSIDriverMissing"
 )
 
-// tooManyVolumes is not unresolvable: victims take their volumes with them.
+// tooManyVolumes is resolvable: victims release their volumes.
 var tooManyVolumes = &Rejection{Code: CodeMaxVolumeCount, Reasons: []string{"node(s) exceed max volume count"}}
 
 // Name implements [Filter].
@@ -47,8 +46,8 @@ func (*NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
 // Reads implements [Filter].
 func (*NodeVolumeLimits) Reads() Part { return Identity | Contents | Objects }
 
-// Applies implements [Selective]. Inline volumes of in-tree plugins count where CSI migration turns
-// them into a driver's.
+// Applies implements [Selective]. Inline volumes of in-tree plugins count if CSI migration moves
+// them to a driver.
 func (*NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool {
 		_, _, claims := claimOf(p, &v)
@@ -56,7 +55,7 @@ func (*NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	})
 }
 
-// Filter implements [Filter]. What the pod needs is found for two kinds of nodes only, so that the
+// Filter implements [Filter]. It computes the pod's needs for two kinds of nodes only, so that the
 // work does not grow with the number of nodes.
 func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if !v.Applies(c, p) {
@@ -64,7 +63,8 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}
 	v.uses.followCluster(c)
 	l := &volumeLimits{c: c, uses: &v.uses}
-	// Only whether the node has a CSINode matters: without one nothing is left to CSI drivers.
+	// Only the existence of the node's CSINode matters: without one CSI drivers handle no migrated
+	// volumes.
 	for i, csiNode := range [2]*storagev1.CSINode{nil, {}} {
 		l.wanted[i] = attachedSet{}
 		if err := l.wanted[i].addPod(c, csiNode, p, true); err != nil {
@@ -84,8 +84,8 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: l.rejectionOn, Surely: l.hasRoomForAll}
 }
 
-// volumeLimits is what a pod needs to have attached, on nodes without and with a CSINode, and by
-// which drivers that must be installed there, or why that is unknown.
+// volumeLimits holds a pod's volumes to attach, on nodes without and with a CSINode, the drivers
+// that must be installed there, or the reason for failing to determine them.
 type volumeLimits struct {
 	c        *cluster.Cluster
 	uses     *volumeUses
@@ -95,8 +95,8 @@ type volumeLimits struct {
 	rejected [2]*Rejection
 }
 
-// rejectionOn judges one node. The cheap upper bound, as if no volume were used there already, is
-// tried first.
+// rejectionOn judges one node. It first tries the cheap upper bound that none of the volumes is
+// used there already.
 func (l *volumeLimits) rejectionOn(n *cluster.Node) *Rejection {
 	csiNode, known := l.uses.csiNode(n), 0
 	if csiNode != nil {
@@ -121,7 +121,7 @@ func (l *volumeLimits) rejectionOn(n *cluster.Node) *Rejection {
 		if !ok || int64(use.count[all.driver]+all.volumes) <= limit {
 			continue
 		}
-		// Those that are used there already do not count again.
+		// Volumes already used there do not count again.
 		if more := all.volumes - wanted.countShared(use.present, all.driver); more > 0 && int64(use.count[all.driver]+more) > limit {
 			return tooManyVolumes
 		}
@@ -130,7 +130,7 @@ func (l *volumeLimits) rejectionOn(n *cluster.Node) *Rejection {
 }
 
 // hasRoomForAll reports whether the node can take the pod's volumes even if none of them is used
-// there already. Without some of the pods there are no more volumes than with them.
+// there already. Removing pods never increases the number of volumes.
 func (l *volumeLimits) hasRoomForAll(n *cluster.Node) bool {
 	csiNode, known := l.uses.csiNode(n), 0
 	if csiNode != nil {
@@ -154,8 +154,8 @@ func (l *volumeLimits) hasRoomForAll(n *cluster.Node) bool {
 	return true
 }
 
-// missingDriver returns the first by name of the drivers that the pod's volumes need and the node
-// lacks; "" if it has all whose absence matters.
+// missingDriver returns the first missing driver, by name, among the drivers that must be installed
+// for the pod's volumes, or "".
 func (l *volumeLimits) missingDriver(known int, csiNode *storagev1.CSINode) string {
 	for _, driver := range l.needed[known] {
 		if csiNode == nil || !hasDriver(csiNode, driver) {
@@ -165,26 +165,26 @@ func (l *volumeLimits) missingDriver(known int, csiNode *storagev1.CSINode) stri
 	return ""
 }
 
-// hasDriver reports whether a driver has registered on the node, with a limit or without.
+// hasDriver reports whether a driver has registered on the node, with or without a limit.
 func hasDriver(csiNode *storagev1.CSINode, name string) bool {
 	return slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
 }
 
-// mustBeInstalled reports whether pods may go only where the driver has registered. By default they
-// may go anywhere.
+// mustBeInstalled reports whether pods are limited to nodes with the driver registered. By default
+// they may run anywhere.
 func mustBeInstalled(driver *storagev1.CSIDriver) bool {
 	return driver.Spec.PreventPodSchedulingIfMissing != nil && *driver.Spec.PreventPodSchedulingIfMissing
 }
 
-// anyLimit reports whether one of the node's drivers has a limit; without one nothing needs to be
-// counted.
+// anyLimit reports whether one of the node's drivers has a limit; otherwise volumes need no
+// counting.
 func anyLimit(csiNode *storagev1.CSINode) bool {
 	return slices.ContainsFunc(csiNode.Spec.Drivers,
 		func(d storagev1.CSINodeDriver) bool { return d.Allocatable != nil && d.Allocatable.Count != nil })
 }
 
-// limitOf returns how many volumes a driver can attach. The last entry of a driver counts. A count
-// of 0 is a limit; no count is none. ok is false where there is no limit.
+// limitOf returns the number of volumes a driver can attach. The last entry of a driver counts. A
+// count of 0 is a limit; a missing count means unlimited, and ok is false.
 func limitOf(csiNode *storagev1.CSINode, driver string) (limit int64, ok bool) {
 	for i := range csiNode.Spec.Drivers {
 		if d := &csiNode.Spec.Drivers[i]; d.Name == driver && d.Allocatable != nil && d.Allocatable.Count != nil {

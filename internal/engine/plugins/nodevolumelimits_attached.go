@@ -14,17 +14,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// attached is a volume as its CSI driver identifies it. A volume that is not provisioned yet has no
-// handle, but its claim. Two volumes with the same driver and handle are one, and take one place.
+// attached identifies a volume to its CSI driver. A volume not yet provisioned lacks a handle, and
+// is identified by its claim. Volumes with the same driver and handle are one, and take one
+// attachment.
 type attached struct {
 	driver, handle string
 	claim          cluster.Name
 }
 
-// attachedSet is a set of them. All values are true.
+// attachedSet is a set of volumes. All values are true.
 type attachedSet map[attached]bool
 
-// driverCount is how many volumes a driver has to attach.
+// driverCount is the number of volumes a driver must attach.
 type driverCount struct {
 	driver  string
 	volumes int
@@ -41,7 +42,7 @@ func (s attachedSet) countByDriver() (list []driverCount) {
 	return list
 }
 
-// countShared counts the volumes of a driver that two sets have in common.
+// countShared counts the volumes of a driver common to two sets.
 func (s attachedSet) countShared(other attachedSet, driver string) (shared int) {
 	if len(other) < len(s) {
 		s, other = other, s
@@ -54,8 +55,8 @@ func (s attachedSet) countShared(other attachedSet, driver string) (shared int) 
 	return shared
 }
 
-// neededDrivers lists the drivers of the volumes that must be installed where the pod goes, sorted.
-// A driver without a CSIDriver need not be.
+// neededDrivers lists the volumes' drivers that must be installed on the pod's node, sorted. A
+// driver without a CSIDriver is optional.
 func (s attachedSet) neededDrivers(c *cluster.Cluster) (drivers []string) {
 	for a := range s {
 		if driver, ok := c.CSIDrivers.Get("", a.driver); ok && mustBeInstalled(driver) {
@@ -66,8 +67,8 @@ func (s attachedSet) neededDrivers(c *cluster.Cluster) (drivers []string) {
 	return slices.Compact(drivers)
 }
 
-// addAttachments adds the volumes attached to a node, except for inline volumes of pods, and
-// volumes that are not CSI volumes.
+// addAttachments adds the volumes attached to a node, except pods' inline volumes and non-CSI
+// volumes.
 func (s attachedSet) addAttachments(c *cluster.Cluster, attachments map[string]*storagev1.VolumeAttachment) {
 	for _, a := range attachments {
 		name := a.Spec.Source.PersistentVolumeName
@@ -80,7 +81,7 @@ func (s attachedSet) addAttachments(c *cluster.Cluster, attachments map[string]*
 	}
 }
 
-// claimMissing is the error for a pending pod whose claim does not exist.
+// claimMissing is the error for a pending pod with a missing claim.
 type claimMissing struct{ namespace, name string }
 
 // Error implements error, in upstream's words.
@@ -88,12 +89,12 @@ func (e *claimMissing) Error() string {
 	return fmt.Sprintf("looking up PVC %s/%s: %s", e.namespace, e.name, claimNotFound(e.name))
 }
 
-// addPod adds the volumes of a pod, as they are attached to the node of the CSINode (nil if it has
-// none). A missing claim is an error only for the pending pod.
+// addPod adds the volumes of a pod, in the form attached to the node of the CSINode (nil for a node
+// without one). A missing claim is an error only for the pending pod.
 func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *cluster.Pod, waits bool) error {
 	for i := range p.Spec().Volumes {
 		v := &p.Spec().Volumes[i]
-		// Inline volumes have no claim.
+		// Inline volumes do not have a claim.
 		name, isEphemeral, ok := claimOf(p, v)
 		if !ok {
 			if err := s.addInline(csiNode, p, v); err != nil {
@@ -105,8 +106,8 @@ func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *c
 			return errors.New("PersistentVolumeClaim had no name")
 		}
 		claim, ok := c.Claims.Get(p.Namespace(), name)
-		// The pending pod needs its claim; a placed pod's claim may be gone already, and counts for
-		// nothing.
+		// The pending pod needs its claim; a placed pod's claim may already be deleted, and counts
+		// for nothing.
 		if !ok && waits {
 			return &claimMissing{p.Namespace(), name}
 		}
@@ -124,7 +125,7 @@ func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *c
 	return nil
 }
 
-// addInline adds a disk that the pod's spec names, if CSI migration leaves it to a CSI driver.
+// addInline adds a disk named in the pod's spec, if CSI migration moves it to a CSI driver.
 func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1.Volume) error {
 	if !translator.IsInlineMigratable(v) {
 		return nil
@@ -137,8 +138,8 @@ func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1
 		return nil
 	}
 	if v.VsphereVolume != nil && v.VsphereVolume.StoragePolicyName != "" {
-		// The library panics on a storage policy, which it looks for where it never is. The policy
-		// does not identify the disk.
+		// The library panics on a storage policy, which it expects elsewhere. The policy does not
+		// identify the disk.
 		disk := v1.Volume{Name: v.Name, VolumeSource: v1.VolumeSource{VsphereVolume: v.VsphereVolume.DeepCopy()}}
 		disk.VsphereVolume.StoragePolicyName = ""
 		v = &disk
@@ -157,8 +158,8 @@ func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1
 	return nil
 }
 
-// addClaim adds what a claim stands for: its volume, or the one that will be provisioned for it. A
-// volume that no CSI driver serves takes no place.
+// addClaim adds the volume of a claim, existing or to be provisioned. A volume without a CSI driver
+// takes no attachment.
 func (s attachedSet) addClaim(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
 	volume, ok := c.Volumes.Get("", claim.Spec.VolumeName)
 	if !ok {
@@ -174,8 +175,8 @@ func (s attachedSet) addClaim(c *cluster.Cluster, csiNode *storagev1.CSINode, cl
 	}
 }
 
-// translateVolume returns the CSI form of a volume of an in-tree plugin; nil if it is not left to a
-// driver, or not on a node without a CSINode.
+// translateVolume returns the CSI form of a volume of an in-tree plugin, or nil if a CSI driver
+// does not handle it, as on any node without a CSINode.
 func translateVolume(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v1.CSIPersistentVolumeSource {
 	if csiNode == nil || !translator.IsPVMigratable(volume) {
 		return nil
@@ -191,8 +192,8 @@ func translateVolume(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v
 	return volume.Spec.CSI
 }
 
-// addUnbound adds a claim whose volume is not provisioned yet. Without a storage class it would
-// have been bound before.
+// addUnbound adds a claim with a volume yet to be provisioned. A claim without a storage class
+// would have been bound before.
 func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
 	class, ok := c.StorageClasses.Get("", claimClass(claim))
 	if !ok {
@@ -210,10 +211,10 @@ func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, 
 	}
 }
 
-// translator translates in-tree volumes. It has no state.
+// translator translates in-tree volumes. It is stateless.
 var translator = csitranslation.New()
 
-// isMigrated reports whether the volumes of an in-tree plugin are left to a CSI driver. The list is
+// isMigrated reports whether a CSI driver handles the volumes of an in-tree plugin. The list is
 // upstream's.
 func isMigrated(plugin string) bool {
 	switch plugin {

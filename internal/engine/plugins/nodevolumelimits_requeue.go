@@ -11,13 +11,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Interests implements Requeuer. The plugin has three reasons to reject a node: its limit is
-// reached, a driver is missing there, or a claim of the pod is.
+// Interests implements Requeuer. The plugin has three reasons to reject a node: the limit reached,
+// a missing driver, or a missing claim of the pod.
 func (v *NodeVolumeLimits) Interests(in Setting) []queue.Interest {
 	countsLess := func(_ *queue.Item, e *queue.Event) bool { return v.countsLess(e) }
 	fewerVolumes := everyoneUnless(func(e *queue.Event) bool { return !v.countsLess(e) })
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add}, // its CSINode, with the limits, may have come before it
+		{Resource: queue.Node, Action: queue.Add}, // its CSINode, with the limits, may have been added before
 		{Resource: queue.CSINode, Action: queue.Add | queue.Delete},
 		{Resource: queue.CSINode, Action: queue.Update, Hint: limitGrew},
 		{Resource: queue.CSIDriver, Action: queue.Update | queue.Delete, Hint: driverNotNeeded},
@@ -38,9 +38,9 @@ func usedVolumes(e *queue.Event, such func(v1.Volume) bool) bool {
 	return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, such)
 }
 
-// countsLess reports whether nodes may use fewer volumes of a driver although no pod has left them:
-// a claim or volume that is used there is gone, and counts for nothing, or the claim is another one
-// now. Finalizers prevent that unless somebody removes them. kube-scheduler misses it.
+// countsLess reports whether nodes may use fewer volumes of a driver without the departure of a
+// pod: a claim or volume in use was deleted and no longer counts, or the claim was replaced.
+// Finalizers prevent that unless they are removed by force. kube-scheduler misses it.
 func (v *NodeVolumeLimits) countsLess(e *queue.Event) bool {
 	is, changes := e.New.(*v1.PersistentVolumeClaim)
 	was, known := e.Old.(metav1.Object)
@@ -50,28 +50,28 @@ func (v *NodeVolumeLimits) countsLess(e *queue.Event) bool {
 	return known && v.uses.isUsed(cluster.Name{Namespace: was.GetNamespace(), Name: was.GetName()})
 }
 
-// isAttachable is false for volumes that every node can provide, without attaching anything.
+// isAttachable is false for volumes available on every node without attaching anything.
 func isAttachable(v v1.Volume) bool {
 	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
 }
 
 // driverNotNeeded reports whether nodes without a driver may have its volumes from now on: its
-// CSIDriver no longer requires the driver there, or is gone.
+// CSIDriver no longer requires the driver there, or was deleted.
 func driverNotNeeded(_ *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*storagev1.CSIDriver)
 	is, isNew := e.New.(*storagev1.CSIDriver)
 	return !isOld || mustBeInstalled(was) && !(isNew && mustBeInstalled(is))
 }
 
-// limitGrew reports whether a node's drivers can attach more, or there is one more driver: nodes
-// without it may have been rejected. kube-scheduler misses a driver that has no limit.
+// limitGrew reports whether a node's drivers can attach more volumes, or include a new driver:
+// nodes without it may have been rejected. kube-scheduler misses an unlimited driver.
 func limitGrew(_ *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*storagev1.CSINode)
 	is, isNew := e.New.(*storagev1.CSINode)
 	if !isOld || !isNew {
 		return true
 	}
-	// Limits before; what is left in the map in the end belongs to drivers that are gone.
+	// Limits before the event; entries remaining at the end belong to removed drivers.
 	limits := map[string]int32{}
 	for _, d := range was.Spec.Drivers {
 		if d.Allocatable != nil && d.Allocatable.Count != nil {
@@ -92,7 +92,7 @@ func limitGrew(_ *queue.Item, e *queue.Event) bool {
 			return true
 		}
 	}
-	return len(limits) > 0 // a driver that is gone limits nothing
+	return len(limits) > 0 // a removed driver has no limit
 }
 
 // Wakes implements Waker.

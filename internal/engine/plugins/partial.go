@@ -2,18 +2,18 @@ package plugins
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// preFilterOnly is a filter that a profile enables at PreFilter and not at Filter: its verdict on
-// all nodes holds, its verdict on a single node is not asked for.
+// preFilterOnly is a filter enabled by a profile at PreFilter but not at Filter. Only its verdict
+// on all nodes applies.
 type preFilterOnly struct{ whole Filter }
 
-// BeginAttempt implements [Attempted], as the whole plugin does, if it does.
+// BeginAttempt implements [Attempted] if the whole plugin does.
 func (f preFilterOnly) BeginAttempt() { beginAttempt(f.whole) }
 
-// BeginAttempt implements [Attempted], as the whole plugin does, if it does.
+// BeginAttempt implements [Attempted] if the whole plugin does.
 func (f filterOnly) BeginAttempt() { beginAttempt(f.whole) }
 
-// beginAttempt passes the call on. Both halves have the method, whether or not the whole has:
-// embedding would lose it.
+// beginAttempt forwards the call. Both halves have the method even if the whole does not: embedding
+// the interface would drop it.
 func beginAttempt(f Filter) {
 	if f, is := f.(Attempted); is {
 		f.BeginAttempt()
@@ -23,8 +23,8 @@ func beginAttempt(f Filter) {
 // Name implements [Filter]. A half has the name of the whole: messages and events name the plugin.
 func (f preFilterOnly) Name() string { return f.whole.Name() }
 
-// Reads implements [Filter]. A verdict on the whole pod may still depend on everything that the
-// plugin reads.
+// Reads implements [Filter]. A verdict on the whole pod may still depend on all parts read by the
+// plugin.
 func (f preFilterOnly) Reads() Part { return f.whole.Reads() }
 
 // Filter implements [Filter].
@@ -34,10 +34,10 @@ func (f preFilterOnly) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return judge
 }
 
-// filterOnly is a filter that a profile enables at Filter and not at PreFilter. Its judge is
-// prepared nevertheless, so that everything except for the narrowing (Judge.Only) holds. Upstream
-// fails every pod then, for lack of the state that PreFilter leaves. The exception is NodeAffinity,
-// which works without that state, and does not narrow then.
+// filterOnly is a filter enabled by a profile at Filter but not at PreFilter. It still prepares its
+// judge, so that everything except the narrowing (Judge.Only) applies. Upstream fails every pod in
+// this case, for lack of the state written by PreFilter, except in NodeAffinity, which works
+// without that state but does not narrow.
 type filterOnly struct{ whole Filter }
 
 // Name implements [Filter].
@@ -53,14 +53,13 @@ func (f filterOnly) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return judge
 }
 
-// preScoreOnly is a scorer that a profile enables at PreScore and not at Score: all that it can do
-// is fail.
+// preScoreOnly is a scorer enabled by a profile at PreScore but not at Score: it can only fail.
 type preScoreOnly struct{ whole Scorer }
 
 // Name implements [Scorer].
 func (s preScoreOnly) Name() string { return s.whole.Name() }
 
-// Applies implements [Selective]: only pods for which the plugin fails are asked about further.
+// Applies implements [Selective]. It selects only pods that the plugin fails on.
 func (s preScoreOnly) Applies(c *cluster.Cluster, p *cluster.Pod) bool {
 	return s.whole.Score(c, p, nil).Err != nil
 }

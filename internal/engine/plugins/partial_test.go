@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Which of two plugins rejects a pod first goes by the order at PreFilter, also for one that is at
-// PreFilter alone.
+// The order at PreFilter determines which of two plugins rejects a pod first, even for a plugin
+// enabled only at PreFilter.
 func TestFiltersStandWhereTheyDoAtPreFilter(t *testing.T) {
 	for _, row := range []struct{ preFilter, filter, want []string }{
 		{[]string{"a", "b", "c"}, []string{"b", "c"}, []string{"a", "b", "c"}},

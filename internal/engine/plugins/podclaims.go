@@ -12,55 +12,58 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// podClaims are the claims of a pod, with all that is known of them independently of the node. They
-// are read once per pod that is decided, and then only read, so that nodes can be judged in
-// parallel. What the claims get on a node is decided by decideOn, the same for the filter, the
-// score and the reservation, so that all three agree.
+// podClaims holds the claims of a pod, and everything known about them independently of the node.
+// It is read once per pod decided and is read-only afterwards, so that nodes can be judged in
+// parallel. decideOn assigns volumes to the claims on a node, for the filter, the score and the
+// reservation, so that all three agree.
 //
-// Upstream keeps an assume cache of claims and volumes beside the informers; here the reservation
-// changes the cluster's objects themselves (see [PodVolumes.Assume]).
+// Upstream keeps an assume cache of claims and volumes in addition to the informers; here the
+// reservation changes the cluster's objects themselves (see [PodVolumes.Assume]).
 type podClaims struct {
 	c     *cluster.Cluster
 	bound []*boundClaim
-	// unbound are the claims whose volume is chosen together with the node.
+	// unbound are the claims that receive their volume together with the node.
 	unbound []*unboundClaim
 }
 
-// boundClaim is a claim that has its volume. It only restricts the nodes.
+// boundClaim is a claim with a volume. It only restricts the nodes.
 type boundClaim struct {
 	volume *v1.PersistentVolume // nil if it does not exist
 	reach  reach
-	// plugin is the in-tree plugin of the volume; "" if it has none. Where CSI migration leaves
-	// such a volume to a CSI driver, other nodes can reach it.
+	// plugin is the in-tree plugin of the volume, or "". Other nodes can reach such a volume if CSI
+	// migration moves it to a CSI driver.
 	plugin     string
 	translated reach
 	failure    error // of the translation
 }
 
-// unboundClaim is a claim that waits for its pod to be placed. On each node it gets the smallest
-// volume that suits it, or one is provisioned there.
+// unboundClaim is a claim waiting for its pod to be placed. On each node it gets the smallest
+// suitable volume, or one is provisioned there.
 type unboundClaim struct {
 	*v1.PersistentVolumeClaim
-	// candidates are the existing volumes that suit the claim. failure is why they are unknown.
+	// candidates are the existing volumes suitable for the claim. failure is the reason they are
+	// unknown.
 	candidates *candidates
 	failure    error
 	provision  provision
 }
 
-// volumeDecision is what the unbound claims get on a node: each is in one of the lists.
+// volumeDecision assigns volumes to the unbound claims on a node: each claim is in one of the
+// lists.
 type volumeDecision struct {
 	matches   []volumeMatch
 	provision []*unboundClaim
 }
 
-// volumeMatch is an existing volume for a claim. The volume may name the claim already.
+// volumeMatch is an existing volume for a claim. The volume may already name the claim.
 type volumeMatch struct {
 	claim  *v1.PersistentVolumeClaim
 	volume *v1.PersistentVolume
 }
 
-// readClaims reads the claims of a pod; nil if it has none. A rejection is of the pod as a whole:
-// no node makes up for a claim that is missing, or that its volume plugin has still to bind.
+// readClaims reads the claims of a pod, or returns nil for a pod without claims. A rejection
+// applies to the pod as a whole: no node compensates for a missing claim, or for one waiting to be
+// bound by its volume plugin.
 func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, error) {
 	list, rejection := usableClaims(c, p)
 	if rejection != nil || len(list) == 0 {
@@ -78,7 +81,7 @@ func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, err
 		switch {
 		case err != nil:
 			return nil, nil, err
-		// A claim that names a volume and is not bound to it is the volume controller's to finish.
+		// A claim that names a volume without being bound to it is left to the volume controller.
 		case waits && claim.Spec.VolumeName == "":
 			waiting = append(waiting, claim)
 		default:
@@ -93,8 +96,8 @@ func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, err
 	return claims, claims.readUnbound(waiting), nil
 }
 
-// usableClaims returns the claims of the pod's volumes, one per volume, or why one of them cannot
-// be used. The messages are upstream's.
+// usableClaims returns the claims of the pod's volumes, one per volume, or the rejection for an
+// unusable one. The messages are upstream's.
 func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolumeClaim, _ *Rejection) {
 	reject := func(code, format string, args ...any) *Rejection {
 		return &Rejection{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}, Unresolvable: true}
@@ -113,7 +116,7 @@ func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolu
 		case claim.Status.Phase == v1.ClaimLost:
 			return nil, reject(CodeClaimLost, "persistentvolumeclaim %q bound to non-existent persistentvolume %q",
 				name, claim.Spec.VolumeName)
-		// Its volume may be released under the pod.
+		// Its volume may be released while the pod runs.
 		case claim.DeletionTimestamp != nil:
 			return nil, reject(CodeClaimTerminating, "persistentvolumeclaim %q is being deleted", name)
 		}
@@ -128,9 +131,9 @@ func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolu
 	return list, nil
 }
 
-// waitsForConsumer reports whether a claim's volume is chosen together with the node. A claim whose
-// class does not exist does not wait: only a volume that is there already can be bound to it, and
-// the volume controller does that.
+// waitsForConsumer reports whether a claim receives its volume together with the node. A claim of a
+// missing class does not wait: it can only be bound to an existing volume, by the volume
+// controller.
 func waitsForConsumer(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) (bool, error) {
 	name := claimClass(claim)
 	class, ok := c.StorageClasses.Get("", name)
@@ -143,7 +146,7 @@ func waitsForConsumer(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) (bool
 	return *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer, nil
 }
 
-// readBound reads where the volume of a bound claim can be used.
+// readBound determines the nodes that can use the volume of a bound claim.
 func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim {
 	volume, ok := c.Volumes.Get("", claim.Spec.VolumeName)
 	if !ok {
@@ -170,19 +173,19 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 	return b
 }
 
-// mostVolumesHeld bounds how many existing volumes the claims of a pod are held against in an
-// attempt, each claim against all of its class; mostVolumesSkipped, how many are passed over on all
-// nodes because an earlier claim of the pod gets them. Either is about a tenth of a second, in
-// which no other pod is decided: an attempt reads the claims up to three times.
+// mostVolumesHeld bounds the existing volumes compared with the claims of a pod in an attempt, each
+// claim with all of its class. mostVolumesSkipped bounds the volumes skipped on all nodes because
+// an earlier claim of the pod takes them. Each bound amounts to about a tenth of a second, which
+// delays all other pods: an attempt reads the claims up to three times.
 const mostVolumesHeld, mostVolumesSkipped = 1 << 18, 1 << 26
 
-// tooManyClaims is Berth's own: upstream goes through all volumes, however many.
+// tooManyClaims is specific to Berth: upstream scans all volumes, however many.
 var tooManyClaims = &Rejection{Code: CodeManyClaims,
 	Reasons: []string{"pod has too many unbound claims to hold each against all volumes of its class"}, Unresolvable: true}
 
-// readUnbound adds the claims in the order in which they are served: those with a selected node
-// first, then the smallest first. The order matters because an earlier claim takes a volume from a
-// later one: a small claim that is served first takes a small volume, and leaves the large ones.
+// readUnbound adds the claims in the order of service: claims with a selected node first, then the
+// smallest first. The order matters because an earlier claim takes a volume from a later one: a
+// small claim served first takes a small volume, and leaves the large ones.
 func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejection {
 	if len(waiting) == 0 {
 		return nil
@@ -199,7 +202,8 @@ func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejec
 	}
 	for _, claim := range waiting {
 		u := &unboundClaim{PersistentVolumeClaim: claim}
-		// A volume is on its way for a claim with a selected node, so it takes none that exists.
+		// A volume for a claim with a selected node is already being provisioned, so the claim
+		// takes no existing one.
 		if _, hasNode := u.selectedNode(); !hasNode {
 			u.candidates, u.failure = findCandidates(claims.c, claim, volumes[claimClass(claim)])
 		}
@@ -228,17 +232,16 @@ func inTurn(a, b *unboundClaim) int {
 	return x.Cmp(y)
 }
 
-// selectedNode returns the node that has been selected for the claim's volume, by an earlier
-// attempt or by another scheduler. The pod can go nowhere else as long as the claim has the
-// annotation.
+// selectedNode returns the node selected for the claim's volume, by an earlier attempt or by
+// another scheduler. The pod is confined to that node while the claim has the annotation.
 func (u *unboundClaim) selectedNode() (name string, ok bool) {
 	name, ok = u.Annotations[annSelectedNode]
 	return name, ok
 }
 
-// decideOn decides what the claims get on a node, or returns why the pod cannot go there: all
-// reasons, in upstream's order. decision is nil if the caller only asks whether. Otherwise it is
-// filled in, and means nothing if there is a rejection.
+// decideOn assigns volumes to the claims on a node, or returns all reasons to reject the node, in
+// upstream's order. decision may be nil for a caller interested only in the verdict. Otherwise
+// decideOn fills it in; it is meaningless in case of a rejection.
 func (claims *podClaims) decideOn(n *cluster.Node, decision *volumeDecision) *Rejection {
 	within, exist, err := claims.boundOn(n)
 	if err != nil {
@@ -253,7 +256,7 @@ func (claims *podClaims) decideOn(n *cluster.Node, decision *volumeDecision) *Re
 		return nil
 	}
 
-	// Victims that leave free no volume: they would stay bound to their claims.
+	// Departing victims free no volumes: these stay bound to their claims.
 	r := &Rejection{Unresolvable: true}
 	for _, fault := range [...]struct {
 		ok           bool
@@ -276,9 +279,8 @@ func (claims *podClaims) decideOn(n *cluster.Node, decision *volumeDecision) *Re
 	return r
 }
 
-// boundOn looks for the first volume that the node cannot reach (within), or that does not exist
-// (exist). Volumes after it are not looked at, as upstream does not, so at most one of the two is
-// false.
+// boundOn searches for the first volume out of the node's reach (within), or missing (exist). Like
+// upstream it stops there, so at most one of the two is false.
 func (claims *podClaims) boundOn(n *cluster.Node) (within, exist bool, err error) {
 	for _, b := range claims.bound {
 		if b.volume == nil {
@@ -292,7 +294,7 @@ func (claims *podClaims) boundOn(n *cluster.Node) (within, exist bool, err error
 }
 
 // usableOn reports whether the volume can be used on the node: by its in-tree labels, or by its
-// driver's where CSI migration is on there.
+// driver's if CSI migration is enabled there.
 func (b *boundClaim) usableOn(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	if b.plugin == "" || !migratedOn(c, n, b.plugin) {
 		return b.reach.hasNode(n), nil
@@ -300,9 +302,9 @@ func (b *boundClaim) usableOn(c *cluster.Cluster, n *cluster.Node) (bool, error)
 	return b.translated.hasNode(n), b.failure
 }
 
-// migratedOn reports whether CSI migration of an in-tree plugin is on at the node itself: its
-// kubelet says so in an annotation of the CSINode. A node without a CSINode has not migrated
-// anything.
+// migratedOn reports whether CSI migration of an in-tree plugin is enabled on the node itself, as
+// recorded by its kubelet in an annotation of the CSINode. A node without a CSINode has not
+// migrated any plugin.
 func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 	csiNode, ok := c.CSINodes.Get("", n.Name)
 	if !ok {
@@ -316,9 +318,9 @@ func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 	return false
 }
 
-// unboundOn finds existing volumes for the claims, and checks whether the others can be
-// provisioned. It stops at the first claim that gets nothing; found is false if there is no way to
-// get a volume, enough is false if there is one but for lack of free storage.
+// unboundOn finds existing volumes for the claims, and checks that the remaining claims can be
+// provisioned. It stops at the first claim without a volume: found is false if there is no way to
+// get one, enough is false if only free storage is lacking.
 func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (found, enough bool, err error) {
 	for _, u := range claims.unbound {
 		if name, ok := u.selectedNode(); ok && name != n.Name {
@@ -334,8 +336,8 @@ func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (f
 	for i, u := range claims.unbound {
 		class := claimClass(u.PersistentVolumeClaim)
 		if v := u.candidates.volumeOn(n, taken[class]); v != nil {
-			// Most pods have one claim, and need not note what is taken. Taken volumes are noted by
-			// class because claims of other classes cannot get them.
+			// Most pods have one claim, and need no record of taken volumes. The record is by class
+			// because claims of other classes cannot take them.
 			if taken[class] == nil && i < len(claims.unbound)-1 {
 				taken[class] = make(takenVolumes, u.candidates.class)
 			}

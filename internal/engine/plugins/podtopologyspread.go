@@ -14,23 +14,23 @@ import (
 
 // PodTopologySpread spreads similar pods over the values of node labels. Hard constraints
 // (DoNotSchedule) reject nodes, soft ones (ScheduleAnyway) score them. Pods without any constraint
-// get default ones, over the pods of their Services and of their controller.
+// receive default ones, over the pods of their Services and of their controller.
 //
-// The arithmetic is in [SpreadConstraint]. This file counts the pods that it needs, anew for every
-// pod that is decided. maxSkew 1 over zones, and a pod that its own selector selects:
+// [SpreadConstraint] implements the arithmetic. This file counts the pods for it, again for every
+// pod decided. With maxSkew 1 over zones, and a pod selected by its own selector:
 //
 //	zone a counts 2, b 1, c 1: the least is 1
 //	a: 2 + 1 - 1 = 2 > 1  -> rejected
 //	b: 1 + 1 - 1 = 1      -> passes, and so does c
 //	with a zone d that has nodes and no pods, the least is 0, and only d passes
 type PodTopologySpread struct {
-	// defaults are for pods without a constraint. They have no selector: that of each pod's
-	// application is put in.
+	// defaults apply to pods without a constraint. They lack a selector, which is filled in for
+	// each pod's application.
 	defaults []v1.TopologySpreadConstraint
-	// system: the default constraints are the built-in ones, which count and score also nodes that
-	// lack one of the keys.
+	// system reports that the default constraints are the built-in ones. These also count and score
+	// nodes that lack one of the keys.
 	system bool
-	// Compare enables the toleration operators Gt and Lt, as for TaintToleration.
+	// Compare enables the toleration operators Gt and Lt, as in TaintToleration.
 	Compare bool
 }
 
@@ -49,14 +49,14 @@ var (
 	}
 )
 
-// systemSpread are the constraints that upstream builds in. To a score the skew is only a constant
-// (see [SpreadConstraint.Part]).
+// systemSpread are upstream's built-in constraints. The skew only adds a constant to a score (see
+// [SpreadConstraint.Part]).
 var systemSpread = []v1.TopologySpreadConstraint{
 	{TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, MaxSkew: 3},
 	{TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.ScheduleAnyway, MaxSkew: 5},
 }
 
-// NewPodTopologySpread makes the plugin; nil arguments mean the built-in default constraints.
+// NewPodTopologySpread makes the plugin; nil args select the built-in default constraints.
 func NewPodTopologySpread(args *config.PodTopologySpreadArgs) (*PodTopologySpread, error) {
 	set := config.PodTopologySpreadArgs{}
 	if args != nil {
@@ -74,12 +74,12 @@ func NewPodTopologySpread(args *config.PodTopologySpreadArgs) (*PodTopologySprea
 
 // PodTopologySpreadArgs are the plugin's arguments, and the state of a feature gate.
 type PodTopologySpreadArgs struct {
-	*config.PodTopologySpreadArgs // nil stands for the defaults
+	*config.PodTopologySpreadArgs // nil selects the defaults
 	Compare                       bool
 }
 
-// newPodTopologySpread accepts both types of arguments: package config passes the gate's state
-// along, callers that have only a file's arguments pass these, or nil.
+// newPodTopologySpread accepts both types of arguments: package config adds the gate's state,
+// callers with only a file's arguments pass these, or nil.
 func newPodTopologySpread(args any) (any, error) {
 	if gated, ok := args.(*PodTopologySpreadArgs); ok {
 		made, err := NewPodTopologySpread(gated.PodTopologySpreadArgs)
@@ -95,23 +95,24 @@ func newPodTopologySpread(args any) (any, error) {
 // Name implements [Filter] and [Scorer].
 func (s *PodTopologySpread) Name() string { return "PodTopologySpread" }
 
-// Reads implements [Filter]. Labels and identity have the domain, taints decide whether a node is
-// counted, and the pods of all other nodes are in the counts.
+// Reads implements [Filter]. Labels and identity determine the domain, taints determine whether a
+// node counts, and the counts include the pods of all other nodes.
 func (s *PodTopologySpread) Reads() Part { return Labels | Taints | Identity | Contents | Others }
 
-// Spreader is a filter or a scorer that counts, for each of a pod's constraints, the pods that it
-// selects in each domain of its topology key. The fast way to decide keeps such counts itself, and
-// asks for the constraints instead of the verdicts.
+// Spreader is a filter or a scorer that counts, for each of a pod's constraints, the selected pods
+// in each domain of its topology key. The fast path keeps such counts itself, and requests the
+// constraints instead of the verdicts.
 type Spreader interface {
 	Name() string
-	// Hard returns the constraints that reject nodes, nil if there are none.
+	// Hard returns the constraints that reject nodes, or nil.
 	Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadConstraint, error)
-	// Soft returns those that score nodes; everyKey: nodes without all of their keys are left out.
+	// Soft returns the constraints that score nodes. everyKey excludes nodes that lack any of their
+	// keys.
 	Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []SpreadConstraint, everyKey bool, err error)
 }
 
-// Hard returns the pod's constraints that reject nodes, in their order. The error has upstream's
-// words, which end up in the pod's condition: it fails the attempt.
+// Hard returns the pod's constraints that reject nodes, in their order. The error fails the
+// attempt, and has upstream's text, which ends up in the pod's condition.
 func (s *PodTopologySpread) Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadConstraint, error) {
 	constraints, err := s.constraintsOf(c, p, v1.DoNotSchedule)
 	if err == nil {
@@ -123,8 +124,8 @@ func (s *PodTopologySpread) Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadCo
 	return nil, fmt.Errorf("get constraints from pod: setting default hard topology spread constraints: %w", err)
 }
 
-// Soft returns the pod's constraints that score nodes, in their order. everyKey: nodes that lack
-// one of the keys are neither counted nor scored.
+// Soft returns the pod's constraints that score nodes, in their order. everyKey excludes nodes that
+// lack one of the keys from counts and scores.
 func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []SpreadConstraint, everyKey bool, err error) {
 	own := len(p.Spec().TopologySpreadConstraints) > 0
 	constraints, err = s.constraintsOf(c, p, v1.ScheduleAnyway)
@@ -138,8 +139,8 @@ func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraint
 }
 
 // constraintsOf returns the pod's own constraints of one action, or the default ones of that action
-// if the pod has no constraint of either. Defaults apply only to pods that belong to an
-// application: for all others the selector would be empty.
+// if the pod defines no constraints at all. Defaults apply only to pods that belong to an
+// application: for all other pods the selector would be empty.
 func (s *PodTopologySpread) constraintsOf(c *cluster.Cluster, p *cluster.Pod,
 	action v1.UnsatisfiableConstraintAction) ([]SpreadConstraint, error) {
 	if own := p.Spec().TopologySpreadConstraints; len(own) > 0 {
@@ -159,8 +160,7 @@ func (s *PodTopologySpread) constraintsOf(c *cluster.Cluster, p *cluster.Pod,
 	return constraints, nil
 }
 
-// readConstraints reads a list for the pod; selectors may be nil, and is not for defaults, which
-// have none.
+// readConstraints reads a list for the pod. selectors may be nil, and must be nil for defaults.
 func (s *PodTopologySpread) readConstraints(
 	list []v1.TopologySpreadConstraint, selectors []*rules.Selector, action v1.UnsatisfiableConstraintAction, p *cluster.Pod,
 ) ([]SpreadConstraint, error) {
@@ -194,8 +194,8 @@ func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		for i := range constraints {
-			// A missing key is checked in the order of the constraints, not first for all of them:
-			// the reason is upstream's.
+			// Check for missing keys in the order of the constraints, not for all of them first, to
+			// report upstream's reason.
 			value, ok := n.Lookup(constraints[i].TopologyKey)
 			if !ok {
 				return SpreadLabelMissing
@@ -209,8 +209,8 @@ func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 }
 
 // countHard counts pods by constraint and domain. Domains without such pods are included with 0,
-// since the least of all counts is what others are compared with. A node that lacks one of the keys
-// is in no count, not even of the constraints whose keys it has.
+// for the minimum of all counts. A node that lacks one of the keys is excluded from all counts,
+// even of the constraints with keys it has.
 func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstraint) []map[string]int64 {
 	domains := make([]map[string]int64, len(constraints))
 	for i := range domains {
@@ -225,7 +225,7 @@ func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstrain
 		}
 		clear(counts)
 		for _, o := range n.Pods {
-			// Its place is about to be free, so it must not hold up the pod that replaces it
+			// Its place is about to be free, so it must not delay its replacement
 			// (kubernetes/kubernetes#87621).
 			if o.Terminating {
 				continue
@@ -252,8 +252,8 @@ func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstrain
 	return domains
 }
 
-// spreadCounter counts the pods of a node that a constraint selects, and caches the answers by
-// class, of which there are far fewer than pods. It can be used for several nodes at once.
+// spreadCounter counts a node's pods selected by a constraint, and caches the result per class,
+// because classes are far fewer than pods. It is safe for concurrent use.
 type spreadCounter struct {
 	constraints []SpreadConstraint
 	namespace   string
@@ -265,8 +265,8 @@ func newSpreadCounter(p *cluster.Pod, constraints []SpreadConstraint) *spreadCou
 	return &spreadCounter{constraints, p.Namespace(), make([]sync.Map, len(constraints))}
 }
 
-// countPods counts for the constraint of that index. Two goroutines may find the same answer at
-// once; the second one overwrites it with the same.
+// countPods counts for the constraint with the given index. Two goroutines may compute the same
+// entry concurrently; the second overwrites it with an equal value.
 func (s *spreadCounter) countPods(constraint int, n *cluster.Node) (count int64) {
 	for _, p := range n.Pods {
 		if p.Terminating {
@@ -284,8 +284,8 @@ func (s *spreadCounter) countPods(constraint int, n *cluster.Node) (count int64)
 	return count
 }
 
-// Score prefers domains with few of the pods. The raw score is the higher the more pods a domain
-// has; [SpreadNormalized] turns it around.
+// Score prefers domains with few of the pods. The raw score grows with the number of pods in a
+// domain; [SpreadNormalized] reverses it.
 func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) Scoring {
 	constraints, everyKey, err := s.Soft(c, p)
 	if err != nil {
@@ -298,7 +298,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 	counter := newSpreadCounter(p, constraints)
 	domains, weights := feasibleDomains(constraints, feasible, everyKey)
 	countSoft(c, p, counter, domains, everyKey)
-	// For Normalize as well: raw scores of such nodes are 0, which would be the best.
+	// Also for Normalize: raw scores of such nodes are 0, which would be the best.
 	ignored := func(n *cluster.Node) bool { return everyKey && !hasKeys(n, constraints) }
 	return Scoring{
 		Node: func(n *cluster.Node) (int64, error) {
@@ -310,7 +310,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 				value, ok := n.Lookup(constraints[i].TopologyKey)
 				switch {
 				case !ok:
-				// The node is its own domain: counting its pods here spares a map of all nodes.
+				// The node is its own domain: counting its pods here saves a map of all nodes.
 				case constraints[i].PerNode():
 					sum += constraints[i].Part(counter.countPods(i, n), weights[i])
 				default:
@@ -325,7 +325,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 
 // feasibleDomains lists the domains of the feasible nodes by constraint, and weighs each constraint
 // by their number. Without everyKey, nodes that lack a key form one domain, with the empty value.
-// Constraints on the host name list none: their counts are made when the node is scored.
+// Constraints on the host name list no domains: their pods are counted when the node is scored.
 func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node,
 	everyKey bool) (domains []map[string]int64, weights []float64) {
 	domains, weights = make([]map[string]int64, len(constraints)), make([]float64, len(constraints))
@@ -365,7 +365,7 @@ func countSoft(c *cluster.Cluster, p *cluster.Pod, counter *spreadCounter, domai
 		}
 		for i := range constraints {
 			value := n.Get(constraints[i].TopologyKey)
-			// Domains without a feasible node are not scored, so nobody asks for their counts.
+			// Domains without a feasible node are not scored, and need no count.
 			if _, ok := domains[i][value]; ok && inclusion.Includes(&constraints[i], n) {
 				domains[i][value] += counter.countPods(i, n)
 			}
@@ -373,8 +373,8 @@ func countSoft(c *cluster.Cluster, p *cluster.Pod, counter *spreadCounter, domai
 	}
 }
 
-// normalizeSpread brings the scores of all feasible nodes to 0..MaxScore. Ignored nodes get the
-// lowest, and do not count in the range.
+// normalizeSpread scales the scores of all feasible nodes to 0..MaxScore. Ignored nodes get the
+// lowest, and do not affect the range.
 func normalizeSpread(feasible []*cluster.Node, scores []int64, ignored func(*cluster.Node) bool) {
 	var lowest, highest int64 = math.MaxInt64, 0
 	for i, n := range feasible {

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Detail implements Detailer: the constraint, and the counts that it compares. nil if the pod has
-// no hard constraint that can be read: then this plugin rejects no node.
+// Detail implements Detailer. It names the constraint and the counts compared. It returns nil if
+// the pod lacks a readable hard constraint: this plugin then rejects no nodes.
 func (s *PodTopologySpread) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	constraints, err := s.Hard(c, p)
 	if err != nil || len(constraints) == 0 {
@@ -24,7 +24,7 @@ func (s *PodTopologySpread) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clu
 			if !ok {
 				return "lacks the label " + constraint.TopologyKey
 			}
-			// Per node: the details of a few nodes are shown, not of all.
+			// Per node: details are shown for a few nodes only.
 			fewest, lowest := lowestDomain(domains[i])
 			least := constraint.Least(lowest, len(domains[i]))
 			if count := domains[i][value]; !constraint.Allows(count, constraint.Self(p.Class), least) {
@@ -35,9 +35,9 @@ func (s *PodTopologySpread) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clu
 	}
 }
 
-// spreadDetail words one violated constraint, for example: zone=a has 3 of the pods that match
+// spreadDetail describes one violated constraint, for example: zone=a has 3 of the pods that match
 // app=web, zone b has the fewest, 1, maxSkew 1. With fewer domains than minDomains the pod is
-// measured against 0, which no count shows, so that is said instead.
+// measured against 0, which is absent from the counts, so the text explains that instead.
 func spreadDetail(c *SpreadConstraint, value string, count int64, fewest string, lowest, least int64) string {
 	text := fmt.Sprintf("%s=%s has %d of the pods that match %s", c.TopologyKey, value, count, c.Selector)
 	if least < lowest || lowest == NoDomain {
@@ -46,8 +46,8 @@ func spreadDetail(c *SpreadConstraint, value string, count int64, fewest string,
 	return fmt.Sprintf("%s, %s has the fewest, %d, maxSkew %d", text, fewest, lowest, c.MaxSkew)
 }
 
-// lowestDomain returns the domain with the fewest pods, the first by name of several, so that the
-// text is the same every time. Without any domain it returns "" and NoDomain.
+// lowestDomain returns the domain with the fewest pods, the first by name of several, to keep the
+// text stable. Without any domain it returns "" and NoDomain.
 func lowestDomain(counts map[string]int64) (value string, lowest int64) {
 	lowest = NoDomain
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

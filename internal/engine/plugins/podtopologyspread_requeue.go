@@ -11,29 +11,28 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// wantedSpread is what PodTopologySpread requires for a class: its hard constraints, read once for
-// many events. Soft constraints reject nothing, so no event is of interest for them.
+// wantedSpread holds the hard constraints of a class, read once for many events. Soft constraints
+// reject no nodes, so events do not matter to them.
 type wantedSpread struct {
 	constraints []SpreadConstraint
-	own         bool // they are the pod's, not defaults
-	// err is why they cannot be read. Such a pod is woken by every event, and reports the error
-	// anew.
+	own         bool // the pod's constraints rather than defaults
+	// err is the reason they cannot be read. Every event wakes such a pod, which then reports the
+	// error again.
 	err error
 }
 
-// keep is how many classes the hints of a plugin cache. Their pods may be gone, so cluster.MostBulk
-// bounds them, too.
+// keep limits the classes cached by the hints of a plugin. Their pods may no longer exist, so
+// cluster.MostBulk is a second limit.
 const keep = 512
 
-// lately caches something of the classes that were asked about last. When it is full it forgets
-// everything: what is still asked about is read again. Not for several goroutines at once.
+// lately caches a value for recently used classes. When full it forgets everything: values still in
+// use are read again. It is not safe for concurrent use.
 type lately[T any] struct {
 	known map[*cluster.PodClass]T
 	bulk  int // of these classes
 }
 
-// addValue caches the value of a class that is not cached yet. It also makes the map of a zero
-// lately.
+// addValue caches the value of a new class. It also makes the map of a zero lately.
 func (l *lately[T]) addValue(class *cluster.PodClass, value T) {
 	if len(l.known) >= keep || l.bulk > cluster.MostBulk || l.known == nil {
 		l.forgetAll()
@@ -42,11 +41,11 @@ func (l *lately[T]) addValue(class *cluster.PodClass, value T) {
 	l.bulk += class.Bulk
 }
 
-// forgetAll is for when what the values depend on has changed.
+// forgetAll drops the values after a change of their inputs.
 func (l *lately[T]) forgetAll() { l.known, l.bulk = map[*cluster.PodClass]T{}, 0 }
 
-// Interests implements Requeuer. Anything helps that changes a count, or which nodes are counted. A
-// higher count can help, too: the least of all domains may rise with it.
+// Interests implements Requeuer. Any change of a count, or of the counted nodes, helps. Even a
+// higher count can help: it may raise the minimum over all domains.
 func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 	var latest lately[*wantedSpread]
 	of := func(class *cluster.PodClass) *wantedSpread {
@@ -82,8 +81,9 @@ func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 	}
 }
 
-// listSelectors returns the selectors of the constraints, for a narrowing by labels. all: they
-// cannot be read, or are defaults, whose selectors change with Services and controllers.
+// listSelectors returns the selectors of the constraints, for a narrowing by labels. all reports
+// that they cannot be read, or are defaults, with selectors that change with Services and
+// controllers.
 func (s *wantedSpread) listSelectors() (list []*rules.Selector, all bool) {
 	for i := range s.constraints {
 		list = append(list, s.constraints[i].Selector)
@@ -91,9 +91,9 @@ func (s *wantedSpread) listSelectors() (list []*rules.Selector, all bool) {
 	return list, s.err != nil || !s.own
 }
 
-// podMatters is the hint for events of pods. Of the pending pod itself, labels count for
-// matchLabelKeys and for whether it is selected; of others, that one of the constraints begins or
-// ceases to count them.
+// podMatters is the hint for events of pods. For the pending pod itself, labels matter to
+// matchLabelKeys and to its own selection; for other pods, one of the constraints must begin or
+// cease to count them.
 func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {
 	if s.err != nil {
 		return true
@@ -114,8 +114,7 @@ func countsPod(c *SpreadConstraint, item *queue.Item, p *cluster.Pod) bool {
 	return p != nil && !p.Terminating && c.Counts(p.Class, item.Class.Namespace)
 }
 
-// honoursTaints reports whether one of the constraints leaves out nodes with taints that are not
-// tolerated.
+// honoursTaints reports whether one of the constraints excludes nodes with untolerated taints.
 func (s *wantedSpread) honoursTaints() bool {
 	return slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool {
 		return c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor
@@ -123,8 +122,7 @@ func (s *wantedSpread) honoursTaints() bool {
 }
 
 // nodeMatters is the hint for events of nodes: the node enters or leaves the counts, or moves to
-// another domain. What is on the node besides does not matter here; its pods have events of their
-// own.
+// another domain. The contents of the node do not matter here; its pods have separate events.
 func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool {
 	if s.err != nil {
 		return true
@@ -136,15 +134,15 @@ func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool
 	case !is:
 		return false
 	}
-	// The node may be in another domain, or be left out of the counts now, or no longer.
+	// The node may be in another domain, or be newly excluded from the counts or included in them.
 	return slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return relabels(e, c.TopologyKey) }) ||
 		e.Node.Taints != e.NodeBefore.Taints && s.honoursTaints() ||
 		slices.ContainsFunc(nodeRequirements(class.Spec), func(w wanted) bool { return relabels(e, w.key) })
 }
 
-// byCountedNodes selects the classes to which it may matter whether the event's node is counted. A
-// node that is new or gone matters to classes with a topology key among its labels; one that
-// changed to those with a key that changed among their topology keys or requirements on nodes.
+// byCountedNodes selects the classes with counts that may depend on the event's node. An added or
+// removed node matters to classes with a topology key among its labels; a changed one to classes
+// with a changed key among their topology keys or requirements on nodes.
 func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -160,11 +158,11 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 			if s.honoursTaints() {
 				topics = append(topics, queue.Topic{Kind: queue.TaintChange})
 			}
-			// Defaults are not cached, so their classes are asked about at every event.
+			// Defaults are not cached, so the hint runs for their classes at every event.
 			return topics, s.err != nil || !s.own
 		},
 		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
-			// All labels of the node, as it is or was: it is in the domain of each.
+			// All labels of the added or removed node: it is in the domain of each.
 			if e.Node == nil || e.NodeBefore == nil {
 				for key := range cmp.Or(e.Node, e.NodeBefore).AllLabels() {
 					topics = append(topics, queue.Topic{Kind: queue.NodeKey, Key: key})
@@ -183,8 +181,7 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 	}
 }
 
-// isCounted reports whether a node has all keys: without them it is not counted. nil is a node that
-// does not exist.
+// isCounted reports whether a node has all keys and therefore counts. nil is a missing node.
 func (s *wantedSpread) isCounted(n *cluster.Node) bool {
 	return n != nil && !slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return !n.Has(c.TopologyKey) })
 }

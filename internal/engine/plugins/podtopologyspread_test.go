@@ -17,8 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Argument of the cases: defaults=KEY:SKEW:ACTION,… takes these for default constraints instead of
-// the built-in ones.
+// Argument of the cases: defaults=KEY:SKEW:ACTION,… replaces the built-in default constraints.
 func TestPodTopologySpreadCases(t *testing.T) {
 	runCases(t, "testdata/podtopologyspread.txt", func(t *testing.T, d *datadriven.TestData) any {
 		var defaults string
@@ -73,8 +72,8 @@ func TestPodTopologySpreadArgumentsAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever the counts, a domain with fewer pods never scores lower, and the scores span at most 0
-// to 100.
+// For any counts, a domain with fewer pods must not score lower, and the scores must be within 0 to
+// 100.
 func TestSpreadScoresPreferFewerPods(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := SpreadConstraint{MaxSkew: rapid.Int32Range(1, 100).Draw(t, "skew")}
@@ -112,7 +111,7 @@ func TestSpreadInclusionAnswersAnewForEveryHostname(t *testing.T) {
 	}
 }
 
-// The gate says whether a toleration that compares numbers counts, here as in TaintToleration.
+// The gate makes tolerations that compare numbers count, as in TaintToleration.
 func TestNumericTolerationsIncludeNodesWhereSwitchedOn(t *testing.T) {
 	c := cluster.New()
 	load(t, c, "node a zone=a")
@@ -143,8 +142,8 @@ spec:
 	}
 }
 
-// TestHintsKnowClassesThatComeLater: what a class requires is read once, however many classes have
-// come before it, and no more of them are remembered than are worth it.
+// TestHintsKnowClassesThatComeLater requires the constraints of a class to be read once, regardless
+// of the number of earlier classes, of which a limited number is cached.
 func TestHintsKnowClassesThatComeLater(t *testing.T) {
 	c := cluster.New()
 	plugin, err := NewPodTopologySpread(nil)
@@ -168,7 +167,7 @@ func TestHintsKnowClassesThatComeLater(t *testing.T) {
 	}
 }
 
-// TestInclusionSeesAnEmptyHostName: a node that gets the label without a value has it.
+// TestInclusionSeesAnEmptyHostName requires the label with an empty value to count as present.
 func TestInclusionSeesAnEmptyHostName(t *testing.T) {
 	c := cluster.New()
 	selector := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{

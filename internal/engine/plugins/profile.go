@@ -5,76 +5,76 @@ import (
 	"time"
 )
 
-// Profile is how pods with one schedulerName are scheduled. It comes from a configuration file
-// (package config) or from [Default], and never changes: a new configuration makes new profiles.
-// Its plugins may have state of their own, so a profile serves one cluster only (see Fresh).
+// Profile holds the scheduling configuration for pods with one schedulerName. It is made from a
+// configuration file (package config) or by [Default], and never changes: a new configuration makes
+// new profiles. Its plugins may hold state, so a profile serves one cluster only (see Fresh).
 type Profile struct {
-	// SchedulerName is what pods name in spec.schedulerName to be scheduled by the profile.
+	// SchedulerName is the spec.schedulerName of the profile's pods.
 	SchedulerName string
 
-	// Gates are asked in this order before a pod may enter the queue.
+	// Gates run in this order before a pod may enter the queue.
 	Gates []Gate
-	// Filters are asked in this order. The first one that rejects a node gives the reasons.
+	// Filters run in this order. The first to reject a node gives the reasons.
 	Filters []Filter
-	// Scorers are all asked; their order is that of the answers.
+	// Scorers all run; results keep their order.
 	Scorers []Weighted
-	// Reservers are asked in this order, and undone in the reverse order.
+	// Reservers run in this order, and are undone in reverse.
 	Reservers []Reserver
-	// Extenders are asked one after the other, each about the nodes that those before it let pass.
+	// Extenders run one after the other, each on the nodes passed by its predecessors.
 	Extenders []Extender
-	// Preemption: a pod that fits nowhere may preempt (DefaultPreemption at PostFilter).
+	// Preemption lets a pod that fits nowhere preempt (DefaultPreemption at PostFilter).
 	Preemption bool
-	// GroupPreemption: so may a pod group (DefaultPreemption at PodGroupPostFilter).
+	// GroupPreemption does the same for a pod group (DefaultPreemption at PodGroupPostFilter).
 	GroupPreemption bool
-	// KeepBudgets: preemption never violates a PodDisruptionBudget, even if the pod then stays
-	// pending, unless the pod is critical. Upstream violates budgets where nothing else helps.
+	// KeepBudgets forbids preemption to violate a PodDisruptionBudget, even if the pod then stays
+	// pending, unless the pod is critical. Upstream violates budgets as a last resort.
 	KeepBudgets bool
-	// GentlePreemption: a pod takes no victim where room suffices that earlier victims are leaving,
-	// nor one whose replacement could preempt it in turn. PreemptionDelay, which then counts, is
-	// how long the pod is unschedulable before it takes any.
+	// GentlePreemption spares victims where the room freed by earlier victims suffices, and victims
+	// with replacements that could preempt the pod in turn. PreemptionDelay applies only then: a
+	// pod must be unschedulable for that long before it takes victims.
 	GentlePreemption bool
 	PreemptionDelay  time.Duration
-	// Reservations bound the room that is reserved for pod groups; the zero value: none is.
+	// Reservations bound the room reserved for pod groups. The zero value disables reservations.
 	Reservations Reservations
 
-	// At names the plugins at each extension point in their order, including those that are not in
-	// this package: out-of-tree plugins, and PrioritySort, whose work the scheduler does itself.
+	// At names the plugins at each extension point in their order, including plugins outside this
+	// package: out-of-tree plugins, and PrioritySort, which the scheduler implements itself.
 	At map[Point][]string
-	// Weights are those of the plugins at Score.
+	// Weights are the weights of the plugins at Score.
 	Weights map[string]int64
-	// Outside are the plugins among these that are in no catalog. The live scheduler asks them.
+	// Outside lists the plugins found in no catalog. Only the live scheduler calls them.
 	Outside []string
 
-	made   map[string]any   // the plugins by name; nil for those that no catalog entry makes
-	points map[string]Point // that the plugins of the catalog extend
+	made   map[string]any   // the plugins by name; nil for names outside the catalog and plugins implemented elsewhere
+	points map[string]Point // extended by the catalog's plugins
 
-	catalog []Entry        // that made the plugins
-	args    map[string]any // that they were made with
+	catalog []Entry        // source of the plugins
+	args    map[string]any // arguments of the plugins
 }
 
 // Weighted is a scorer and the weight of its normalised score. The weight is 0 only for scorers
-// that can do nothing but fail (preScoreOnly): package config turns a weight of 0 into 1, as
-// upstream does.
+// that can do nothing but fail (preScoreOnly): package config turns a weight of 0 into 1, like
+// upstream.
 type Weighted struct {
 	Scorer
 	Weight int64
 }
 
-// Reservations bound the room that is reserved for a pod group: it is reserved once the group has
-// fitted nowhere for After, it is held for at most For, and it is at most Share of the cluster's
-// CPU and memory.
+// Reservations bound the room reserved for a pod group. Berth reserves it after the group has
+// fitted nowhere for After, holds it for at most For, and limits it to Share of the cluster's CPU
+// and memory.
 type Reservations struct {
 	After, For time.Duration
 	Share      float64 // above 0, 1 at most
 }
 
-// DefaultSchedulerName is the scheduler of pods that name none.
+// DefaultSchedulerName is the scheduler of pods without a schedulerName.
 const DefaultSchedulerName = "default-scheduler"
 
-// Default returns the profile that is used when nothing is configured.
+// Default returns the profile of an empty configuration.
 func Default() *Profile { return DefaultOf(Catalog()) }
 
-// DefaultOf is Default with the plugins of a catalog: those that are not Optional, at all of their
+// DefaultOf is Default with the plugins of a catalog: all that are not Optional, at all of their
 // points.
 func DefaultOf(catalog []Entry) *Profile {
 	at, weights := map[Point][]string{}, map[string]int64{}
@@ -98,22 +98,22 @@ func DefaultOf(catalog []Entry) *Profile {
 	return p
 }
 
-// NewProfile makes the plugins named at the extension points. args has the arguments of those that
-// take any, as pointers to the types of k8s.io/kube-scheduler/config/v1. An error is that of a
-// plugin which refuses its arguments.
+// NewProfile makes the plugins named at the extension points. args holds plugin arguments, as
+// pointers to the types of k8s.io/kube-scheduler/config/v1. NewProfile fails if a plugin refuses
+// its arguments.
 func NewProfile(schedulerName string, at map[Point][]string, weights map[string]int64, args map[string]any) (*Profile, error) {
 	return NewProfileOf(Catalog(), schedulerName, at, weights, args)
 }
 
-// NewProfileOf is NewProfile with the plugins of a catalog. Names that the catalog lacks are no
-// error here: they become Outside, and a caller that has out-of-tree plugins looks there.
+// NewProfileOf is NewProfile with the plugins of a catalog. Names missing from the catalog are not
+// an error: they become Outside, for callers with out-of-tree plugins.
 func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, weights map[string]int64,
 	args map[string]any) (*Profile, error) {
 	p := &Profile{SchedulerName: schedulerName, At: at, Weights: weights, made: map[string]any{},
 		points: map[string]Point{}, catalog: catalog, args: args}
 	for _, point := range AllPoints {
 		for _, name := range at[point] {
-			// A plugin at several points is one value, so that its parts share what they learn.
+			// A plugin at several points is one value, so that its parts share state.
 			if _, ok := p.made[name]; ok {
 				continue
 			}
@@ -135,9 +135,8 @@ func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, 
 	return p, nil
 }
 
-// Fresh returns the same profile with plugins of its own. A plugin has the clock of one cluster,
-// and remembers what it was asked about it last: clusters that are asked about in turn need their
-// own.
+// Fresh returns a copy of the profile with new plugins. A plugin holds the clock of one cluster and
+// caches its last results, so alternating clusters need separate plugins.
 func (p *Profile) Fresh() (*Profile, error) {
 	fresh := *p
 	fresh.Gates, fresh.Filters, fresh.Scorers, fresh.Reservers = nil, nil, nil, nil
@@ -155,9 +154,9 @@ func (p *Profile) Fresh() (*Profile, error) {
 	return &fresh, nil
 }
 
-// assemblePlugins sorts what was made into the lists that are asked. It expects these lists to be
-// empty. A plugin is in a list only if it implements the list's interface: a name at a point that
-// its plugin does not extend, or whose work is done elsewhere, has no effect.
+// assemblePlugins sorts the plugins made into the lists, which must be empty. A plugin joins a list
+// only if it implements the list's interface: a name has no effect at a point that its plugin does
+// not extend, or if the plugin is implemented elsewhere.
 func (p *Profile) assemblePlugins() {
 	p.deviceChoice()
 	for _, name := range p.At[PreEnqueue] {
@@ -172,7 +171,7 @@ func (p *Profile) assemblePlugins() {
 		}
 	}
 
-	// A scorer only at PreScore still fails the pods that it cannot read, as upstream's would.
+	// A scorer enabled only at PreScore still fails on unreadable pods, like upstream's.
 	for _, name := range p.At[PreScore] {
 		if scorer, ok := p.made[name].(Scorer); ok && !p.Has(Score, name) {
 			p.Scorers = append(p.Scorers, Weighted{Scorer: preScoreOnly{scorer}})
@@ -203,7 +202,7 @@ func (p *Profile) assemblePlugins() {
 	}
 }
 
-// Has reports whether the plugin of that name is at the extension point.
+// Has reports whether the named plugin is enabled at the extension point.
 func (p *Profile) Has(point Point, name string) bool {
 	for _, n := range p.At[point] {
 		if n == name {
@@ -213,13 +212,13 @@ func (p *Profile) Has(point Point, name string) bool {
 	return false
 }
 
-// HasDevices reports whether claims are considered when a pod fits nowhere: DynamicResources is at
-// PostFilter, where it may give up an allocation.
+// HasDevices reports whether a pod that fits nowhere may give up allocated claims, which requires
+// DynamicResources at PostFilter.
 func (p *Profile) HasDevices() bool { return p.Has(PostFilter, "DynamicResources") }
 
-// StopsBeforeDevices reports whether the pod was rejected as a whole before DynamicResources was
-// asked at PreFilter. Such a pod keeps its nomination: upstream's DynamicResources then fails at
-// PostFilter, before preemption can remove it.
+// StopsBeforeDevices reports whether the pod was rejected as a whole before DynamicResources ran at
+// PreFilter. Such a pod keeps its nomination: upstream's DynamicResources then fails at PostFilter,
+// before preemption can remove it.
 func (p *Profile) StopsBeforeDevices(rejector string, r *Rejection) bool {
 	if r == nil || !r.Unresolvable || !p.HasDevices() {
 		return false
@@ -229,8 +228,8 @@ func (p *Profile) StopsBeforeDevices(rejector string, r *Rejection) bool {
 	return by >= 0 && by < slices.Index(order, "DynamicResources")
 }
 
-// filterNames lists the plugins at Filter, and those only at PreFilter in their place: the order
-// decides which of two plugins rejects a pod first.
+// filterNames lists the plugins at Filter, and inserts plugins enabled only at PreFilter at their
+// positions: the order decides which of two plugins rejects a pod first.
 //
 //	Filter: A C    PreFilter: A B C    ->  A B C
 func (p *Profile) filterNames() []string {
@@ -249,9 +248,9 @@ func (p *Profile) filterNames() []string {
 	return names
 }
 
-// PreFilterOrder returns the indices of Filters in the order of PreFilter, at which a plugin can
-// reject a pod before any node is looked at. Those that are not at PreFilter come last. A file may
-// order the two points differently.
+// PreFilterOrder returns the indices of Filters in the order of PreFilter, where a plugin can
+// reject a pod before the search of nodes. Filters not at PreFilter are last. A file may order the
+// two points differently.
 func (p *Profile) PreFilterOrder() []int {
 	order, last := make([]int, 0, len(p.Filters)), make([]int, 0, len(p.Filters))
 	for _, name := range p.At[PreFilter] {
@@ -267,8 +266,8 @@ func (p *Profile) PreFilterOrder() []int {
 	return append(order, last...)
 }
 
-// partOf restricts a filter to the extension points at which it is enabled. A plugin that does not
-// extend PreFilter is whole with Filter alone.
+// partOf restricts a filter to its enabled extension points. A plugin that does not extend
+// PreFilter needs only Filter to be whole.
 func (p *Profile) partOf(f Filter) Filter {
 	if p.points[f.Name()]&PreFilter == 0 {
 		return f

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// The order is that of a kube-scheduler v1.37 without a configuration, as its log lists it.
+// The order logged by a kube-scheduler v1.37 without a configuration.
 func TestDefaultProfileIsUpstreams(t *testing.T) {
 	want := map[Point][]string{
 		PreEnqueue: {"SchedulingGates", "DynamicResources", "DefaultPreemption"},
@@ -53,8 +53,7 @@ func TestDefaultProfileIsUpstreams(t *testing.T) {
 	}
 }
 
-// Every plugin that is named at Filter, Score, Reserve and so on is really asked there, in that
-// order.
+// Every plugin named at Filter, Score, Reserve and so on must be called there, in that order.
 func TestDefaultProfileAsksWhatItNames(t *testing.T) {
 	profile := Default()
 	var filters, scorers, reservers []string

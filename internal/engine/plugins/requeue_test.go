@@ -61,13 +61,13 @@ func repelled(app string) func(*v1.Pod) {
 	}
 }
 
-// world is a cluster in which a pod waits for one plugin.
+// world is a cluster with a pod waiting for one plugin.
 type world struct {
 	c *cluster.Cluster
 	q *queue.Queue
 }
 
-// waits reports whether the pod that the plugin has rejected still waits after the event.
+// waits reports whether the pod rejected by the plugin still waits after the event.
 func waits(t *testing.T, w *world, waiting *v1.Pod, plugin string, happens func(c *cluster.Cluster) queue.Event) bool {
 	t.Helper()
 	w.q = queue.New()
@@ -126,7 +126,7 @@ func detached(*cluster.Cluster) queue.Event {
 	return queue.Event{Resource: queue.VolumeAttachment, Action: queue.Delete, Old: &storagev1.VolumeAttachment{}}
 }
 
-// volumeChanges has a volume get a label.
+// volumeChanges adds a label to a volume.
 func volumeChanges(label string) func(*cluster.Cluster) queue.Event {
 	return func(*cluster.Cluster) queue.Event {
 		was := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume"}}
@@ -136,7 +136,7 @@ func volumeChanges(label string) func(*cluster.Cluster) queue.Event {
 	}
 }
 
-// classComes adds a device class, with the extended resource that it stands for.
+// classComes adds a device class with its extended resource.
 func classComes(name, extended string) func(*cluster.Cluster) queue.Event {
 	return func(*cluster.Cluster) queue.Event {
 		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -257,8 +257,8 @@ func TestAPluginThatRejectsNobodyAnyMoreKeepsNobody(t *testing.T) {
 	}
 }
 
-// Every filter of the default profile states what can help: a plugin that is forgotten would retry
-// its pods after every event.
+// Every filter of the default profile must list the events that help: the pods of a forgotten
+// filter would be retried after every event.
 func TestEveryFilterStatesWhatCanHelp(t *testing.T) {
 	profile := plugins.Default()
 	all := profile.Interests(cluster.New(), nil)

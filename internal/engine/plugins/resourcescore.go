@@ -7,9 +7,8 @@ import (
 	config "k8s.io/kube-scheduler/config/v1"
 )
 
-// LeastAllocatedScore is the share of a resource that is left, in 0..MaxScore: 1 of 4 CPU requested
-// gives 75. requested includes the pending pod. More requested than there is gives 0, as does
-// having none.
+// LeastAllocatedScore is the free share of a resource, in 0..MaxScore: 1 of 4 CPU requested gives
+// 75. requested includes the pending pod. An overcommitted or absent resource gives 0.
 func LeastAllocatedScore(requested, allocatable int64) int64 {
 	if allocatable == 0 || requested > allocatable {
 		return 0
@@ -17,9 +16,9 @@ func LeastAllocatedScore(requested, allocatable int64) int64 {
 	return scoreShare(allocatable-requested, allocatable)
 }
 
-// MostAllocatedScore is the share of a resource that is requested, in 0..MaxScore: 1 of 4 CPU gives
-// 25. Defaults for containers without a request can bring requested above the whole, which then
-// counts as all.
+// MostAllocatedScore is the requested share of a resource, in 0..MaxScore: 1 of 4 CPU gives 25.
+// Defaults for containers without a request can raise requested above the whole, and the share is
+// then capped at 1.
 func MostAllocatedScore(requested, allocatable int64) int64 {
 	if allocatable == 0 {
 		return 0
@@ -27,8 +26,8 @@ func MostAllocatedScore(requested, allocatable int64) int64 {
 	return scoreShare(min(requested, allocatable), allocatable)
 }
 
-// scoreShare is part*MaxScore/whole, also where the product is larger than an int64: on a node of
-// that size upstream's wraps around. 0 <= part <= whole, and whole > 0, or the division panics.
+// scoreShare is part*MaxScore/whole, even if the product overflows an int64: on a node of that size
+// upstream's wraps around. It requires 0 <= part <= whole; the division panics unless whole > 0.
 func scoreShare(part, whole int64) int64 {
 	if part <= math.MaxInt64/MaxScore {
 		return part * MaxScore / whole
@@ -60,7 +59,7 @@ func newShape(points []config.UtilizationShapePoint) shape {
 	return s
 }
 
-// scoreAt returns the score of a utilisation, cut off to an integer on the way from point to point.
+// scoreAt returns the score of a utilisation, interpolated between points and truncated.
 func (s shape) scoreAt(utilization int64) int64 {
 	for i := range s {
 		if utilization > s[i].utilization {
@@ -75,8 +74,8 @@ func (s shape) scoreAt(utilization int64) int64 {
 	return s[len(s)-1].score
 }
 
-// scoreRatio is the score of a resource by the shape. Without any of it, or with more requested
-// than there is, the resource counts as fully utilised.
+// scoreRatio is the score of a resource by the shape. An absent or overcommitted resource counts as
+// fully utilised.
 func (s shape) scoreRatio(requested, allocatable int64) int64 {
 	if allocatable == 0 || requested > allocatable {
 		return s.scoreAt(100)
@@ -84,7 +83,7 @@ func (s shape) scoreRatio(requested, allocatable int64) int64 {
 	return s.scoreAt(scoreShare(requested, allocatable))
 }
 
-// addScore takes a resource into the weighted sum, if the node has it.
+// addScore adds a resource to the weighted sum, if the node has it.
 func (f *NodeResourcesFit) addScore(sum, weights *int64, weight, requested, allocatable int64) {
 	if allocatable == 0 || weight == 0 {
 		return
@@ -96,7 +95,7 @@ func (f *NodeResourcesFit) addScore(sum, weights *int64, weight, requested, allo
 	case config.MostAllocated:
 		score = MostAllocatedScore(requested, allocatable)
 	default:
-		if score = f.shape.scoreRatio(requested, allocatable); score <= 0 { // such a resource does not even weigh
+		if score = f.shape.scoreRatio(requested, allocatable); score <= 0 { // such a resource does not add its weight
 			return
 		}
 	}
@@ -104,8 +103,8 @@ func (f *NodeResourcesFit) addScore(sum, weights *int64, weight, requested, allo
 	*weights += weight
 }
 
-// meanScore ends the weighted sum: cut off, or rounded for RequestedToCapacityRatio, as upstream's
-// strategies do. Without a resource that weighs it is 0.
+// meanScore divides the weighted sum: rounded for RequestedToCapacityRatio and truncated otherwise,
+// like upstream's strategies. It is 0 if no resource has weight.
 func (f *NodeResourcesFit) meanScore(sum, weights int64) int64 {
 	switch {
 	case weights == 0:

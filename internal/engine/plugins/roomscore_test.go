@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestRoomScoreIsTheScore: what the fast path computes from a node's room alone is what the plugin
-// says of the node.
+// TestRoomScoreIsTheScore requires the fast path, which reads only a node's room, to compute the
+// plugin's score.
 func TestRoomScoreIsTheScore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := cluster.New()
@@ -108,7 +108,7 @@ func drawBalanced(t *rapid.T) *NodeResourcesBalancedAllocation {
 	return balanced
 }
 
-// usualScores are the two scorers by room as by default, and a node.
+// usualScores returns the two scorers by room with their defaults, and a node's room.
 func usualScores() (fit, balanced func(*cluster.Room, int64, int64) int64, room *cluster.Room) {
 	f, _ := NewNodeResourcesFit(nil)
 	b, _ := NewNodeResourcesBalancedAllocation(nil)

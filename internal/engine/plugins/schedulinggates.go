@@ -7,14 +7,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// SchedulingGates keeps pods out of the queue while they carry scheduling gates. A controller
-// removes them, and nothing else lets the pod in: gates cannot be added after creation.
+// SchedulingGates keeps pods out of the queue while they carry scheduling gates. Only their removal
+// by a controller admits the pod: gates cannot be added after creation.
 type SchedulingGates struct{}
 
 // Name implements Gate.
 func (SchedulingGates) Name() string { return "SchedulingGates" }
 
-// Admit implements Gate. The message lists the gates that are left, in the spec's order.
+// Admit implements Gate. The message lists the remaining gates, in the spec's order.
 func (SchedulingGates) Admit(p *cluster.Pod) string {
 	gates := p.Spec().SchedulingGates
 	if len(gates) == 0 {
@@ -27,7 +27,7 @@ func (SchedulingGates) Admit(p *cluster.Pod) string {
 	return fmt.Sprintf("waiting for scheduling gates: %v", names)
 }
 
-// Interests implements Requeuer. Only the removal of the last gate lets the pod in.
+// Interests implements Requeuer. Only the removal of the last gate admits the pod.
 func (SchedulingGates) Interests(Setting) []queue.Interest {
 	return []queue.Interest{{Resource: queue.Pod, Action: queue.UpdatePodSchedulingGatesEliminated, Hint: Own}}
 }

@@ -10,29 +10,28 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 )
 
-// searchLimit bounds how much all searches for devices may cost together that a pod is decided
-// with. With a limit for each node, a claim that is hard to satisfy could hold up all pods for that
-// long on every node.
+// searchLimit bounds the total cost of all device searches for the decision of one pod. With a
+// limit per node, a claim that is hard to satisfy could delay all pods for that long on every node.
 //
-// What a search costs is counted, and no clock is read, so that a pod gets the same verdicts on a
-// busy machine as on an idle one, and when a journal is replayed.
+// The limit counts the steps of a search instead of reading a clock, so that a pod receives the
+// same verdicts on busy and idle machines, and in the replay of a journal.
 type searchLimit struct {
-	most  int64 // 0: none
+	most  int64 // 0: no limit
 	spent atomic.Int64
 }
 
-// searchCost is about how long a part of a search takes on one core of a machine of 2020.
+// searchCost is the approximate duration of one unit of a search on one core of a machine of 2020.
 const searchCost = time.Microsecond
 
 // longestSearch bounds the limit itself, whatever is configured: while a goroutine searches, no
-// other pod is decided. What was found on a node is kept, so the pod's next attempt goes on from
+// other pod is decided. Findings about nodes are kept, so the pod's next attempt continues from
 // there. An attempt may search twice, see attempt.mustRetry.
 const longestSearch = 30 * time.Millisecond
 
-// boundedSearch is how long a search may take if this much is configured; 0 configures no limit. A
-// limit that is configured is strict: beyond it the attempt fails, as upstream's does. The other
-// one is not the operator's wish: a node on which it is not enough for the search is rejected, so
-// that the pod can go to others.
+// boundedSearch is the limit on a search for a configured timeout; 0 configures no limit. A
+// configured limit is strict: beyond it the attempt fails, like upstream's. The built-in limit is
+// not the operator's choice: it only rejects nodes with longer searches, so that the pod can go to
+// another node.
 func boundedSearch(configured time.Duration) (limit time.Duration, strict bool) {
 	if configured <= 0 || configured > longestSearch {
 		return longestSearch, false
@@ -40,7 +39,7 @@ func boundedSearch(configured time.Duration) (limit time.Duration, strict bool) 
 	return configured, true
 }
 
-// spendCost adds a cost, and returns whether the limit is exceeded.
+// spendCost adds a cost, and reports whether the limit is exceeded.
 func (l *searchLimit) spendCost(cost int64) (over bool) {
 	return l.isExceeded(l.spent.Add(cost))
 }
@@ -48,7 +47,7 @@ func (l *searchLimit) spendCost(cost int64) (over bool) {
 // isExceeded compares a total cost with the limit. Exactly the limit is still within it.
 func (l *searchLimit) isExceeded(spent int64) bool { return spent > l.most && l.most > 0 }
 
-// What a search costs: costOfSearch for a node and 1 for every requestsPerCost requests and
+// The costs of a search: costOfSearch for a node and 1 for every requestsPerCost requests and
 // alternatives; for each step, 1 and another 1 for every checksPerCost checks of devices; for an
 // expression, costOfExpression and 1 for every expressionCostsEach of its cost in the API server's
 // units.
@@ -60,19 +59,18 @@ const (
 	costOfExpression    = 3
 )
 
-// What it takes to find out that a device is no further use, in checks. A step may do so for every
-// device of the node.
+// The checks needed to rule out a device. A step may perform them for every device of the node.
 const (
 	checksOfDevice     = 4
-	checksOfConstraint = 4 // also on the way back
+	checksOfConstraint = 4 // including backtracking
 	checksOfNames      = 4 // of a constraint: requests are compared by their names
 	checksOfCapacity   = 8
 	tolerationsPerMany = 4
 )
 
 // costOfSearching is the cost of beginning a search for claims, and of each of its steps, on a node
-// that can reach so many devices. A claim has room for 32 requests with 8 alternatives and for 32
-// constraints.
+// with the given number of reachable devices. A claim has room for 32 requests with 8 alternatives
+// and for 32 constraints.
 //
 //	one claim with one plain request, 8 devices:  20 to begin, 1 + 8*4/16 = 3 for each step
 //	a limit of 30 ms is 30,000, or some 10,000 such steps
@@ -97,15 +95,15 @@ func costOfSearching(open []*resourcev1.ResourceClaim, devices int64) (begin, st
 			}
 		}
 
-		// One step deals with one request of one claim, so the dearest claim bounds it.
+		// One step handles one request of one claim, so the dearest claim bounds it.
 		most = max(most, checks+dearest)
 	}
 
 	return costOfSearch + int64(requests/requestsPerCost), 1 + devices*int64(most)/checksPerCost
 }
 
-// checksOfRequest returns how many checks a request costs for one device, beyond those of any
-// request.
+// checksOfRequest returns the number of checks of one device for a request, beyond the checks
+// common to all requests.
 func checksOfRequest(of *resourcev1.CapacityRequirements, tolerations []resourcev1.DeviceToleration) int {
 	checks := len(tolerations) / tolerationsPerMany
 	if of != nil {
@@ -114,47 +112,46 @@ func checksOfRequest(of *resourcev1.CapacityRequirements, tolerations []resource
 	return checks
 }
 
-// heavyExpression is the cost from which on an estimate is not taken: it is made for the largest
-// device that the API server accepts, and real ones may cost a thousandth of that.
+// heavyExpression is the lowest cost that an estimate does not settle: it assumes the largest
+// device accepted by the API server, and real devices may cost a thousandth of that.
 const heavyExpression = 100
 
-// expressionCost is what it costs at most to evaluate an expression. For a heavy one it depends on
-// the device, for which compiled, which ends in time, measures it.
+// expressionCost is the maximum cost of evaluating an expression. For a heavy expression it depends
+// on the device, and compiled, which always terminates in time, measures it.
 type expressionCost struct {
 	// In the units of searchCost.
 	most int64
-	// nil: most is taken as it is. Else the expression is heavy or long, and costOn measures it on
-	// each device.
+	// If nil, most applies unchanged. Otherwise the expression is heavy or long, and costOn
+	// measures it on each device.
 	compiled *cel.CompilationResult
 }
 
-// costOn returns what the expression costs for a device.
+// costOn returns the cost of the expression for a device.
 func (e expressionCost) costOn(driver string, d *resourcev1.Device) int64 {
 	_, details, _ := e.compiled.DeviceMatches(context.Background(), cel.Device{
 		Driver: driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity,
 	})
 	if details == nil || details.ActualCost() == nil {
-		return costOfExpression // the device has an attribute that cannot be read
+		return costOfExpression // the device has an unreadable attribute
 	}
 	return costOfExpression + int64(*details.ActualCost()/expressionCostsEach)
 }
 
-// expressionCosts are the costs of expressions. One that does not compile is not evaluated: it ends
-// the search. Searches on several nodes at once share them.
+// expressionCosts holds the costs of expressions. An expression that fails to compile is never
+// evaluated: it ends the search. Concurrent searches on several nodes share the costs.
 type expressionCosts struct {
 	cache *cel.Cache
 	mutex sync.Mutex
-	// The answers by the expression's text. They never change, because a text always compiles to
-	// the same.
+	// By the expression's text. Entries never change, because compilation is deterministic.
 	known map[string]expressionCost
 }
 
-// longExpression is the length, in bytes, from which on an expression is not compiled a second time
-// for an estimate: it is measured.
+// longExpression is the length, in bytes, beyond which an expression is measured rather than
+// compiled a second time for an estimate.
 const longExpression = 1 << 10
 
-// costOf returns the cost of an expression. It is found once, under the lock: others that ask
-// meanwhile need an answer from the same compiler, and wait.
+// costOf returns the cost of an expression. It is found once, under the lock: concurrent callers
+// depend on the same compiler anyway, and wait.
 func (e *expressionCosts) costOf(expression string) expressionCost {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
@@ -170,9 +167,9 @@ func (e *expressionCosts) costOf(expression string) expressionCost {
 	return cost
 }
 
-// findCost estimates an expression, without an evaluation. Three outcomes: one that does not
-// compile costs the least there is, since its first use ends the search; one too long to be
-// compiled again, or with a heavy estimate, is measured on each device; any other costs its
+// findCost estimates an expression, without evaluating it. An expression that fails to compile
+// costs the minimum, since its first use ends the search. An expression that is too long to compile
+// again, or has a heavy estimate, is measured on each device. Any other expression costs its
 // estimate everywhere.
 func (e *expressionCosts) findCost(expression string) (cost expressionCost) {
 	cost.most = costOfExpression
@@ -182,8 +179,8 @@ func (e *expressionCosts) findCost(expression string) (cost expressionCost) {
 		}
 		return cost
 	}
-	// This is the limit of an evaluation in costOn, not of the estimate: where a device alone uses
-	// up a whole search, the exact figure no longer matters.
+	// This limits an evaluation in costOn rather than the estimate: once a single device uses up a
+	// whole search, the exact figure no longer matters.
 	enough := uint64(longestSearch/searchCost) * expressionCostsEach
 	if compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression,
 		cel.Options{CostLimit: &enough}); compiled.Error == nil {
@@ -198,15 +195,15 @@ func (e *expressionCosts) findCost(expression string) (cost expressionCost) {
 	return cost
 }
 
-// searchContext is the context of a search on one node. The allocator asks for its error at every
-// step, and for its channel once for every device for which an expression is evaluated.
+// searchContext is the context of a search on one node. The allocator calls Err at every step, and
+// Done once for every device that it evaluates an expression on.
 type searchContext struct {
 	context.Context
 	limit             *searchLimit
-	step, expressions int64 // what they cost
+	step, expressions int64 // costs of one of each
 }
 
-// over is closed: a search beyond the limit ends where it asks for the channel, too.
+// over is closed: a search beyond the limit also ends where it calls Done.
 var over = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // Err implements [context.Context].

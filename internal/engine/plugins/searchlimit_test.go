@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// saidOf is what the filter says of a node with four devices to a pod with the claim.
+// saidOf returns the filter's verdict on a node with four devices for a pod with the claim.
 func saidOf(t *testing.T, claim *resourcev1.ResourceClaim) string {
 	t.Helper()
 	c, d := cluster.New(), newDynamicResources(t)
@@ -27,8 +27,8 @@ func saidOf(t *testing.T, claim *resourcev1.ResourceClaim) string {
 	return answers(c, d, p, 1)[0]
 }
 
-// TestAnExpressionThatDoesNotCompileIsNamed: nothing is evaluated then, so that nothing takes long,
-// and the message says what is wrong.
+// TestAnExpressionThatDoesNotCompileIsNamed requires a message that names the fault. Such an
+// expression is never evaluated, so the search cannot be slow.
 func TestAnExpressionThatDoesNotCompileIsNamed(t *testing.T) {
 	claim := claimOfOne("c")
 	request := claim.Spec.Devices.Requests[0].Exactly
@@ -40,8 +40,8 @@ func TestAnExpressionThatDoesNotCompileIsNamed(t *testing.T) {
 	}
 }
 
-// TestCountsThatNoIntHoldsAreRefused, as all counts are that are more than a claim can have. The
-// API takes any number above zero for each request.
+// TestCountsThatNoIntHoldsAreRefused requires the refusal common to all counts beyond the capacity
+// of a claim. The API accepts any number above zero for each request.
 func TestCountsThatNoIntHoldsAreRefused(t *testing.T) {
 	requests := func(counts ...int64) *resourcev1.ResourceClaim {
 		claim := claimOfOne("c")
@@ -82,9 +82,9 @@ func TestCountsThatNoIntHoldsAreRefused(t *testing.T) {
 	}
 }
 
-// TestWhatAnExpressionCostsDependsOnTheDevice: by the API server's estimate, which is for the
-// largest device that it accepts, one evaluation would exceed the limit of an attempt. A device of
-// that size does exceed it.
+// TestWhatAnExpressionCostsDependsOnTheDevice covers an expression with an estimate by the API
+// server above the limit of an attempt. The estimate assumes the largest device accepted; only a
+// device of that size exceeds the limit.
 func TestWhatAnExpressionCostsDependsOnTheDevice(t *testing.T) {
 	const expression = `device.attributes.all(k, device.attributes.all(l, device.attributes.all(m, k + l != m && k != "x")))`
 	compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{})
@@ -123,9 +123,9 @@ func TestWhatAnExpressionCostsDependsOnTheDevice(t *testing.T) {
 	}
 }
 
-// TestAnExpressionThatTheAPIServerRefusesIsNotEvaluated verifies that a selector whose estimate
-// exceeds the API server's limit, which a manifest may have, costs no evaluation: this one would
-// take half a minute, and CEL compares its cost with the limit when it is over.
+// TestAnExpressionThatTheAPIServerRefusesIsNotEvaluated verifies that a selector with an estimate
+// above the API server's limit, possible in a manifest, is never evaluated: this one would take
+// half a minute, and CEL compares its cost with the limit only afterwards.
 func TestAnExpressionThatTheAPIServerRefusesIsNotEvaluated(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
@@ -145,8 +145,8 @@ func TestAnExpressionThatTheAPIServerRefusesIsNotEvaluated(t *testing.T) {
 	}
 }
 
-// TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn: evaluated for each of very many devices it
-// would exceed the limit. The first device is enough.
+// TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn covers an expression that would exceed the
+// limit if it were measured on each of very many devices. The first device is enough.
 func TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn(t *testing.T) {
 	const expression = `device.attributes.all(k, device.attributes.all(l, true))`
 	c, d := cluster.New(), newDynamicResources(t)

@@ -13,28 +13,28 @@ import (
 	"github.com/berth-k8s/berth/internal/quantity"
 )
 
-// newSelectorCache returns a cache of compiled device selectors in which quantities are bounded.
+// newSelectorCache returns a cache of compiled device selectors with bounded quantities.
 func newSelectorCache(size int) *cel.Cache {
 	boundSelectorQuantities()
 	return cel.NewCache(size, expressionFeatures)
 }
 
-// boundSelectorQuantities replaces the implementations of quantity() and isQuantity() that device
-// selectors use. CEL counts a call as a few units of cost, whatever the exponent, and does not
-// interrupt it: quantity("1e60000000").isGreaterThan(quantity("1")) would hold the goroutine that
-// decides for half a minute. The argument may be computed, so it is bounded when it is parsed.
+// boundSelectorQuantities replaces the implementations of quantity() and isQuantity() for device
+// selectors. CEL counts a call as a few units of cost, whatever the exponent, and does not
+// interrupt it: quantity("1e60000000").isGreaterThan(quantity("1")) would block the deciding
+// goroutine for half a minute. The argument may be computed, so it is bounded when it is parsed.
 //
-// The allocator compiles selectors in an environment derived from this one, which shares its
-// functions. An environment binds its functions when it compiles the first expression, so this is
-// done before.
+// The allocator compiles selectors in an environment derived from this one, with shared functions.
+// An environment binds its functions on compiling its first expression, so the replacement must
+// happen before.
 var boundSelectorQuantities = sync.OnceFunc(func() {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	functions := base.StoredExpressionsEnv().Functions()
 	replace := func(function, overload string, result *types.Type, call func(ref.Val) ref.Val) {
-		// The signature is that of the present implementation, so the new one replaces it.
+		// The signature matches the present implementation, so the new one replaces it.
 		_, err := decls.Overload(overload, []*types.Type{types.StringType}, result, decls.UnaryBinding(call))(functions[function])
 		if err != nil {
-			panic(err) // another version of the library, in any test
+			panic(err) // the library's version changed; any test finds it
 		}
 	}
 	replace("quantity", "string_to_quantity", apiservercel.QuantityType, parseSelectorQuantity)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 )
 
-// TestQuantitiesOfSelectorsAreBounded evaluates selectors that would each hold a processor for
-// seconds to minutes if quantities had any exponent, whether it is written or computed.
+// TestQuantitiesOfSelectorsAreBounded evaluates selectors that would each occupy a processor for
+// seconds to minutes if quantities could have any exponent, literal or computed.
 func TestQuantitiesOfSelectorsAreBounded(t *testing.T) {
 	cache := newSelectorCache(mostExpressions)
 	device := cel.Device{Driver: "gpu.example.com", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"zeros": {StringValue: new("60000000")}},
@@ -39,7 +39,7 @@ func TestQuantitiesOfSelectorsAreBounded(t *testing.T) {
 		if matches, _, err := compiled.DeviceMatches(context.Background(), device); err != nil || matches != want {
 			t.Errorf("%s is %v (%v), want %v", expression, matches, err, want)
 		}
-		// The allocator of another plugin has a compiler of its own.
+		// Another plugin's allocator has a separate compiler.
 		compiled = cel.GetCompiler(cel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true}).CompileCELExpression(expression, cel.Options{})
 		if matches, _, err := compiled.DeviceMatches(context.Background(), device); err != nil || matches != want {
 			t.Errorf("with other features, %s is %v (%v), want %v", expression, matches, err, want)

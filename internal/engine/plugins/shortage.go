@@ -12,17 +12,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Shortage is a resource that a node has too little of for a pod: Wanted is more than Free. Free is
-// negative on a node that is overcommitted, for instance after its allocatable shrank.
+// Shortage is a resource in short supply on a node for a pod: Wanted exceeds Free. Free is negative
+// on an overcommitted node, for instance after its allocatable shrank.
 type Shortage struct {
 	Name               v1.ResourceName
 	Wanted, Free, Size int64 // CPU in thousandths
 }
 
-// Text writes an amount of it as people do.
+// Text formats an amount of the resource for people.
 func (s *Shortage) Text(amount int64) string { return Amount(s.Name, amount) }
 
-// Amount writes an amount of a resource with at most four digits, of memory in the largest unit
+// Amount formats an amount of a resource with at most four digits, and memory in the largest unit
 // that fits: 35.2Ti rather than 36000Gi. It may round; Quantity does not.
 func Amount(name v1.ResourceName, amount int64) string {
 	text := Quantity(name, amount).String()
@@ -34,14 +34,13 @@ func Amount(name v1.ResourceName, amount int64) string {
 	for ; size >= 1024 && unit < len(units)-1; unit++ {
 		size /= 1024
 	}
-	// One decimal is enough to compare by eye, and keeps the text to four digits.
+	// One decimal suffices for comparison by eye, and keeps the text to four digits.
 	const tenths = 10
 	return strconv.FormatFloat(math.Round(size*tenths)/tenths, 'f', -1, 64) + units[unit]
 }
 
-// Quantity returns an amount of a resource in the unit in which people write it: CPU (given in
-// thousandths) as 1500m, memory and ephemeral storage in powers of two, everything else as a plain
-// number.
+// Quantity returns an amount of a resource in its customary unit: CPU (given in thousandths) as
+// 1500m, memory and ephemeral storage in powers of two, everything else as a plain number.
 func Quantity(name v1.ResourceName, amount int64) *resource.Quantity {
 	switch name {
 	case v1.ResourceCPU:
@@ -52,9 +51,9 @@ func Quantity(name v1.ResourceName, amount int64) *resource.Quantity {
 	return resource.NewQuantity(amount, resource.DecimalSI)
 }
 
-// Shortages returns the resources that the pod wants more of than the node has left: CPU, memory
-// and ephemeral storage first, then the others by name, so that the same node gives the same text
-// every time. The limit on pods is not among them. nil: nothing is short.
+// Shortages returns the resources of which the pod requests more than the node has free: CPU,
+// memory and ephemeral storage first, then the rest sorted by name, so that the text for a node is
+// stable. It does not include the limit on pods. It returns nil if the pod's requests fit.
 func Shortages(p *cluster.Pod, n *cluster.Node) []Shortage {
 	var list []Shortage
 	check := func(name v1.ResourceName, wanted, size, requested int64) {

@@ -10,24 +10,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// SpreadConstraint is one constraint of a pod on how pods like it spread over the values of a node
-// label, read: defaults are filled in and matchLabelKeys are in the selector. Its methods are all
-// the arithmetic there is: code that counts pods in another way than [PodTopologySpread] comes to
-// the same verdicts and scores through them.
+// SpreadConstraint is one parsed constraint of a pod on the spread of similar pods over the values
+// of a node label: defaults are filled in and matchLabelKeys are merged into the selector. Its
+// methods implement all of the arithmetic, so that code with another way of counting pods than
+// [PodTopologySpread] produces the same verdicts and scores.
 type SpreadConstraint struct {
-	// MaxSkew is at least 1. The others of these are as in the API.
+	// MaxSkew is at least 1. The next fields are the same as in the API.
 	MaxSkew     int32
 	TopologyKey string
 	Selector    *rules.Selector
-	MinDomains  int32 // 1 where the pod says nothing
-	// Whether nodes that the pod's node affinity excludes, or a taint that it does not tolerate,
-	// are left out of the counts.
+	MinDomains  int32 // 1 if unset
+	// Whether to exclude nodes from the counts that the pod's node affinity excludes, or with an
+	// untolerated taint.
 	NodeAffinityPolicy, NodeTaintsPolicy v1.NodeInclusionPolicy
 	compare                              bool // tolerations with the operators Gt and Lt count
 }
 
-// readSpread reads those of a list of constraints that have the given action. selectors are those
-// of the list, where they are known.
+// readSpread reads the constraints of a list with the given action. selectors are the known
+// selectors of the list.
 func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 	action v1.UnsatisfiableConstraintAction, own *rules.Labels) ([]SpreadConstraint, error) {
 	var read []SpreadConstraint
@@ -40,8 +40,8 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 		if i < len(selectors) {
 			selector = selectors[i]
 		}
-		// A default constraint, or a selector that could not be parsed when the class was made:
-		// then this is where the error is worded.
+		// A default constraint, or a selector that could not be parsed for the class: report the
+		// error here.
 		if selector == nil {
 			var err error
 			if selector, err = rules.ReadSelector(list[i].LabelSelector); err != nil {
@@ -68,8 +68,8 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 	return read, nil
 }
 
-// withLabelKeys narrows a selector to pods that have the same values of the given label keys as the
-// pod itself. Keys that the pod does not have are left out.
+// withLabelKeys narrows a selector to pods with the same values of the given label keys as the pod
+// itself. It ignores keys missing on the pod.
 func withLabelKeys(selector *rules.Selector, keys []string, own *rules.Labels) *rules.Selector {
 	if len(keys) == 0 {
 		return selector
@@ -86,13 +86,13 @@ func withLabelKeys(selector *rules.Selector, keys []string, own *rules.Labels) *
 	return selector.With(rules.SelectorOf(same))
 }
 
-// Counts reports whether pods of a class count in a namespace. Terminating ones never do; that is
-// for the caller to check. An empty selector counts all pods, as from Kubernetes v1.38 on.
+// Counts reports whether pods of a class count in a namespace. Terminating pods never count; the
+// caller must check that. An empty selector counts all pods, as in Kubernetes v1.38 and later.
 func (c *SpreadConstraint) Counts(class *cluster.PodClass, namespace string) bool {
 	return class.Namespace == namespace && c.Selector.Matches(class.Labels)
 }
 
-// Self is what the pending pod itself adds to its domain: 1 if the constraint selects it, else 0.
+// Self is the pending pod's own contribution to its domain: 1 if the constraint selects it, else 0.
 func (c *SpreadConstraint) Self(own *cluster.PodClass) int64 {
 	if c.Selector.Matches(own.Labels) {
 		return 1
@@ -100,8 +100,8 @@ func (c *SpreadConstraint) Self(own *cluster.PodClass) int64 {
 	return 0
 }
 
-// Least is the count that domains are measured against, from the lowest count of any and the number
-// of domains. With fewer domains than minDomains it is 0, as if there were another, empty domain:
+// Least is the count to measure domains against, from the lowest count of any and the number of
+// domains. With fewer domains than minDomains it is 0, the count of a hypothetical empty domain:
 // pods stay pending until an autoscaler adds one.
 func (c *SpreadConstraint) Least(lowest int64, domains int) int64 {
 	if int64(domains) < int64(c.MinDomains) {
@@ -110,25 +110,25 @@ func (c *SpreadConstraint) Least(lowest int64, domains int) int64 {
 	return lowest
 }
 
-// NoDomain is the lowest count where there is no domain at all: above all counts, as upstream's.
+// NoDomain is the lowest count without any domain: above all counts, like upstream's.
 const NoDomain int64 = math.MaxInt32
 
-// Allows reports whether a domain that counts that many pods can take another one.
+// Allows reports whether a domain with the given count can take another pod.
 func (c *SpreadConstraint) Allows(count, self, least int64) bool {
 	return count+self-least <= int64(c.MaxSkew)
 }
 
-// PerNode reports whether every node is its own domain to the score, which then counts the node's
+// PerNode reports whether every node is its own domain for scoring, which then counts the node's
 // own pods and honours no policy.
 func (c *SpreadConstraint) PerNode() bool { return c.TopologyKey == v1.LabelHostname }
 
-// Weight makes up for differences in the number of domains, so that counts in the few zones are not
-// watered down by those on the many nodes. domains are those of the feasible nodes. 3 zones weigh
-// log 5 = 1.6, 1,000 nodes log 1,002 = 6.9.
+// Weight compensates for differences in the number of domains, so that counts in the few zones are
+// not diluted by the counts on the many nodes. domains is the number of domains of the feasible
+// nodes. 3 zones weigh log 5 = 1.6, 1,000 nodes log 1,002 = 6.9.
 func (c *SpreadConstraint) Weight(domains int) float64 { return math.Log(float64(domains + 2)) }
 
-// Part is what the constraint adds to the score of nodes in a domain that counts that many pods:
-// the lower the better. The parts of a node are added up in the order of the constraints, starting
+// Part is the constraint's contribution to the score of nodes in a domain with the given count: the
+// lower the better. The parts of a node must be added up in the order of the constraints, starting
 // from zero, and rounded by [SpreadScore]: in another order the last digit of the sum could differ
 // from upstream's.
 func (c *SpreadConstraint) Part(count int64, weight float64) float64 {
@@ -138,10 +138,10 @@ func (c *SpreadConstraint) Part(count int64, weight float64) float64 {
 // SpreadScore rounds the sum of a node's parts to its score.
 func SpreadScore(sum float64) int64 { return int64(math.Round(sum)) }
 
-// SpreadNormalized brings a score to 0..MaxScore, by the lowest and the highest among the feasible
-// nodes that have all the keys (highest is 0 if there is none; lowest then does not matter). Nodes
-// that lack a key get 0 instead. The lowest score becomes MaxScore; the highest
-// MaxScore*lowest/highest, not 0.
+// SpreadNormalized scales a score to 0..MaxScore, by the lowest and the highest among the feasible
+// nodes with all keys (without such nodes highest is 0 and lowest does not matter). Nodes that lack
+// a key get 0 instead. The lowest score becomes MaxScore; the highest MaxScore*lowest/highest, not
+// 0.
 func SpreadNormalized(score, lowest, highest int64) int64 {
 	if highest == 0 {
 		return MaxScore
@@ -149,8 +149,8 @@ func SpreadNormalized(score, lowest, highest int64) int64 {
 	return MaxScore * (highest + lowest - score) / highest
 }
 
-// hasKeys reports whether a node has the topology keys of all constraints; without them it is out
-// of all counts.
+// hasKeys reports whether a node has the topology keys of all constraints; without them it is
+// excluded from all counts.
 func hasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
 	for i := range constraints {
 		if !n.Has(constraints[i].TopologyKey) {
@@ -160,25 +160,25 @@ func hasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
 	return true
 }
 
-// SpreadInclusion answers for one pod which nodes its constraints' counts include by their
-// policies.
+// SpreadInclusion selects the nodes included in one pod's counts by the policies of its
+// constraints.
 type SpreadInclusion struct {
 	selector    labels.Selector // the pod's node selector
 	required    bool            // the pod has required node affinity:
 	terms       *termIndex
 	any         bool // neither: it selects all nodes
 	tolerations *rules.Tolerance
-	compared    *rules.Tolerance // with those that compare numbers
+	compared    *rules.Tolerance // including numeric comparisons
 
-	individual  bool       // nodes may be told apart by name or host name:
-	last        individual // the one that was asked about last, for all constraints
+	individual  bool       // terms may distinguish nodes by name or host name:
+	last        individual // the most recent node, for all constraints
 	selectsLast bool
 	byLabels    map[int32]bool // by ID
 	byTaints    map[int32]bool
 }
 
-// individual is what tells a node apart from all others. Two that are equal get the same answers
-// from terms on labels and names, so it can be a key of caches.
+// individual distinguishes a node from all others. Equal values yield the same results from terms
+// on labels and names, so it can be a cache key.
 type individual struct {
 	name     string
 	hostname cluster.Hostname
@@ -188,8 +188,8 @@ type individual struct {
 // individualOf returns the key for a node.
 func individualOf(n *cluster.Node) individual { return individual{n.Name, n.Hostname, n.Labels} }
 
-// NewSpreadInclusion prepares the answers for a pod, about constraints of one profile. They depend
-// on the node alone, so they hold for as long as the caller likes.
+// NewSpreadInclusion prepares the inclusion for a pod, and for constraints of one profile. It
+// depends on nothing but the nodes passed in, so it never expires.
 func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 	spec := p.Spec()
 	i := &SpreadInclusion{
@@ -207,7 +207,7 @@ func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 	return i
 }
 
-// Includes reports whether the constraint counts the node's pods, and the node's domain as one.
+// Includes reports whether the constraint counts the node's pods, and its domain among the domains.
 func (i *SpreadInclusion) Includes(c *SpreadConstraint, n *cluster.Node) bool {
 	if c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor && !i.selectsNode(n) {
 		return false
@@ -215,12 +215,11 @@ func (i *SpreadInclusion) Includes(c *SpreadConstraint, n *cluster.Node) bool {
 	return c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor || i.toleratesTaints(n, c.compare)
 }
 
-// PerNode reports whether nodes with the same labels and taints may be answered differently.
+// PerNode reports whether nodes with the same labels and taints may have different results.
 func (i *SpreadInclusion) PerNode() bool { return i.individual }
 
 // selectsNode reports whether the pod's node selector and required node affinity select the node,
-// from the answers that it knows if it can. It writes to these, so one goroutine at a time may call
-// it.
+// from its caches if possible. It writes the caches, so it is not safe for concurrent use.
 func (i *SpreadInclusion) selectsNode(n *cluster.Node) bool {
 	if i.any {
 		return true
@@ -244,8 +243,8 @@ func (i *SpreadInclusion) matchesNode(n *cluster.Node) bool {
 	return i.selector.Matches(n) && (!i.required || i.terms.matchesAny(n))
 }
 
-// toleratesTaints leaves a cordon aside: only taints count. Answers are kept by taints alone, not
-// by compare, which is the same for all constraints of one profile.
+// toleratesTaints ignores a cordon: only taints count. The cache is keyed by taints without
+// compare, which is the same for all constraints of one profile.
 func (i *SpreadInclusion) toleratesTaints(n *cluster.Node, compare bool) bool {
 	tolerated, known := i.byTaints[n.Taints.ID]
 	if !known {
@@ -259,8 +258,8 @@ func (i *SpreadInclusion) toleratesTaints(n *cluster.Node, compare bool) bool {
 	return tolerated
 }
 
-// keepAnswer keeps an answer. Most of many answers are about sets that no node has any more: beyond
-// 16,384 all are dropped.
+// keepAnswer caches a result. A large cache mostly holds sets no longer on any node, so beyond
+// 16,384 entries all are dropped.
 func keepAnswer(answers map[int32]bool, id int32, answer bool) {
 	const many = 1 << 14
 	if len(answers) >= many {

@@ -14,20 +14,20 @@ import (
 // CodeUntoleratedTaint is the code of TaintToleration.
 const CodeUntoleratedTaint = "UntoleratedTaint"
 
-// TaintToleration keeps pods off nodes with a NoSchedule or NoExecute taint that they do not
-// tolerate, and ranks nodes the lower the more PreferNoSchedule taints a pod does not tolerate. It
-// does not evict: what a NoExecute taint does to running pods is taint-based eviction's.
+// TaintToleration keeps pods off nodes with an untolerated NoSchedule or NoExecute taint, and ranks
+// nodes lower the more untolerated PreferNoSchedule taints they have. It does not evict: the effect
+// of a NoExecute taint on running pods is up to taint-based eviction.
 type TaintToleration struct {
-	// Compare lets tolerations with the operators Gt and Lt count (upstream: gate
+	// Compare makes tolerations with the operators Gt and Lt count (upstream: gate
 	// TaintTolerationComparisonOperators, off by default).
 	Compare bool
 }
 
-// TaintTolerationArgs are the arguments of TaintToleration. They stand for a feature gate and are
-// in no configuration file.
+// TaintTolerationArgs are the arguments of TaintToleration. They represent a feature gate and never
+// occur in a configuration file.
 type TaintTolerationArgs struct{ Compare bool }
 
-// NewTaintToleration returns the plugin; nil stands for the defaults.
+// NewTaintToleration returns the plugin; nil args select the defaults.
 func NewTaintToleration(args *TaintTolerationArgs) (*TaintToleration, error) {
 	if args == nil {
 		args = &TaintTolerationArgs{}
@@ -35,8 +35,8 @@ func NewTaintToleration(args *TaintTolerationArgs) (*TaintToleration, error) {
 	return &TaintToleration{Compare: args.Compare}, nil
 }
 
-// tainted is unresolvable: no pod that leaves takes a taint with it. The reason does not name the
-// taint, so that nodes with different taints are counted together; Detail names it.
+// tainted is unresolvable: departing pods do not remove taints. The reason does not name the taint,
+// so that nodes with different taints are counted together; Detail names it.
 var tainted = &Rejection{Code: CodeUntoleratedTaint, Reasons: []string{"node(s) had untolerated taint(s)"}, Unresolvable: true}
 
 // Name implements Filter and Scorer.
@@ -62,8 +62,8 @@ func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 // Scale implements [FixedScorer].
 func (*TaintToleration) Scale() Scale { return FewestBest }
 
-// Score implements Scorer. The raw score counts PreferNoSchedule taints that are not tolerated;
-// fewer are better, so the normalised score is reversed.
+// Score implements Scorer. The raw score counts untolerated PreferNoSchedule taints; fewer are
+// better, so the normalised score is reversed.
 func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	tolerance := rules.NewTolerance(countedTolerations(p.Spec().Tolerations, t.Compare))
 	return Scoring{
@@ -74,9 +74,8 @@ func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster
 	}
 }
 
-// countedTolerations leaves out the tolerations that do not count because their operator is
-// switched off: Gt and Lt then match nothing, rather than everything with the key. The list that
-// was passed stays as it is.
+// countedTolerations drops tolerations with a disabled operator: Gt and Lt then match nothing,
+// rather than everything with the key. It does not modify the list passed.
 func countedTolerations(tolerations []v1.Toleration, compare bool) []v1.Toleration {
 	if compare || !slices.ContainsFunc(tolerations, isComparing) {
 		return tolerations
@@ -89,8 +88,8 @@ func isComparing(t v1.Toleration) bool {
 	return t.Operator == v1.TolerationOpGt || t.Operator == v1.TolerationOpLt
 }
 
-// Interests implements Requeuer. A node helps that is new or has lost a taint; so does a
-// toleration, which can be added to a pending pod.
+// Interests implements Requeuer. A new node, a node that lost a taint, or a toleration added to the
+// pending pod helps.
 func (*TaintToleration) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses, Narrowing: byTaints(keepingOff)},
@@ -106,7 +105,7 @@ func (*TaintToleration) Wakes() []string {
 // Fixes implements Fixer.
 func (*TaintToleration) Fixes() []Fix { return []Fix{Tolerate} }
 
-// Shares implements Sharer: a cordon is a taint, too, and counts once.
+// Shares implements Sharer: a cordon is also a taint, and counts once.
 func (t *TaintToleration) Shares(p *cluster.Pod, n *cluster.Node) (plugin string, own bool) {
 	if n.Taints.Unschedulable && len(t.Untolerated(p, n)) == 1 {
 		return NodeUnschedulable{}.Name(), false
@@ -114,7 +113,7 @@ func (t *TaintToleration) Shares(p *cluster.Pod, n *cluster.Node) (plugin string
 	return t.Name(), true
 }
 
-// Detail implements Detailer: the taints.
+// Detail implements Detailer. It lists the untolerated taints.
 func (t *TaintToleration) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	return func(n *cluster.Node) string {
 		var list []string
@@ -130,13 +129,13 @@ func (t *TaintToleration) Untolerated(p *cluster.Pod, n *cluster.Node) []*v1.Tai
 	return untoleratedTaints(n, countedTolerations(p.Spec().Tolerations, t.Compare))
 }
 
-// Untolerated returns the taints that keep the pod off the node where Gt and Lt count. It is for
+// Untolerated returns the taints that keep the pod off the node with Gt and Lt enabled. It serves
 // callers without a profile.
 func Untolerated(p *cluster.Pod, n *cluster.Node) []*v1.Taint {
 	return untoleratedTaints(n, p.Spec().Tolerations)
 }
 
-// untoleratedTaints lists the NoSchedule and NoExecute taints that none of the tolerations match,
+// untoleratedTaints lists the NoSchedule and NoExecute taints matched by none of the tolerations,
 // in the node's order. The pointers are into the node's taints.
 func untoleratedTaints(n *cluster.Node, tolerations []v1.Toleration) (list []*v1.Taint) {
 	for i := range n.Taints.Taints {

@@ -13,13 +13,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// fewRequirements are looked at one by one; more are worth an index.
+// Up to fewRequirements are checked one by one; more are worth an index.
 const fewRequirements = 32
 
-// termIndex finds which of many terms match a node. It goes through the terms in words of 64, a few
-// times for each label of the node that terms ask about, and for the node's name: a pod may come
-// with thousands of terms, and each node is asked about. Which terms a node cannot match because of
-// the labels that it lacks is worked out once for all nodes that lack the same ones.
+// termIndex finds the terms that match a node, among many. A pod may have thousands of terms, to be
+// matched against each node, so the index processes them in words of 64, a few times for each
+// relevant label of the node and for its name. The terms ruled out by missing labels are computed
+// once for all nodes with the same missing labels.
 //
 // The search starts with a bit per term and only clears bits:
 //
@@ -30,58 +30,59 @@ const fewRequirements = 32
 //	101 -> 001  ... and excluded by term 2            (valueIndex.notIn; bit 0 is on the right)
 type termIndex struct {
 	terms   nodeTerms
-	weights []int64       // by term; nil if they have none
-	bits    [][]uint64    // by bit: the terms whose weight has it
+	weights []int64       // by term; nil without weights
+	bits    [][]uint64    // by bit: the terms with that bit in their weight
 	words   int           // 0: too few to be worth an index
-	sound   []uint64      // the terms that a node can match
+	sound   []uint64      // the matchable terms
 	keys    []*indexedKey // by number, of the labels
 	byKey   map[string]*indexedKey
-	name    indexedKey // the node's name, as if it were a label
+	name    indexedKey // the node's name, treated as a label
 	spare   sync.Pool  // of *termSearch
 
 	mutex sync.Mutex
-	// lacking has, by the numbers of the keys that a node has, the sound terms that need no other.
+	// lacking holds, by the numbers of the keys present on a node, the sound terms that need no
+	// further keys.
 	lacking map[string][]uint64
-	// matched has the latest answers of matchesAny, if the terms are many: several plugins ask
-	// about the same nodes.
+	// matched caches recent results of matchesAny for large indexes, because several plugins match
+	// the same nodes.
 	matched map[individual]bool
 }
 
-// mostLacking and mostMatched bound the maps of these names: 256 sets of labels, which may each
-// have a mask of all terms, and an answer for each of 16,384 nodes. manyWords is from how many
-// words on answers are kept: 8 words are 449 terms or more.
+// mostLacking and mostMatched bound the maps of these names: 256 sets of labels, each with a
+// possible mask of all terms, and a result for each of 16,384 nodes. Results are cached from
+// manyWords on: 8 words are 449 terms or more.
 const mostLacking, mostMatched, manyWords = 256, 1 << 14, 8
 
-// indexedKey is what the terms require of one label. A term has at most one requirement with each
-// operator.
+// indexedKey holds the requirements of the terms on one label. A term has at most one requirement
+// with each operator.
 type indexedKey struct {
 	number int
 	key    string
-	needed []int32 // the terms that no node without the label matches
+	needed []int32 // the terms that require the label
 	all    []keyRequirement
-	index  *valueIndex // instead of all, if they are many
+	index  *valueIndex // instead of all, for many requirements
 }
 
-// manyOfKey is from how many requirements an index of one key is worth it.
+// manyOfKey is the least number of requirements worth an index of one key.
 const manyOfKey = 8
 
-// keyRequirement is what one term requires of the label.
+// keyRequirement is the requirement of one term on the label.
 type keyRequirement struct {
 	term int32
 	*labelRequirement
 }
 
-// valueIndex has the requirements on one label by what they say of its value. Exists is not among
-// them: a node with the label always meets it, and one without is excluded by needed.
+// valueIndex holds the requirements on the value of one label. It omits Exists: a node with the
+// label always meets it, and needed excludes a node without it.
 type valueIndex struct {
 	in      valueTerms
 	notIn   valueTerms
-	absent  termSet // those with DoesNotExist
+	absent  termSet // terms with DoesNotExist
 	greater boundTerms
-	less    boundTerms // of the complements, whose order is reversed
+	less    boundTerms // of the complements, in reverse order
 }
 
-// addTerm adds what a term requires of the label. NotIn and DoesNotExist are met without the label;
+// addTerm adds a term's requirement on the label. NotIn and DoesNotExist are met without the label;
 // all other operators need it.
 func (k *indexedKey) addTerm(term int32, r *labelRequirement) {
 	k.all = append(k.all, keyRequirement{term, r})
@@ -90,7 +91,7 @@ func (k *indexedKey) addTerm(term int32, r *labelRequirement) {
 	}
 }
 
-// buildIndex makes the index, when all requirements are there.
+// buildIndex builds the index from the complete requirements.
 func (k *indexedKey) buildIndex(words int) {
 	if len(k.all) < manyOfKey {
 		return
@@ -111,7 +112,7 @@ func (k *indexedKey) buildIndex(words int) {
 		}
 	}
 
-	// all was needed to build the index, and would only cost memory from here on.
+	// all served to build the index, and would only cost memory from here on.
 	k.all, k.index = nil, x
 	x.in.packSets(words)
 	x.notIn.packSets(words)
@@ -120,8 +121,8 @@ func (k *indexedKey) buildIndex(words int) {
 	x.less.packBounds(words)
 }
 
-// excludeTerms removes the terms that a node with this value of the label does not match. It is not
-// for nodes without the label: these are dealt with in needNoOther.
+// excludeTerms removes the terms not matched by a node with this value of the label. It does not
+// apply to nodes without the label: needNoOther covers these.
 func (k *indexedKey) excludeTerms(w *termSearch, value string) {
 	if k.index != nil {
 		k.index.excludeTerms(w, value)
@@ -133,8 +134,8 @@ func (k *indexedKey) excludeTerms(w *termSearch, value string) {
 	}
 }
 
-// excludeTerms does so by the index. Lt is stored as Gt of the complements: number < bound is the
-// same as ^number > ^bound, also for the lowest number, which has no negative.
+// excludeTerms is the indexed version. Lt is stored as Gt of the complements: number < bound is the
+// same as ^number > ^bound, including the lowest number, which cannot be negated.
 func (k *valueIndex) excludeTerms(w *termSearch, value string) {
 	k.in.all.excludeFrom(w.left, k.in.termsOf(value), w)
 	if of := k.notIn.termsOf(value); of != nil {
@@ -148,9 +149,9 @@ func (k *valueIndex) excludeTerms(w *termSearch, value string) {
 	}
 }
 
-// indexTerms prepares terms. weights, by term, may be nil. Terms that are few are kept as they are,
-// and words stays 0. Weights are stored by their bits, so that the sum over all terms that match
-// takes a count of bits per word and bit of a weight (see sumWeights).
+// indexTerms prepares terms. weights, by term, may be nil. A few terms are kept unindexed, and
+// words stays 0. Weights are stored by their bits, so that the sum over all matching terms takes a
+// count of bits per word and bit of a weight (see sumWeights).
 func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	x := &termIndex{terms: terms, weights: weights}
 	requirements := 0
@@ -158,14 +159,14 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 		requirements += len(terms[i].wanted) + len(terms[i].fields)
 	}
 
-	// x.words stays 0, by which the other methods know.
+	// x.words stays 0, as a mark for the other methods.
 	if requirements <= fewRequirements {
 		return x
 	}
 	x.words = (len(terms) + 63) / 64
 	x.sound, x.byKey, x.lacking = make([]uint64, x.words), map[string]*indexedKey{}, map[string][]uint64{}
 	x.spare.New = func() any { return &termSearch{left: make([]uint64, x.words), scratch: make([]uint64, x.words)} }
-	// Broken terms and such as no node can match never get a bit in sound.
+	// Broken and unmatchable terms never get a bit in sound.
 	for i := range terms {
 		x.addTerm(int32(i), &terms[i])
 	}
@@ -190,7 +191,7 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	return x
 }
 
-// addTerm indexes one term. One that no node can match stays out of sound.
+// addTerm indexes one term. An unmatchable term stays out of sound.
 func (x *termIndex) addTerm(term int32, t *nodeTerm) {
 	if t.broken || slices.ContainsFunc(t.fields, func(f fieldRequirement) bool { return !f.name && !f.match("") }) {
 		return
@@ -209,25 +210,25 @@ func (x *termIndex) addTerm(term int32, t *nodeTerm) {
 	}
 }
 
-// termSearch is what looking for the terms of a node needs. It is reused: a search does not
-// allocate, once there is one for each goroutine.
+// termSearch is the working state of a search for a node's terms. It is reused: searches do not
+// allocate once each goroutine has one.
 type termSearch struct {
-	// left are the terms that may still match; scratch and kept are excludeFrom's.
+	// left are the terms that may still match; scratch and kept belong to excludeFrom.
 	left, scratch []uint64
 	kept          []int32
-	// has are the labels of the node that terms ask about, and numbers the numbers of their keys,
-	// encoded as the key of lacking. Both are in the order of the numbers.
+	// has are the node's labels with a key used by terms, and numbers the numbers of their keys,
+	// encoded as the key of lacking. Both are sorted by number.
 	has     []labelOf
 	numbers []byte
 }
 
-// labelOf is a label of the node that terms ask about.
+// labelOf is a label of the node with a key used by terms.
 type labelOf struct {
 	*indexedKey
 	value string
 }
 
-// findMatching finds the terms that match: left of the result, which goes back to spare.
+// findMatching finds the matching terms: left of the result, which the caller returns to spare.
 func (x *termIndex) findMatching(n *cluster.Node) *termSearch {
 	w := x.spare.Get().(*termSearch)
 	w.findLabels(x, n)
@@ -239,8 +240,8 @@ func (x *termIndex) findMatching(n *cluster.Node) *termSearch {
 	return w
 }
 
-// findLabels finds the labels of the node that terms ask about, in the order of their numbers. It
-// goes through whichever are fewer: the labels of the node or the keys of the terms.
+// findLabels finds the node's labels with a key used by terms, sorted by number. It iterates over
+// the smaller set: the labels of the node or the keys of the terms.
 func (w *termSearch) findLabels(x *termIndex, n *cluster.Node) {
 	w.has, w.numbers = w.has[:0], w.numbers[:0]
 	if len(x.keys) <= len(n.Labels.Map) {
@@ -255,7 +256,7 @@ func (w *termSearch) findLabels(x *termIndex, n *cluster.Node) {
 				w.has = append(w.has, labelOf{k, value})
 			}
 		}
-		// No LabelSet has the host name.
+		// LabelSets never include the host name.
 		if k := x.byKey[v1.LabelHostname]; k != nil && n.Hostname.Known {
 			w.has = append(w.has, labelOf{k, n.Hostname.Value})
 		}
@@ -267,8 +268,8 @@ func (w *termSearch) findLabels(x *termIndex, n *cluster.Node) {
 	}
 }
 
-// needNoOther returns the terms that a node with these labels of those that terms ask about is not
-// excluded from by lacking the others. The answer is shared: the caller copies it.
+// needNoOther returns the terms not excluded by missing labels, for a node with exactly the labels
+// in w.has among the labels used by terms. The result is shared: the caller must copy it.
 func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
@@ -276,7 +277,7 @@ func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 		return left
 	}
 
-	// keys and has are in the same order, so one pass finds the keys that are missing.
+	// keys and has are in the same order, so one pass finds the missing keys.
 	left, next := slices.Clone(x.sound), 0
 	for _, k := range x.keys {
 		if next < len(w.has) && w.has[next].indexedKey == k {
@@ -295,7 +296,7 @@ func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 	return left
 }
 
-// matchesAny reports whether any of the terms matches. It may be called for several nodes at once.
+// matchesAny reports whether any of the terms matches. It is safe for concurrent use.
 func (x *termIndex) matchesAny(n *cluster.Node) bool {
 	if x.words == 0 {
 		return x.terms.match(n)
@@ -312,7 +313,7 @@ func (x *termIndex) matchesAny(n *cluster.Node) bool {
 		return matches
 	}
 
-	// Outside of the lock: others may look for other nodes meanwhile.
+	// Outside the lock: other goroutines may search for other nodes meanwhile.
 	matches = x.anyMatches(n)
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
@@ -324,15 +325,15 @@ func (x *termIndex) matchesAny(n *cluster.Node) bool {
 	return matches
 }
 
-// anyMatches is matchesAny by the index, without what is kept.
+// anyMatches is matchesAny by the index, without the cache.
 func (x *termIndex) anyMatches(n *cluster.Node) bool {
 	w := x.findMatching(n)
 	defer x.spare.Put(w)
 	return slices.ContainsFunc(w.left, func(word uint64) bool { return word != 0 })
 }
 
-// sumWeights sums the weights of the terms that match. With weights 5 (101) and 4 (100) of two
-// terms that both match, bit 0 counts once and bit 2 twice: 1*1 + 2*4 = 9.
+// sumWeights sums the weights of the matching terms. With weights 5 (101) and 4 (100) of two
+// matching terms, bit 0 counts once and bit 2 twice: 1*1 + 2*4 = 9.
 func (x *termIndex) sumWeights(n *cluster.Node) (sum int64) {
 	if x.words == 0 {
 		for i := range x.terms {

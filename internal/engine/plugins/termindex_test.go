@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestIndexedTermsMatchWhatEachOfThemDoes: few terms and thousands, about keys that many or few of
-// them have, several times in one term, with fields and broken ones. The library is the judge.
+// TestIndexedTermsMatchWhatEachOfThemDoes compares the index with the library: few terms and
+// thousands, on keys used by many or few of them, repeated within a term, with fields and broken
+// ones.
 func TestIndexedTermsMatchWhatEachOfThemDoes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	matched, masks, lists, few := 0, 0, 0, 0
@@ -38,7 +39,7 @@ func TestIndexedTermsMatchWhatEachOfThemDoes(t *testing.T) {
 		}
 		c := cluster.New()
 		for range 20 {
-			node := oddNode(rng) // often one that was there, with other labels
+			node := oddNode(rng) // often an earlier one with other labels
 			n := c.SetNode(node)
 			var want, got []int
 			var weight int64
@@ -73,7 +74,8 @@ func TestIndexedTermsMatchWhatEachOfThemDoes(t *testing.T) {
 	}
 }
 
-// TestWhatWasReadLastIsOfThatPod: pods with many terms take turns, and each is judged by its own.
+// TestWhatWasReadLastIsOfThatPod alternates between pods with many terms, and requires each to be
+// judged by its own.
 func TestWhatWasReadLastIsOfThatPod(t *testing.T) {
 	plugin, err := NewNodeAffinity(nil)
 	if err != nil {
@@ -184,8 +186,8 @@ func oddNode(rng *rand.Rand) *v1.Node {
 	return node
 }
 
-// TestThousandsOfInvalidTermsAreToldInShort: an API server takes terms by which a label is greater
-// than a word. What is said of them is short, and is not made of all of them.
+// TestThousandsOfInvalidTermsAreToldInShort requires a short message, built from a part of the
+// terms. An API server accepts terms that require a label to be greater than a word.
 func TestThousandsOfInvalidTermsAreToldInShort(t *testing.T) {
 	plugin, err := NewNodeAffinity(nil)
 	if err != nil {
@@ -208,8 +210,9 @@ func TestThousandsOfInvalidTermsAreToldInShort(t *testing.T) {
 	}
 }
 
-// TestATermOfThousandsOfRequirementsIsToldInShort: the library sorts those of a term anew with each
-// of them, which took 0.8 s. What is wrong is named if it is among the first.
+// TestATermOfThousandsOfRequirementsIsToldInShort bounds the library's sorting, which repeats for
+// each requirement of a term and took 0.8 s. The message names a fault among the first
+// requirements.
 func TestATermOfThousandsOfRequirementsIsToldInShort(t *testing.T) {
 	plugin, err := NewNodeAffinity(nil)
 	if err != nil {
@@ -246,8 +249,9 @@ func TestATermOfThousandsOfRequirementsIsToldInShort(t *testing.T) {
 	}
 }
 
-// TestTermsThatMatchNothingAreDropped when they are read: a tenant's pod has room for tens of
-// thousands, and to go through them for each node took 240 ms for a hundred nodes.
+// TestTermsThatMatchNothingAreDropped requires them to be dropped on reading: a tenant's pod has
+// room for tens of thousands, and iterating over them for each node took 240 ms for a hundred
+// nodes.
 func TestTermsThatMatchNothingAreDropped(t *testing.T) {
 	selector := &v1.NodeSelector{}
 	for k := range 20_000 {

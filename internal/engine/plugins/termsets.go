@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// valueTerms are the terms that list values, and by value those that list it. sets instead of a map
-// of sets: the sets are changed in place while the index is built.
+// valueTerms are the terms that list values, in total and by value. sets replaces a map of sets,
+// because the sets are modified in place while building the index.
 type valueTerms struct {
 	all     termSet
 	byValue map[string]int32 // its number in sets, from 1
@@ -14,12 +14,13 @@ type valueTerms struct {
 }
 
 // boundTerms are the terms that require a number above a bound, the lowest bound first. A node's
-// number splits the list: the terms from the first bound that is not below it onwards cannot match.
+// number splits the list: terms with a bound not below the number, which are at the end, cannot
+// match.
 //
 //	bounds 1 3 3 7, number 3: the terms with 3, 3 and 7 are excluded
 type boundTerms struct {
 	list []boundTerm
-	rest [][]uint64 // by words entries: those from there to the end
+	rest [][]uint64 // for every words-th entry: the terms from there to the end
 }
 
 type boundTerm struct {
@@ -27,8 +28,8 @@ type boundTerm struct {
 	term  int32
 }
 
-// termSet is a set of terms: a list or, where that is longer than the words of all terms, a mask.
-// Either way going through it costs no more than going through the words once.
+// termSet is a set of terms: a list or, if that is longer than the words of all terms, a mask.
+// Either way iterating over it costs at most one pass over the words.
 type termSet struct {
 	list []int32
 	mask []uint64
@@ -40,17 +41,17 @@ func setBit(words []uint64, i int32) { words[i>>6] |= 1 << (i & 63) }
 
 func clearBit(words []uint64, i int32) { words[i>>6] &^= 1 << (i & 63) }
 
-// clearMask removes a mask from left. It may be nil, and then removes nothing.
+// clearMask removes a mask from left. A nil mask removes nothing.
 func clearMask(left, mask []uint64) {
 	for i := range mask {
 		left[i] &^= mask[i]
 	}
 }
 
-// add appends a term. Only before pack.
+// add appends a term. It must precede pack.
 func (s *termSet) add(term int32) { s.list = append(s.list, term) }
 
-// pack decides for list or mask, once all terms are there. words is the length of all masks.
+// pack chooses between list and mask, after the last add. words is the length of all masks.
 func (s *termSet) pack(words int) {
 	if len(s.list) >= words {
 		s.mask = make([]uint64, words)
@@ -61,12 +62,12 @@ func (s *termSet) pack(words int) {
 	}
 }
 
-// excludeFrom removes the terms from left, except for those of but, which may be nil: left &^= s &^
-// but. What is both in left and in but is saved first, in w, and put back afterwards: s may be much
-// longer than but.
+// excludeFrom removes the terms from left, except for the terms of but, which may be nil: left &^=
+// s &^ but. It first saves the terms in both left and but, in w, and restores them afterwards: s
+// may be much longer than but.
 func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
 	w.kept = w.kept[:0]
-	// What is both left and excepted is put aside, since s may contain it.
+	// Save the terms both left and excepted, since s may contain them.
 	if but != nil {
 		for _, term := range but.list {
 			if left[term>>6]>>(term&63)&1 != 0 {
@@ -93,8 +94,8 @@ func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
 	}
 }
 
-// addTerm adds a term with the values that its requirement lists; many is how many terms are
-// expected.
+// addTerm adds a term with the values listed by its requirement; many is the expected number of
+// terms.
 func (v *valueTerms) addTerm(term int32, r *labelRequirement, many int) {
 	v.all.add(term)
 	if v.byValue == nil {
@@ -119,7 +120,7 @@ func (v *valueTerms) termsOf(value string) *termSet {
 	return nil
 }
 
-// packSets packs all sets, once all terms are there.
+// packSets packs all sets, after the last addTerm.
 func (v *valueTerms) packSets(words int) {
 	v.all.pack(words)
 	for i := range v.sets {
@@ -127,9 +128,9 @@ func (v *valueTerms) packSets(words int) {
 	}
 }
 
-// packBounds sorts the terms and prepares rest: for every words-th entry the mask of all from there
-// to the end. Excluding then clears fewer than words single bits and one mask, and all masks
-// together take no more memory than about one word per term.
+// packBounds sorts the terms and prepares rest: for every words-th entry the mask of all entries
+// from there to the end. Exclusion then clears fewer than words single bits and one mask, and all
+// masks together take about one word per term at most.
 func (b *boundTerms) packBounds(words int) {
 	slices.SortFunc(b.list, func(x, y boundTerm) int { return cmp.Compare(x.bound, y.bound) })
 	rest := make([]uint64, words)
@@ -142,7 +143,8 @@ func (b *boundTerms) packBounds(words int) {
 	}
 }
 
-// excludeFrom removes the terms from left whose bound is not below the number; all, if it is none.
+// excludeFrom removes the terms with a bound not below the number from left, or all of them if the
+// value is not a number.
 func (b *boundTerms) excludeFrom(left []uint64, number int64, isNumber bool, words int) {
 	from := 0
 	if isNumber {

@@ -27,8 +27,8 @@ import (
 //
 //	cluster  forgets the cluster and reads another one (see load)
 //	add      adds to it
-//	filter   judges every node for the pod given
-//	score    scores all nodes for the pod given, feasible or not; except=a,b leaves nodes out of the feasible ones
+//	filter   judges every node for the given pod
+//	score    scores all nodes for the given pod, feasible or not; except=a,b removes nodes from the feasible ones
 func runCases(t *testing.T, path string, plugin func(t *testing.T, d *datadriven.TestData) any) {
 	t.Helper()
 	c := cluster.New()
@@ -54,7 +54,7 @@ func runCases(t *testing.T, path string, plugin func(t *testing.T, d *datadriven
 	})
 }
 
-// moreCommands are those of single plugins.
+// moreCommands are the commands of single plugins.
 var moreCommands = map[string]func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string{}
 
 func judged(c *cluster.Cluster, j Judge) string {
@@ -157,7 +157,7 @@ func put(t *testing.T, c *cluster.Cluster, object runtime.Object) {
 	}
 }
 
-// waiting reads the one pod that is given.
+// waiting reads the single given pod.
 func waiting(t *testing.T, c *cluster.Cluster, text string) *cluster.Pod {
 	t.Helper()
 	objects := parse(t, text)
@@ -177,7 +177,7 @@ var decoder = func() runtime.Decoder {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 }()
 
-// groups are the API versions of kinds, so that a document need not say it; the others are v1.
+// groups maps kinds to API versions, to be omitted in documents; all remaining kinds are v1.
 var groups = map[string]string{
 	"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "StorageClass": "storage.k8s.io/v1", "CSINode": "storage.k8s.io/v1",
 	"CSIDriver": "storage.k8s.io/v1", "CSIStorageCapacity": "storage.k8s.io/v1", "VolumeAttachment": "storage.k8s.io/v1",
@@ -212,7 +212,7 @@ func parse(t *testing.T, text string) (objects []runtime.Object) {
 	return objects
 }
 
-// identify gives a pod what the API server would have given it.
+// identify adds the fields that the API server would have set on a pod.
 func identify(pod *v1.Pod) {
 	if pod.Namespace == "" {
 		pod.Namespace = "default"
@@ -273,7 +273,7 @@ func parseLine(t *testing.T, words []string) []runtime.Object {
 	return nil
 }
 
-// pods are the pod, or copies of it with a number behind the name.
+// pods returns the pod, or copies of it with a number appended to the name.
 func pods(pod v1.Pod, copies int) (objects []runtime.Object) {
 	if copies == 0 {
 		identify(&pod)

@@ -15,17 +15,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// VolumeBinding keeps pods on nodes that can reach the volumes of their claims, and decides
-// together with the node which volumes the claims that waited for it get: one that exists, or one
-// to be made there. It prefers nodes with much free storage.
+// VolumeBinding keeps pods on nodes that can reach the volumes of their claims. For claims waiting
+// for their pod it chooses the volumes together with the node, existing ones or new ones to
+// provision there. It prefers nodes with much free storage.
 //
-// The filter asks only whether; the choice is made again when a node has been chosen (PodVolumes),
-// assumed in the cluster (Assume), written by the live scheduler, and waited for (Bound).
+// The filter only checks feasibility. After the choice of a node, the choice of volumes is repeated
+// (PodVolumes), assumed in the cluster (Assume), written by the live scheduler, and awaited
+// (Bound).
 type VolumeBinding struct {
-	// Timeout is how long the live scheduler waits for volumes to be bound.
+	// Timeout is the live scheduler's limit on waiting for volumes to be bound.
 	Timeout time.Duration
 
-	shape shape // of the score; nil: none
+	shape shape // of the score; nil: no scoring
 }
 
 // Codes of VolumeBinding.
@@ -35,7 +36,7 @@ const (
 	CodeNoVolumeToBind     = "NoVolumeToBind"
 	CodeNotEnoughStorage   = "NotEnoughStorage"
 	CodeVolumeMissing      = "BoundVolumeMissing"
-	// Of the pod, before any node is looked at.
+	// Of the pod as a whole, before the search of nodes.
 	CodeImmediateUnbound = "ImmediateClaimUnbound"
 	CodeClaimLost        = "ClaimLost"
 	CodeClaimTerminating = "ClaimTerminating"
@@ -43,7 +44,7 @@ const (
 	CodeManyClaims       = "TooManyUnboundClaims"
 )
 
-// NewVolumeBinding makes the plugin; nil arguments mean the defaults.
+// NewVolumeBinding makes the plugin; nil args select the defaults.
 func NewVolumeBinding(args *config.VolumeBindingArgs) (*VolumeBinding, error) {
 	set := config.VolumeBindingArgs{}
 	if args != nil {
@@ -62,13 +63,13 @@ func (v *VolumeBinding) Name() string { return "VolumeBinding" }
 // Reads implements [Filter].
 func (v *VolumeBinding) Reads() Part { return Labels | Identity | Objects }
 
-// Applies implements [Selective]: pods without claims are not asked about, which are most.
+// Applies implements [Selective]. It excludes pods without claims, the vast majority.
 func (v *VolumeBinding) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { _, _, claims := claimOf(p, &v); return claims })
 }
 
-// Filter implements [Filter]. A pod that waits for a volume controller is rejected as a whole, not
-// node by node.
+// Filter implements [Filter]. It rejects a pod waiting for a volume controller as a whole, rather
+// than node by node.
 func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	claims, rejection, err := readClaims(c, p)
 	switch {
@@ -82,27 +83,27 @@ func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: func(n *cluster.Node) *Rejection { return claims.decideOn(n, nil) }}
 }
 
-// PodVolumes are the volumes and claims that change when a pod goes to a node, as they must be
-// written before the pod is bound. If both lists are empty there is nothing to write and nothing to
-// wait for. The objects are copies, except for volumes that need no change.
+// PodVolumes are the volumes and claims changed by placing a pod on a node, in the form to write
+// before the pod is bound. If both lists are empty, the pod can be bound without writing or
+// waiting. The objects are copies, except for unchanged volumes.
 type PodVolumes struct {
-	// Volumes name the claim that they are for; some may have done so before.
+	// Volumes name their new claim; some may have named it before.
 	Volumes []*v1.PersistentVolume
-	// Claims name the node that their volume is to be made for.
+	// Claims name the node to provision their volume for.
 	Claims []*v1.PersistentVolumeClaim
-	// Timeout is how long volumes may take to be bound.
+	// Timeout is the time volumes may take to be bound.
 	Timeout time.Duration
 }
 
-// VolumeReserver is a [Reserver] of volumes: its choice is written to the API before the pod is
-// bound, and then waited for.
+// VolumeReserver is a [Reserver] of volumes. Its choice must be written to the API before the pod
+// is bound, and then awaited.
 type VolumeReserver interface {
 	Reserver
 	PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (PodVolumes, error)
 }
 
-// PodVolumes decides what volumes a pod gets on a node: the same as the filter found possible, as
-// long as the cluster has not changed since. An error means that the pod cannot go there after all.
+// PodVolumes chooses the volumes for a pod on a node, in agreement with the filter unless the
+// cluster has changed since. An error means that the pod cannot go there after all.
 func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (PodVolumes, error) {
 	claims, rejection, err := readClaims(c, p)
 	// No claims: nothing to write.
@@ -110,7 +111,7 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return PodVolumes{}, err
 	}
 
-	// Decided anew rather than kept from the filter: other pods may have been placed in between.
+	// Repeat the filter's decision: other pods may have been placed in between.
 	var decided volumeDecision
 	if rejection == nil {
 		rejection = claims.decideOn(n, &decided)
@@ -138,9 +139,9 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	return changed, nil
 }
 
-// Assume makes the changes in the cluster's objects, as if they had been written, so that the next
-// pod does not get the same volume. undo leaves alone the objects that have changed since: what the
-// API sends is newer.
+// Assume applies the changes to the cluster's objects ahead of the writes, so that the next pod
+// does not get the same volume. undo skips objects changed since, because the API's version is
+// newer.
 func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
 	var undos []func()
 	for _, volume := range v.Volumes {
@@ -156,8 +157,8 @@ func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
 	}
 }
 
-// replaceObject puts an object in place of the one with its name. undo puts the former one back,
-// unless somebody else has replaced the object meanwhile.
+// replaceObject replaces the object of the same name. undo restores the former one, unless the
+// object has since been replaced again.
 func replaceObject[T interface {
 	comparable
 	metav1.Object
@@ -176,16 +177,17 @@ func replaceObject[T interface {
 	}
 }
 
-// Bound reports whether volumes and claims are bound to each other by now, and the pod can be bound
-// to the node. An error says that they never will be: the pod must be scheduled again. It is asked
-// again after each change of volumes and claims, and looks at the cluster's objects only.
+// Bound reports whether all volumes and claims are bound to each other, so that the pod can be
+// bound to the node. An error means that they never will be: the pod must be scheduled again. The
+// caller repeats the call after each change of volumes and claims; Bound reads only the cluster's
+// objects.
 func (v PodVolumes) Bound(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	for _, written := range v.Volumes {
 		volume, ok := c.Volumes.Get("", written.Name)
 		switch {
 		case !ok:
 			return false, fmt.Errorf("failed to check binding: %s", volumeNotFound(written.Name))
-		// Somebody took the volume back: the volume controller, or a user.
+		// The volume controller or a user took the volume back.
 		case volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID == "":
 			return false, fmt.Errorf("ClaimRef got reset for pv %q", volume.Name)
 		}
@@ -203,7 +205,7 @@ func (v PodVolumes) Bound(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 		switch {
 		case !ok:
 			return false, fmt.Errorf("failed to check provisioning pvc: %s", claimNotFound(written.Name))
-		case claim.Annotations[annSelectedNode] != n.Name: // the provisioner asks for another node
+		case claim.Annotations[annSelectedNode] != n.Name: // the provisioner requested another node
 			return false, fmt.Errorf("provisioning failed for PVC %q", claim.Name)
 		}
 		if bound, err := boundOn(c, claim, n); !bound || err != nil {
@@ -213,7 +215,7 @@ func (v PodVolumes) Bound(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	return true, nil
 }
 
-// boundOn reports whether a claim has its volume. One that the node cannot reach is an error: a
+// boundOn reports whether a claim is bound. A volume out of the node's reach is an error: a
 // provisioner may have ignored the selected node.
 func boundOn(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, n *cluster.Node) (bool, error) {
 	b := readBound(c, claim)
@@ -230,8 +232,8 @@ func boundOn(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, n *cluster.Nod
 	return fullyBound(claim), nil
 }
 
-// Reserve implements [Reserver] for callers that write nothing; those that write the volumes to the
-// API ask for PodVolumes.
+// Reserve implements [Reserver] for callers that write nothing; callers writing the volumes to the
+// API use PodVolumes.
 func (v *VolumeBinding) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
 	volumes, err := v.PodVolumes(c, p, n)
 	if err != nil {
@@ -240,8 +242,8 @@ func (v *VolumeBinding) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 	return volumes.Assume(c), nil
 }
 
-// Interests implements Requeuer. Of CSINodes only migration matters, of CSIDrivers that one no
-// longer tracks capacity: then every node has room.
+// Interests implements Requeuer. Of CSINodes only migration matters, of CSIDrivers only the end of
+// capacity tracking, after which every node has room.
 func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 	keys := &volumeKeys{c: in.Cluster}
 	return []queue.Interest{
@@ -278,8 +280,8 @@ func (*VolumeBinding) Wakes() []string {
 // Fixes implements Fixer.
 func (*VolumeBinding) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} }
 
-// Detail implements Detailer: the claims that have no volume and do not wait for the pod, and what
-// they lack. It is the same for all nodes.
+// Detail implements Detailer. It lists the unbound claims not waiting for the pod, and the objects
+// they lack. The text is the same for all nodes.
 func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	var list []string
 	claims, _ := usableClaims(c, p)
@@ -292,8 +294,8 @@ func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.N
 	return func(*cluster.Node) string { return text }
 }
 
-// whyUnbound says why a claim that does not wait for its pod has no volume: the remedy depends on
-// whether a volume, a class or a provisioner is missing.
+// whyUnbound explains why a claim not waiting for its pod is unbound: the remedy depends on whether
+// a volume, a class or a provisioner is missing.
 func whyUnbound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) string {
 	name := claimClass(claim)
 	class, ok := c.StorageClasses.Get("", name)

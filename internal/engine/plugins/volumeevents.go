@@ -12,9 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Hints that the plugins which look at volumes share.
+// Hints shared by the volume plugins.
 
-// claimNames lists the claims that the pod uses or that are made for it, whether or not they exist.
+// claimNames lists the claims used by the pod or made for it, whether or not they exist.
 func claimNames(pod *v1.Pod) (names []string) {
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
@@ -27,28 +27,27 @@ func claimNames(pod *v1.Pod) (names []string) {
 	return names
 }
 
-// ofClaim reports whether a claim is the pod's, and has changed in what a plugin looks at. Most
-// updates of claims change nothing of that: they are of labels or managed fields.
+// ofClaim reports whether the event changed one of the pod's claims in a way relevant to a plugin.
+// Most updates of claims only change labels or managed fields, and do not count.
 func ofClaim(item *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*v1.PersistentVolumeClaim)
 	claim, isNew := e.New.(*v1.PersistentVolumeClaim)
-	// Gone: what it was tells whose it is.
+	// Deleted: the last state identifies the owner.
 	if !isNew {
 		claim = was
 	}
 	if claim == nil || claim.Namespace != item.Pod.Namespace || !slices.Contains(claimNames(item.Pod), claim.Name) {
 		return false
 	}
-	// A new UID is another claim of the same name, and a deletion that has begun rejects the pod as
-	// a whole.
+	// A new UID is another claim of the same name, and the beginning of a deletion rejects the pod
+	// as a whole.
 	return !isOld || !isNew || !reflect.DeepEqual(was.Spec, claim.Spec) || !reflect.DeepEqual(was.Status, claim.Status) ||
 		!reflect.DeepEqual(was.Annotations, claim.Annotations) || was.UID != claim.UID ||
 		was.DeletionTimestamp.IsZero() != claim.DeletionTimestamp.IsZero()
 }
 
-// ofVolume reports whether a volume is one that the pod's claims have, or could get: by class, and
-// not kept for another claim. Its size is not compared. An event of which the object is not known
-// counts.
+// ofVolume reports whether one of the pod's claims has the volume or could get it, judged by class
+// and by reservations for other claims, but not by size. An event with an unknown object counts.
 func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	volume, ok := e.New.(*v1.PersistentVolume)
 	if !ok {
@@ -68,11 +67,11 @@ func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	return false
 }
 
-// ofVolumeZone reports whether such a volume is new, or elsewhere than before.
+// ofVolumeZone reports whether such a volume is new, or in another place than before.
 func (in Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*v1.PersistentVolume)
 	is, isNew := e.New.(*v1.PersistentVolume)
-	// The labels of zones are all that VolumeZone reads of a volume.
+	// VolumeZone reads only the zone labels of a volume.
 	same := isOld && isNew && was.UID == is.UID && !slices.ContainsFunc(zoneLabels, func(key string) bool {
 		before, had := was.Labels[key]
 		now, has := is.Labels[key]
@@ -81,7 +80,7 @@ func (in Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
 	return !same && in.ofVolume(item, e)
 }
 
-// claimsOf returns those of the pod's claims that exist.
+// claimsOf returns the pod's existing claims.
 func (in Setting) claimsOf(item *queue.Item) (claims []*v1.PersistentVolumeClaim) {
 	for _, name := range claimNames(item.Pod) {
 		if claim, ok := in.Cluster.Claims.Get(item.Pod.Namespace, name); ok {
@@ -98,20 +97,19 @@ func (in Setting) usesClass(item *queue.Item, name string) bool {
 	})
 }
 
-// ofStorageClass is the hint for storage classes: the class is new, or allows other topologies.
-// Whether it provisions, and when, cannot be changed.
+// ofStorageClass is the hint for storage classes: the class is new, or allows other topologies. Its
+// provisioner and binding mode are immutable.
 func (in Setting) ofStorageClass(item *queue.Item, e *queue.Event) bool {
 	class, ok := e.New.(*storagev1.StorageClass)
 	if !ok || !in.usesClass(item, class.Name) {
 		return false
 	}
 	was, ok := e.Old.(*storagev1.StorageClass)
-	// A class that was deleted and made anew may provision otherwise.
+	// A recreated class may provision differently.
 	return !ok || was.UID != class.UID || !reflect.DeepEqual(was.AllowedTopologies, class.AllowedTopologies)
 }
 
-// ofCapacity is the hint for CSI capacities: there is more storage of a class that the pod waits
-// for.
+// ofCapacity is the hint for CSI capacities: more storage of a class that the pod waits for.
 func (in Setting) ofCapacity(item *queue.Item, e *queue.Event) bool {
 	is, ok := e.New.(*storagev1.CSIStorageCapacity)
 	if !ok || !in.usesClass(item, is.StorageClassName) {
@@ -121,13 +119,13 @@ func (in Setting) ofCapacity(item *queue.Item, e *queue.Event) bool {
 	return !ok || moreStorage(was, is)
 }
 
-// moreStorage reports whether there is more of a capacity than there was, or it is elsewhere.
+// moreStorage reports whether a capacity has grown or moved.
 func moreStorage(was, is *storagev1.CSIStorageCapacity) bool {
 	return largestVolume(is) > largestVolume(was) || !reflect.DeepEqual(was.NodeTopology, is.NodeTopology)
 }
 
-// nodeNowServes is the hint for nodes of a filter that looks at volumes. Pods that it rejects as a
-// whole are not helped by any node: an event of the claim wakes them.
+// nodeNowServes is the hint for nodes of a volume filter. Nodes cannot help pods rejected as a
+// whole: an event of the claim wakes them.
 func (in Setting) nodeNowServes(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false

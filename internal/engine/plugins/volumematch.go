@@ -14,18 +14,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// reach is the set of nodes that a volume can be used on. The zero value is no node.
+// reach is the set of nodes that can use a volume. The zero value is empty.
 type reach struct {
 	everywhere bool
 	terms      nodeTerms
-	// places are labels one of which a node has that is in it; nil: it may have any.
+	// places are labels such that every node in reach has one of them; nil: reach implies no
+	// labels.
 	places []place
 }
 
 // place is a label of nodes.
 type place struct{ key, value string }
 
-// reachOf reads the node affinity of a volume; without one it can be used everywhere.
+// reachOf reads the node affinity of a volume. A volume without one can be used everywhere.
 func reachOf(volume *v1.PersistentVolume) reach {
 	if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
 		return reach{everywhere: true}
@@ -33,17 +34,17 @@ func reachOf(volume *v1.PersistentVolume) reach {
 	required := volume.Spec.NodeAffinity.Required
 	terms := readNodeTerms(required)
 	for i := range terms {
-		terms[i].fields = nil // a volume knows nodes by their labels alone
+		terms[i].fields = nil // a volume selects nodes only by labels
 	}
 	return reach{terms: terms, places: placesOf(required.NodeSelectorTerms)}
 }
 
-// hasNode reports whether the volume can be used on the node.
+// hasNode reports whether the node can use the volume.
 func (r *reach) hasNode(n *cluster.Node) bool { return r.everywhere || r.terms.match(n) }
 
-// placesOf lists the labels that the terms require, if every term requires some: of each term those
-// of the requirement that lists fewest. A local disk is of one node, others are of a zone, so no
-// other node needs to look at them.
+// placesOf lists the labels required by the terms, if every term requires some. For each term it
+// uses the requirement with the fewest values. A local disk belongs to one node, other volumes to a
+// zone, so the remaining nodes need not examine them.
 //
 //	hostname In n1                    ->  hostname=n1
 //	zone In a,b, rack In r1           ->  rack=r1
@@ -70,8 +71,8 @@ func placesOf(terms []v1.NodeSelectorTerm) (places []place) {
 	return places
 }
 
-// candidate is a volume that a claim could be bound to, on the nodes within reach. Those of a class
-// are numbered, by size.
+// candidate is a possible volume for a claim, on the nodes in reach. The candidates of a class are
+// numbered by size.
 type candidate struct {
 	volume *v1.PersistentVolume
 	size   resource.Quantity
@@ -79,8 +80,8 @@ type candidate struct {
 	number int
 }
 
-// byClass reads the volumes of the classes of the claims, the smallest first. The sort is stable,
-// and volumes come sorted by name, so that equal volumes are taken by name.
+// byClass reads the volumes of the claims' classes, the smallest first. The sort is stable and the
+// input sorted by name, so that volumes of equal size are taken by name.
 func byClass(volumes []*v1.PersistentVolume, claims []*v1.PersistentVolumeClaim) map[string][]candidate {
 	all := map[string][]candidate{}
 	for _, claim := range claims {
@@ -106,19 +107,19 @@ func byClass(volumes []*v1.PersistentVolume, claims []*v1.PersistentVolumeClaim)
 // candidates are the volumes for one claim, found once for all nodes.
 type candidates struct {
 	claim *v1.PersistentVolumeClaim
-	class int // how many volumes the claim's class has
-	// meant are volumes that already name the claim. The first of them is taken, or none on nodes
-	// out of its reach.
+	class int // number of volumes of the claim's class
+	// meant are volumes that already name the claim. The claim takes the first of them, or nothing
+	// on nodes out of its reach.
 	meant []candidate
-	// byPlace and others are free volumes that fit, smallest first; those of byPlace reach nodes
-	// with that label only. keys are the keys of these labels.
+	// byPlace and others are free volumes that fit, the smallest first; the volumes in byPlace
+	// reach only nodes with that label. keys are the keys of these labels.
 	byPlace map[place][]candidate
 	keys    []string
 	others  []candidate
 }
 
-// findCandidates picks from the volumes of the claim's class, which are sorted by size: those that
-// are too small are skipped by a search. The error is of the claim's selector.
+// findCandidates selects among the volumes of the claim's class, which are sorted by size: a binary
+// search skips the ones below the requested size. It fails if the claim's selector is invalid.
 func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes []candidate) (*candidates, error) {
 	selector, err := c.VolumesFor(claim)
 	if err != nil {
@@ -132,7 +133,7 @@ func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes
 		volume := v.volume
 		switch {
 		case !canHold(volume, claim):
-		// Labels and access modes are not compared: whoever pre-bound the volume meant this claim.
+		// Labels and access modes do not matter: the volume was pre-bound to this claim on purpose.
 		case boundTo(volume, claim):
 			found.meant = append(found.meant, v)
 		case volume.Spec.ClaimRef == nil && volume.Status.Phase == v1.VolumeAvailable &&
@@ -145,8 +146,8 @@ func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes
 	return found, nil
 }
 
-// addVolume adds a free volume that is no smaller than those before it. One that several places
-// reach is under each of them.
+// addVolume adds a free volume, in ascending order of size. A volume reachable from several places
+// is listed under each.
 func (cs *candidates) addVolume(v candidate) {
 	if v.reach.places == nil {
 		cs.others = append(cs.others, v)
@@ -159,26 +160,26 @@ func (cs *candidates) addVolume(v candidate) {
 	}
 }
 
-// bySize orders by capacity alone; the caller's sort must be stable.
+// bySize orders by capacity only; the caller's sort must be stable.
 func bySize(a, b candidate) int { return a.size.Cmp(b.size) }
 
-// takenVolumes are those of a class, by number, that other claims of the pod get. nil has none, and
-// ignores what is marked: it is for the last claim, after which nobody asks.
+// takenVolumes marks the volumes of a class, by number, taken by other claims of the pod. nil is
+// empty and ignores markTaken: it serves the last claim, which needs no mark.
 type takenVolumes []bool
 
-// isTaken reports whether another claim gets the volume.
+// isTaken reports whether another claim takes the volume.
 func (t takenVolumes) isTaken(v *candidate) bool { return t != nil && t[v.number] }
 
-// markTaken notes that a claim gets the volume.
+// markTaken records that a claim takes the volume.
 func (t takenVolumes) markTaken(v *candidate) {
 	if t != nil {
 		t[v.number] = true
 	}
 }
 
-// volumeOn returns the volume for the claim on a node, or nil: the one that is meant for it, else
-// the smallest of the free ones; by name among equals. A nil cs has none. taken are those that the
-// pod's earlier claims get on this node.
+// volumeOn returns the volume for the claim on a node, or nil: a volume that names the claim, else
+// the smallest free one, by name among equals. A nil cs is empty. taken are the volumes taken by
+// the pod's earlier claims on this node.
 //
 //	claim of 5Gi; free on the node: a of 10Gi, b of 5Gi, c of 5Gi   ->  b
 //	the same, and d on another node already names the claim         ->  none: d is meant for it
@@ -206,8 +207,8 @@ func (cs *candidates) volumeOn(n *cluster.Node, taken takenVolumes) *candidate {
 	return best
 }
 
-// firstOn returns the first volume of a list that the node can get, unless best comes before it.
-// Lists are in the order of numbers, so the first is the smallest. best may be nil.
+// firstOn returns the first volume of a list available to the node, unless best precedes it. Lists
+// are sorted by number, so the first is the smallest. best may be nil.
 func firstOn(n *cluster.Node, list []candidate, taken takenVolumes, best *candidate) *candidate {
 	for i := range list {
 		c := &list[i]
@@ -221,8 +222,8 @@ func firstOn(n *cluster.Node, list []candidate, taken takenVolumes, best *candid
 	return best
 }
 
-// canHold reports whether a volume that is large enough is one for the claim, bound or not. Class,
-// phase, labels and access modes count only for volumes that do not name the claim yet.
+// canHold reports whether a sufficiently large volume suits the claim, bound or not. Class, phase,
+// labels and access modes matter only for volumes that have yet to name the claim.
 func canHold(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
 	return ptr.Deref(volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem) == ptr.Deref(claim.Spec.VolumeMode,
 		v1.PersistentVolumeFilesystem) &&
@@ -230,7 +231,7 @@ func canHold(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool 
 		volume.DeletionTimestamp == nil
 }
 
-// boundTo reports whether the volume names the claim, be it by hand and without its UID.
+// boundTo reports whether the volume names the claim, even by hand and without its UID.
 func boundTo(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
 	ref := volume.Spec.ClaimRef
 	return ref != nil && ref.Name == claim.Name && ref.Namespace == claim.Namespace && (ref.UID == "" || ref.UID == claim.UID)
@@ -246,8 +247,8 @@ func offersModes(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) b
 	return true
 }
 
-// bindVolume returns a copy of the volume that names the claim, or the volume itself if it does
-// already.
+// bindVolume returns a copy of the volume that names the claim, or the volume itself if it already
+// names it.
 func bindVolume(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) *v1.PersistentVolume {
 	ref := volume.Spec.ClaimRef
 	if boundTo(volume, claim) && ref.UID == claim.UID {

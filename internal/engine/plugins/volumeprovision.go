@@ -9,28 +9,29 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// provision is where a volume can be made for a claim: by the topologies of its class, and by how
-// much room the driver reports. The zero value is nowhere.
+// provision holds the topologies in which a claim's volume can be provisioned, according to its
+// class and the capacity reported by the driver. The zero value is nowhere.
 type provision struct {
-	possible bool // by the class at all
-	// topologies are what the class allows: one of them must match. nil: everything is allowed.
+	possible bool // according to the class
+	// topologies are the class's allowed topologies; one of them must match. nil allows everything.
 	topologies []*rules.Selector
-	// The driver tells how much room there is, by topology: one segment with enough must match.
+	// tracked means that the driver reports its capacity by topology: a segment with enough must
+	// match.
 	tracked  bool
 	segments []segment
 }
 
-// segment is the nodes that a capacity is for, by their labels.
+// segment is the set of nodes covered by a capacity, by their labels.
 type segment struct {
 	nodes    *rules.Selector
 	capacity *storagev1.CSIStorageCapacity
 }
 
-// noProvisioner marks a class whose volumes are made by hand, such as local disks.
+// noProvisioner marks a class of manually created volumes, such as local disks.
 const noProvisioner = "kubernetes.io/no-provisioner"
 
-// readProvision reads where a volume can be made for the claim. Capacities that are too small for
-// the claim are left out here, once, instead of at each node.
+// readProvision determines where a volume can be provisioned for the claim. It drops capacities
+// that are too small for the claim here, once, rather than at each node.
 func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provision {
 	class, ok := c.StorageClasses.Get("", claimClass(claim))
 	if !ok || class.Provisioner == "" || class.Provisioner == noProvisioner {
@@ -48,8 +49,8 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 		return p
 	}
 
-	// From here on a node without a segment has no room, even if the driver has not reported
-	// anything yet.
+	// From here on a node without a segment lacks room, even if the driver has yet to report
+	// anything.
 	p.tracked = true
 	for _, capacity := range c.CSICapacities.All() {
 		if capacity.StorageClassName == class.Name && largestVolume(capacity) >= rules.Amount(v1.ResourceStorage, size) &&
@@ -63,10 +64,10 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 	return p
 }
 
-// largestVolume is the size of the largest volume that can be made; -1 if the driver does not say.
+// largestVolume is the size of the largest volume that can be provisioned; -1 if unreported.
 func largestVolume(capacity *storagev1.CSIStorageCapacity) int64 {
 	switch {
-	case capacity.MaximumVolumeSize != nil: // more precise: the room may be in pieces
+	case capacity.MaximumVolumeSize != nil: // more precise: the room may be fragmented
 		return rules.Amount(v1.ResourceStorage, *capacity.MaximumVolumeSize)
 	case capacity.Capacity != nil:
 		return rules.Amount(v1.ResourceStorage, *capacity.Capacity)
@@ -74,8 +75,7 @@ func largestVolume(capacity *storagev1.CSIStorageCapacity) int64 {
 	return -1
 }
 
-// allowedTopologies reads the topologies of a class. One that is empty, or cannot be read, allows
-// nothing.
+// allowedTopologies reads the topologies of a class. An empty or unreadable one allows nothing.
 func allowedTopologies(terms []v1.TopologySelectorTerm) []*rules.Selector {
 	selectors := []*rules.Selector{}
 	for _, term := range terms {
@@ -92,8 +92,8 @@ func allowedTopologies(terms []v1.TopologySelectorTerm) []*rules.Selector {
 	return selectors
 }
 
-// canProvision reports whether a volume can be made for a node, and whether there is room for it.
-// Volumes that are only assumed take no room: as in upstream, two pods may be promised the same
+// canProvision reports whether a volume can be provisioned for a node, and whether there is room
+// for it. Assumed volumes take no room: as in upstream, two pods may be promised the same
 // storage, and the provisioner then refuses the second.
 func (p *provision) canProvision(n *cluster.Node) (possible, enough bool) {
 	if !p.possible || p.topologies != nil && !anyMatches(p.topologies, n) {

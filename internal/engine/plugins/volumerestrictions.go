@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// VolumeRestrictions keeps pods from using at once what only one can use: disks that the pod itself
-// names, on the same node, and claims with the access mode ReadWriteOncePod, anywhere.
+// VolumeRestrictions enforces exclusive use of volumes: per node for disks named in the pod's spec,
+// and cluster-wide for claims with the access mode ReadWriteOncePod.
 type VolumeRestrictions struct{}
 
 // Codes of VolumeRestrictions.
@@ -20,8 +20,8 @@ const (
 	CodeReadWriteOncePodUsed = "ReadWriteOncePodClaimInUse"
 )
 
-// The rejections of VolumeRestrictions. Preemption can help with both, since a pod that leaves
-// gives up its disk or claim.
+// The rejections of VolumeRestrictions. Preemption can help with both, since a victim gives up its
+// disk or claim.
 var (
 	diskConflict         = &Rejection{Code: CodeDiskConflict, Reasons: []string{"node(s) had no available disk"}}
 	readWriteOncePodUsed = &Rejection{
@@ -37,17 +37,17 @@ func (VolumeRestrictions) Name() string { return "VolumeRestrictions" }
 // Reads implements [Filter].
 func (VolumeRestrictions) Reads() Part { return Contents | Objects }
 
-// Applies implements [Selective]. Ephemeral volumes are not among them: their claim is made for one
-// pod, so no other can use it.
+// Applies implements [Selective]. It excludes ephemeral volumes: their claim is made for one pod,
+// so no other can use it.
 func (VolumeRestrictions) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || isExclusive(&v) })
 }
 
-// Filter implements [Filter]. Pods that use one of the claims are counted over all nodes first: a
-// pod on another node rejects the node as well.
+// Filter implements [Filter]. It first counts the users of the claims over all nodes: a pod on
+// another node rejects the node as well.
 func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	disks := disksOf(p.Spec().Volumes)
-	alone := sets.New[string]() // claims that one pod can use
+	alone := sets.New[string]() // exclusive claims
 	for i := range p.Spec().Volumes {
 		v := &p.Spec().Volumes[i]
 		if v.PersistentVolumeClaim == nil {
@@ -62,7 +62,7 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 			alone.Insert(name)
 		}
 	}
-	// Claims that many pods may use are no reason to look at any node.
+	// Claims open to many pods are no reason to examine any node.
 	if len(disks)+len(alone) == 0 {
 		return Judge{}
 	}
@@ -71,7 +71,7 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	users := usersOf(p.Namespace(), alone)
 	used := map[int32]int{} // by node
 	total := 0
-	// The count over all nodes is only made for pods that need it, which are few.
+	// Only the few pods that need the count over all nodes pay for it.
 	if len(alone) > 0 {
 		for _, n := range c.Nodes {
 			if n != nil {
@@ -86,9 +86,8 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 		switch {
 		case len(disks) > 0 && conflicts.anyPod(n):
 			return diskConflict
-		// n may be a copy without some of its pods. So users on other nodes are from the count, and
-		// those on this one are looked for in n itself: preemption can make room if the only user
-		// is here.
+		// n may be a copy without some of its pods. So take users on other nodes from the count,
+		// and search n itself for its users: preemption can make room if the only user is here.
 		case total > used[n.Index], len(alone) > 0 && users.anyPod(n):
 			return readWriteOncePodUsed
 		}
@@ -97,7 +96,7 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: rejectionOn, Surely: func(n *cluster.Node) bool { return rejectionOn(n) == nil }}
 }
 
-// usersOf tells whether the pods of a class use one of the claims, which are of one namespace.
+// usersOf finds whether the pods of a class use one of the claims, all of one namespace.
 func usersOf(namespace string, claims sets.Set[string]) *ofClasses {
 	return &ofClasses{find: func(class *cluster.PodClass) bool {
 		return class.Namespace == namespace && useClaims(class.Spec.Volumes, claims)
@@ -111,8 +110,8 @@ func useClaims(volumes []v1.Volume, claims sets.Set[string]) bool {
 	})
 }
 
-// Interests implements Requeuer. A node that is deleted takes the pods with it that use a disk or
-// claim; a new node may be free of conflicts.
+// Interests implements Requeuer. Deleting a node removes its pods that use a disk or claim; a new
+// node may be free of conflicts.
 func (VolumeRestrictions) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add},
@@ -126,8 +125,8 @@ func (VolumeRestrictions) Interests(in Setting) []queue.Interest {
 	}
 }
 
-// sharesVolume reports whether two pods use conflicting disks, or the same claim. Whether that
-// claim is one that only one pod may use is not asked: the hint may be wrong in that direction.
+// sharesVolume reports whether two pods use conflicting disks, or the same claim. It does not check
+// that the claim is exclusive: the hint may err in that direction.
 func sharesVolume(a, b *cluster.PodClass) bool {
 	if disksOf(a.Spec.Volumes).conflictWith(b.Spec.Volumes) {
 		return true
@@ -152,7 +151,7 @@ func (VolumeRestrictions) Wakes() []string {
 // Fixes implements Fixer.
 func (VolumeRestrictions) Fixes() []Fix { return []Fix{ProvideVolumes, FreeClaim} }
 
-// Shares implements Sharer: the plugins that look at volumes speak of the same claims.
+// Shares implements Sharer: the volume plugins reject for the same claims.
 func (VolumeRestrictions) Shares(*cluster.Pod, *cluster.Node) (plugin string, own bool) {
 	return (*VolumeBinding)(nil).Name(), true
 }

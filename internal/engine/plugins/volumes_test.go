@@ -43,8 +43,8 @@ func newVolumeBinding(t *testing.T) *VolumeBinding {
 }
 
 func init() {
-	// reserve on=NODE [undo]: lists what volumes and claims have become of it, and again after
-	// taking it back. Objects behind the pod in the input come in between.
+	// reserve on=NODE [undo]: lists the resulting volumes and claims, and lists them again after
+	// the undo. Objects after the pod in the input are applied in between.
 	moreCommands["reserve"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string {
 		var node string
 		d.ScanArgs(t, "on", &node)
@@ -61,8 +61,8 @@ func init() {
 		}
 		return answer
 	}
-	// bound on=NODE: what the scheduler finds out while it waits for the pod's volumes. The objects
-	// of the input come meanwhile.
+	// bound on=NODE: the scheduler's findings while it waits for the pod's volumes. The objects of
+	// the input arrive meanwhile.
 	moreCommands["bound"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string {
 		var node string
 		d.ScanArgs(t, "on", &node)
@@ -119,7 +119,7 @@ func TestVolumeBindingArguments(t *testing.T) {
 	}
 }
 
-// Volumes that are kept by labels of nodes are found as if every volume were tried on every node.
+// Finding volumes by node labels must equal trying every volume on every node.
 func TestVolumesByPlaceAreFoundAsAllVolumesWouldBe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := cluster.New()

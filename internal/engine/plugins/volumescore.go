@@ -10,12 +10,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// storage is how much storage of a class a pod asks of a node, and how much the node has, in bytes.
+// storage is the storage of a class requested by a pod on a node, and the node's capacity, in
+// bytes.
 type storage struct{ requested, capacity int64 }
 
-// Score implements [Scorer]: a node is scored by how much of its free storage the pod's claims
-// take, class by class. By default, the node where they take the smallest share is best: 10Gi of
-// 40Gi free gives 75. Only claims whose volume is chosen together with the node count.
+// Score implements [Scorer]. It scores a node by the share of its free storage taken by the pod's
+// claims, class by class. By default, the node with the smallest share is best: 10Gi of 40Gi free
+// gives 75. Only claims that receive their volume together with the node count.
 func (v *VolumeBinding) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if v.shape == nil {
 		return Scoring{}
@@ -34,9 +35,9 @@ func (v *VolumeBinding) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 	}}
 }
 
-// storageByClass sums up by class what the claims take on the node. If some get volumes that exist,
-// these count and no others: upstream compares either sizes of volumes or free storage, never a
-// mix.
+// storageByClass sums up by class the storage taken by the claims on the node. If some receive
+// existing volumes, only these count: upstream compares either sizes of volumes or free storage,
+// never a mix.
 func (d *volumeDecision) storageByClass(n *cluster.Node) map[string]storage {
 	byClass := map[string]storage{}
 	for _, m := range d.matches {
@@ -50,7 +51,7 @@ func (d *volumeDecision) storageByClass(n *cluster.Node) map[string]storage {
 	}
 
 	for _, u := range d.provision {
-		// kube-scheduler panics where the driver tells the largest volume and not the capacity.
+		// kube-scheduler panics if the driver reports the largest volume but not the capacity.
 		capacity := u.provision.roomOn(n)
 		if capacity == nil || capacity.Capacity == nil {
 			continue
@@ -58,18 +59,18 @@ func (d *volumeDecision) storageByClass(n *cluster.Node) map[string]storage {
 		name := claimClass(u.PersistentVolumeClaim)
 		byClass[name] = storage{
 			requested: rules.Sum(byClass[name].requested, claimSize(u.PersistentVolumeClaim)),
-			capacity:  rules.Amount(v1.ResourceStorage, *capacity.Capacity), // of all claims together, not of each
+			capacity:  rules.Amount(v1.ResourceStorage, *capacity.Capacity), // of all claims together, rather than of each
 		}
 	}
 	return byClass
 }
 
-// claimSize is what the claim requests, in bytes; 0 if it does not say.
+// claimSize is the storage requested by the claim, in bytes; 0 without a request.
 func claimSize(claim *v1.PersistentVolumeClaim) int64 {
 	return rules.Amount(v1.ResourceStorage, claim.Spec.Resources.Requests[v1.ResourceStorage])
 }
 
-// ofStorage is the mean score of the classes, which all weigh the same; 0 if there are none.
+// ofStorage is the mean score of the classes, equally weighted; 0 for an empty map.
 func (s shape) ofStorage(byClass map[string]storage) int64 {
 	if len(byClass) == 0 {
 		return 0
@@ -81,8 +82,7 @@ func (s shape) ofStorage(byClass map[string]storage) int64 {
 	return int64(math.Round(float64(sum) / float64(len(byClass))))
 }
 
-// roomOn returns the capacity that has room for the volume on the node; nil if the driver does not
-// tell.
+// roomOn returns the capacity with room for the volume on the node, or nil if unreported.
 func (p *provision) roomOn(n *cluster.Node) *storagev1.CSIStorageCapacity {
 	for i := range p.segments {
 		if p.segments[i].nodes.Matches(n) {

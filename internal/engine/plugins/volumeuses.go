@@ -11,15 +11,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// volumeUses counts the volumes that the pods of each node use, and those that are attached to it.
-// A node is counted when its count is needed, and again only if its pods, or objects that it was
-// counted from, have changed. Upstream counts anew at every attempt, on every node.
+// volumeUses counts the volumes used by the pods of each node, and the volumes attached to it. A
+// node is counted on demand, and counted again only after a change of its pods or of the objects
+// behind the count. Upstream counts again at every attempt, on every node.
 //
-// followCluster is called before nodes are judged, by the goroutine that decides. Nodes are then
-// judged by several goroutines at once: what these share is atomic, or under mutex.
+// The deciding goroutine calls followCluster before nodes are judged. Several goroutines then judge
+// nodes concurrently: their shared state is atomic, or guarded by mutex.
 type volumeUses struct {
 	c *cluster.Cluster
-	// The versions of the tables that all is up to date with.
+	// The versions of the tables followed so far.
 	claims, volumes, classes, attachments, csiNodes uint64
 
 	attached map[string]map[string]*storagev1.VolumeAttachment // by node and name
@@ -29,33 +29,33 @@ type volumeUses struct {
 	known []atomic.Pointer[csiNodeOfNode] // the same; of one version of the table
 
 	mutex sync.Mutex
-	// from has the numbers of the nodes that were counted from a claim, or from a volume, which has
-	// no namespace. It keeps them while a pod on one of them uses the object; see isUsed.
+	// from holds, for each claim, or volume (without a namespace), the numbers of the nodes counted
+	// from it. An entry stays while a pod on one of them uses the object; see isUsed.
 	from map[cluster.Name]map[int32]bool
 }
 
-// volumeUse is what one node's pods use, and what it was counted from. It is not changed once it is
-// stored: a recount makes another one.
+// volumeUse holds the volumes used by one node's pods, and the sources of the count. It is
+// immutable once stored: a recount makes another one.
 type volumeUse struct {
-	// name and pods are compared with the node: its number may have passed to another one, and its
+	// name and pods are compared with the node: its number may have passed to another node, and its
 	// pods may have changed.
 	name string
 	pods []*cluster.Pod
 
-	present attachedSet    // what pods use
-	count   map[string]int // by driver, including what is attached and not used
+	present attachedSet    // volumes used by pods
+	count   map[string]int // by driver, including attached but unused volumes
 	err     *Rejection
 }
 
-// csiNodeOfNode is the CSINode of the node of that name.
+// csiNodeOfNode is the CSINode of the named node.
 type csiNodeOfNode struct {
 	name    string
-	csiNode *storagev1.CSINode // nil if it has none
+	csiNode *storagev1.CSINode // nil if it does not exist
 }
 
-// followCluster forgets what is no longer true. Changes of claims, volumes and attachments are
-// followed one by one; where the tables no longer know what changed, or where storage classes did,
-// everything is counted anew.
+// followCluster drops outdated entries. It follows changes of claims, volumes and attachments one
+// by one; if the tables have dropped the list of changes, or storage classes have changed, it
+// recounts everything.
 func (u *volumeUses) followCluster(c *cluster.Cluster) {
 	claims, ok1 := c.Claims.Since(u.claims)
 	volumes, ok2 := c.Volumes.Since(u.volumes)
@@ -75,7 +75,7 @@ func (u *volumeUses) followCluster(c *cluster.Cluster) {
 		}
 	}
 
-	// Which nodes' CSINodes changed is not followed: looking one up is cheap.
+	// Changes of individual CSINodes are not followed: looking one up is cheap.
 	if u.csiNodes != c.CSINodes.Version {
 		u.known = make([]atomic.Pointer[csiNodeOfNode], len(u.nodes))
 	}
@@ -83,8 +83,8 @@ func (u *volumeUses) followCluster(c *cluster.Cluster) {
 	u.attachments, u.csiNodes = c.VolumeAttachments.Version, c.CSINodes.Version
 }
 
-// beginAnew forgets everything. An eighth more places than nodes leave room for nodes that are
-// added.
+// beginAnew forgets everything. It allocates an eighth more slots than nodes, for nodes added
+// later.
 func (u *volumeUses) beginAnew(c *cluster.Cluster) {
 	from := map[cluster.Name]map[int32]bool{}
 	if u.c == c {
@@ -103,7 +103,7 @@ func (u *volumeUses) beginAnew(c *cluster.Cluster) {
 	}
 }
 
-// forgetObject has the nodes recounted that were counted from an object.
+// forgetObject makes the nodes counted from an object be recounted.
 func (u *volumeUses) forgetObject(object cluster.Name) {
 	for node := range u.from[object] {
 		u.nodes[node].Store(nil)
@@ -113,8 +113,8 @@ func (u *volumeUses) forgetObject(object cluster.Name) {
 	}
 }
 
-// isUsed reports whether a pod uses the claim or volume on a node that was counted from it. What is
-// used on nodes that were never counted has had no pod rejected.
+// isUsed reports whether a pod uses the claim or volume on a node counted from it. Nodes never
+// counted have not caused rejections, so uses there do not matter.
 func (u *volumeUses) isUsed(object cluster.Name) bool {
 	for node := range u.from[object] {
 		n := u.c.Nodes[node]
@@ -125,8 +125,8 @@ func (u *volumeUses) isUsed(object cluster.Name) bool {
 	return false
 }
 
-// sourcesOf lists what the volumes of a pod are counted from: its claims, also those that do not
-// exist, and the volumes that these name.
+// sourcesOf lists the sources of the count of a pod's volumes: its claims, including missing ones,
+// and the volumes they name.
 func (u *volumeUses) sourcesOf(p *cluster.Pod) (sources []cluster.Name) {
 	for i := range p.Spec().Volumes {
 		name, _, ok := claimOf(p, &p.Spec().Volumes[i])
@@ -141,8 +141,8 @@ func (u *volumeUses) sourcesOf(p *cluster.Pod) (sources []cluster.Name) {
 	return sources
 }
 
-// readAttachment takes in an attachment as it is now. Nodes are known to it by name only, so one
-// without pods is forgotten, too.
+// readAttachment reads the current state of an attachment. Attachments name their node, so the
+// count of a node without pods is dropped as well.
 func (u *volumeUses) readAttachment(name string) {
 	if node, ok := u.nodeOf[name]; ok {
 		delete(u.attached[node], name)
@@ -161,7 +161,7 @@ func (u *volumeUses) readAttachment(name string) {
 	u.forgetNode(node)
 }
 
-// forgetNode has a node recounted. A node that does not exist (yet) has nothing to forget.
+// forgetNode makes a node be recounted. It is a no-op for a node that does not exist (yet).
 func (u *volumeUses) forgetNode(name string) {
 	if n := u.c.Node(name); n != nil {
 		u.nodes[n.Index].Store(nil)
@@ -171,8 +171,8 @@ func (u *volumeUses) forgetNode(name string) {
 	}
 }
 
-// csiNode returns the node's CSINode; nil if it has none. The lookup by name is kept by the node's
-// number, because it is made for every node and pod.
+// csiNode returns the node's CSINode, or nil. It caches the lookup by name under the node's number,
+// because every node and pod needs it.
 func (u *volumeUses) csiNode(n *cluster.Node) *storagev1.CSINode {
 	if int(n.Index) < len(u.known) {
 		if k := u.known[n.Index].Load(); k != nil && k.name == n.Name {
@@ -189,8 +189,8 @@ func (u *volumeUses) csiNode(n *cluster.Node) *storagev1.CSINode {
 	return csiNode
 }
 
-// useOn returns what is used on a node, which may be a copy with other pods: such an answer is not
-// kept. Of its CSINode it matters only that it exists.
+// useOn returns the volumes used on a node. The node may be a copy with other pods; such a result
+// is not cached. Of its CSINode only the existence matters.
 func (u *volumeUses) useOn(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
 	place := (*atomic.Pointer[volumeUse])(nil)
 	if int(n.Index) < len(u.nodes) {
@@ -207,7 +207,7 @@ func (u *volumeUses) useOn(n *cluster.Node, csiNode *storagev1.CSINode) *volumeU
 	return use
 }
 
-// countNode looks at all pods of the node. A volume that several pods use counts once.
+// countNode visits all pods of the node. A volume used by several pods counts once.
 func (u *volumeUses) countNode(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
 	use := &volumeUse{name: n.Name, present: attachedSet{}, count: map[string]int{}}
 	for _, p := range n.Pods {
@@ -231,9 +231,9 @@ func (u *volumeUses) countNode(n *cluster.Node, csiNode *storagev1.CSINode) *vol
 	return use
 }
 
-// noteSources remembers what the node was counted from: also claims that do not exist yet, since
-// their creation changes the count. Before the result is stored, so that no change in between is
-// missed.
+// noteSources records the sources of the node's count, including claims that do not exist yet,
+// since their creation changes the count. It must precede storing the result, so that no change in
+// between is missed.
 func (u *volumeUses) noteSources(n *cluster.Node, use *volumeUse) {
 	use.pods = slices.Clone(n.Pods)
 	u.mutex.Lock()

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// TestVolumesAreFollowed: whatever happened to pods, claims, volumes and attachments, a plugin that
-// has seen it all gives the answers of one that looks for the first time.
+// TestVolumesAreFollowed requires a plugin that has followed all changes of pods, claims, volumes
+// and attachments to give the same verdicts as a new one.
 func TestVolumesAreFollowed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &volumeWorld{T: t, c: cluster.New()}
@@ -113,7 +113,8 @@ func (w *volumeWorld) pod() *v1.Pod {
 	return pod
 }
 
-// compare asks both about a few pods and all nodes, also as they are without one of their pods.
+// compare runs both on a few pods and all nodes, and on copies of the nodes without one of their
+// pods.
 func (w *volumeWorld) compare() {
 	for range 3 {
 		p := w.c.Pending(w.pod())
@@ -135,8 +136,8 @@ func (w *volumeWorld) compare() {
 	}
 }
 
-// TestWhatGoesWhileItIsUsedFreesAPlace: pods that wait for a node's limit are woken when a claim or
-// volume is deleted that a pod there still uses, and by no other deletion.
+// TestWhatGoesWhileItIsUsedFreesAPlace requires the deletion of a claim or volume still in use by a
+// pod on the node to wake pods waiting for the node's limit. Other deletions must not wake them.
 func TestWhatGoesWhileItIsUsedFreesAPlace(t *testing.T) {
 	claim := func(name, volume string) *v1.PersistentVolumeClaim {
 		object := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
@@ -154,7 +155,7 @@ func TestWhatGoesWhileItIsUsedFreesAPlace(t *testing.T) {
 	leave := func(c *cluster.Cluster) { c.RemovePod("user") }
 	for _, x := range []struct {
 		name    string
-		between func(c *cluster.Cluster) // happens before, and the plugin looks at another node then
+		between func(c *cluster.Cluster) // runs before, and the plugin then judges another node
 		event   *queue.Event
 		wakes   bool
 	}{

@@ -13,13 +13,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// VolumeZone keeps pods on nodes in the zones and regions that the labels of their bound volumes
-// name. It looks only at volumes that are used through a claim, and not at the claims of ephemeral
-// volumes. CSI drivers give their volumes node affinity instead of such labels, which is for
-// VolumeBinding.
+// VolumeZone keeps pods on nodes in the zones and regions named by the labels of their bound
+// volumes. It only reads volumes used through a claim, excluding the claims of ephemeral volumes.
+// CSI drivers give their volumes node affinity instead of such labels, which VolumeBinding handles.
 type VolumeZone struct{}
 
-// Codes of VolumeZone. Those of missing objects are shared by the volume plugins.
+// Codes of VolumeZone. The codes for missing objects are shared by the volume plugins.
 const (
 	CodeVolumeZoneMismatch   = "VolumeZoneMismatch"
 	CodeClaimUnbound         = "ClaimUnbound"
@@ -34,11 +33,11 @@ var zoneMismatch = &Rejection{
 	Code: CodeVolumeZoneMismatch, Reasons: []string{"node(s) had no available volume zone"}, Unresolvable: true,
 }
 
-// zoneLabels are asked in this order. The first two are how volumes were labelled before Kubernetes
+// zoneLabels are read in this order. The first two are the labels of volumes before Kubernetes
 // 1.17.
 var zoneLabels = []string{v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelTopologyZone, v1.LabelTopologyRegion}
 
-// stableLabel is the name that took the place of a label.
+// stableLabel maps a label to its successor.
 var stableLabel = map[string]string{
 	v1.LabelFailureDomainBetaZone: v1.LabelTopologyZone, v1.LabelFailureDomainBetaRegion: v1.LabelTopologyRegion,
 }
@@ -61,8 +60,8 @@ func (VolumeZone) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil })
 }
 
-// Filter implements [Filter]. Which zones count is found for the pod as a whole; for a node only
-// labels are compared.
+// Filter implements [Filter]. It determines the zones for the pod as a whole, and only compares
+// labels for a node.
 func (VolumeZone) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	var zones []volumeZones
 	for i := range p.Spec().Volumes {
@@ -94,8 +93,8 @@ func (VolumeZone) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// boundVolume finds the volume of a claim. Both results are nil for claims whose volume is chosen
-// together with the node. A claim that has no volume and does not wait rejects the pod.
+// boundVolume finds the volume of a claim. Both results are nil for claims that receive their
+// volume together with the node. Any other claim without a volume rejects the pod.
 func boundVolume(c *cluster.Cluster, namespace, name string) (*v1.PersistentVolume, *Rejection) {
 	reject := func(code, reason string) (*v1.PersistentVolume, *Rejection) {
 		return nil, &Rejection{Code: code, Reasons: []string{reason}, Unresolvable: true}
@@ -136,7 +135,7 @@ func boundVolume(c *cluster.Cluster, namespace, name string) (*v1.PersistentVolu
 }
 
 // zonesOf reads a volume's labels. Several values in one label are separated by two underscores:
-// "a__b" is zones a and b. A label that cannot be read is passed over, as in upstream.
+// "a__b" is zones a and b. Like upstream it skips unreadable labels.
 func zonesOf(volume *v1.PersistentVolume) (zones []volumeZones) {
 	for _, label := range zoneLabels {
 		value, ok := volume.Labels[label]
@@ -154,7 +153,7 @@ func zonesOf(volume *v1.PersistentVolume) (zones []volumeZones) {
 	return zones
 }
 
-// inAnyZone reports whether the node has a label of a zone or region at all.
+// inAnyZone reports whether the node has any label of a zone or region.
 func inAnyZone(n *cluster.Node) bool {
 	for _, label := range zoneLabels {
 		if n.Has(label) {
@@ -174,12 +173,12 @@ func (z *volumeZones) hasNode(n *cluster.Node) bool {
 	return ok && z.values.Has(value)
 }
 
-// isZoneLabel is for events: changes of other labels do not matter here.
+// isZoneLabel filters events: changes of other labels do not matter here.
 func isZoneLabel(key string) bool { return slices.Contains(zoneLabels, key) }
 
 // Interests implements Requeuer. Claims and volumes count for two reasons: the pod was rejected as
-// a whole for one that is missing, or for a volume in the wrong zone, in place of which another may
-// be bound.
+// a whole for a missing one, or for a volume in the wrong zone that may be replaced by binding
+// another.
 func (VolumeZone) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true,
@@ -198,7 +197,7 @@ func (VolumeZone) Wakes() []string {
 // Fixes implements Fixer.
 func (VolumeZone) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} }
 
-// Shares implements Sharer: the plugins that look at volumes speak of the same claims.
+// Shares implements Sharer: the volume plugins reject for the same claims.
 func (VolumeZone) Shares(*cluster.Pod, *cluster.Node) (plugin string, own bool) {
 	return (*VolumeBinding)(nil).Name(), true
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// wakingCase is pods that wait, each of a class of its own, and an event that can help few of them.
+// wakingCase is a set of waiting pods, each of a separate class, and an event that can help few of
+// them.
 type wakingCase struct {
 	name     string
 	rejector string
@@ -52,7 +53,7 @@ func spread(name string, _ int) *v1.Pod {
 	return pod
 }
 
-// ofPool wants what all nodes have, and what one has.
+// ofPool requires a label common to all nodes, and one of a single node.
 func ofPool(name string, _ int) *v1.Pod {
 	return aPod(name, "1", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: "a", "pool": name} })
 }
@@ -97,7 +98,7 @@ func untainted(c *cluster.Cluster) *queue.Event {
 	return &queue.Event{Resource: queue.Node, Action: queue.UpdateNodeTaint, NodeBefore: asNode(was), Node: c.Node("n")}
 }
 
-// asNode reads a node that is in no cluster.
+// asNode reads a node outside any cluster.
 func asNode(node *v1.Node) *cluster.Node { return cluster.New().SetNode(node) }
 
 func claimComes(*cluster.Cluster) *queue.Event {
@@ -118,7 +119,7 @@ func namespaceComes(*cluster.Cluster) *queue.Event {
 	return &queue.Event{Resource: queue.Namespace, Action: queue.Add, New: &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "another"}}}
 }
 
-// waiting has many pods of the case wait.
+// waiting makes many pods of the case wait.
 func (wc *wakingCase) waiting(many int, narrowed bool) *waitingPods {
 	c := cluster.New()
 	c.SetNode(aNode("n", "1010m", func(n *v1.Node) {
@@ -134,7 +135,8 @@ func (wc *wakingCase) waiting(many int, narrowed bool) *waitingPods {
 	return w
 }
 
-// TestEventIsHeldAgainstThoseItCanHelp: of two thousand classes that wait, few are asked about.
+// TestEventIsHeldAgainstThoseItCanHelp requires few calls of hints for two thousand waiting
+// classes.
 func TestEventIsHeldAgainstThoseItCanHelp(t *testing.T) {
 	for _, wc := range wakingCases {
 		t.Run(wc.name, func(t *testing.T) {
@@ -147,7 +149,8 @@ func TestEventIsHeldAgainstThoseItCanHelp(t *testing.T) {
 	}
 }
 
-// TestNodesHelpPodsWhoseVolumesTheyServe: those that are rejected as a whole wait for their claims.
+// TestNodesHelpPodsWhoseVolumesTheyServe covers nodes; pods rejected as a whole wait for their
+// claims.
 func TestNodesHelpPodsWhoseVolumesTheyServe(t *testing.T) {
 	wc := wakingCase{rejector: "VolumeBinding", pod: withClaim}
 	w := wc.waiting(1, true)
@@ -176,8 +179,8 @@ func TestNodesHelpPodsWhoseVolumesTheyServe(t *testing.T) {
 	comes(1, "its volume is there")
 }
 
-// TestLabelsOfADriverHelpPodsWithMigratedVolumes: the driver's labels come once it runs on the
-// node.
+// TestLabelsOfADriverHelpPodsWithMigratedVolumes covers the driver's labels, set once it runs on
+// the node.
 func TestLabelsOfADriverHelpPodsWithMigratedVolumes(t *testing.T) {
 	wc := wakingCase{rejector: "VolumeBinding", pod: withClaim}
 	w := wc.waiting(1, true)
@@ -203,8 +206,8 @@ func TestLabelsOfADriverHelpPodsWithMigratedVolumes(t *testing.T) {
 	}
 }
 
-// BenchmarkEvent measures an event while ten thousand pods wait, each of a class of its own. Pods
-// that it wakes are rejected again. "all asked" is without narrowings.
+// BenchmarkEvent measures an event with ten thousand waiting pods, each of a separate class. Woken
+// pods are rejected again. "all asked" runs without narrowings.
 func BenchmarkEvent(b *testing.B) {
 	for _, wc := range wakingCases {
 		for _, narrowed := range []bool{true, false} {

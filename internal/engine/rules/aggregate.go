@@ -9,19 +9,20 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// fewInitContainers are as many as the library adds up in good time: what it takes grows with the
-// square of the init containers and the resources that they name, and a tenant's pod has room for
-// thousands.
+// fewInitContainers is the number of init containers that the library adds up in acceptable time:
+// its cost grows with the square of the init containers and their named resources, and a tenant's
+// pod has room for thousands.
 const fewInitContainers = 16
 
-// OnlyContainers are the options that add up containers, without what the pod has as a whole.
+// OnlyContainers are the options for adding up containers, without pod-level resources and
+// overhead.
 var OnlyContainers = helper.PodResourcesOptions{SkipPodLevelResources: true, ExcludeOverhead: true}
 
-// PodRequests is the library's function of that name, and takes time in proportion to the pod. The
-// result may share memory with the pod: it is only to be read.
+// PodRequests is the library's function of that name, in time linear in the pod. The result may
+// share memory with the pod, so callers must not modify it.
 func PodRequests(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
 	condensed, options, sum := condensePod(pod, options, false)
-	// The library combines pod-level requests with what containers request.
+	// The library combines pod-level requests with the requests of containers.
 	if sum == nil || !options.SkipPodLevelResources && helper.IsPodLevelRequestsSet(pod) {
 		return helper.PodRequests(condensed, options)
 	}
@@ -33,23 +34,23 @@ func PodRequests(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceLis
 	return sum
 }
 
-// PodLimits is the library's function of that name, and takes time in proportion to the pod.
+// PodLimits is the library's function of that name, in time linear in the pod.
 func PodLimits(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
 	condensed, options, _ := condensePod(pod, options, true)
 	return helper.PodLimits(condensed, options)
 }
 
-// fewContainers and fewResources are how many containers, and amounts of theirs, a pod has that the
+// fewContainers and fewResources are the numbers of containers, and of their amounts, that the
 // library adds up fast enough.
 const (
 	fewContainers = 100
 	fewResources  = 500
 )
 
-// condensePod returns a pod that requests, or is limited, as the pod is, but has one container
-// only, if it has more than a few containers; else the pod itself. The library takes the largest of
-// what a pod asks for, was allocated and has: each is added up where it may differ, and the one
-// container has all. all is what the containers request, where these are the same.
+// condensePod returns a pod with the requests or limits of the given pod but only one container, if
+// the pod has more than a few; otherwise the pod itself. The library takes the largest of a pod's
+// desired, allocated and actuated resources. condensePod adds up each where they may differ, and
+// assigns all to the one container. all is the containers' sum if the three are equal.
 //
 //	init a: 3 CPU, sidecar b: 1 CPU, containers c: 1 CPU and d: 1 CPU
 //	-> one container "all" of 3 CPU: max(b + c + d, a)
@@ -60,7 +61,7 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 	if few && listedAmounts(pod) <= fewResources {
 		return pod, options, nil
 	}
-	// Desired requests do not count once the kubelet has refused the resize.
+	// Desired requests stop counting once the kubelet has refused the resize.
 	infeasible := helper.IsPodResizeInfeasible(pod)
 	requests := func(c *v1.Container, _ *v1.ContainerStatus) v1.ResourceList { return c.Resources.Requests }
 	limits := func(c *v1.Container, _ *v1.ContainerStatus) v1.ResourceList { return c.Resources.Limits }
@@ -70,14 +71,14 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 		}
 		return list
 	}
-	// What the kubelet has admitted; before it has said so, what the pod desires.
+	// The resources admitted by the kubelet, or, until reported, the desired ones.
 	allocated := func(c *v1.Container, s *v1.ContainerStatus) v1.ResourceList {
 		if s != nil && s.AllocatedResources != nil {
 			return s.AllocatedResources
 		}
 		return desired(c.Resources.Requests)
 	}
-	// What the container runs with, and what was admitted as long as that is not reported.
+	// The container's actual resources, or, until reported, the admitted ones.
 	actuated := func(c *v1.Container, s *v1.ContainerStatus) v1.ResourceList {
 		if s != nil && s.Resources != nil && s.Resources.Requests != nil {
 			return s.Resources.Requests
@@ -92,10 +93,10 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 	}
 
 	condensed, missing := *pod, options.NonMissingContainerRequests
-	// What the pod has as a whole, overhead and pod-level resources, stays for the library.
+	// Pod-wide amounts, overhead and pod-level resources, are left to the library.
 	condensed.Spec.InitContainers, condensed.Status.InitContainerStatuses, condensed.Status.ContainerStatuses = nil, nil, nil
 	asked, status := v1.ResourceRequirements{}, v1.ContainerStatus{Name: "all", Resources: &v1.ResourceRequirements{}}
-	// Without statuses the three are the same, and are added up once.
+	// Without statuses the three are equal, and added up once.
 	same := !infeasible && len(pod.Status.InitContainerStatuses)+len(pod.Status.ContainerStatuses) == 0
 	switch {
 	case toLimits:
@@ -114,17 +115,18 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 		}
 	}
 	condensed.Spec.Containers = []v1.Container{{Name: "all", Resources: asked}}
-	// Without it the library would not look at a status.
+	// Without this option the library ignores statuses.
 	if options.UseStatusResources {
 		condensed.Status.ContainerStatuses = []v1.ContainerStatus{status}
 	}
-	options.NonMissingContainerRequests = nil // these count already
+	options.NonMissingContainerRequests = nil // already counted
 	return &condensed, options, all
 }
 
 // aggregateRequests is the larger of the sum of containers and sidecars, and the peak while init
-// containers run. Each container has what of says, and of what it does not name what missing says.
-// Init containers run one after the other, each beside the sidecars that were started before it:
+// containers run. Each container counts with the amounts from of, and with those from missing for
+// resources it does not name. Init containers run one after the other, each next to the sidecars
+// started before it:
 //
 //	init a: 3, sidecar b: 1, init c: 4, container d: 2
 //	sum of b and d: 3; peak: max(a, b + c) = 5; result: 5
@@ -139,8 +141,8 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 		maps.Copy(full, list)
 		return full
 	}
-	// Containers are added without merging in what is missing first, which would copy a map for
-	// each of them.
+	// Containers are added before merging in missing amounts, which would copy a map for each of
+	// them.
 	sum := make(v1.ResourceList, max(mostListed(pod.Spec.Containers), mostListed(pod.Spec.InitContainers)))
 	for i := range pod.Spec.Containers {
 		list := of(&pod.Spec.Containers[i], statuses[pod.Spec.Containers[i].Name])
@@ -155,7 +157,7 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 	}
 
 	sidecar := func(c v1.Container) bool { return IsSidecar(&c) }
-	if !slices.ContainsFunc(pod.Spec.InitContainers, sidecar) { // the peak is that of one container
+	if !slices.ContainsFunc(pod.Spec.InitContainers, sidecar) { // the peak is a single container's
 		for i := range pod.Spec.InitContainers {
 			for name, amount := range has(&pod.Spec.InitContainers[i]) {
 				raiseAmount(sum, name, amount)
@@ -168,7 +170,7 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		sidecar := IsSidecar(c)
-		// What this container does not name is at its peak already.
+		// Resources not named by this container are already at its peak.
 		for name, amount := range has(c) {
 			if sidecar {
 				addAmount(sum, name, amount)
@@ -187,8 +189,8 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 	return sum
 }
 
-// mostListed is how many resources the container lists that lists most of them: a guess at the size
-// of the sum.
+// mostListed is the largest number of resources listed by a container: an estimate of the size of
+// the sum.
 func mostListed(containers []v1.Container) (most int) {
 	for i := range containers {
 		most = max(most, len(containers[i].Resources.Requests), len(containers[i].Resources.Limits))
@@ -196,20 +198,20 @@ func mostListed(containers []v1.Container) (most int) {
 	return most
 }
 
-// statusesByName finds the statuses of containers, of init containers and others: their names
-// differ within a pod.
+// statusesByName finds the statuses of containers, including init containers: names are unique
+// within a pod.
 func statusesByName(pod *v1.Pod) map[string]*v1.ContainerStatus {
 	all := map[string]*v1.ContainerStatus{}
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range slices.Backward(list) {
-			all[list[i].Name] = &list[i] // the first of a name counts
+			all[list[i].Name] = &list[i] // the first with a name counts
 		}
 	}
 	return all
 }
 
-// addAmount adds an amount to a list. Quantities are copied: the list is changed in place, and
-// theirs belong to the pod.
+// addAmount adds an amount to a list. It copies quantities: the list is modified in place, and the
+// originals belong to the pod.
 func addAmount(list v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
 	sum, has := list[name]
 	if !has {

@@ -12,8 +12,8 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// TestManyInitContainersAreAddedUpAsByTheLibrary: random pods with many init containers request,
-// and are limited, as the library has it.
+// TestManyInitContainersAreAddedUpAsByTheLibrary requires random pods with many init containers to
+// have the library's requests and limits.
 func TestManyInitContainersAreAddedUpAsByTheLibrary(t *testing.T) {
 	list := func(r *rand.Rand) v1.ResourceList {
 		all := v1.ResourceList{}
@@ -84,8 +84,8 @@ func texts(list v1.ResourceList) map[v1.ResourceName]string {
 	return all
 }
 
-// TestSidecarsWithResourcesOfTheirOwn: as many as an object has room for are added up in a moment.
-// The library takes half a minute.
+// TestSidecarsWithResourcesOfTheirOwn requires the largest number of sidecars in an object to be
+// added up quickly. The library takes half a minute.
 func TestSidecarsWithResourcesOfTheirOwn(t *testing.T) {
 	pod := &v1.Pod{}
 	for i := range 10_000 {

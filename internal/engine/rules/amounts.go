@@ -7,10 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Amount is a quantity as decisions count it: CPU in thousandths, everything else in ones, rounded
-// up. More than an int64 holds is the most that it holds: no node has more. (Quantity.Value and
-// MilliValue give 0 or wrap around there, so that a pod that asks for too much would seem to ask
-// for nothing.)
+// Amount is a quantity in the units of decisions: CPU in thousandths, everything else in ones,
+// rounded up. It saturates at the largest int64, which no node can exceed. (Quantity.Value and
+// MilliValue return 0 or wrap around there, which would turn an excessive request into an empty
+// one.)
 //
 //	cpu 1500m -> 1500    cpu 0.5m -> 1    memory 1Ki -> 1024    memory 1500m -> 2
 func Amount(name v1.ResourceName, quantity resource.Quantity) int64 {
@@ -18,7 +18,7 @@ func Amount(name v1.ResourceName, quantity resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		whole, most = 1000, most/1000
 	}
-	// Comparing a quantity costs more than all else here, and most are whole numbers.
+	// Comparing a quantity is the dearest step here, and most are whole numbers.
 	if v, ok := quantity.AsInt64(); ok && -most <= v && v <= most {
 		return v * whole
 	}
@@ -33,8 +33,8 @@ func Amount(name v1.ResourceName, quantity resource.Quantity) int64 {
 	return quantity.Value()
 }
 
-// Sum adds amounts and saturates at the largest int64, as it does at the lowest below. A saturated
-// sum cannot be subtracted from: it has to be computed again from what is left.
+// Sum adds amounts and saturates at the largest and the lowest int64. A saturated sum does not
+// support subtraction: it must be recomputed from the remaining amounts.
 func Sum(a, b int64) int64 {
 	sum := a + b
 	switch {

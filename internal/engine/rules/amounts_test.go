@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestAmountsStayInRange: no quantity that the API takes counts as less than it is.
+// TestAmountsStayInRange requires every quantity accepted by the API to count for at least its
+// value.
 func TestAmountsStayInRange(t *testing.T) {
 	twice := resource.MustParse("9223372036854775807")
 	twice.Add(twice)

@@ -10,12 +10,12 @@ import (
 type Label struct{ Key, Value string }
 
 // Labels are the labels of an object, in a fraction of the memory of a map: a map of one entry has
-// room for eight. nil has none. They never change, and implement labels.Labels.
+// room for eight. nil is empty. Labels are immutable and implement labels.Labels.
 type Labels struct {
-	list []Label // sorted by key, each key once
+	list []Label // sorted by key, without duplicates
 }
 
-// NewLabels returns the labels of a map. text, if it is not nil, returns equal texts to share.
+// NewLabels returns the labels of a map. text, if not nil, interns strings.
 func NewLabels(set map[string]string, text func(string) string) *Labels {
 	if len(set) == 0 {
 		return nil
@@ -31,7 +31,7 @@ func NewLabels(set map[string]string, text func(string) string) *Labels {
 	return l
 }
 
-// List returns them by key. The list is not to be changed.
+// List returns the labels sorted by key. The caller must not modify the list.
 func (l *Labels) List() []Label {
 	if l == nil {
 		return nil
@@ -39,7 +39,7 @@ func (l *Labels) List() []Label {
 	return l.list
 }
 
-// All yields them by key.
+// All yields the labels sorted by key.
 func (l *Labels) All() iter.Seq2[string, string] {
 	return func(yield func(key, value string) bool) {
 		for _, label := range l.List() {
@@ -50,10 +50,10 @@ func (l *Labels) All() iter.Seq2[string, string] {
 	}
 }
 
-// Len returns how many there are.
+// Len returns the number of labels.
 func (l *Labels) Len() int { return len(l.List()) }
 
-// Lookup returns the value of a label, and whether there is one.
+// Lookup returns the value of a label, and whether it exists.
 func (l *Labels) Lookup(key string) (value string, has bool) {
 	if l == nil {
 		return "", false
@@ -73,16 +73,16 @@ func (l *Labels) Lookup(key string) (value string, has bool) {
 	return "", false
 }
 
-// Get returns the value of a label; "" if there is none.
+// Get returns the value of a label, or "".
 func (l *Labels) Get(key string) string { value, _ := l.Lookup(key); return value }
 
-// Has reports whether there is a label.
+// Has reports whether the label exists.
 func (l *Labels) Has(key string) bool { _, has := l.Lookup(key); return has }
 
-// Equal reports whether both are the same.
+// Equal reports whether both have the same labels.
 func (l *Labels) Equal(o *Labels) bool { return l == o || slices.Equal(l.List(), o.List()) }
 
-// Map returns them as the API has them; nil if there are none.
+// Map returns the labels in the API's form; nil if empty.
 func (l *Labels) Map() map[string]string {
 	if l.Len() == 0 {
 		return nil

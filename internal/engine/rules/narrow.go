@@ -6,12 +6,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// manyAmounts is from how many listed amounts on it pays to leave out those that nobody asks for.
+// manyAmounts is the least number of listed amounts that makes dropping the unused ones worthwhile.
 const manyAmounts = 64
 
-// RequestsOf adds up what a pod requests of some resources by a rule: Requests, ScoreRequests and
-// the like, which add up each resource by itself. A tenant's pod may list tens of thousands. The
-// result may have others beside these.
+// RequestsOf adds up a pod's requests for some resources by a rule: Requests, ScoreRequests and
+// similar rules, which add up each resource separately. A tenant's pod may list tens of thousands.
+// The result may contain further resources.
 func RequestsOf(pod *v1.Pod, rule func(*v1.Pod) v1.ResourceList, names ...v1.ResourceName) v1.ResourceList {
 	if listedAmounts(pod) > manyAmounts {
 		pod = narrowPod(pod, names)
@@ -19,7 +19,7 @@ func RequestsOf(pod *v1.Pod, rule func(*v1.Pod) v1.ResourceList, names ...v1.Res
 	return rule(pod)
 }
 
-// listedAmounts is how many amounts the containers request, of whatever has a name.
+// listedAmounts is the number of amounts requested by the containers, over all names.
 func listedAmounts(pod *v1.Pod) (sum int) {
 	for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -29,9 +29,9 @@ func listedAmounts(pod *v1.Pod) (sum int) {
 	return sum
 }
 
-// narrowPod returns a pod whose containers request the same of these resources, and nothing else.
-// What the pod has as a whole stays: pod-level resources and overhead, which are lists of their
-// own. Limits are dropped, which the rules do not read.
+// narrowPod returns a pod with containers that request the same of these resources, and nothing
+// else. It keeps pod-level resources and overhead, which are separate lists. It drops limits, which
+// the rules do not read.
 func narrowPod(pod *v1.Pod, names []v1.ResourceName) *v1.Pod {
 	less := *pod
 	less.Spec.Containers = narrowContainers(pod.Spec.Containers, names)
@@ -41,8 +41,8 @@ func narrowPod(pod *v1.Pod, names []v1.ResourceName) *v1.Pod {
 	return &less
 }
 
-// narrowContainers keeps what the rules read of a container: its name finds its status, its restart
-// policy makes it a sidecar.
+// narrowContainers keeps the parts of a container read by the rules: its name finds its status, its
+// restart policy makes it a sidecar.
 func narrowContainers(list []v1.Container, names []v1.ResourceName) []v1.Container {
 	all := make([]v1.Container, len(list))
 	for i := range list {
@@ -55,7 +55,7 @@ func narrowContainers(list []v1.Container, names []v1.ResourceName) []v1.Contain
 	return all
 }
 
-// narrowStatuses does the same for what containers were allocated and have.
+// narrowStatuses does the same for the allocated and actual resources of containers.
 func narrowStatuses(list []v1.ContainerStatus, names []v1.ResourceName) []v1.ContainerStatus {
 	all := slices.Clone(list)
 	for i := range all {
@@ -68,8 +68,8 @@ func narrowStatuses(list []v1.ContainerStatus, names []v1.ResourceName) []v1.Con
 	return all
 }
 
-// narrowAmounts keeps some of a list. nil stays nil: to the library a status without amounts is not
-// one of zeroes.
+// narrowAmounts keeps some entries of a list. nil stays nil: the library distinguishes a status
+// without amounts from one of zeroes.
 func narrowAmounts(all v1.ResourceList, names []v1.ResourceName) v1.ResourceList {
 	if all == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestResourcesAreAddedUpByThemselves: what any rule makes of some resources is the same without
-// the pod's others.
+// TestResourcesAreAddedUpByThemselves requires every rule to return the same for some resources
+// with and without the pod's remaining ones.
 func TestResourcesAreAddedUpByThemselves(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, "e.io/a", "hugepages-2Mi"}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The controllers of Kubernetes that make pods, and Node, which owns static pods. A kind of the
-// same name in another API group is a controller like any other.
+// The Kubernetes controllers that create pods, and Node, which owns static pods. A kind of the same
+// name in another API group is a controller like any other.
 var (
 	Deployment            = appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind()
 	ReplicaSet            = appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind()
@@ -23,25 +23,25 @@ var (
 	Node                  = v1.SchemeGroupVersion.WithKind("Node").GroupKind()
 )
 
-// KindOf returns the API group and kind of a controller; nothing if there is none. The version is
-// dropped: apps/v1 and apps/v1beta1 are one kind.
+// KindOf returns the API group and kind of a controller, or the zero value. It drops the version:
+// apps/v1 and apps/v1beta1 are one kind.
 func KindOf(controller *metav1.OwnerReference) schema.GroupKind {
 	if controller == nil {
 		return schema.GroupKind{}
 	}
 	group, _, grouped := strings.Cut(controller.APIVersion, "/")
 	if !grouped {
-		group = "" // of the core API the version stands alone
+		group = "" // the core API has only a version
 	}
 	return schema.GroupKind{Group: group, Kind: controller.Kind}
 }
 
-// ControllerKind returns the API group and kind of an object's controller; nothing if it has none.
+// ControllerKind returns the API group and kind of an object's controller, or the zero value.
 func ControllerKind(object metav1.Object) schema.GroupKind {
 	return KindOf(metav1.GetControllerOfNoCopy(object))
 }
 
-// ControllerRef writes an object's controller as Kind/name; nothing if it has none.
+// ControllerRef formats an object's controller as Kind/name, or returns "".
 func ControllerRef(object metav1.Object) string {
 	if controller := metav1.GetControllerOfNoCopy(object); controller != nil {
 		return controller.Kind + "/" + controller.Name
@@ -49,10 +49,10 @@ func ControllerRef(object metav1.Object) string {
 	return ""
 }
 
-// Owner identifies a controller: by its UID within its namespace, as controllers themselves find
-// their pods. One that was written by hand has no UID, and is known by its kind and name. The zero
-// value is no controller. It can be a key of maps: two objects of the same controller have equal
-// Owners, provided that both have its UID or neither does.
+// Owner identifies a controller by its UID within its namespace, which is how controllers find
+// their pods. A hand-written reference lacks a UID, and is identified by kind and name. The zero
+// value is no controller. Owner is usable as a map key: objects of the same controller have equal
+// Owners, provided that both or neither have its UID.
 type Owner struct {
 	Namespace string
 	UID       types.UID
@@ -60,13 +60,13 @@ type Owner struct {
 	Name      string
 }
 
-// OwnerOf returns an object's controller. An object of another namespace may name the same one, and
-// is none of its objects.
+// OwnerOf returns an object's controller. An object of another namespace may name the same
+// controller, but is not one of its objects.
 func OwnerOf(object metav1.Object) Owner {
 	return OwnerBy(object.GetNamespace(), metav1.GetControllerOfNoCopy(object))
 }
 
-// OwnerBy returns the controller that objects of a namespace refer to.
+// OwnerBy returns the controller referenced by objects of a namespace.
 func OwnerBy(namespace string, controller *metav1.OwnerReference) Owner {
 	switch {
 	case controller == nil:
@@ -77,8 +77,7 @@ func OwnerBy(namespace string, controller *metav1.OwnerReference) Owner {
 	return Owner{Namespace: namespace, Kind: KindOf(controller), Name: controller.Name}
 }
 
-// AsOwner returns what OwnerOf returns for the objects that a controller makes, from the controller
-// itself.
+// AsOwner returns, from the controller itself, the result of OwnerOf for the objects it creates.
 func AsOwner(kind schema.GroupKind, controller metav1.Object) Owner {
 	if uid := controller.GetUID(); uid != "" {
 		return Owner{Namespace: controller.GetNamespace(), UID: uid}
@@ -86,17 +85,17 @@ func AsOwner(kind schema.GroupKind, controller metav1.Object) Owner {
 	return Owner{Namespace: controller.GetNamespace(), Kind: kind, Name: controller.GetName()}
 }
 
-// Predecessor is a pod that leaves, or has left, and whose controller makes another one. Owner is
-// empty for a pod without a controller, which nothing succeeds.
+// Predecessor is a departing or departed pod that its controller replaces. Owner is empty for a pod
+// without a controller, which has no successor.
 type Predecessor struct {
 	Namespace, Name string
 	UID             types.UID
 	Owner           types.UID // of its controller
 }
 
-// MayBeSucceededBy reports whether a pod can be the one that the controller makes instead. That of
-// a StatefulSet's pod has its name. Of several such pods of another controller, which one replaces
-// which cannot be told: all may.
+// MayBeSucceededBy reports whether a pod can be the controller's replacement. The successor of a
+// StatefulSet's pod has its name. For other controllers the pairing of several such pods is
+// unknown: all of them may be successors.
 func (p Predecessor) MayBeSucceededBy(next *v1.Pod) bool {
 	controller := metav1.GetControllerOfNoCopy(next)
 	return controller != nil && controller.UID == p.Owner && p.Owner != "" && next.Namespace == p.Namespace && next.UID != p.UID &&

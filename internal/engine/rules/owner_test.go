@@ -16,8 +16,8 @@ func ownedPod(namespace, apiVersion, kind, name string, uid types.UID) *v1.Pod {
 	}}
 }
 
-// Controllers find their pods by their own UID, within their namespace; names decide only where
-// there are no UIDs.
+// Controllers find their pods by their own UID, within their namespace; names decide only without
+// UIDs.
 func TestOwnersAreKnownByUID(t *testing.T) {
 	web := ownedPod("a", "apps/v1", "ReplicaSet", "web", "1")
 	for _, c := range []struct {

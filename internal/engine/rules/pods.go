@@ -7,20 +7,19 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// Priority is the pod's priority; a pod stored before any class gave it one
-// has priority 0.
+// Priority is the pod's priority; a pod stored before any class assigned one has priority 0.
 func Priority(pod *v1.Pod) int32 { return corev1.PodPriority(pod) }
 
-// QOS is the pod's class of service as its status says, or as its requests
-// and limits make it while the status says nothing.
+// QOS is the pod's class of service from its status, or, while the status lacks it, from its
+// requests and limits.
 func QOS(pod *v1.Pod) v1.PodQOSClass { return qos.GetPodQOS(pod) }
 
-// ComputeQOS is the class of service that the pod's requests and limits give
-// it, whatever its status says.
+// ComputeQOS is the class of service derived from the pod's requests and limits, regardless of its
+// status.
 func ComputeQOS(pod *v1.Pod) v1.PodQOSClass { return qos.ComputePodQOS(pod) }
 
-// IsBestEffort reports whether the class of service is BestEffort, as ComputeQOS says it: nothing
-// that counts for it is requested or limited.
+// IsBestEffort reports whether ComputeQOS is BestEffort: no relevant resource is requested or
+// limited.
 func IsBestEffort(pod *v1.Pod) bool {
 	asks := func(of *v1.ResourceRequirements) bool {
 		for _, list := range [2]v1.ResourceList{of.Requests, of.Limits} {
@@ -33,7 +32,7 @@ func IsBestEffort(pod *v1.Pod) bool {
 		return false
 	}
 
-	// Pod-level resources replace those of the containers for the class of service.
+	// Pod-level resources replace the containers' resources for the class of service.
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		return !asks(pod.Spec.Resources)
 	}
@@ -47,25 +46,24 @@ func IsBestEffort(pod *v1.Pod) bool {
 	return true
 }
 
-// IsTerminal reports whether the pod has run to its end: it holds no
-// resources, counts for no constraint and is never scheduled or evicted.
+// IsTerminal reports whether the pod has run to its end: it holds no resources, counts for no
+// constraint and is never scheduled or evicted.
 func IsTerminal(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// IsTerminating reports whether the pod has been told to go. Until it has
-// gone it still holds its resources.
+// IsTerminating reports whether the pod's deletion has begun. Until it is complete the pod still
+// holds its resources.
 func IsTerminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil }
 
-// IsSidecar reports whether an init container keeps running beside the containers. It is for
-// containers of spec.initContainers: the field has another meaning in others.
+// IsSidecar reports whether an init container keeps running next to the containers. It applies only
+// to spec.initContainers: elsewhere the field has another meaning.
 func IsSidecar(container *v1.Container) bool {
 	return container.RestartPolicy != nil && *container.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// HostPorts are the ports of the node that the pod uses for as long as it runs: those of its
-// sidecars and containers, in this order. Ports of other init containers are not counted, as in
-// upstream. nil: it uses none.
+// HostPorts are the node ports in use while the pod runs: the ports of its sidecars and containers,
+// in this order, or nil. Like upstream it ignores ports of other init containers.
 func HostPorts(pod *v1.Pod) []v1.ContainerPort {
 	var ports []v1.ContainerPort
 	add := func(container *v1.Container) {

@@ -6,26 +6,26 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// Requests is what a pending pod requests, and what the filter compares with a node's free room:
-// the larger of the sum of its containers and sidecars and the peak of its init containers, with
-// pod-level resources in place of these sums where given, plus overhead. The pod's status does not
-// count: nothing has been actuated yet.
+// Requests is a pending pod's request, compared by the filter with a node's free room: the larger
+// of the sum of its containers and sidecars and the peak of its init containers, replaced by
+// pod-level resources if given, plus overhead. The pod's status does not count: it has not been
+// actuated yet.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, helper.PodResourcesOptions{})
 }
 
-// RequestsPlaced is what a pod takes from its node. During a resize this is, per resource, the
-// largest of the pod's desired, allocated and actuated requests; desired requests do not count once
-// the resize was found infeasible. NodeResourcesBalancedAllocation uses the same sum for the
+// RequestsPlaced is the amount a pod takes from its node. During a resize this is, per resource,
+// the largest of the pod's desired, allocated and actuated requests; desired requests do not count
+// once the resize was found infeasible. NodeResourcesBalancedAllocation uses the same sum for the
 // pending pod, where it equals Requests.
 func RequestsPlaced(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, placed)
 }
 
-// ScoreRequests is what a pending pod requests as the NodeResourcesFit score sees it: each
-// container, init container and sidecar without a request for cpu or memory counts with 100m or
-// 200Mi. An explicit 0 stays 0. Pod-level requests do not count here, although they do for the
-// filter and once the pod is placed: upstream's scorer does not see them, and scores depend on it.
+// ScoreRequests is a pending pod's request as seen by the NodeResourcesFit score: each container,
+// init container and sidecar without a request for cpu or memory counts with 100m or 200Mi. An
+// explicit 0 stays 0. Pod-level requests do not count here, although they do for the filter and
+// once the pod is placed: upstream's scorer does not see them, and scores depend on it.
 func ScoreRequests(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, helper.PodResourcesOptions{
 		SkipPodLevelResources:       true,
@@ -33,7 +33,7 @@ func ScoreRequests(pod *v1.Pod) v1.ResourceList {
 	})
 }
 
-// ScoreRequestsPlaced is what a placed pod takes as the NodeResourcesFit score sees it. It differs
+// ScoreRequestsPlaced is a placed pod's amount as seen by the NodeResourcesFit score. It differs
 // from RequestsPlaced in cpu and memory only, by the defaults of ScoreRequests. With pod-level
 // requests, a container gets a default only for a resource that the pod does not request anywhere.
 func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
@@ -47,18 +47,18 @@ func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
 	return PodRequests(pod, opts)
 }
 
-// PlainRequests sums up the CPU (in thousandths) and the memory that a pod requests, without the
-// helper's maps, where that is all that there is to it: only containers that request nothing else.
-// scoreCPU and scoreMemory are the same by ScoreRequests. ok is false for all other pods.
+// PlainRequests sums up the requested CPU (in thousandths) and memory of a plain pod without the
+// helper's maps: the pod has only containers, requesting nothing else. scoreCPU and scoreMemory are
+// the same by ScoreRequests. ok is false for all other pods.
 func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bool) {
 	spec := &pod.Spec
-	// A resize, or anything that the library combines with the sum, takes the long way.
+	// A resize, or anything combined with the sum by the library, takes the long way.
 	if len(spec.InitContainers) > 0 || spec.Overhead != nil || spec.Resources != nil || len(pod.Status.ContainerStatuses) > 0 ||
 		pod.Status.Resources != nil || pod.Status.AllocatedResources != nil || helper.IsPodResizeInfeasible(pod) {
 		return 0, 0, 0, 0, false
 	}
 
-	// Quantities are summed up before they are rounded, as the library does.
+	// As in the library, quantities are summed up before rounding.
 	var sums, scores [2]resource.Quantity
 	for i := range spec.Containers {
 		requests := spec.Containers[i].Resources.Requests
@@ -72,7 +72,7 @@ func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bo
 				scores[k].Add([2]resource.Quantity{defaultCPU, defaultMemory}[k])
 			}
 		}
-		// It requests something else, too.
+		// It also requests something else.
 		if named < len(requests) {
 			return 0, 0, 0, 0, false
 		}
@@ -82,18 +82,17 @@ func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bo
 		Amount(v1.ResourceMemory, scores[1]), true
 }
 
-// placed holds the options of kube-scheduler v1.37 for pods on a node: the
-// gates InPlacePodVerticalScaling, PodLevelResources and
-// InPlacePodLevelResourcesVerticalScaling are on by default, the gate
-// DRANodeAllocatableResources is off.
+// placed holds the options of kube-scheduler v1.37 for pods on a node: the gates
+// InPlacePodVerticalScaling, PodLevelResources and InPlacePodLevelResourcesVerticalScaling are on
+// by default, the gate DRANodeAllocatableResources is off.
 var placed = helper.PodResourcesOptions{
 	UseStatusResources: true,
 	InPlacePodLevelResourcesVerticalScalingEnabled: true,
 }
 
-// What a container that asks for nothing is taken to ask for when nodes are
-// scored, so that many such pods do not all look free. Upstream's numbers
-// (pkg/scheduler/util/pod_resources.go), arbitrary since 2015.
+// The assumed requests of a container without requests when nodes are scored, so that nodes with
+// many such pods do not all look free. Upstream's numbers (pkg/scheduler/util/pod_resources.go),
+// arbitrary since 2015.
 var (
 	defaultCPU    = *resource.NewMilliQuantity(100, resource.DecimalSI)
 	defaultMemory = *resource.NewQuantity(200<<20, resource.DecimalSI)

@@ -13,8 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestRequestCases runs testdata/requests.txt: a pod in, every way of counting
-// it out.
+// TestRequestCases runs testdata/requests.txt: a pod in, every way of counting it out.
 func TestRequestCases(t *testing.T) {
 	datadriven.RunTest(t, "testdata/requests.txt", func(t *testing.T, d *datadriven.TestData) string {
 		var pod v1.Pod
@@ -54,8 +53,7 @@ func TestPriorityOfAPodStoredWithoutOne(t *testing.T) {
 	}
 }
 
-// TestPlainRequestsAreTheSame: where requests are summed up without the helper, the sums are the
-// helper's.
+// TestPlainRequestsAreTheSame requires sums without the helper to equal the helper's.
 func TestPlainRequestsAreTheSame(t *testing.T) {
 	amounts := map[v1.ResourceName][]string{
 		v1.ResourceCPU:              {"", "0", "1", "100m", "1500u", "0.1", "9223372036854775807", "1e30"},

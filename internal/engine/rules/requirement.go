@@ -13,38 +13,38 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Requirement is what a selector requires of one label: In, NotIn, Exists or DoesNotExist. It does
-// not change once it is made.
+// Requirement is a selector's requirement on one label: In, NotIn, Exists or DoesNotExist. It is
+// immutable.
 type Requirement struct {
 	Key      string
 	Operator selection.Operator
-	Values   []string // as listed: a value may be there twice
+	Values   []string // as listed, possibly with duplicates
 	table    *valueTable
 }
 
-// valueTable is a hash table of the places in Values, from 1. It is there if they are many.
+// valueTable is a hash table of the indices in Values, from 1. It exists only for many values.
 type valueTable struct{ places []int32 }
 
-// fewValues are compared one by one: up to there it costs less than hashing.
+// Up to fewValues are compared one by one, which costs less than hashing.
 const fewValues = 8
 
-var valueSeed = maphash.MakeSeed() // so that nobody can prepare values that collide
+var valueSeed = maphash.MakeSeed() // random, to prevent prepared collisions
 
-// newRequirement takes values as they are listed; the slice must not change. The hash table of many
+// newRequirement takes the listed values; the slice must not change. The hash table for many values
 // is at most two thirds full.
 func newRequirement(key string, operator selection.Operator, values []string) Requirement {
 	r := Requirement{Key: key, Operator: operator, Values: values}
 	if len(values) <= fewValues {
 		return r
 	}
-	// The length is a power of two, so that a hash is cut down to it with a mask.
+	// The length is a power of two, so that a mask reduces a hash to it.
 	size := 2
 	for size < len(values)*3/2 {
 		size *= 2
 	}
 	r.table = &valueTable{make([]int32, size)}
 	for i, value := range values {
-		// A value that is listed twice has one place, that of the first.
+		// A value listed twice has one entry, for its first index.
 		if at, known := r.findValue(value); !known {
 			r.table.places[at] = int32(i) + 1
 		}
@@ -52,8 +52,8 @@ func newRequirement(key string, operator selection.Operator, values []string) Re
 	return r
 }
 
-// findValue returns where in places the value is, or has its place: the first that is free from its
-// hash on. Only if there is a table.
+// findValue returns the slot in places of the value, or the free slot for it: the first one from
+// its hash on. It requires a table.
 func (r *Requirement) findValue(value string) (at uint64, known bool) {
 	places := r.table.places
 	last := uint64(len(places) - 1)
@@ -69,7 +69,7 @@ func (r *Requirement) findValue(value string) (at uint64, known bool) {
 func (r *Requirement) distinctValues() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i, value := range r.Values {
-			// Of a value that is listed twice only the first place is in the table.
+			// For a value listed twice the table has only the first index.
 			again := r.table == nil && slices.Contains(r.Values[:i], value)
 			if r.table != nil {
 				at, _ := r.findValue(value)
@@ -82,8 +82,8 @@ func (r *Requirement) distinctValues() iter.Seq[string] {
 	}
 }
 
-// mergeRequirements returns the requirement that is met where all are, which have the same key and
-// operator: what all In list, or what any NotIn lists.
+// mergeRequirements returns the requirement met exactly if all are met. All must have the same key
+// and operator: the result lists the values in all lists for In, or in any list for NotIn.
 func mergeRequirements(list []Requirement) Requirement {
 	first := &list[0]
 	if len(list) == 1 {
@@ -92,7 +92,7 @@ func mergeRequirements(list []Requirement) Requirement {
 
 	var values []string
 	switch first.Operator {
-	// What all of them list: those of the first that no other lacks.
+	// Values in all lists: those of the first list missing from no other.
 	case selection.In:
 		for _, value := range first.Values {
 			if !slices.ContainsFunc(list[1:], func(r Requirement) bool { return !r.listsValue(value) }) {
@@ -109,7 +109,7 @@ func mergeRequirements(list []Requirement) Requirement {
 	return newRequirement(first.Key, first.Operator, values)
 }
 
-// String writes the requirement as kubectl does.
+// String formats the requirement like kubectl.
 func (r *Requirement) String() string {
 	switch r.Operator {
 	case selection.Exists:
@@ -124,8 +124,8 @@ func (r *Requirement) String() string {
 	return r.Key + " " + string(r.Operator) + " (" + strings.Join(append(values, more...), ",") + ")"
 }
 
-// firstOf returns the first few of a list, and how many more there are, in words. The list is not
-// changed by appending to the result.
+// firstOf returns the first few of a list, and the number of the rest, in words. Appending to the
+// result does not modify the list.
 func firstOf[T any](list []T, few int) (first []T, more []string) {
 	if len(list) <= few {
 		return list, nil
@@ -133,12 +133,12 @@ func firstOf[T any](list []T, few int) (first []T, more []string) {
 	return list[:few:few], []string{strconv.Itoa(len(list)-few) + " more"}
 }
 
-// needsLabel reports whether the requirement is met only where there is a label with the key.
+// needsLabel reports whether only a label with the key can meet the requirement.
 func (r *Requirement) needsLabel() bool {
 	return r.Operator == selection.In || r.Operator == selection.Exists
 }
 
-// listsValue reports whether the value is one of those listed.
+// listsValue reports whether the value is listed.
 func (r *Requirement) listsValue(value string) bool {
 	if r.table == nil {
 		return slices.Contains(r.Values, value)
@@ -147,7 +147,7 @@ func (r *Requirement) listsValue(value string) bool {
 	return known
 }
 
-// meetsValue reports whether a label with this value, if there is one, meets the requirement.
+// meetsValue reports whether a label with this value, if present, meets the requirement.
 func (r *Requirement) meetsValue(value string, has bool) bool {
 	switch r.Operator {
 	case selection.In:
@@ -160,27 +160,27 @@ func (r *Requirement) meetsValue(value string, has bool) bool {
 	return !has
 }
 
-// CheckRequirement returns the error of [labels.NewRequirement] for these arguments. It asks the
-// library, which uses regular expressions, only about what is unusual. Of a long list it words the
-// first invalid value alone.
+// CheckRequirement returns the error of [labels.NewRequirement] for these arguments. It calls the
+// library, which uses regular expressions, only in unusual cases. For a long list it reports only
+// the first invalid value.
 func CheckRequirement(key string, operator selection.Operator, values []string) error {
 	if wrong := slices.IndexFunc(values, func(v string) bool { return v != "" && !isPlain(v) }); wrong >= 0 {
 		const many = 100
 		if len(values) > many {
-			// The library words every invalid value, and a list may have 150,000 of them.
+			// The library reports every invalid value, and a list may have 150,000 of them.
 			values = values[wrong : wrong+1]
 		}
 	} else if isPlainKey(key) && takesValues(operator, values) {
 		return nil
 	} else if takesValues(operator, values) {
-		operator, values = selection.Exists, nil // only the key is in question
+		operator, values = selection.Exists, nil // only the key needs checking
 	}
 	_, err := labels.NewRequirement(key, operator, append([]string(nil), values...))
 	return err
 }
 
-// ValidRequirement reports whether [CheckRequirement] finds no error. Wording one takes far longer
-// than reading what it is about.
+// ValidRequirement reports whether [CheckRequirement] finds no error. Formatting an error takes far
+// longer than checking the requirement.
 func ValidRequirement(key string, operator selection.Operator, values []string) bool {
 	if isNoKey(key) || slices.ContainsFunc(values, func(v string) bool { return v != "" && !isPlain(v) }) {
 		return false
@@ -188,7 +188,8 @@ func ValidRequirement(key string, operator selection.Operator, values []string) 
 	return CheckRequirement(key, operator, values) == nil
 }
 
-// isNoKey reports whether the text is certainly no label key. It may be none even if this is false.
+// isNoKey reports whether the text is certainly an invalid label key. It may be invalid even if the
+// result is false.
 func isNoKey(text string) bool {
 	prefix, name, prefixed := strings.Cut(text, "/")
 	if !prefixed {
@@ -197,8 +198,8 @@ func isNoKey(text string) bool {
 	return !isPlain(name) || prefix == "" || strings.Trim(prefix, "abcdefghijklmnopqrstuvwxyz0123456789.-") != ""
 }
 
-// takesValues reports whether an operator certainly takes that many values, which are valid label
-// values already. Where this is false the library decides.
+// takesValues reports whether an operator certainly takes that many values, already known to be
+// valid label values. If false, the library decides.
 func takesValues(operator selection.Operator, values []string) bool {
 	switch operator {
 	case selection.In, selection.NotIn:
@@ -217,8 +218,8 @@ func takesValues(operator selection.Operator, values []string) bool {
 	return false
 }
 
-// labelNameErrors are those of [metavalidation.ValidateLabelName], which uses regular expressions.
-// It is asked only about what is unusual.
+// labelNameErrors returns the errors of [metavalidation.ValidateLabelName], which uses regular
+// expressions. It calls that only in unusual cases.
 func labelNameErrors(key string, path *field.Path) field.ErrorList {
 	if isPlainKey(key) {
 		return nil
@@ -226,7 +227,8 @@ func labelNameErrors(key string, path *field.Path) field.ErrorList {
 	return metavalidation.ValidateLabelName(key, path)
 }
 
-// isPlainKey reports whether the text is a label key. It may be one even if this is false.
+// isPlainKey reports whether the text is certainly a label key. It may be one even if the result is
+// false.
 func isPlainKey(text string) bool {
 	prefix, name, prefixed := strings.Cut(text, "/")
 	if !prefixed {
@@ -236,7 +238,7 @@ func isPlainKey(text string) bool {
 	if prefix == "" || len(prefix) > longest {
 		return false
 	}
-	joins := true // a dot or a dash does not stand at an end, or beside another one
+	joins := true // a dot or a dash must not be at an end, or next to another one
 	for i := range len(prefix) {
 		switch c := prefix[i]; {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
@@ -251,7 +253,7 @@ func isPlainKey(text string) bool {
 }
 
 // isPlain reports whether the text is both a label key without a prefix and a label value. It may
-// be a value even if this is false.
+// be a value even if the result is false.
 func isPlain(text string) bool {
 	const longest = 63
 	if text == "" || len(text) > longest {

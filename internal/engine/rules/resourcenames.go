@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// IsExtendedResource reports whether the name stands for something that a device plugin or an
-// administrator added to a node: fully qualified and outside kubernetes.io.
+// IsExtendedResource reports whether the name is a resource added to a node by a device plugin or
+// an administrator: fully qualified and outside kubernetes.io.
 //
 //	nvidia.com/gpu           yes
 //	example.com/licence      yes
@@ -20,26 +20,26 @@ func IsExtendedResource(name v1.ResourceName) bool {
 	if isNative(name) || strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) {
 		return false
 	}
-	// A quota counts it under this longer name, which must be valid too.
+	// A quota counts it under this longer name, which must also be valid.
 	return len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
 // isNative reports whether the name is Kubernetes' own: without a domain, or with kubernetes.io in
-// it. Upstream looks for the domain anywhere in the name, and so does this.
+// it. Like upstream it accepts the domain anywhere in the name.
 func isNative(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
 
 // mayOvercommit reports whether requests may stay below limits. A device or a huge page cannot be
-// given to two containers, so of these request and limit are equal.
+// given to two containers, so their request and limit must be equal.
 func mayOvercommit(name v1.ResourceName) bool { return isNative(name) && !isHugePages(name) }
 
-// isHugePages reports whether the name is hugepages-SIZE, whatever the size.
+// isHugePages reports whether the name is hugepages-SIZE, for any size.
 func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// quotaOf is the resource that a quota's requests.NAME is about; "" if the name is not of a quota.
+// quotaOf is the resource in a quota's requests.NAME, or "" if the name does not belong to a quota.
 func quotaOf(name v1.ResourceName) v1.ResourceName {
 	short, found := strings.CutPrefix(string(name), v1.DefaultResourceRequestsPrefix)
 	if !found {
@@ -48,8 +48,8 @@ func quotaOf(name v1.ResourceName) v1.ResourceName {
 	return v1.ResourceName(short)
 }
 
-// isDivisible reports whether an amount of huge pages is a whole number of them. A name with a size
-// that cannot be read divides nothing.
+// isDivisible reports whether an amount of huge pages is a whole number of them. It is false for a
+// name with an unreadable size.
 func isDivisible(name v1.ResourceName, quantity resource.Quantity) bool {
 	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
 	if err != nil || size.Sign() <= 0 || size.MilliValue()%1000 != 0 || size.Value() == 0 {

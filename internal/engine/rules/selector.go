@@ -13,41 +13,39 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Selector is a label selector that has been read. It selects what labels.Selector selects, but to
-// match it costs about what there is of the smaller side, the labels or the requirements, however
-// many values are listed: an object has room for 150,000 of them, and the goroutine that decides
-// for all pods matches selectors of every tenant. It does not change, and may be shared by
-// goroutines.
+// Selector is a parsed label selector. It selects the same as a labels.Selector, but matching costs
+// about the size of the smaller side, the labels or the requirements, however many values are
+// listed: an object has room for 150,000 of them, and the goroutine deciding for all pods matches
+// selectors of every tenant. It is immutable, and safe for concurrent use.
 type Selector struct {
-	// requirements are sorted by key if they are many, and a key has at most one with each
-	// operator.
+	// requirements, if many, are sorted by key, with at most one per key and operator.
 	requirements []Requirement
-	needed       int32 // how many keys labels must have, if they are many; else -1
+	needed       int32 // number of keys that labels must have, for many requirements; else -1
 	nothing      bool  // it selects nothing
 }
 
-// oneLabel is all of a selector of one label in one piece of memory: a cluster has as many of these
-// as workloads.
+// oneLabel holds a selector of one label in one allocation: a cluster has as many of these as
+// workloads.
 type oneLabel struct {
 	Selector
 	requirement [1]Requirement
 	value       [1]string
 }
 
-// fewRequirements are looked at one by one.
+// Up to fewRequirements are checked one by one.
 const fewRequirements = 8
 
 // Everything returns the selector without requirements, which matches all labels.
 func Everything() *Selector { return newSelector(nil) }
 
-// Nothing returns the selector that matches no labels. It is what a missing selector stands for,
-// while an empty one matches everything.
+// Nothing returns the selector that matches no labels, the meaning of a missing selector. An empty
+// one matches everything.
 func Nothing() *Selector { return nothing }
 
-var nothing = &Selector{nothing: true} // selectors do not change
+var nothing = &Selector{nothing: true} // shared, since selectors are immutable
 
-// ReadSelector reads a selector as metav1.LabelSelectorAsSelector does, with its errors. nil
-// selects nothing, an empty one everything. Lists of values are not copied, and must not change.
+// ReadSelector reads a selector like metav1.LabelSelectorAsSelector, with its errors. nil selects
+// nothing, an empty one everything. Lists of values are not copied, and must not change.
 func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 	if s == nil {
 		return Nothing(), nil
@@ -65,7 +63,7 @@ func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 
 	for i := range s.MatchExpressions {
 		e := &s.MatchExpressions[i]
-		// The library words the error for one expression as it does for the whole selector.
+		// For one expression the library reports the same error as for the whole selector.
 		operator, known := operators[e.Operator]
 		if !known {
 			_, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: s.MatchExpressions[i : i+1]})
@@ -94,7 +92,7 @@ func readLabel(set map[string]string) (*Selector, error) {
 	return &s.Selector, nil
 }
 
-// operators are those of the API, by the library's names.
+// operators maps the API's operators to the library's.
 var operators = map[metav1.LabelSelectorOperator]selection.Operator{
 	metav1.LabelSelectorOpIn:           selection.In,
 	metav1.LabelSelectorOpNotIn:        selection.NotIn,
@@ -102,8 +100,8 @@ var operators = map[metav1.LabelSelectorOperator]selection.Operator{
 	metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist,
 }
 
-// SelectorOf returns the selector of all that has these labels; of none, everything. The API server
-// has validated them.
+// SelectorOf returns the selector of everything with these labels; without labels it matches
+// everything. The API server has validated them.
 func SelectorOf(set labels.Set) *Selector {
 	requirements := make([]Requirement, 0, len(set))
 	for key, value := range set {
@@ -112,9 +110,9 @@ func SelectorOf(set labels.Set) *Selector {
 	return newSelector(requirements)
 }
 
-// newSelector makes a selector of requirements, all of which must be met. It may sort and overwrite
-// the slice. Many requirements are sorted, and those on one key with one operator merged, so that
-// matchesFew can find them by key.
+// newSelector makes a selector of requirements, all to be met. It may sort and overwrite the slice.
+// It sorts many requirements, and merges those with the same key and operator, so that matchesFew
+// can find them by key.
 func newSelector(requirements []Requirement) *Selector {
 	s := &Selector{requirements: requirements, needed: -1}
 	if len(requirements) <= fewRequirements {
@@ -124,7 +122,7 @@ func newSelector(requirements []Requirement) *Selector {
 	slices.SortFunc(requirements, func(a, b Requirement) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator))
 	})
-	// In place: what is written is never ahead of what is read.
+	// In place: writing never overtakes reading.
 	s.requirements, s.needed = requirements[:0], 0
 	for i := 0; i < len(requirements); {
 		end := i + 1
@@ -133,7 +131,7 @@ func newSelector(requirements []Requirement) *Selector {
 			end++
 		}
 		merged := mergeRequirements(requirements[i:end])
-		// A key counts once in needed, however many of its requirements need a label.
+		// A key counts once in needed, even if several of its requirements need a label.
 		if last := len(s.requirements) - 1; merged.needsLabel() &&
 			!(last >= 0 && s.requirements[last].Key == merged.Key && needLabel(s.requirements[last:])) {
 			s.needed++
@@ -145,7 +143,7 @@ func newSelector(requirements []Requirement) *Selector {
 	return s
 }
 
-// With returns the selector narrowed by other requirements. Neither of the two is changed.
+// With returns the selector narrowed by other requirements. It modifies neither of the two.
 func (s *Selector) With(other *Selector) *Selector {
 	if s.nothing || other.nothing {
 		return Nothing()
@@ -153,14 +151,14 @@ func (s *Selector) With(other *Selector) *Selector {
 	return newSelector(slices.Concat(s.requirements, other.requirements))
 }
 
-// Requirements returns what labels must meet. selects is false for a selector that matches nothing.
-// The list is the selector's own.
+// Requirements returns the requirements on labels. selects is false for a selector that matches
+// nothing. The list belongs to the selector.
 func (s *Selector) Requirements() (list []Requirement, selects bool) {
 	return s.requirements, !s.nothing
 }
 
-// ShareTexts replaces the texts of a selector that was just read from labels alone by equal ones:
-// keys by those that text returns, and values by those of the given labels.
+// ShareTexts interns the strings of a selector just read from labels only: keys with text, and
+// values with the values of the given labels.
 func (s *Selector) ShareTexts(own *Labels, text func(string) string) {
 	for i := range s.requirements {
 		r := &s.requirements[i]
@@ -171,8 +169,7 @@ func (s *Selector) ShareTexts(own *Labels, text func(string) string) {
 	}
 }
 
-// OfLabels returns a selector that was read from labels alone as the API has it: nil if it selects
-// nothing.
+// OfLabels returns a selector read from labels only in the API's form; nil if it selects nothing.
 func (s *Selector) OfLabels() *metav1.LabelSelector {
 	if s.nothing {
 		return nil
@@ -190,14 +187,14 @@ func (s *Selector) OfLabels() *metav1.LabelSelector {
 // Empty reports whether the selector matches everything.
 func (s *Selector) Empty() bool { return !s.nothing && len(s.requirements) == 0 }
 
-// Matches reports whether the labels meet all requirements. labels.Set is matched fastest; a node
-// passes itself, to spare making a set of its labels.
+// Matches reports whether the labels meet all requirements. labels.Set matches fastest; a node
+// passes itself, to avoid making a set of its labels.
 func (s *Selector) Matches(l labels.Labels) bool {
 	if s.nothing {
 		return false
 	}
-	// Only a set can be gone through. With more labels than requirements the loop below is the
-	// shorter one.
+	// Only a set can be iterated. With more labels than requirements the loop below is the shorter
+	// one.
 	if s.needed >= 0 {
 		switch set := l.(type) {
 		case *Labels:
@@ -218,13 +215,13 @@ func (s *Selector) Matches(l labels.Labels) bool {
 	return true
 }
 
-// Looks is about how many requirements, or labels, Matches looks at: of both there may be
-// thousands.
+// Looks is the approximate number of requirements or labels visited by Matches: there may be
+// thousands of both.
 func (s *Selector) Looks(set *Labels) int { return 1 + min(len(s.requirements), set.Len()) }
 
-// matchesFew looks at the labels rather than at the requirements. The labels meet all requirements
-// on their own keys; what requirements there are on other keys is met unless it needs a label: so
-// as many needed keys have to be found as there are.
+// matchesFew iterates over the labels rather than the requirements. The labels must meet all
+// requirements on their own keys; a requirement on any other key is met unless it needs a label. So
+// the labels must cover as many needed keys as there are.
 func (s *Selector) matchesFew(count int, all iter.Seq2[string, string]) bool {
 	if count < int(s.needed) {
 		return false
@@ -242,8 +239,7 @@ func (s *Selector) matchesFew(count int, all iter.Seq2[string, string]) bool {
 	return found == s.needed
 }
 
-// requirementsOn returns the requirements on a label, where they are sorted: only if needed is not
-// -1.
+// requirementsOn returns the requirements on a label. They must be sorted: needed is not -1.
 func (s *Selector) requirementsOn(key string) []Requirement {
 	from, _ := slices.BinarySearchFunc(s.requirements, key, func(r Requirement, key string) int { return cmp.Compare(r.Key, key) })
 	to := from
@@ -253,13 +249,13 @@ func (s *Selector) requirementsOn(key string) []Requirement {
 	return s.requirements[from:to]
 }
 
-// needLabel reports whether one of the requirements on a label is met only where there is one.
+// needLabel reports whether one of the requirements on a label needs the label to exist.
 func needLabel(of []Requirement) bool {
 	return slices.ContainsFunc(of, func(r Requirement) bool { return r.needsLabel() })
 }
 
-// Digest identifies what the selector requires, in this process, however often and in whatever
-// order it is written. It is far shorter than a text of all values.
+// Digest identifies the requirements of the selector within this process, regardless of repetitions
+// and order. It is far shorter than a text of all values.
 func (s *Selector) Digest() (d [2]uint64) {
 	if s.nothing {
 		return [2]uint64{1, 1}
@@ -269,8 +265,8 @@ func (s *Selector) Digest() (d [2]uint64) {
 		for seed := range d {
 			values := uint64(0)
 			for value := range r.distinctValues() {
-				// Sums have no order, as values and requirements have none. distinctValues keeps a
-				// value that is listed twice from counting twice.
+				// Sums are independent of order, like values and requirements. distinctValues keeps
+				// a value listed twice from counting twice.
 				values += maphash.String(digestSeeds[seed], value)
 			}
 			d[seed] += maphash.Comparable(digestSeeds[seed], requirementDigest{r.Key, r.Operator, values})
@@ -279,18 +275,18 @@ func (s *Selector) Digest() (d [2]uint64) {
 	return d
 }
 
-// Two seeds, drawn at start, so that nobody can prepare selectors that collide.
+// Two seeds, drawn at start, to prevent prepared collisions of selectors.
 var digestSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// requirementDigest is what is hashed of a requirement.
+// requirementDigest is the hashed form of a requirement.
 type requirementDigest struct {
 	key      string
 	operator selection.Operator
-	values   uint64 // the sum of the hashes of the different ones: their order has no meaning
+	values   uint64 // the sum of the hashes of the distinct values, independent of order
 }
 
-// String writes the selector as kubectl does, with the first few of many requirements and values,
-// for messages. It cannot be read back.
+// String formats the selector like kubectl, limited to the first few of many requirements and
+// values, for messages. It cannot be parsed back.
 func (s *Selector) String() string {
 	switch {
 	case s.nothing:
@@ -307,8 +303,8 @@ func (s *Selector) String() string {
 	return strings.Join(append(list, more...), ",")
 }
 
-// SameSelector reports whether two selectors are written alike. Two that select the same may be
-// written differently.
+// SameSelector reports whether two selectors have the same form. Equivalent selectors may differ in
+// form.
 func SameSelector(a, b *metav1.LabelSelector) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Selectors of any length select what the API machinery's do, with the same errors.
+// Selectors of any length must select the same as the API machinery's, with the same errors.
 func TestSelectorsAgreeWithTheLibrary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.SampledFrom([]string{"a", "b", "c", "d.e/f", "x--y.z/k", "-", ""})
@@ -76,8 +76,7 @@ func TestNothingIsSelectedByNoSelector(t *testing.T) {
 	}
 }
 
-// What is matched against a selector does not pay for what it lists, nor for requirements on labels
-// that it has not.
+// Matching must not pay for listed values, nor for requirements on missing labels.
 func BenchmarkSelector(b *testing.B) {
 	long, wide := &metav1.LabelSelector{}, &metav1.LabelSelector{}
 	long.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: "NotIn"}}
@@ -102,7 +101,7 @@ func BenchmarkSelector(b *testing.B) {
 	}
 }
 
-// TestASelectorIsWrittenAsKubectlDoes, however much there is of it.
+// TestASelectorIsWrittenAsKubectlDoes covers selectors of any length.
 func TestASelectorIsWrittenAsKubectlDoes(t *testing.T) {
 	many := []string{"h", "b", "c", "d", "e", "f", "g", "a", "i", "j"}
 	for _, c := range []struct {

@@ -7,11 +7,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Effects is a set of taint effects, given as a filter to Untolerated. There are three effects in
-// all, so that looking through a slice is fastest.
+// Effects is a set of taint effects, given as a filter to Untolerated. With only three effects, a
+// linear search of a slice is fastest.
 type Effects []v1.TaintEffect
 
-// The sets of effects by what they do to a pod that does not tolerate the taint.
+// The sets of effects by their consequence for a pod that does not tolerate the taint.
 var (
 	// KeepsOff are the effects that keep a new pod off a node.
 	KeepsOff = Effects{v1.TaintEffectNoSchedule, v1.TaintEffectNoExecute}
@@ -21,7 +21,7 @@ var (
 	Discourages = Effects{v1.TaintEffectPreferNoSchedule}
 )
 
-// Has reports whether the effect is in the set. The empty set has none.
+// Has reports whether the effect is in the set.
 func (e Effects) Has(effect v1.TaintEffect) bool { return slices.Contains(e, effect) }
 
 // Tolerates reports whether the toleration matches the taint: same key and effect, and operator
@@ -30,21 +30,20 @@ func (e Effects) Has(effect v1.TaintEffect) bool { return slices.Contains(e, eff
 //
 // The last rule is stricter than the library, where a toleration without key and operator matches
 // every taint without a value. The API server stores no such toleration, so the two never differ on
-// a cluster; but in a file that was not validated, an empty toleration must not open every node.
+// a cluster; but in an unvalidated file, an empty toleration must not open every node.
 //
 // Gt and Lt always count: if the API's feature gate is off, none can be stored.
 func Tolerates(toleration *v1.Toleration, taint *v1.Taint) bool {
 	if toleration.Key == "" && toleration.Operator != v1.TolerationOpExists {
 		return false
 	}
-	// The library logs every Gt or Lt that has no integer on one side. That is
-	// no match, not an event, so it gets a logger that writes nothing.
+	// The library logs every Gt or Lt without an integer on one side. That is a mismatch rather
+	// than an event, so the logger discards it.
 	return toleration.ToleratesTaint(klog.Logger{}, taint, true)
 }
 
-// TolerationOf returns the first toleration that matches the taint, nil if
-// none does. The first one counts, not the most generous: it alone decides
-// how many seconds a pod may stay.
+// TolerationOf returns the first toleration that matches the taint, or nil. The first one counts,
+// not the most generous: it determines how many seconds a pod may stay.
 func TolerationOf(taint *v1.Taint, tolerations []v1.Toleration) *v1.Toleration {
 	for i := range tolerations {
 		if Tolerates(&tolerations[i], taint) {
@@ -54,9 +53,9 @@ func TolerationOf(taint *v1.Taint, tolerations []v1.Toleration) *v1.Toleration {
 	return nil
 }
 
-// Untolerated returns the first taint with one of the effects that no
-// toleration matches, nil if all are tolerated. It points into taints.
+// Untolerated returns the first taint with one of the effects that no toleration matches, or nil.
+// It points into taints.
 func Untolerated(taints []v1.Taint, tolerations []v1.Toleration, effects Effects) *v1.Taint {
-	one := Tolerance{few: tolerations} // asked once: it is not worth reading them
+	one := Tolerance{few: tolerations} // used once: not worth an index
 	return one.Untolerated(taints, effects)
 }

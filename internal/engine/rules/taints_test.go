@@ -102,8 +102,8 @@ func mustTolerations(t *testing.T, flow string) []v1.Toleration {
 	return tolerations
 }
 
-// matches states row T2 of the requirements a second time, from the text and
-// not from the code: the reference of the property and the fuzz test.
+// matches states row T2 of the requirements a second time, from the text instead of the code: it is
+// the reference of the property and the fuzz test.
 func matches(tol v1.Toleration, taint v1.Taint) bool {
 	sameKey := tol.Key == taint.Key || tol.Key == "" && tol.Operator == "Exists"
 	if tol.Key == "" && tol.Operator != "Exists" {
@@ -124,8 +124,8 @@ func matches(tol v1.Toleration, taint v1.Taint) bool {
 	return sameKey && sameEffect && value
 }
 
-// integer accepts an integer only as it would be printed: no plus, no leading
-// zero, no "-0", within 64 bits.
+// integer accepts an integer only in its printed form: no plus, no leading zero, no "-0", within 64
+// bits.
 func integer(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, err == nil && strconv.FormatInt(n, 10) == s

@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// TaintChange is what one `kubectl taint` asks for: taints to add and taints to remove. A taint to
-// remove has no value, and no effect if all taints of its key are meant. No taint is in both lists.
-// The zero value changes nothing.
+// TaintChange is the effect of one `kubectl taint`: taints to add and taints to remove. A taint to
+// remove lacks a value, and lacks an effect if it covers all taints of its key. The lists are
+// disjoint. The zero value changes nothing.
 type TaintChange struct {
 	Add    []v1.Taint
 	Remove []v1.Taint
 }
 
-// ParseTaintChange reads arguments as `kubectl taint` takes them: k=v:Effect and k:Effect put a
-// taint on; the same with a trailing "-", and k-, take one off. The first argument that is wrong is
-// the error. Putting on and taking off the same taint is refused, as by kubectl.
+// ParseTaintChange reads arguments in the form of `kubectl taint`: k=v:Effect and k:Effect add a
+// taint; the same with a trailing "-", and k-, remove one. It reports the first faulty argument.
+// Like kubectl it refuses to add and remove the same taint.
 //
 //	key1=value1:NoSchedule   add
 //	key1:NoSchedule-         remove the one with this effect
@@ -39,14 +39,14 @@ func ParseTaintChange(args []string) (TaintChange, error) {
 		if err != nil {
 			return TaintChange{}, err
 		}
-		// Which of the two values should win is not for this function to guess.
+		// The choice between the two values is ambiguous, so it is refused.
 		if slices.ContainsFunc(change.Add, func(t v1.Taint) bool { return t.MatchTaint(&taint) }) {
 			return TaintChange{}, fmt.Errorf("taint %q: a second one with the same key and effect; give one value only", arg)
 		}
 		change.Add = append(change.Add, taint)
 	}
 
-	// Only when all arguments are read: the order in which they are given does not matter.
+	// Only after reading all arguments: their order does not matter.
 	for _, add := range change.Add {
 		if slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return IsTakenOff(&add, &r) }) {
 			return TaintChange{}, fmt.Errorf("taint %q: cannot be put on and taken off at once", add.ToString())
@@ -55,7 +55,7 @@ func ParseTaintChange(args []string) (TaintChange, error) {
 	return change, nil
 }
 
-// ParseTaint reads one taint to put on, k=v:Effect or k:Effect. It needs an effect.
+// ParseTaint reads one taint to add, k=v:Effect or k:Effect. It needs an effect.
 func ParseTaint(spec string) (v1.Taint, error) {
 	taint, err := parseTaint(spec)
 	if err == nil && taint.Effect == "" {
@@ -67,11 +67,11 @@ func ParseTaint(spec string) (v1.Taint, error) {
 	return taint, nil
 }
 
-// effectNames is for messages, in the order of the documentation.
+// effectNames is used in messages, in the order of the documentation.
 const effectNames = "NoSchedule, PreferNoSchedule or NoExecute"
 
-// parseTaint reads a taint to put on or to take off; the latter may have no effect. A value without
-// an effect is refused: "k=v-" would take off taints with other values, too.
+// parseTaint reads a taint to add or to remove; the latter may lack an effect. A value without an
+// effect is refused: "k=v-" would also remove taints with other values.
 func parseTaint(spec string) (v1.Taint, error) {
 	keyValue, effect, hasEffect := strings.Cut(spec, ":")
 	key, value, hasValue := strings.Cut(keyValue, "=")
@@ -82,7 +82,7 @@ func parseTaint(spec string) (v1.Taint, error) {
 	case hasValue && !hasEffect:
 		return taint, fmt.Errorf("taint %q: a value without an effect; write key=value:Effect", spec)
 	}
-	// Checked here, too, so that the message names the argument rather than a path in the node.
+	// Checked here as well, so that the message names the argument rather than a path in the node.
 	if faults := validation.IsQualifiedName(key); len(faults) > 0 {
 		return taint, fmt.Errorf("taint %q: key %q: %s", spec, key, strings.Join(faults, "; "))
 	}
@@ -97,15 +97,15 @@ func isEffect(effect v1.TaintEffect) bool {
 	return KeepsOff.Has(effect) || Discourages.Has(effect)
 }
 
-// IsTakenOff reports whether a taint is meant by one to take off: without an effect, that means all
-// of its key. The value does not matter, as in kubectl.
+// IsTakenOff reports whether a removal covers a taint: without an effect, it covers all of its key.
+// As in kubectl the value does not matter.
 func IsTakenOff(taint, removal *v1.Taint) bool {
 	return removal.Key == taint.Key && (removal.Effect == "" || removal.Effect == taint.Effect)
 }
 
-// Apply returns the node's taints after the change, new ones first as kubectl leaves them. A new
-// one replaces that with its key and effect; with its value, too, the old one stays as it is, with
-// its timeAdded. What is to be taken off need not be there. taints is not changed.
+// Apply returns the node's taints after the change, new ones first, like kubectl. A new taint
+// replaces the old one with the same key and effect; if their values are also equal, the old one
+// stays, with its timeAdded. Taints to remove may be missing. Apply does not modify taints.
 func (c TaintChange) Apply(taints []v1.Taint) []v1.Taint {
 	left := slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool {
 		return slices.ContainsFunc(c.Remove, func(r v1.Taint) bool { return IsTakenOff(&t, &r) }) ||

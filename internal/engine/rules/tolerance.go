@@ -6,24 +6,23 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Tolerance is what a list of tolerations matches: of many, it looks only at those that may match a
-// taint. A tenant's pod has room for tens of thousands, and every node may have taints of its own.
-// It may be asked by several goroutines at once.
+// Tolerance matches a list of tolerations. In a long list it checks only tolerations that may match
+// a taint. A tenant's pod has room for tens of thousands, and every node may have different taints.
+// It is safe for concurrent use.
 type Tolerance struct {
-	few   []v1.Toleration              // all of them, unless the others are set
+	few   []v1.Toleration              // all of them, unless the next two are set
 	equal map[keyValue][]v1.Toleration // with the operator Equal
-	keyed map[string][]v1.Toleration   // with any other; "": for all keys
+	keyed map[string][]v1.Toleration   // with any other operator; "": for all keys
 }
 
-// keyValue is what a toleration with the operator Equal matches.
+// keyValue is the key and value matched by a toleration with the operator Equal.
 type keyValue struct{ key, value string }
 
-// fewTolerations are looked at one by one.
+// Up to fewTolerations are checked one by one.
 const fewTolerations = 32
 
-// NewTolerance reads a list of tolerations, which must not change. Of a long list, those that
-// repeat another one are dropped, whatever their tolerationSeconds: where these matter, see
-// [TolerationOf].
+// NewTolerance reads a list of tolerations, which must not change. From a long list it drops
+// duplicates, regardless of their tolerationSeconds: if these matter, use [TolerationOf].
 func NewTolerance(list []v1.Toleration) *Tolerance {
 	if len(list) <= fewTolerations {
 		return &Tolerance{few: list}
@@ -42,15 +41,15 @@ func NewTolerance(list []v1.Toleration) *Tolerance {
 			if !slices.ContainsFunc(t.keyed[one.Key], same) {
 				t.keyed[one.Key] = append(t.keyed[one.Key], *one)
 			}
-		default: // what it matches depends on its value, too
+		default: // the match also depends on the value
 			t.keyed[one.Key] = append(t.keyed[one.Key], *one)
 		}
 	}
 	return t
 }
 
-// matches reports whether one of the tolerations matches the taint. Of the few that are looked up,
-// the effect still has to match, which the full rule checks.
+// matches reports whether one of the tolerations matches the taint. The few found by lookup must
+// still match the effect, which the full rule checks.
 func (t *Tolerance) matches(taint *v1.Taint) bool {
 	if t.equal == nil {
 		return TolerationOf(taint, t.few) != nil
@@ -59,8 +58,8 @@ func (t *Tolerance) matches(taint *v1.Taint) bool {
 		TolerationOf(taint, t.keyed[""]) != nil
 }
 
-// Untolerated returns the first taint with one of the effects that no toleration matches, nil if
-// all are tolerated. It points into taints.
+// Untolerated returns the first taint with one of the effects that no toleration matches, or nil.
+// It points into taints.
 func (t *Tolerance) Untolerated(taints []v1.Taint, effects Effects) *v1.Taint {
 	for i := range taints {
 		if effects.Has(taints[i].Effect) && !t.matches(&taints[i]) {

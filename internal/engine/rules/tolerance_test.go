@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestManyTolerationsMatchWhatEachOfThemDoes: random lists, longer than are looked at one by one.
+// TestManyTolerationsMatchWhatEachOfThemDoes uses random lists, too long to be checked one by one.
 func TestManyTolerationsMatchWhatEachOfThemDoes(t *testing.T) {
 	pick := func(r *rand.Rand, of ...string) string { return of[r.IntN(len(of))] }
 	matched := 0
@@ -23,7 +23,7 @@ func TestManyTolerationsMatchWhatEachOfThemDoes(t *testing.T) {
 				Value: pick(r, "", "1", "2", "3", "x"), Effect: v1.TaintEffect(pick(r, effects...)),
 			}
 			if list[i].Operator == v1.TolerationOpExists && r.IntN(4) > 0 {
-				list[i].Key = fmt.Sprint("z", i) // or nearly everything is tolerated
+				list[i].Key = fmt.Sprint("z", i) // otherwise nearly everything is tolerated
 			}
 		}
 		tolerance := NewTolerance(list)

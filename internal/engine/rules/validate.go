@@ -13,31 +13,30 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// These checks cover what a scheduler reads: names, labels, taints, tolerations, selectors,
-// affinity, spread constraints, resources, ports, gates, classes. Images, volumes, probes,
-// environment, security context and the like are left to the API server. Errors equal the API
-// server's in field, type and detail; test/words compares the two.
+// These checks cover the fields read by a scheduler: names, labels, taints, tolerations, selectors,
+// affinity, spread constraints, resources, ports, gates, classes. The API server checks the rest,
+// such as images, volumes, probes, environment and security context. Errors equal the API server's
+// in field, type and detail; test/words compares the two.
 
-// ValidatePod checks a pod as the API server would on creation, after its defaults were filled in.
-// Without the defaults, fields that a user may leave out are reported as missing. nil: nothing was
-// found.
+// ValidatePod checks a pod like the API server on creation, after defaulting. Without the defaults,
+// it reports omitted optional fields as missing. It returns nil for a valid pod.
 func ValidatePod(pod *v1.Pod) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	errs = append(errs, ValidatePodSpec(&pod.Spec, field.NewPath("spec"))...)
-	// A pod that is bound on creation passes no scheduler that could wait for the gates.
+	// A pod bound on creation never passes a scheduler that could wait for the gates.
 	if pod.Spec.NodeName != "" && len(pod.Spec.SchedulingGates) > 0 {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
 	return errs
 }
 
-// ValidatePodSpec checks the spec of a pod or of a pod template. path is where the spec is, and is
-// in front of every error. Errors come in the API server's order.
+// ValidatePodSpec checks the spec of a pod or of a pod template. path is the location of the spec,
+// and prefixes every error. Errors are in the API server's order.
 func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	errs := validateContainers(spec, path)
-	// In the order of the API server's checks, which is the order of the errors.
+	// The order of the API server's checks is the order of the errors.
 	check := func(there bool, name string, faults func(path *field.Path) field.ErrorList) {
-		if there { // a path is made for what is there only: most pods have little of this
+		if there { // make paths only for fields present: most pods have few of these
 			errs = append(errs, faults(path.Child(name))...)
 		}
 	}
@@ -66,7 +65,7 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, validatePreemptionPolicy(*spec.PreemptionPolicy, path.Child("preemptionPolicy"))...)
 	}
 	switch spec.RestartPolicy {
-	// Templates of pods may leave it out.
+	// Pod templates may omit it.
 	case "", v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever:
 	default:
 		errs = append(errs, field.NotSupported(path.Child("restartPolicy"), spec.RestartPolicy,
@@ -84,7 +83,7 @@ func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	claims := claimNames(spec.ResourceClaims)
 	names := map[string]bool{}
 	check := func(container *v1.Container, path *field.Path) {
-		// Without a name there is nothing to compare.
+		// Without a name there are no duplicates to detect.
 		if container.Name != "" {
 			errs = append(errs, invalidErrors(path.Child("name"), container.Name, validation.IsDNS1123Label(container.Name))...)
 			if names[container.Name] {
@@ -101,16 +100,16 @@ func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	}
 	for i := range spec.InitContainers {
 		check(&spec.InitContainers[i], path.Child("initContainers").Index(i))
-		// Each alone, since they run one after the other. That the index of
-		// the path stays 0 is upstream's slip, kept for equal words.
+		// Each separately, since they run one after the other. The index 0 in every path is
+		// upstream's slip, kept for equal words.
 		errs = append(errs, validateHostPorts(spec.InitContainers[i:i+1], false, path.Child("initContainers"))...)
 	}
 	return append(errs, validateHostPorts(spec.Containers, spec.HostNetwork, path.Child("containers"))...)
 }
 
-// ValidateNode checks a node as the API server would on creation, with one difference: upstream
-// reports errors in taints at metadata.taints, which does not exist; here it is spec.taints. Of the
-// status only amounts are checked.
+// ValidateNode checks a node like the API server on creation, with one difference: upstream reports
+// errors in taints at metadata.taints, which does not exist; here it is spec.taints. Of the status
+// it checks only amounts.
 func ValidateNode(node *v1.Node) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&node.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	errs = append(errs, ValidateTaints(node.Spec.Taints, field.NewPath("spec", "taints"))...)
@@ -118,8 +117,8 @@ func ValidateNode(node *v1.Node) field.ErrorList {
 	return append(errs, ValidateAmounts(node.Status.Allocatable, field.NewPath("status", "allocatable"))...)
 }
 
-// ValidateMeta checks the metadata of an object whose name is a DNS subdomain, as most names are.
-// namespaced: the object must have a namespace; otherwise it must have none.
+// ValidateMeta checks the metadata of an object named by a DNS subdomain, like most objects.
+// namespaced reports whether the object must have a namespace or must not have one.
 func ValidateMeta(meta *metav1.ObjectMeta, namespaced bool) field.ErrorList {
 	return apivalidation.ValidateObjectMeta(meta, namespaced, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 }
@@ -139,7 +138,7 @@ func validateGates(gates []v1.PodSchedulingGate, path *field.Path) field.ErrorLi
 }
 
 // validatePreemptionPolicy is for pods and priority classes. Empty is an error: the field is a
-// pointer, and nil is how it is left out.
+// pointer, and nil means omitted.
 func validatePreemptionPolicy(policy v1.PreemptionPolicy, path *field.Path) field.ErrorList {
 	switch policy {
 	case v1.PreemptLowerPriority, v1.PreemptNever:
@@ -158,7 +157,7 @@ func validateOptionalName(name string, path *field.Path) field.ErrorList {
 	return invalidErrors(path, name, apivalidation.NameIsDNSSubdomain(name, false))
 }
 
-// invalidErrors makes one error of each fault that a name check found. nil: it found none.
+// invalidErrors makes one error of each fault found by a name check, or returns nil.
 func invalidErrors(path *field.Path, value any, faults []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, fault := range faults {
@@ -167,7 +166,7 @@ func invalidErrors(path *field.Path, value any, faults []string) field.ErrorList
 	return errs
 }
 
-// sortedKeys makes the order of errors the same every time, where the API server's follows a map.
+// sortedKeys makes the order of errors deterministic, where the API server iterates over a map.
 func sortedKeys[K ~string, V any](m map[K]V) []K {
 	return slices.SortedFunc(maps.Keys(m), func(a, b K) int { return strings.Compare(string(a), string(b)) })
 }

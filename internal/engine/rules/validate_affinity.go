@@ -11,23 +11,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateAffinity checks the three kinds of affinity. nil is none.
+// validateAffinity checks the three kinds of affinity; nil is valid.
 //
-// The file is about which nodes and pods a pod wants to be with: node affinity, pod affinity and
-// anti-affinity, and topology spread constraints, whose keys, selectors and label keys have the
-// same rules.
+// The file covers the nodes and pods that a pod prefers or requires: node affinity, pod affinity
+// and anti-affinity, and topology spread constraints, which share the rules for keys, selectors and
+// label keys.
 func validateAffinity(affinity *v1.Affinity, path *field.Path) field.ErrorList {
 	if affinity == nil {
 		return nil
 	}
 	var errs field.ErrorList
-	// A kind that is given and empty is valid, and asks for nothing.
+	// A kind that is present but empty is valid, and has no effect.
 	if node := affinity.NodeAffinity; node != nil {
 		path := path.Child("nodeAffinity")
 		if node.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 			errs = append(errs, ValidateNodeSelector(node.RequiredDuringSchedulingIgnoredDuringExecution, path.Child(required))...)
 		}
-		// Of preferences the values are not checked, see validateNodeTerm.
+		// Values of preferences are not checked, see validateNodeTerm.
 		for i, term := range node.PreferredDuringSchedulingIgnoredDuringExecution {
 			path := path.Child(preferred).Index(i)
 			errs = append(errs, validateWeight(term.Weight, path.Child("weight"))...)
@@ -53,7 +53,7 @@ const (
 	preferred = "preferredDuringSchedulingIgnoredDuringExecution"
 )
 
-// validateWeight checks the weight of a preference. 0 is refused: it would never count.
+// validateWeight checks the weight of a preference. It refuses 0, which would never count.
 func validateWeight(weight int32, path *field.Path) field.ErrorList {
 	if weight < 1 || weight > 100 {
 		return field.ErrorList{field.Invalid(path, weight, "must be in the range 1-100")}
@@ -61,8 +61,8 @@ func validateWeight(weight int32, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// ValidateNodeSelector checks a node selector, of a pod or of a volume. One without terms is
-// refused: it would match no node.
+// ValidateNodeSelector checks a node selector, of a pod or of a volume. It refuses one without
+// terms, which would match no node.
 func ValidateNodeSelector(selector *v1.NodeSelector, path *field.Path) field.ErrorList {
 	path = path.Child("nodeSelectorTerms")
 	if len(selector.NodeSelectorTerms) == 0 {
@@ -75,8 +75,8 @@ func ValidateNodeSelector(selector *v1.NodeSelector, path *field.Path) field.Err
 	return errs
 }
 
-// validateNodeTerm checks one term. A preference may name values that no label can have (anyValue):
-// it matches nothing, and old objects contain such.
+// validateNodeTerm checks one term. A preference may list values that are invalid for labels
+// (anyValue): it matches nothing, and old objects contain such values.
 func validateNodeTerm(term *v1.NodeSelectorTerm, anyValue bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range term.MatchExpressions {
@@ -88,9 +88,9 @@ func validateNodeTerm(term *v1.NodeSelectorTerm, anyValue bool, path *field.Path
 	return errs
 }
 
-// validateNodeExpression checks a requirement on a label. How many values it takes depends on the
-// operator. That the value of Gt and Lt is a number is not checked, as upstream does not: such a
-// term matches nothing.
+// validateNodeExpression checks a requirement on a label. The number of values depends on the
+// operator. Like upstream it does not require the value of Gt and Lt to be a number: such a term
+// matches nothing.
 func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	values := path.Child("values")
@@ -111,7 +111,7 @@ func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path
 		errs = append(errs, field.Invalid(path.Child("operator"), req.Operator, "not a valid selector operator"))
 	}
 
-	// After the values, as the API server has it.
+	// After the values, in the API server's order.
 	errs = append(errs, labelNameErrors(req.Key, path.Child("key"))...)
 	if anyValue {
 		return errs
@@ -123,8 +123,8 @@ func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path
 	return errs
 }
 
-// validateNodeField checks a requirement on a field: one value, of the only field that there is,
-// the name.
+// validateNodeField checks a requirement on a field: one value, of the only existing field, the
+// name.
 func validateNodeField(req *v1.NodeSelectorRequirement, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch req.Operator {
@@ -137,7 +137,7 @@ func validateNodeField(req *v1.NodeSelectorRequirement, path *field.Path) field.
 		errs = append(errs, field.Invalid(path.Child("operator"), req.Operator, "not a valid selector operator"))
 	}
 
-	// Values of a field that does not exist need no check of their own.
+	// Values of an unknown field need no further check.
 	if req.Key != metav1.ObjectNameField {
 		return append(errs, field.Invalid(path.Child("key"), req.Key, "not a valid field selector key"))
 	}
@@ -148,7 +148,7 @@ func validateNodeField(req *v1.NodeSelectorRequirement, path *field.Path) field.
 }
 
 // validatePodTerms checks the required and the preferred terms of affinity or anti-affinity. path
-// is that of the kind.
+// is the path of the kind.
 func validatePodTerms(must []v1.PodAffinityTerm, should []v1.WeightedPodAffinityTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range must {
@@ -183,26 +183,26 @@ func validateSelector(selector *metav1.LabelSelector, path *field.Path) field.Er
 	return metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, path)
 }
 
-// validateLabelKeys checks matchLabelKeys and mismatchLabelKeys. The API
-// server has merged the former into the selector by the time it checks, so a
-// key that the selector has once is its own; twice, and the user had it too.
+// validateLabelKeys checks matchLabelKeys and mismatchLabelKeys. The API server has merged the
+// former into the selector before checking, so a key occurring once in the selector was merged; a
+// second occurrence is the user's.
 func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	errs := validateKeyNames(match, selector, path.Child("matchLabelKeys"))
 	errs = append(errs, validateKeyNames(mismatch, selector, path.Child("mismatchLabelKeys"))...)
-	// To say which of matchLabelKeys is at fault.
+	// To name the faulty entry of matchLabelKeys.
 	index := map[string]int{}
 	for i, key := range match {
 		index[key] = i
 	}
 
 	if selector != nil {
-		// Keys of matchLabels first: they are in the selector once, whoever put them there.
+		// Keys of matchLabels first: they are in the selector once, regardless of their origin.
 		seen := map[string]bool{}
 		for key := range selector.MatchLabels {
 			seen[key] = true
 		}
 		for _, expression := range selector.MatchExpressions {
-			// The path is upstream's, though matchLabelKeys is missing in it.
+			// The path is upstream's, although it lacks matchLabelKeys.
 			if i, named := index[expression.Key]; named && seen[expression.Key] {
 				errs = append(errs, field.Invalid(path.Index(i), expression.Key, "exists in both matchLabelKeys and labelSelector"))
 			}
@@ -237,7 +237,7 @@ func validateKeyNames(keys []string, selector *metav1.LabelSelector, path *field
 	return errs
 }
 
-// validateSpread checks topology spread constraints. Two with the same key and action are refused:
+// validateSpread checks topology spread constraints. It refuses two with the same key and action:
 // one would be a part of the other.
 func validateSpread(constraints []v1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -253,7 +253,7 @@ func validateSpread(constraints []v1.TopologySpreadConstraint, path *field.Path)
 			errs = append(errs, field.NotSupported(path.Child("whenUnsatisfiable"), c.WhenUnsatisfiable,
 				[]v1.UnsatisfiableConstraintAction{v1.DoNotSchedule, v1.ScheduleAnyway}))
 		}
-		// Later ones are compared, so that a pair is reported once, at its first.
+		// Compare with later ones, to report a pair once, at its first.
 		for _, later := range constraints[i+1:] {
 			if c.TopologyKey == later.TopologyKey && c.WhenUnsatisfiable == later.WhenUnsatisfiable {
 				errs = append(errs, field.Duplicate(path.Child("{topologyKey, whenUnsatisfiable}"),
@@ -290,8 +290,8 @@ func validateMinDomains(c *v1.TopologySpreadConstraint, path *field.Path) field.
 	return errs
 }
 
-// validateInclusion checks one of the two policies that say which nodes a constraint counts. nil is
-// the default.
+// validateInclusion checks one of the two policies that select the nodes counted by a constraint.
+// nil is the default.
 func validateInclusion(policy *v1.NodeInclusionPolicy, path *field.Path) field.ErrorList {
 	if policy == nil || *policy == v1.NodeInclusionPolicyHonor || *policy == v1.NodeInclusionPolicyIgnore {
 		return nil

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The priorities that Kubernetes keeps to itself and the names for them; the API publishes neither
-// as constants. Pods of users have at most HighestUserPriority; everything from SystemCritical on
-// is critical to the cluster.
+// The priorities reserved by Kubernetes and their names; the API publishes neither as constants.
+// Pods of users have at most HighestUserPriority; everything from SystemCritical on is critical to
+// the cluster.
 const (
 	HighestUserPriority   int32 = 1_000_000_000
 	SystemCritical        int32 = 2_000_000_000
@@ -27,8 +27,8 @@ const (
 	systemPrefix = "system-"
 )
 
-// SystemPriority is the value of a priority class that every cluster has: known is false for all
-// others. Node-critical pods come before cluster-critical ones.
+// SystemPriority is the value of a priority class present in every cluster: known is false for all
+// other classes. Node-critical pods precede cluster-critical ones.
 func SystemPriority(class string) (value int32, known bool) {
 	switch class {
 	case SystemClusterCritical:
@@ -39,8 +39,8 @@ func SystemPriority(class string) (value int32, known bool) {
 	return 0, false
 }
 
-// ValidatePriorityClass checks a priority class as on creation. Names with the prefix system- and
-// values above HighestUserPriority are for the two classes of Kubernetes.
+// ValidatePriorityClass checks a priority class on creation. Names with the prefix system- and
+// values above HighestUserPriority are reserved for the two classes of Kubernetes.
 func ValidatePriorityClass(class *schedulingv1.PriorityClass) field.ErrorList {
 	errs := ValidateMeta(&class.ObjectMeta, false)
 	if strings.HasPrefix(class.Name, systemPrefix) {
@@ -48,7 +48,7 @@ func ValidatePriorityClass(class *schedulingv1.PriorityClass) field.ErrorList {
 			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
 				"priority class names with 'system-' prefix are reserved for system use only. error: "+fault))
 		}
-		// Negative values are fine: such pods give way to all others.
+		// Negative values are valid: such pods give way to all other pods.
 	} else if class.Value > HighestUserPriority {
 		errs = append(errs, field.Forbidden(field.NewPath("value"),
 			fmt.Sprintf("maximum allowed value of a user defined priority is %d", HighestUserPriority)))
@@ -59,8 +59,8 @@ func ValidatePriorityClass(class *schedulingv1.PriorityClass) field.ErrorList {
 	return errs
 }
 
-// systemClassFault says why a class may not have its name with the prefix system-; "" if it may: it
-// is one of the two that every cluster has, unchanged.
+// systemClassFault returns the reason to refuse a class name with the prefix system-. It returns ""
+// for the two classes present in every cluster, if unchanged.
 func systemClassFault(class *schedulingv1.PriorityClass) string {
 	value, known := SystemPriority(class.Name)
 	switch {
@@ -68,15 +68,15 @@ func systemClassFault(class *schedulingv1.PriorityClass) string {
 		return class.Name + " is not a known system priority class"
 	case class.Value != value:
 		return fmt.Sprintf("value of %s PriorityClass must be %d", class.Name, value)
-	// Then every pod without a class would be critical.
+	// Every pod without a class would then be critical.
 	case class.GlobalDefault:
 		return fmt.Sprintf("globalDefault of %s PriorityClass must be false", class.Name)
 	}
 	return ""
 }
 
-// ValidateRuntimeClass checks a runtime class as on creation. Its overhead and scheduling are
-// copied into pods at admission, so a fault in them would be every such pod's.
+// ValidateRuntimeClass checks a runtime class on creation. Admission copies its overhead and
+// scheduling into pods, so a fault would affect every such pod.
 func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 	errs := ValidateMeta(&class.ObjectMeta, false)
 	if class.Handler == "" {
@@ -85,7 +85,7 @@ func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 		errs = append(errs, invalidErrors(field.NewPath("handler"), class.Handler, apivalidation.NameIsDNSLabel(class.Handler, false))...)
 	}
 
-	// As upstream, by the rules for limits.
+	// Like upstream, by the rules for limits.
 	if class.Overhead != nil {
 		errs = append(errs, validateResourceList(class.Overhead.PodFixed, field.NewPath("overhead"))...)
 	}
@@ -109,8 +109,8 @@ func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 	return errs
 }
 
-// ValidatePDB checks a PodDisruptionBudget as on creation. With neither minAvailable nor
-// maxUnavailable it is valid, as for the API server.
+// ValidatePDB checks a PodDisruptionBudget on creation. As in the API server, it is valid with
+// neither minAvailable nor maxUnavailable.
 func ValidatePDB(pdb *policyv1.PodDisruptionBudget) field.ErrorList {
 	errs := ValidateMeta(&pdb.ObjectMeta, true)
 	path := field.NewPath("spec")
@@ -129,8 +129,8 @@ func ValidatePDB(pdb *policyv1.PodDisruptionBudget) field.ErrorList {
 	return errs
 }
 
-// validateIntOrPercent checks a number of pods, or a share of them of at most 100%. nil is left
-// out.
+// validateIntOrPercent checks a number of pods, or a share of them of at most 100%. nil means
+// omitted.
 func validateIntOrPercent(value *intstr.IntOrString, path *field.Path) field.ErrorList {
 	switch {
 	case value == nil:

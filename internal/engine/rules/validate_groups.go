@@ -8,14 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidatePodGroup checks a pod group as on creation, as far as it has a bearing on scheduling:
-// policy, topology, disruption mode and priority.
+// ValidatePodGroup checks the parts of a new pod group that affect scheduling: policy, topology,
+// disruption mode and priority.
 func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(ValidateMeta(&g.ObjectMeta, true), validateGroupPolicy(&g.Spec.SchedulingPolicy, spec.Child("schedulingPolicy"))...)
 	if constraints := g.Spec.SchedulingConstraints; constraints != nil {
-		// The constraints of groups and of composites are different types of the API with the same
-		// key in them.
+		// The constraints of groups and of composites are different API types with the same key.
 		keys := make([]string, 0, len(constraints.Topology))
 		for i := range constraints.Topology {
 			keys = append(keys, constraints.Topology[i].Key)
@@ -23,16 +22,15 @@ func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 		errs = append(errs, validateGroupDomains(keys, spec.Child("schedulingConstraints", "topology"))...)
 	}
 
-	// A union: exactly one member is set. Without a mode the pods are disrupted one by one.
+	// A union: exactly one member must be set. Without a mode the pods are disrupted one by one.
 	if mode := g.Spec.DisruptionMode; mode != nil && (mode.Single == nil) == (mode.All == nil) {
 		errs = append(errs, field.Invalid(spec.Child("disruptionMode"), "", "must be one of single and all"))
 	}
 	return append(errs, validateGroupPriority(g.Spec.Priority, spec.Child("priority"))...)
 }
 
-// ValidateCompositePodGroup checks a group of pod groups as on creation, as far as it has a bearing
-// on scheduling. Whether its parent exists is not asked: parents and children may be created in any
-// order.
+// ValidateCompositePodGroup checks the parts of a new group of pod groups that affect scheduling.
+// It does not check that the parent exists: parents and children may be created in any order.
 func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := ValidateMeta(&g.ObjectMeta, true)
@@ -42,7 +40,7 @@ func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.Er
 		errs = append(errs, field.Required(path, "must be basic or gang"))
 	case p.Basic != nil && p.Gang != nil:
 		errs = append(errs, field.Invalid(path, "basic, gang", "must be one of basic and gang"))
-	// A gang of no groups would be placed by placing nothing.
+	// A gang without groups would be placed without placing any pod.
 	case p.Gang != nil && p.Gang.MinGroupCount < 1:
 		errs = append(errs, field.Invalid(path.Child("gang", "minGroupCount"), p.Gang.MinGroupCount, "must be greater than or equal to 1"))
 	}
@@ -74,7 +72,7 @@ func validateGroupDomains(keys []string, path *field.Path) (errs field.ErrorList
 	return errs
 }
 
-// validateGroupPriority keeps groups below the priorities of the system. nil: the group names none.
+// validateGroupPriority keeps groups below the priorities of the system. nil is unset.
 func validateGroupPriority(priority *int32, path *field.Path) field.ErrorList {
 	if priority == nil || *priority <= HighestUserPriority {
 		return nil
@@ -82,8 +80,8 @@ func validateGroupPriority(priority *int32, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, *priority, fmt.Sprintf("must be at most %d", HighestUserPriority))}
 }
 
-// ValidateWorkload checks a workload as on creation: it has templates either of pod groups or of
-// composites, with different names. The templates of composites are not looked into.
+// ValidateWorkload checks a workload on creation: it has templates either of pod groups or of
+// composites, with different names. It does not check the contents of composite templates.
 func ValidateWorkload(w *schedulingv1beta1.Workload) field.ErrorList {
 	errs := ValidateMeta(&w.ObjectMeta, true)
 	path, names := field.NewPath("spec", "podGroupTemplates"), map[string]bool{}

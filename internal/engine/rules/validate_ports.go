@@ -12,12 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validatePorts checks the ports of a container one by one; what is used twice is for
-// validateHostPorts. A host port of 0 is none. The protocol must be given: its default was filled
-// in before.
+// validatePorts checks the ports of a container one by one; validateHostPorts finds duplicates. A
+// host port of 0 is unset. The protocol must be set: defaulting precedes validation.
 //
-// This file is about what containers take of the node or of the pod by name: ports and device
-// claims. Whether a node has the port free is for package plugins.
+// This file covers the resources of the node or pod that containers use by name: ports and device
+// claims. Package plugins checks whether a node has the port free.
 func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, port := range ports {
@@ -32,7 +31,7 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 			errs = append(errs, invalidErrors(path.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))...)
 		}
 		switch port.Protocol {
-		// The same port may be used once with each.
+		// Each protocol may use the same port once.
 		case v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP:
 		case "":
 			errs = append(errs, field.Required(path.Child("protocol"), ""))
@@ -45,9 +44,9 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateHostPorts finds ports of the node that are asked for twice by the containers of one pod,
-// and with host networking those that differ from the container's. The same port on two addresses
-// is not the same here, even if one of them is empty.
+// validateHostPorts finds node ports requested twice by the containers of one pod, and with host
+// networking, ports that differ from the container's. The same port on two addresses is not a
+// duplicate here, even if one of the addresses is empty.
 func validateHostPorts(containers []v1.Container, hostNetwork bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
@@ -83,15 +82,15 @@ func claimNames(claims []v1.PodResourceClaim) map[string]bool {
 	return names
 }
 
-// validateResourceClaims checks the claims of a pod: each has a name of its own, and either a claim
-// or a template.
+// validateResourceClaims checks the claims of a pod: each has a unique name, and either a claim or
+// a template.
 func validateResourceClaims(claims []v1.PodResourceClaim, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i, claim := range claims {
 		path := path.Index(i)
 		switch {
-		// A claim without a name cannot be a duplicate of another one.
+		// A claim without a name cannot be a duplicate.
 		case claim.Name == "":
 			errs = append(errs, field.Required(path.Child("name"), ""))
 		case seen[claim.Name]:
@@ -105,7 +104,7 @@ func validateResourceClaims(claims []v1.PodResourceClaim, path *field.Path) fiel
 			errs = append(errs, field.Invalid(path, claim,
 				"at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
 		}
-		// A claim is either one that exists or one that a controller makes for the pod.
+		// A claim either exists or is made for the pod by a controller.
 		if direct == nil && template == nil {
 			errs = append(errs, field.Invalid(path, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
 		}
@@ -122,8 +121,8 @@ func validateResourceClaims(claims []v1.PodResourceClaim, path *field.Path) fiel
 	return errs
 }
 
-// validateClaimRefs checks the claims that a container uses (refs) against those that the pod has
-// (known, by name). A claim is used whole or by request, not both.
+// validateClaimRefs checks the claims used by a container (refs) against the pod's claims (known,
+// by name). A claim is used whole or by request, not both.
 func validateClaimRefs(refs []v1.ResourceClaim, known map[string]bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	used := map[string]bool{}
@@ -133,15 +132,14 @@ func validateClaimRefs(refs []v1.ResourceClaim, known map[string]bool, path *fie
 			errs = append(errs, field.Required(path, ""))
 			continue
 		}
-		// The whole claim is in use already, so a single request of it is a duplicate, too.
+		// The whole claim is already in use, so a single request of it is also a duplicate.
 		if used[ref.Name] {
 			errs = append(errs, field.Duplicate(path, ref.Name))
 		} else {
 			errs = append(errs, useClaim(ref, used, path)...)
 		}
 		if !known[ref.Name] {
-			// The API server names what there is; sorted here, so that the message is the same
-			// every time.
+			// The API server lists the existing names; sorted here, to keep the message stable.
 			missing := field.NotFound(path, ref.Name)
 			missing.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
 			if len(known) > 0 {
@@ -155,7 +153,7 @@ func validateClaimRefs(refs []v1.ResourceClaim, known map[string]bool, path *fie
 	return errs
 }
 
-// useClaim notes that a container uses a claim, or one of its requests, in used, and reports a
+// useClaim records in used that a container uses a claim, or one of its requests, and reports a
 // second use.
 //
 //	a, a          duplicate

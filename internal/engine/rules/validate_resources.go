@@ -13,8 +13,7 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// nameCheck tells whether a name stands for a resource in one place: in a container, or in the pod
-// as a whole.
+// nameCheck checks that a name is a resource in one context: a container, or the pod as a whole.
 type nameCheck func(name v1.ResourceName, path *field.Path) field.ErrorList
 
 // validateResourceList checks amounts that are neither requests nor limits, such as overhead;
@@ -23,8 +22,8 @@ func validateResourceList(list v1.ResourceList, path *field.Path) field.ErrorLis
 	return validateRequirements(&v1.ResourceRequirements{Limits: list}, containerResourceName, path)
 }
 
-// validateContainerResources checks requests and limits of a container, and the claims that it
-// uses. claims are the pod's, by name.
+// validateContainerResources checks requests and limits of a container, and the claims it uses.
+// claims are the pod's, by name.
 func validateContainerResources(r *v1.ResourceRequirements, claims map[string]bool, path *field.Path) field.ErrorList {
 	return append(validateRequirements(r, containerResourceName, path), validateClaimRefs(r.Claims, claims, path.Child("claims"))...)
 }
@@ -38,10 +37,9 @@ func validateContainerResources(r *v1.ResourceRequirements, claims map[string]bo
 func validateRequirements(r *v1.ResourceRequirements, checkName nameCheck, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	limits, requests := path.Child("limits"), path.Child("requests")
-	// Huge pages alone would make a pod without a request for CPU or memory, which the API server
-	// refuses.
+	// The API server refuses huge pages without a request for CPU or memory.
 	hugePages, cpuOrMemory := false, false
-	// Limits and requests are each checked by themselves first, then against each other.
+	// Limits and requests are first checked separately, then against each other.
 	check := func(name v1.ResourceName, quantity resource.Quantity, path *field.Path) {
 		errs = append(errs, checkName(name, path)...)
 		errs = append(errs, validateAmount(name, quantity, path)...)
@@ -63,7 +61,7 @@ func validateRequirements(r *v1.ResourceRequirements, checkName nameCheck, path 
 		check(name, request, requests.Key(string(name)))
 		limit, limited := r.Limits[name]
 		switch {
-		// A limit without a request is no fault: the request then defaults to it.
+		// A limit without a request is valid: the request then defaults to it.
 		case !limited && !mayOvercommit(name):
 			errs = append(errs, field.Required(limits, "Limit must be set for non overcommitable resources"))
 		case limited && !mayOvercommit(name) && request.Cmp(limit) != 0:
@@ -82,13 +80,13 @@ func validateRequirements(r *v1.ResourceRequirements, checkName nameCheck, path 
 }
 
 // validatePodResources checks pod-level resources, and that the containers fit into them: their
-// requests in sum, their limits each, and for huge pages in sum. nil is none.
+// requests in sum, their limits each, and for huge pages in sum. nil is valid.
 func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	if spec.Resources == nil {
 		return nil
 	}
 	var errs field.ErrorList
-	// Claims are the containers'; the pod's own are in spec.resourceClaims.
+	// Claims belong to containers; the pod's own are in spec.resourceClaims.
 	if spec.Resources.Claims != nil {
 		errs = append(errs, field.Forbidden(path.Child("claims"), "claims may not be set for Resources at pod-level"))
 	}
@@ -96,7 +94,7 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, validateClaimRefs(spec.Resources.Claims, claimNames(spec.ResourceClaims), path.Child("claims"))...)
 
 	pod := &v1.Pod{Spec: *spec}
-	// Summed up as the scheduler does: the larger of init containers and the rest.
+	// Summed up as in the scheduler: the larger of init containers and the rest.
 	requested := PodRequests(pod, OnlyContainers)
 	for _, name := range sortedKeys(requested) {
 		sum := requested[name]
@@ -105,7 +103,7 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
 		}
 	}
-	// Of limits only huge pages add up: a limit on CPU is no promise that all are used at once.
+	// Only limits on huge pages add up: a limit on CPU does not promise simultaneous use of all.
 	limited := PodLimits(pod, OnlyContainers)
 	for _, name := range sortedKeys(limited) {
 		sum := limited[name]
@@ -114,7 +112,7 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 				fmt.Sprintf("must be greater than or equal to aggregate container limits of %s", sum.String())))
 		}
 	}
-	// Each limit by itself: no container can use more than the pod.
+	// Each limit separately: no container can use more than the pod.
 	for i, container := range spec.Containers {
 		for _, name := range sortedKeys(container.Resources.Limits) {
 			limit := container.Resources.Limits[name]
@@ -127,8 +125,8 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// ValidateAmounts checks amounts of resources, as the capacity of a node. Names are not checked:
-// kubelets report what they have.
+// ValidateAmounts checks amounts of resources, such as the capacity of a node. It does not check
+// names: kubelets report whatever the node has.
 func ValidateAmounts(list v1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range sortedKeys(list) {
@@ -137,7 +135,7 @@ func ValidateAmounts(list v1.ResourceList, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateAmount checks one amount: not negative, and a whole number of what comes in pieces. CPU
+// validateAmount checks one amount: not negative, and a whole number for countable resources. CPU
 // may be a fraction.
 func validateAmount(name v1.ResourceName, quantity resource.Quantity, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -159,15 +157,15 @@ func containerResourceName(name v1.ResourceName, path *field.Path) field.ErrorLi
 		if !containerResources[name] && !isHugePages(name) {
 			errs = append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
 		}
-	// A native name with a domain, under kubernetes.io, is taken, whatever it is.
+	// Any native name with a domain, under kubernetes.io, is accepted.
 	case !isNative(name) && !IsExtendedResource(name):
 		errs = append(errs, field.Invalid(path, name, "doesn't follow extended resource name standard"))
 	}
 	return errs
 }
 
-// podResourceName is the nameCheck for the pod as a whole, for which the library lists the few
-// resources.
+// podResourceName is the nameCheck for the pod as a whole, limited to the few resources listed by
+// the library.
 func podResourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
 	if errs := resourceName(name, path); len(errs) > 0 {
 		return errs
@@ -180,8 +178,8 @@ func podResourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, name, allowed)}
 }
 
-// resourceName checks what holds in both places: a qualified name, and a known one if it has no
-// domain.
+// resourceName checks the rules common to both contexts: a qualified name, and a known one if it
+// lacks a domain.
 func resourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
 	if errs := invalidErrors(path, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs

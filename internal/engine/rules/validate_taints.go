@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateTaints checks the taints of a node. Two with the same key and effect are refused,
-// whatever their values; the same key with two effects is fine.
+// ValidateTaints checks the taints of a node. It refuses two with the same key and effect,
+// regardless of their values; the same key with two effects is fine.
 //
 //	key1=a:NoSchedule  key1=a:NoExecute     fine
 //	key1=a:NoSchedule  key1=b:NoSchedule    duplicate
@@ -34,7 +34,7 @@ func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 		} else {
 			errs = append(errs, validateEffect(taint.Effect, path.Child("effect"))...)
 		}
-		// kubectl and controllers find a taint by these two when they change or remove it.
+		// kubectl and controllers find a taint by these two to change or remove it.
 		id := identity{taint.Key, taint.Effect}
 		if seen[id] {
 			twice := field.Duplicate(path, taint)
@@ -47,9 +47,9 @@ func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// ValidateTolerations checks the tolerations of a pod or of a runtime class. Gt and Lt are taken,
-// as by an API server whose gate TaintTolerationComparisonOperators is on: whether they then count
-// is for the scheduler's configuration.
+// ValidateTolerations checks the tolerations of a pod or of a runtime class. It accepts Gt and Lt,
+// like an API server with the gate TaintTolerationComparisonOperators on: whether they then count
+// is up to the scheduler's configuration.
 func ValidateTolerations(tolerations []v1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range tolerations {
@@ -64,12 +64,12 @@ func validateToleration(toleration *v1.Toleration, path *field.Path) field.Error
 	var errs field.ErrorList
 	if toleration.Key != "" {
 		errs = append(errs, labelNameErrors(toleration.Key, path.Child("key"))...)
-		// Without a key and with Equal, it would look as if one value of any key were meant.
+		// Equal without a key would suggest one value of any key.
 	} else if toleration.Operator != v1.TolerationOpExists {
 		errs = append(errs, field.Invalid(path.Child("operator"), toleration.Operator,
 			"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
 	}
-	// No other effect has a deadline. An empty effect is refused, too, although it includes
+	// No other effect has a deadline. An empty effect is refused as well, although it includes
 	// NoExecute.
 	if toleration.TolerationSeconds != nil && toleration.Effect != v1.TaintEffectNoExecute {
 		errs = append(errs, field.Invalid(path.Child("effect"), toleration.Effect,
@@ -87,7 +87,7 @@ func validateToleration(toleration *v1.Toleration, path *field.Path) field.Error
 func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorList {
 	switch toleration.Operator {
 	case v1.TolerationOpEqual, "":
-		// The path is upstream's, though the value is at fault.
+		// The path is upstream's, although the value is at fault.
 		if faults := validation.IsValidLabelValue(toleration.Value); len(faults) > 0 {
 			return field.ErrorList{field.Invalid(path.Child("operator"), toleration.Value, strings.Join(faults, ";"))}
 		}
@@ -111,8 +111,8 @@ func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorLi
 		[]v1.TolerationOperator{v1.TolerationOpEqual, v1.TolerationOpExists})}
 }
 
-// validateEffect checks an effect that is given. What an empty one means differs: a taint must have
-// one, a toleration without one matches all.
+// validateEffect checks a given effect. The meaning of an empty one differs: a taint must have an
+// effect, a toleration without one matches all.
 func validateEffect(effect v1.TaintEffect, path *field.Path) field.ErrorList {
 	if isEffect(effect) {
 		return nil

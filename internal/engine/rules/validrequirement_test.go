@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// TestValidRequirementsAreThoseOfTheLibrary: keys and values of odd pieces are judged as the
-// library judges them.
+// TestValidRequirementsAreThoseOfTheLibrary compares the judgement of odd keys and values with the
+// library's.
 func TestValidRequirementsAreThoseOfTheLibrary(t *testing.T) {
 	pieces := []string{"a", "Z", "0", "-", "--", ".", "..", "_", "/", "é", " ", "a.b", strings.Repeat("x", 62), strings.Repeat("y", 63), strings.Repeat("a.", 120)}
 	operators := []selection.Operator{selection.In, selection.NotIn, selection.Exists, selection.DoesNotExist, selection.GreaterThan, selection.LessThan, "odd"}

@@ -1,6 +1,6 @@
 package rules
 
-// Kubernetes is the version whose rules these are, and whose API server and controllers
-// berth-controlplane runs. It is the version of the libraries in go.mod, from which the Makefile
-// and the images take it: a test compares the two.
+// Kubernetes is the version that defines these rules, and the version of the API server and
+// controllers run by berth-controlplane. It is the version of the libraries in go.mod, the source
+// for the Makefile and the images: a test compares the two.
 const Kubernetes = "v1.37.2"

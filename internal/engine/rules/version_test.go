@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestVersionIsThatOfTheLibraries: the version has one place, go.mod. Every module has the same.
+// TestVersionIsThatOfTheLibraries requires go.mod to be the single source of the version, equal for
+// every module.
 func TestVersionIsThatOfTheLibraries(t *testing.T) {
 	modules := []string{"", "controlplane/", "test/", "test/specs/"}
 	required := regexp.MustCompile(`(?m)^\s*k8s\.io/(client-go|kubernetes) v[01](\.\S+)$`)

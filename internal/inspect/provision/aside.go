@@ -2,9 +2,9 @@ package provision
 
 import "io"
 
-// ReadAside reads a catalog as [ReadCatalog] does, while the caller does something else. What it
-// returns waits for the end. It is for the time in which the cluster is read: catalogs are large.
-// The result of wait is the same each time it is called.
+// ReadAside reads a catalog like [ReadCatalog], but in the background. The returned function waits
+// for the result. It allows reading the cluster at the same time, since catalogs are large. Every
+// call of wait returns the same result.
 func ReadAside(paths []string, stdin io.Reader) (wait func() (*Catalog, error)) {
 	var catalog *Catalog
 	var err error

@@ -10,28 +10,28 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// mostLooks is of how many places a pod takes the first that its constraints allow. All places of
-// an item are as good to the packing, so looking further only helps where many domains are full.
+// mostLooks is the number of places examined for a pod; it takes the first one its constraints
+// allow. All places of an item are equivalent to the packing, so examining more only helps with
+// many full domains.
 const mostLooks = 256
 
-// place is a node with room for so many pods of an item. room counts pods of the item, since they
-// all have the same size.
+// place is a node with room for a number of pods of an item. room counts pods of the item, since
+// they all have the same size.
 type place struct {
 	node *v1.Node
 	room int
 }
 
-// assign says which of the pods of each item go to which of the nodes that were bought for them,
-// and in which order. To the packing they are alike; to the constraints of pods they are not. What
-// no place is allowed for has no turn.
+// assign distributes the pods of each item among the nodes bought for them, and determines their
+// order. Pods of an item are equivalent to the packing, but not to the constraints of pods. A pod
+// without an allowed place gets no turn.
 //
-// d.order has pods that spread first; each takes the first place that its constraints allow, and
-// counts for those after it. A pod without a place is tried by the engine on any node, after all
-// that have one.
+// d.order begins with the pods that spread; each takes the first place its constraints allow, and
+// counts for those after it. The engine tries a pod without a place on any node, after all pods
+// with one.
 func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]simulate.Turn {
 	counts := d.spreads
-	// Choosing zones has counted wishes. From here on only what is placed counts, and what is
-	// assigned.
+	// Choosing zones counted tentative choices. From here on only placed and assigned pods count.
 	counts.countAnew(d.world, isTrial)
 	places := make([][]place, len(d.items))
 	// Each new node is a domain without pods.
@@ -49,16 +49,16 @@ func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]sim
 		}
 	}
 
-	// Turns are numbered in the order of d.order, in which the engine tries them.
+	// Turns are numbered in the order of d.order, the engine's order of attempts.
 	turns := make(map[types.UID]simulate.Turn, len(itemOf))
 	for _, p := range d.order {
-		// Its group has room on a node that there is already.
+		// Its group has room on an existing node.
 		if node := d.kept[p.UID]; node != nil {
 			turns[p.UID] = simulate.Turn{Node: node.Name, Number: len(turns)}
 			counts.count(p.Class, node.Labels)
 			continue
 		}
-		// It is not in an item if no node of the catalog takes it.
+		// A pod is in no item if no node of the catalog takes it.
 		item, known := itemOf[p.UID]
 		if !known {
 			continue
@@ -73,7 +73,7 @@ func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]sim
 		turns[p.UID] = simulate.Turn{Node: to.node.Name, Number: len(turns)}
 		counts.count(p.Class, to.node.Labels)
 		if to.room--; to.room == 0 {
-			// A place that is full is dropped, in constant time.
+			// Remove a full place in constant time.
 			list[at] = list[0]
 			places[item] = list[1:]
 		}

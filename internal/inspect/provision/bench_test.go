@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// BenchmarkPlan plans nodes for pods that are like those of Karpenter's benchmark, which
-// `make bench-karpenter` takes itself: the world is read, and no pod of it was tried. cost/h is
-// what the nodes cost.
+// BenchmarkPlan plans nodes for pods like those of Karpenter's benchmark, run by `make
+// bench-karpenter`: the world is read, but its pods have not been tried. cost/h is the cost of the
+// nodes.
 func BenchmarkPlan(b *testing.B) {
 	catalog := fourHundredTypes()
 	for _, count := range []int{1000, 5000, 20000} {
@@ -39,7 +39,7 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// fourHundredTypes are 1 to 400 CPU with 2Gi of memory and 10 pods for each, in three zones.
+// fourHundredTypes are 1 to 400 CPU with 2Gi of memory and 10 pods per CPU, in three zones.
 func fourHundredTypes() *Catalog {
 	c := &Catalog{}
 	for cpu := int64(1); cpu <= 400; cpu++ {
@@ -60,8 +60,8 @@ func fourHundredTypes() *Catalog {
 	return c
 }
 
-// diversePods are a fifth each plain, spread over zones, spread over nodes, together in a zone, and
-// one a node.
+// diversePods are one fifth each plain, spread over zones, spread over nodes, together in a zone,
+// and one per node.
 func diversePods(count int) (list []metav1.Object) {
 	r := rand.New(rand.NewPCG(42, 0))
 	letter := func() map[string]string { return map[string]string{"my-label": string(rune('a' + r.IntN(7)))} }

@@ -17,33 +17,33 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// Catalog is what can be bought.
+// Catalog holds the nodes available for purchase.
 //
-// Offers are sorted by price once the catalog is read. Much relies on that: of offers that are the
-// same to pods, the first is the cheapest.
+// Offers are sorted by price once the catalog is read. Much relies on that: of offers equivalent to
+// pods, the first is the cheapest.
 type Catalog struct {
 	Offers []Offer
 	Pools  []Pool
-	// Notes are about what was read and is not offered.
+	// Notes list parts of the input that are not offered.
 	Notes []string
 }
 
-// Offer is a kind of node that can be bought. It is one zone and one capacity type of an instance
-// type in a NodePool, or a template. Three NodePools that allow the same instance types offer each
-// of them three times.
+// Offer is a kind of node available for purchase: one zone and one capacity type of an instance
+// type in a NodePool, or a template. Three NodePools allowing the same instance types offer each of
+// them three times.
 type Offer struct {
 	Pool         string // the NodePool or node group; the template's name if there is neither
 	Type         string
 	Zone         string
 	CapacityType string
 	Price        float64 // an hour
-	// Node is what such a node looks like. It has no name. It has the labels, taints and
-	// allocatable resources that pods see. It is not changed: nodes are copies.
+	// Node is a sample of such a node, without a name, with the labels, taints and allocatable
+	// resources visible to pods. It is never modified: nodes are copies.
 	Node *v1.Node
-	// Most is how many there can be, those that there are already included; 0 is any number. Least
-	// is how many there have to be if there is one. Which nodes count, method has decides.
+	// Most is the maximum number of such nodes, including existing ones; 0 means unlimited. Least
+	// is the minimum number if there is any. Method has decides which nodes count.
 	Most, Least int
-	// pool is where the NodePool is in Catalog.Pools; -1 for a template.
+	// pool is the index of the NodePool in Catalog.Pools; -1 for a template.
 	pool int
 }
 
@@ -51,9 +51,9 @@ type Offer struct {
 type Pool struct {
 	Name   string
 	Weight int32
-	// The resource "nodes" bounds their number; a pool without limits has none.
+	// The resource "nodes" limits their number. A pool without limits has a nil map.
 	Limits v1.ResourceList // as nodes and resources
-	// claim is what NodeClaims of the pool are made from.
+	// claim is the template for NodeClaims of the pool.
 	claim nodeClaimTemplate
 }
 
@@ -63,8 +63,9 @@ type document struct {
 	from       int // lines of the file that precede it
 }
 
-// decode decodes the document. Errors name lines of the file: what precedes the document stands for
-// itself as empty lines then, and only then, since files have many documents.
+// decode decodes the document. Errors contain line numbers of the file: on an error, it decodes the
+// document again behind as many empty lines as precede it. It does so only then, since files have
+// many documents.
 func (d document) decode(into any) error {
 	if d.isPlainJSON(into) {
 		return nil
@@ -75,9 +76,9 @@ func (d document) decode(into any) error {
 	return manifest.Decode(d.file, []byte(strings.Repeat("\n", d.from)+d.text), into)
 }
 
-// isPlainJSON decodes JSON without a fault: catalogs of clouds are a megabyte of it. What has a
-// fault, or is YAML, is for the reader that names each. On a fault, what was decoded so far is
-// cleared, so that the other reader begins with nothing.
+// isPlainJSON decodes well-formed JSON, because catalogs of clouds contain a megabyte of it. Faulty
+// JSON and YAML are left to the reader that reports each fault. On a fault, it clears the partial
+// result, so the other reader starts from zero.
 func (d document) isPlainJSON(into any) bool {
 	if text := strings.TrimSpace(d.text); !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
 		return false
@@ -90,9 +91,9 @@ func (d document) isPlainJSON(into any) bool {
 	return false
 }
 
-// ReadCatalog reads the files of a catalog: YAML or JSON, several documents in a file, folders; "-"
-// is stdin. Every fault has its file, line and field. It fails as a whole: a catalog that lacks an
-// offer would give a plan that is dearer than needed, without a word.
+// ReadCatalog reads the files of a catalog: YAML or JSON, several documents per file, folders; "-"
+// is stdin. Every fault is reported with file, line and field. It fails as a whole, because a
+// catalog with a missing offer would silently yield a more expensive plan.
 func ReadCatalog(paths []string, stdin io.Reader) (*Catalog, error) {
 	var documents []document
 	for _, path := range paths {
@@ -105,13 +106,14 @@ func ReadCatalog(paths []string, stdin io.Reader) (*Catalog, error) {
 	return assemble(documents, paths)
 }
 
-// mostFaults is how many faults of a catalog are named. The others often follow from the first.
+// mostFaults limits the number of reported faults of a catalog. Further ones often follow from the
+// first.
 const mostFaults = 10
 
-// assemble makes a catalog of the documents of some paths.
+// assemble builds a catalog from the documents of some paths.
 //
 // NodePools and instance types may be in different files, in any order: they are combined once all
-// are read. paths are named in errors.
+// are read. paths appear in errors.
 func assemble(documents []document, paths []string) (*Catalog, error) {
 	c := &Catalog{}
 	var pools []*nodePool
@@ -130,7 +132,7 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 		return nil, errors.Join(faults...)
 	}
 	switch {
-	// Neither says anything without the other: a NodePool names no sizes, and an instance type no
+	// Each is useless without the other: a NodePool contains no sizes, and an instance type no
 	// limits or labels.
 	case len(pools) > 0 && len(types) == 0:
 		return nil, fmt.Errorf("%s: NodePools and no instance types: name the file that has them, too, as Karpenter's "+
@@ -144,14 +146,13 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 		return nil, errors.New(strings.Join(append([]string{strings.Join(paths, ", ") + ": offers no node"}, c.Notes...), "\n"))
 	}
 
-	// Stable: offers with the same price keep the order of the files, so that plans are the same
-	// each time.
+	// Stable: offers with the same price keep the order of the files, so plans are reproducible.
 	slices.SortStableFunc(c.Offers, func(a, b Offer) int { return cmp.Compare(a.Price, b.Price) })
 	return c, nil
 }
 
-// readFile returns the documents of a file, or of the files in a folder. A folder is read without
-// its subfolders, and without files of other extensions.
+// readFile returns the documents of a file, or of the files in a folder. It skips subfolders, and
+// files with other extensions.
 func readFile(path string, stdin io.Reader) ([]document, error) {
 	if path == "-" {
 		text, err := io.ReadAll(io.LimitReader(stdin, mostBytes))
@@ -194,10 +195,10 @@ func readFile(path string, stdin io.Reader) ([]document, error) {
 	return documentsOf(path, string(text)), nil
 }
 
-// mostBytes is how large a file may be: the catalogs of the large clouds have some megabytes.
+// mostBytes limits the size of a file: the catalogs of the large clouds have some megabytes.
 const mostBytes = 64 << 20
 
-// documentsOf splits a text at lines that begin with "---". Documents that are empty are left out.
+// documentsOf splits a text at lines beginning with "---", and drops empty documents.
 func documentsOf(path, text string) (list []document) {
 	line, from := 0, 0
 	var lines []string
@@ -222,9 +223,9 @@ func documentsOf(path, text string) (list []document) {
 }
 
 // read reads a document by its kind. NodePools and instance types are collected for combine;
-// templates become offers at once.
+// templates become offers immediately.
 func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) error {
-	// A list is one of instance types, which have no kind.
+	// A list contains instance types, which lack a kind.
 	if text := strings.TrimSpace(d.text); strings.HasPrefix(text, "[") || strings.HasPrefix(text, "- ") {
 		var list []*instanceType
 		if err := d.decode(&list); err != nil {
@@ -275,7 +276,7 @@ func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) e
 	return nil
 }
 
-// addTemplate adds the offer of a node that is a template.
+// addTemplate adds the offer of a template node.
 func (c *Catalog) addTemplate(file string, node *v1.Node) error {
 	offer, err := offerOf(node)
 	if err != nil {
@@ -285,8 +286,8 @@ func (c *Catalog) addTemplate(file string, node *v1.Node) error {
 	return nil
 }
 
-// kindOf returns the kind of a document, of YAML or of JSON. It looks at lines, and decodes
-// nothing: the kind has to be known before the type to decode into. "" if there is none.
+// kindOf returns the kind of a YAML or JSON document, or "". It scans lines without decoding,
+// because the kind determines the type to decode into.
 func kindOf(text string) string {
 	for l := range strings.Lines(text) {
 		if name, ok := strings.CutPrefix(l, "kind:"); ok {

@@ -16,46 +16,47 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// demand is what is pending, and what can be bought for it, as numbers.
+// demand is the numeric form of the pending pods and the available offers.
 //
-// To the packing there are only items, bins and numbers. This is where pods become that: offers
-// that pods can tell apart are of different kinds, the engine says which kinds take a pod, and pods
-// with the same size and kinds become one item.
+// The packing handles only items, bins and numbers. This type translates pods into them: offers
+// distinguishable by pods are of different kinds, the engine determines the kinds suitable for a
+// pod, and pods with the same size and kinds become one item.
 //
 //	200 pods of 3 Deployments, of two sizes, one of them bound to zone a   -> 3 items
 //	40 instance types in 3 zones                                           -> 3 kinds, 120 bins
 type demand struct {
 	world *simulate.World
-	// kinds are the offers that pods can tell apart by anything but their size, an offer of each
+	// kinds groups the offers that pods can distinguish by anything but size; each holds the offer
 	// with the most room.
 	kinds  []*kind
 	kindOf []int // by offer
 	offers []Offer
-	// rooms and sizes are by resource, in the order of names: CPU, memory, pods, then what else
-	// pods request.
+	// rooms and sizes are by resource, in the order of names: CPU, memory, pods, then other
+	// requested resources.
 	rooms   [][]int64 // by offer: what is left for pods beside those of DaemonSets
 	names   []v1.ResourceName
 	items   []*item
 	problem *packing.Problem
-	// helpless are the pods that no offer can take, and why.
+	// helpless lists the pods that fit no offer, with the reason.
 	helpless []Waiting
-	// trials are by kind, and are in the cluster only while read is at work.
+	// trials are by kind, and are in the cluster only while read is running.
 	trials   []*cluster.Node // one of each kind, in the cluster for a moment
 	free     map[types.UID]*free
 	spreads  *spreads
 	cautious bool           // pods that spread over nodes are kept apart by the packing, too
 	order    []*cluster.Pod // the pods in the order in which they are to be tried
 	distinct []bool         // by offer: no cheaper one is the same to pods
-	// kept are the nodes that have room for pods of groups, and limit tells a problem how many bins
-	// there are beside those bought already and some more.
+	// kept maps pods of groups to existing nodes with room for them. limit sets the remaining
+	// numbers of bins in a problem, after those already bought and some more.
 	kept  map[types.UID]*v1.Node
 	limit func(p *packing.Problem, also []int)
-	// steady is set if no spot is to be bought.
+	// steady is set to exclude spot.
 	steady bool
 }
 
-// largest is the offer that stands for all of them when the engine is asked: what takes a pod at
-// all but for its size is the same for all. daemons is what DaemonSets request on it.
+// kind is a set of offers equivalent to pods, apart from size. largest is the offer representing
+// the kind to the engine: suitability for a pod, apart from size, is the same for all of them.
+// daemons holds the DaemonSets' requests on it.
 type kind struct {
 	labels  map[string]string // those that pods can tell
 	largest int
@@ -63,10 +64,10 @@ type kind struct {
 	daemons cluster.Resources
 }
 
-// item is a number of pods that are alike to the packing. size is by resource, kinds are indexes in
-// demand.kinds, sorted or not, but the same for alike pods.
+// item is a number of pods equivalent to the packing. size is by resource, kinds are indexes in
+// demand.kinds, sorted or not, but the same for equivalent pods.
 //
-// Pods are in the order of their turns, which assign relies on: the first of them are placed first.
+// Pods are in the order of their turns. assign relies on it: the first of them are placed first.
 type item struct {
 	pods  []*cluster.Pod
 	size  []int64
@@ -74,9 +75,9 @@ type item struct {
 	apart []string // keys of the groups of which a node holds few
 }
 
-// free is what a pod is to the bound: its size and all offers into which it may go. It leaves out
-// everything that a plan chooses beforehand (a zone, a pool's weight), since a bound must hold for
-// all plans. bins are indexes of offers.
+// free is a pod's input to the bound: its size and all offers it may use. It ignores everything
+// chosen in advance by a plan (a zone, a pool's weight), since a bound must hold for all plans.
+// bins are indexes of offers.
 type free struct {
 	size  []int64
 	bins  []int
@@ -90,12 +91,12 @@ type Waiting struct {
 	Message   string `json:"message"`
 }
 
-// told returns the keys of the labels that pods, and the DaemonSets of the world, can tell nodes
-// apart by.
+// told returns the label keys by which pods, and the DaemonSets of the world, can distinguish
+// nodes.
 //
-// The fewer labels count, the fewer kinds the engine is asked about: a catalog has thousands of
-// offers, and pods often tell them apart by zone and architecture alone. The host name does not
-// count, since each new node has its own.
+// Fewer keys mean fewer kinds for the engine to evaluate: a catalog has thousands of offers, and
+// often only zone and architecture matter to pods. The host name does not count, since each new
+// node has a unique one.
 //
 //	a pod with nodeSelector {arch: arm64} and a spread over zones   -> arch, zone
 func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
@@ -126,8 +127,8 @@ func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
 	return keys
 }
 
-// tell adds the keys that a node selector and required node affinity look at. Preferred affinity
-// keeps no pod off a node.
+// tell adds the keys used by a node selector and required node affinity. Preferred affinity
+// excludes no node.
 func tell(keys map[string]bool, selector map[string]string, a *v1.Affinity) {
 	for key := range selector {
 		keys[key] = true
@@ -142,8 +143,8 @@ func tell(keys map[string]bool, selector map[string]string, a *v1.Affinity) {
 	}
 }
 
-// sort sorts the offers into kinds. Offers are of one kind if they agree in all labels that count,
-// in taints, and in the weight of their pool.
+// sort sorts the offers into kinds. Offers are of one kind if they agree in all relevant labels, in
+// taints, and in the weight of their pool.
 func (d *demand) sort(c *Catalog, keys map[string]bool) {
 	of := map[string]int{}
 	d.kindOf = make([]int, len(c.Offers))
@@ -151,7 +152,7 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 		var b strings.Builder
 		labels := map[string]string{}
 		for key, value := range o.Node.Labels {
-			// Volumes may look at topology labels that no pod names.
+			// Volumes may refer to topology labels unused by pods.
 			if keys[key] || strings.Contains(key, "topology") {
 				labels[key] = value
 			}
@@ -160,7 +161,7 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 		for _, key := range slices.Sorted(maps.Keys(labels)) {
 			b.WriteString(key + "=" + labels[key] + " ")
 		}
-		// Templates belong to no pool, and have the weight 0.
+		// Templates belong to no pool and have weight 0.
 		weight := int32(0)
 		if o.pool >= 0 {
 			weight = c.Pools[o.pool].Weight
@@ -170,7 +171,7 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 		if len(o.Node.Spec.Taints) > 0 {
 			fmt.Fprint(&b, o.Node.Spec.Taints)
 		}
-		// Kinds are numbered in the order of offers, and so in that of prices.
+		// Kinds are numbered in the order of offers, and therefore of prices.
 		at, known := of[b.String()]
 		if !known {
 			at = len(d.kinds)
@@ -191,8 +192,8 @@ func larger(a, b *v1.Node) bool {
 		a.Status.Allocatable.Memory().Cmp(*b.Status.Allocatable.Memory())) > 0
 }
 
-// measure lists the resources that count, and what room the offers have. An offer's room is what it
-// has for pods beside those of DaemonSets, which come with each node.
+// measure determines the relevant resources and the offers' room. An offer's room is the part left
+// for pods after those of DaemonSets, present on each node.
 func (d *demand) measure(pods []*cluster.Pod) {
 	d.names = []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods}
 	more := map[v1.ResourceName]bool{}
@@ -205,8 +206,8 @@ func (d *demand) measure(pods []*cluster.Pod) {
 		}
 	}
 	d.names = append(d.names, slices.Sorted(maps.Keys(more))...)
-	// DaemonSets choose nodes by labels and taints, which all offers of a kind share; so one of
-	// them is asked.
+	// DaemonSets choose nodes by labels and taints, the same for all offers of a kind, so one offer
+	// suffices.
 	for _, k := range d.kinds {
 		k.daemons = d.world.DaemonRequests(d.offers[k.largest].Node)
 	}
@@ -214,13 +215,13 @@ func (d *demand) measure(pods []*cluster.Pod) {
 		room, daemons := cluster.NewResources(o.Node.Status.Allocatable), d.kinds[d.kindOf[i]].daemons
 		list := make([]int64, len(d.names))
 		for r, name := range d.names {
-			// A node that is too small for its DaemonSets has no room; it is not below zero.
+			// A node too small for its DaemonSets has zero room, not less.
 			list[r] = max(room.Of(name)-daemons.Of(name), 0)
 		}
 		d.rooms = append(d.rooms, list)
 	}
-	// Offers that are the same to pods differ in price alone. Only the cheapest matters to the
-	// bound, which knows no limits.
+	// Offers equivalent to pods differ only in price. The bound ignores limits and needs only the
+	// cheapest.
 	same := map[string]bool{}
 	for i := range d.offers {
 		key := strconv.AppendInt(nil, int64(d.kindOf[i]), 10)
@@ -232,7 +233,7 @@ func (d *demand) measure(pods []*cluster.Pod) {
 	}
 }
 
-// sizeOf is what a pod takes, in the order of names. Its pod slot is one of the resources.
+// sizeOf returns a pod's size, in the order of names. Its pod slot is one of the resources.
 func (d *demand) sizeOf(p *cluster.Pod) []int64 {
 	list := make([]int64, len(d.names))
 	for r, name := range d.names {
@@ -245,17 +246,16 @@ func (d *demand) sizeOf(p *cluster.Pod) []int64 {
 
 // group makes items of the pods.
 //
-// The steps build on each other: who may go where at all, then which domain a pod group gets, then
-// which zone a pod that spreads gets. Each only narrows the kinds of a pod, and what is left is
-// what the packing may choose from.
+// The steps build on each other: first the suitable kinds of each pod, then the domain of each pod
+// group, then the zone of each spreading pod. Each step only narrows a pod's kinds, and the packing
+// chooses among the remaining ones.
 func (d *demand) group(pods []*cluster.Pod) {
 	d.spreads = newSpreads(d.world, pods, isTrial)
 	pods = slices.SortedStableFunc(slices.Values(pods), func(a, b *cluster.Pod) int {
 		return cmp.Compare(turnOf(a.Class), turnOf(b.Class))
 	})
 	d.order = pods
-	// All pods are asked about before any zone is chosen, since choosing counts pods that are not
-	// placed.
+	// Evaluate all pods before choosing any zone, since choosing counts unplaced pods.
 	takes, taken := d.takers(), make([][]int, len(pods)) // before what is chosen here counts
 	for i, p := range pods {
 		why := ""
@@ -272,7 +272,7 @@ func (d *demand) group(pods []*cluster.Pod) {
 			taken[i] = slices.DeleteFunc(slices.Clone(taken[i]), func(k int) bool { return isSpot(d.kinds[k].labels) })
 		}
 	}
-	// Groups come before zones: they must be in one domain, whatever else would be even.
+	// Groups before zones: they must be in one domain, even at the expense of an even spread.
 	d.confine(taken)
 	zones := newZones(d)
 	// Pods choose zones in the order of their turns, each with those before it counted.
@@ -283,8 +283,8 @@ func (d *demand) group(pods []*cluster.Pod) {
 		}
 		size, apart := d.sizeOf(p), apartOf(p.Class)
 		own := apart
-		// In later rounds there are few pods, and the engine has refused what the packing thought
-		// possible: to keep them apart costs little.
+		// In later rounds there are few pods, and the engine has refused a placement of the
+		// packing, so keeping them apart costs little.
 		if d.cautious {
 			own = append(own, d.spreads.apartOf(p.Class)...)
 		}
@@ -298,8 +298,8 @@ func (d *demand) group(pods []*cluster.Pod) {
 	d.problem = d.numbers(d.items)
 }
 
-// merged puts pods that are alike to the packing into one item. The fewer items, the smaller the
-// packing's program. Items keep the order of their first pod.
+// merged combines pods equivalent to the packing into one item. Fewer items make the packing's
+// program smaller. Items keep the order of their first pod.
 func merged(items []*item) (list []*item) {
 	known := map[string]*item{}
 	for _, it := range items {
@@ -314,8 +314,8 @@ func merged(items []*item) (list []*item) {
 	return list
 }
 
-// freed returns what a pod is to the bound. Pods alike share it. The bound's program has an item
-// for each, so there must be few.
+// freed returns a pod's input to the bound, shared by equivalent pods. The bound's program has an
+// item for each, so there must be few.
 func (d *demand) freed(known map[string]*free, size []int64, kinds []int, apart []string) *free {
 	key := fmt.Sprint(size, kinds, apart)
 	f := known[key]
@@ -331,8 +331,8 @@ func (d *demand) freed(known map[string]*free, size []int64, kinds []int, apart 
 	return f
 }
 
-// heaviest are those of the kinds that are of the heaviest pools among them: as Karpenter does, the
-// others are for when these are used up. A NodePool without a weight has 0.
+// heaviest returns the kinds of the pools with the greatest weight. Like in Karpenter, the rest are
+// used only after these are exhausted. A NodePool without a weight has 0.
 func (d *demand) heaviest(kinds []int) []int {
 	most := int32(-1)
 	for _, k := range kinds {
@@ -341,10 +341,10 @@ func (d *demand) heaviest(kinds []int) []int {
 	return slices.DeleteFunc(slices.Clone(kinds), func(k int) bool { return d.kinds[k].weight != most })
 }
 
-// numbers makes the problem that the packing solves, but for limits.
+// numbers builds the packing's problem, without limits.
 //
-// Offers that are the same to pods are left out of an item's bins, but for the cheapest; one of
-// which there are few does not stand for others.
+// Of offers equivalent to pods, an item's bins contain only the cheapest. An offer in limited
+// number does not represent any other.
 func (d *demand) numbers(items []*item) *packing.Problem {
 	p := &packing.Problem{}
 	offersOfKind := make([][]int, len(d.kinds))
@@ -360,8 +360,8 @@ func (d *demand) numbers(items []*item) *packing.Problem {
 	groups := map[string]int{}
 	for at, it := range items {
 		one := packing.Item{Size: it.size, Count: len(it.pods)}
-		// A kind is an offer for each size that it has: its cheapest offer of each size goes into
-		// the item's bins.
+		// A kind has offers of several sizes: the cheapest offer of each size goes into the item's
+		// bins.
 		for _, k := range it.kinds {
 			one.Bins = append(one.Bins, offersOfKind[k]...)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// podsOf are the pods of a node but for those of DaemonSets, as namespace/name. A node with nothing
-// else would not have been needed.
+// podsOf lists the pods of a node, except those of DaemonSets, as namespace/name. A node with only
+// DaemonSet pods was not needed.
 func podsOf(n *cluster.Node) []string {
 	list := []string{}
 	for _, pod := range n.Pods {
@@ -26,8 +26,8 @@ func podsOf(n *cluster.Node) []string {
 	return list
 }
 
-// dropEmpty takes out the nodes that got no pod. Numbers sometimes buy a node for pods that the
-// engine puts elsewhere. What it cost is then no part of the plan.
+// dropEmpty removes nodes without pods. Numbers sometimes buy a node for pods that the engine
+// places elsewhere. The plan then excludes its cost.
 func (m *maker) dropEmpty() {
 	p := m.plan
 	kept := p.Nodes[:0]
@@ -37,15 +37,15 @@ func (m *maker) dropEmpty() {
 			continue
 		}
 		m.w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: n.Name}})
-		// Which of several of the offer does not matter: only their number counts towards limits.
+		// Any node of the offer will do: only their number counts towards limits.
 		at := slices.Index(m.bought, n.offer)
 		m.bought = slices.Delete(m.bought, at, at+1)
 	}
 	p.Nodes = kept
 }
 
-// finish takes out the nodes that got no pod, and sums up. It is called once, when no more nodes
-// are bought.
+// finish removes nodes without pods and computes the totals. It is called once, after the last
+// purchase.
 func (m *maker) finish() {
 	p := m.plan
 	m.dropEmpty()
@@ -71,7 +71,7 @@ func (m *maker) finish() {
 	for _, f := range m.w.Each() {
 		if f.Pod != nil && f.Pod.NodeName == "" {
 			name := simulate.Name{Namespace: f.Object.Namespace, Name: f.Object.Name}
-			// The first reason that is known: no node of the catalog, the limits of pools,
+			// The first known reason, in this order: no node of the catalog, the limits of pools,
 			// admission, a gate, or the scheduler's own.
 			p.Pending = append(p.Pending, Waiting{name.Namespace, name.Name, cmp.Or(m.why[name], f.Refused, m.w.Gate(f.Pod), f.Message)})
 		}
@@ -79,11 +79,11 @@ func (m *maker) finish() {
 	m.bound()
 }
 
-// bound computes what the pods that the new nodes took cost at least: without limits, weights and
-// what was chosen beforehand, which only a plan has to keep to.
+// bound computes the minimum cost for the pods on the new nodes, ignoring limits, weights and
+// advance choices, which bind only a plan.
 //
-// It is about the pods that have a node in the plan: what cannot run at all costs nothing. What the
-// bound does not know makes it lower, never wrong: a plan may be closer to the best than it says.
+// It covers the pods with a node in the plan: pods that cannot run cost nothing. Factors unknown to
+// the bound make it lower, never wrong: a plan may be closer to the optimum than reported.
 func (m *maker) bound() {
 	if len(m.plan.Nodes) == 0 {
 		return
@@ -96,10 +96,10 @@ func (m *maker) bound() {
 	}
 
 	for _, n := range m.plan.Nodes {
-		// Pods are counted where they are, not where the plan meant them to go.
+		// Count pods on their actual nodes, not their planned ones.
 		for _, pod := range m.w.Cluster().Node(n.Name).Pods {
 			f := m.free[pod.UID]
-			// It is of a DaemonSet, or was not pending when the plan began.
+			// A DaemonSet pod, or one not pending when the plan began.
 			if f == nil {
 				continue
 			}
@@ -140,7 +140,7 @@ func (m *maker) bound() {
 	}
 }
 
-// percent is a share in percent, to one decimal; 0 of nothing.
+// percent returns a share in percent, to one decimal; 0 of nothing.
 func percent(part, of int64) float64 {
 	if of == 0 {
 		return 0
@@ -148,8 +148,8 @@ func percent(part, of int64) float64 {
 	return float64(int64(1000*float64(part)/float64(of)+0.5)) / 10
 }
 
-// isConstrained reports whether the class has constraints that the bound does not know. It decides
-// on a note, and on nothing else.
+// isConstrained reports whether the class has constraints ignored by the bound. It affects only a
+// note.
 func isConstrained(class *cluster.PodClass) bool {
 	return len(class.RequiredAffinity) > 0 || slices.ContainsFunc(class.Spec.TopologySpreadConstraints,
 		func(c v1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == v1.DoNotSchedule })

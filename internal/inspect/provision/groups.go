@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/provision/packing"
 )
 
-// band is the pending pods of a pod group that have to be in one domain: one rack, for instance.
-// key is the topology key of the group's constraint. Pods that are not pending are not in it.
+// band is the set of pending pods of a pod group that must share one domain: one rack, for
+// instance. key is the topology key of the group's constraint.
 type band struct {
 	group *groups.Group
 	key   string
@@ -21,8 +21,7 @@ type band struct {
 	pods  []int  // positions in demand.order
 }
 
-// bands lists the groups with a topology constraint. They are in the order in which their first
-// pods are tried.
+// bands lists the groups with a topology constraint, in the order of their first pods' attempts.
 func (d *demand) bands() (list []*band) {
 	of := map[*groups.Group]*band{}
 	for i, p := range d.order {
@@ -46,7 +45,7 @@ func (d *demand) bands() (list []*band) {
 		}
 		for _, p := range n.Pods {
 			if b := of[d.world.GroupOf(p)]; b != nil && !p.Terminating {
-				// Pods of the group that run bind the others to their domain.
+				// Running pods of the group bind the rest to their domain.
 				b.fixed = n.Get(b.key)
 			}
 		}
@@ -54,19 +53,19 @@ func (d *demand) bands() (list []*band) {
 	return list
 }
 
-// confine leaves to the pods of each group the kinds of nodes of one domain: of those that take all
-// of them, the one where that costs least. Room that nodes of the domain have is used first.
+// confine restricts the pods of each group to the kinds of nodes of one domain: the cheapest domain
+// that takes all of them. It uses room on existing nodes of the domain first.
 //
-// taken has, by pod in order, the kinds that take it, and is changed. Groups are housed one after
-// the other: the first to come gets the cheapest domain, also if a later one would have needed it
-// more. Where no domain takes a whole group, its pods are helpless, since some of them alone would
-// not be scheduled.
+// taken holds the suitable kinds of each pod, in order, and is modified. Groups are housed one
+// after the other: an earlier group gets the cheapest domain, even if a later one needs it more. If
+// no domain takes a whole group, its pods are helpless, since a part of them would not be
+// scheduled.
 func (d *demand) confine(taken [][]int) {
 	spent := make([]int, len(d.offers)) // by offer: what groups before need of those of which there are few
 	for _, b := range d.bands() {
 		var best *housing
 		for _, domain := range d.domainsOf(b, taken) {
-			// Of domains that cost the same, the first by name is taken.
+			// Among domains of equal cost, take the first by name.
 			if h := d.house(b, domain, taken, spent); h != nil && (best == nil || h.cost < best.cost-tiny) {
 				best = h
 			}
@@ -89,18 +88,19 @@ func (d *demand) confine(taken [][]int) {
 				d.kept[d.order[i].UID] = node.Object()
 			}
 		}
-		// The nodes are not bought yet, but those that are few must be left for this group.
+		// The nodes are not bought yet, but offers in limited number must be reserved for this
+		// group.
 		for _, bin := range best.bins {
 			spent[bin.Bin]++
 		}
 	}
 }
 
-// tiny is a difference between prices that is none. Prices are sums of floating-point numbers.
+// tiny is the tolerance for comparing prices, which are sums of floating-point numbers.
 const tiny = 1e-9
 
-// domainsOf lists the domains in which the pods of a group may be, sorted: of nodes that can be
-// bought, and of those that there are. If pods of the group run already, there is only theirs.
+// domainsOf lists the possible domains for the pods of a group, sorted. If pods of the group are
+// already running, it returns only theirs.
 func (d *demand) domainsOf(b *band, taken [][]int) (list []string) {
 	if b.fixed != "" {
 		return []string{b.fixed}
@@ -116,9 +116,9 @@ func (d *demand) domainsOf(b *band, taken [][]int) (list []string) {
 	return slices.Compact(list)
 }
 
-// housing is where the pods of a group would be in a domain.
+// housing is a possible placement of a group's pods in a domain.
 //
-// It is a trial: nothing is taken until confine chooses it.
+// It is a trial: it reserves nothing until confine chooses it.
 type housing struct {
 	kinds [][]int         // by pod of the band: the kinds for those that need a new node
 	nodes []*cluster.Node // by pod: the node that has room
@@ -126,10 +126,10 @@ type housing struct {
 	cost  float64
 }
 
-// house finds room for all pods of a group in a domain, or returns nil. spent are the offers that
-// groups before have used up, in numbers by offer.
+// house finds room for all pods of a group in a domain, or returns nil. spent is the number of each
+// offer used by earlier groups.
 func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *housing {
-	// Existing nodes are filled first: what they take costs nothing.
+	// Fill existing nodes first: they cost nothing.
 	h := &housing{kinds: make([][]int, len(b.pods)), nodes: make([]*cluster.Node, len(b.pods))}
 	rooms := d.roomsIn(b.key, domain)
 	rejected := map[*cluster.PodClass][]string{}
@@ -149,7 +149,7 @@ func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *hous
 		if len(h.kinds[at]) == 0 {
 			return nil
 		}
-		// What is left needs new nodes, for which a packing of little effort (24 rounds) says the
+		// The remaining pods need new nodes. A packing with little effort (24 rounds) estimates the
 		// price. The plan packs all items again together.
 		items = append(items, &item{pods: []*cluster.Pod{p}, size: size, kinds: h.kinds[at], apart: apartOf(p.Class)})
 	}
@@ -160,7 +160,7 @@ func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *hous
 	problem := d.numbers(merged(items))
 	d.limit(problem, spent)
 	solution := packing.Solve(problem, packing.Options{Rounds: 24})
-	// Limits of the pools do not allow all of them.
+	// The limits of the pools do not allow all of them.
 	if slices.Max(solution.Left) > 0 {
 		return nil
 	}
@@ -168,16 +168,15 @@ func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *hous
 	return h
 }
 
-// room is what a node has left. free is by resource, in the order of demand.names, and shrinks as
-// pods are meant to go there.
+// room is the free room of a node. free is by resource, in the order of demand.names, and shrinks
+// with each pod assigned to the node.
 type room struct {
 	node *cluster.Node
 	free []int64
 }
 
-// roomsIn lists the nodes of a domain, but for those that are there for a trial. Their room is as
-// of now; a housing takes it only for itself, so two groups may count on the same room. The engine
-// corrects that.
+// roomsIn lists the nodes of a domain, except trial nodes, with their current room. A housing takes
+// room only for itself, so two groups may count on the same room; the engine corrects that.
 func (d *demand) roomsIn(key, domain string) (list []*room) {
 	for _, n := range d.world.Cluster().Nodes {
 		if n == nil || isTrial(n.Name) || n.Get(key) != domain {
@@ -195,9 +194,9 @@ func (d *demand) roomsIn(key, domain string) (list []*room) {
 	return list
 }
 
-// roomFor takes the room of a pod from the first node that has it, and where no plugin rejects the
-// pod; nil if there is none. Pods that repel each other on a node are not put on existing ones:
-// what those hold is not known here. rejected keeps what plugins say, by class.
+// roomFor takes the pod's room from the first node with enough room and no rejection by a plugin,
+// and returns that node or nil. Pods that repel each other by node are not put on existing nodes,
+// because the pods there are not considered here. rejected caches the plugins' rejections by class.
 func (d *demand) roomFor(p *cluster.Pod, size []int64, rooms []*room, rejected map[*cluster.PodClass][]string) *cluster.Node {
 	profile := d.world.Profile(p.Class.Spec.SchedulerName)
 	if len(rooms) == 0 || profile == nil || len(apartOf(p.Class)) > 0 {
@@ -210,7 +209,7 @@ func (d *demand) roomFor(p *cluster.Pod, size []int64, rooms []*room, rejected m
 		for i, r := range rooms {
 			nodes[i] = r.node
 		}
-		// One evaluation says it of all nodes, for all pods of the class.
+		// One evaluation covers all nodes, for all pods of the class.
 		why = decide.NewPlain(d.world.Cluster(), profile).Rejections(p, nodes)
 		rejected[p.Class] = why
 	}

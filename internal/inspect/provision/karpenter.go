@@ -15,14 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Labels that Karpenter gives to its nodes.
+// Labels set by Karpenter on its nodes.
 const (
 	capacityTypeLabel = "karpenter.sh/capacity-type"
 	nodePoolLabel     = "karpenter.sh/nodepool"
 )
 
-// instanceType is an entry of the list that Karpenter's kwok provider reads. The fields that are
-// not listed are unknown, and a fault: a misspelt one would be passed over.
+// instanceType is an entry of the list read by Karpenter's kwok provider. Fields not listed here
+// are faults: a misspelt one would otherwise be ignored.
 type instanceType struct {
 	Name             string     `json:"name"`
 	Offerings        []offering `json:"offerings"`
@@ -30,23 +30,24 @@ type instanceType struct {
 	OperatingSystems []string   `json:"operatingSystems"`
 	// Resources is the capacity of such a node.
 	Resources v1.ResourceList `json:"resources"`
-	// Overhead is what is not for pods. The kwok provider takes 100m of CPU and 10Mi of memory, as
-	// is done here where it is not given.
+	// Overhead is the part unavailable to pods. Like in the kwok provider, it defaults to 100m of
+	// CPU and 10Mi of memory.
 	Overhead v1.ResourceList `json:"overhead,omitempty"`
 }
 
-// Its names are in upper case in the provider's files.
+// offering is a zone and capacity type of an instance type. The provider's files spell the field
+// names in upper case.
 type offering struct {
 	Price float64 `json:"Price"`
 	// nil means that it is available.
 	Available           *bool `json:"Available,omitempty"`
 	ReservationCapacity int   `json:"ReservationCapacity,omitempty"`
-	// Requirements name the offering's zone and capacity type, as labels.
+	// Requirements define the offering's zone and capacity type, as labels.
 	Requirements []v1.NodeSelectorRequirement `json:"Requirements"`
 	Offering     any                          `json:"Offering,omitempty"`
 }
 
-// check returns what is missing, with the path of the field.
+// check returns the first missing field, by path.
 func (t *instanceType) check() error {
 	switch {
 	case t.Name == "":
@@ -64,8 +65,8 @@ func (t *instanceType) check() error {
 	return nil
 }
 
-// nodePool is Karpenter's NodePool, as far as it says which nodes there can be. The other fields
-// are there so that they are no fault.
+// nodePool is Karpenter's NodePool, as far as it determines the possible nodes. The remaining
+// fields exist only to be accepted.
 type nodePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -73,21 +74,20 @@ type nodePool struct {
 	Status            any          `json:"status,omitempty"`
 }
 
-// nodePoolSpec has what bounds a pool. Disruption is about nodes that run, and is only let through.
+// nodePoolSpec holds the limits of a pool. Disruption concerns running nodes and is only accepted.
 type nodePoolSpec struct {
 	Template   nodeClaimTemplate `json:"template"`
 	Disruption any               `json:"disruption,omitempty"`
-	// Limits are by resource, and "nodes" for their number. Karpenter holds them for nodes that
-	// exist and those that it makes.
+	// Limits are by resource, with "nodes" for their number. Karpenter applies them to existing
+	// nodes plus those it creates.
 	Limits v1.ResourceList `json:"limits,omitempty"`
-	// nil is 0. Of several pools, those with the greatest weight are used first.
+	// nil is 0. Of several pools, the ones with the greatest weight are used first.
 	Weight *int32 `json:"weight,omitempty"`
 	// Replicas is set for a pool of a fixed size.
 	Replicas *int64 `json:"replicas,omitempty"`
 }
 
-// nodeClaimTemplate is what a NodePool makes its nodes from, and what NodeClaims of the plan are
-// filled with.
+// nodeClaimTemplate is the template for a NodePool's nodes, and for the plan's NodeClaims.
 type nodeClaimTemplate struct {
 	Metadata struct {
 		Labels      map[string]string `json:"labels,omitempty"`
@@ -96,11 +96,11 @@ type nodeClaimTemplate struct {
 	Spec nodeClaimSpec `json:"spec"`
 }
 
-// nodeClaimSpec has the taints and requirements that matter to pods. The rest is passed on to
-// NodeClaims as it is.
+// nodeClaimSpec holds the taints and requirements relevant to pods. The rest is copied to
+// NodeClaims unchanged.
 type nodeClaimSpec struct {
 	Taints []v1.Taint `json:"taints,omitempty"`
-	// StartupTaints are gone before pods come, so they do not keep any off.
+	// StartupTaints are removed before pods arrive, so they repel no pods.
 	StartupTaints          []v1.Taint    `json:"startupTaints,omitempty"`
 	Requirements           []requirement `json:"requirements"`
 	NodeClassRef           any           `json:"nodeClassRef"`
@@ -108,8 +108,8 @@ type nodeClaimSpec struct {
 	ExpireAfter            any           `json:"expireAfter,omitempty"`
 }
 
-// requirement is one of a NodePool or a NodeClaim. It is a node selector requirement with
-// minValues, and has the operators Gte and Lte beside those of the core API.
+// requirement is a requirement of a NodePool or a NodeClaim: a node selector requirement with
+// minValues, and with the operators Gte and Lte in addition to those of the core API.
 type requirement struct {
 	Key       string                  `json:"key"`
 	Operator  v1.NodeSelectorOperator `json:"operator"`
@@ -117,10 +117,10 @@ type requirement struct {
 	MinValues *int                    `json:"minValues,omitempty"`
 }
 
-// operators are those that a requirement may have.
+// operators are the valid operators of a requirement.
 var operators = []v1.NodeSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"}
 
-// check returns what is wrong with it first, with the path of the field.
+// check returns the first fault, with the path of the field.
 func (p *nodePool) check() error {
 	if p.Name == "" {
 		return errors.New("metadata.name: required")
@@ -145,7 +145,7 @@ func (p *nodePool) check() error {
 	return nil
 }
 
-// first is the first value, or "".
+// first returns the first value, or "".
 func first(list []string) string {
 	if len(list) == 0 {
 		return ""
@@ -154,9 +154,9 @@ func first(list []string) string {
 }
 
 // allows reports whether a label with this value meets the requirement. there is false for a label
-// that a node lacks. Comparisons need a whole number on both sides, as with node affinity.
+// missing on a node. Comparisons need an integer on both sides, as with node affinity.
 func (r *requirement) allows(value string, there bool) bool {
-	// check has made sure that the values of a comparison are one whole number.
+	// check has verified that the values of a comparison are one integer.
 	number, err := strconv.ParseInt(value, 10, 64)
 	bound, _ := strconv.ParseInt(first(r.Values), 10, 64)
 	whole := there && err == nil
@@ -181,11 +181,11 @@ func (r *requirement) allows(value string, there bool) bool {
 	}
 }
 
-// combine makes the offers: each offering of each instance type that a NodePool's requirements
-// allow.
+// combine creates the offers: each offering of each instance type permitted by a NodePool's
+// requirements.
 //
-// A NodePool that buys nothing is no fault, but a note: another one may. Weights are not looked at
-// here; see heaviest.
+// A NodePool without offers is not a fault but a note, because another pool may have some. It
+// ignores weights; see heaviest.
 func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 	for _, p := range pools {
 		pool := Pool{Name: p.Name, Limits: p.Spec.Limits, claim: p.Spec.Template}
@@ -202,14 +202,14 @@ func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 		before := len(c.Offers)
 		for _, t := range types {
 			for _, o := range t.Offerings {
-				// What a cloud has run out of cannot be bought.
+				// An offering the cloud has run out of cannot be bought.
 				if o.Available == nil || *o.Available {
 					c.Offers = append(c.Offers, offersOf(p, len(c.Pools)-1, t, o)...)
 				}
 			}
 		}
 
-		// The offers of this pool are dropped again: Karpenter would launch nothing.
+		// Drop the offers of this pool again: Karpenter would launch nothing.
 		if short := shortOfValues(p, c.Offers[before:]); short != "" {
 			c.Offers = c.Offers[:before]
 			c.Notes = append(c.Notes, short)
@@ -219,9 +219,9 @@ func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 	}
 }
 
-// shortOfValues says which requirement of a pool wants more values (minValues) than its offers
-// have, if any does. Karpenter asks for variety in this way, so that a cloud that is short of one
-// type has another.
+// shortOfValues describes a requirement of a pool that demands more values (minValues) than its
+// offers have, or returns "". Karpenter uses it to demand variety, so that a cloud short of one
+// type can use another.
 func shortOfValues(p *nodePool, offers []Offer) string {
 	for _, r := range p.Spec.Template.Spec.Requirements {
 		if r.MinValues == nil || len(offers) == 0 {
@@ -239,14 +239,14 @@ func shortOfValues(p *nodePool, offers []Offer) string {
 	return ""
 }
 
-// offersOf makes the nodes of an offering. An offering or a NodePool can leave a label open among
-// several values; each is a node of its own.
+// offersOf creates the nodes of an offering. An offering or a NodePool can leave a label open among
+// several values; each value is a separate node.
 //
 //	a pool for zones a and b, a type with an offering in zone a and one in b
 //	-> one offer of each offering; if an offering does not name its zone, one for each zone of the pool
 //
-// Requirements of the pool are checked for each choice of labels at the end, so a choice may be
-// made that is dropped again.
+// The pool's requirements are checked for each choice of labels at the end, so it may drop choices
+// again.
 func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer) {
 	labels := map[string]string{
 		v1.LabelInstanceTypeStable: t.Name, v1.LabelArchStable: t.Architecture, nodePoolLabel: p.Name,
@@ -255,7 +255,7 @@ func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer)
 		"karpenter.kwok.sh/instance-cpu":    t.Resources.Cpu().String(), "karpenter.kwok.sh/instance-memory": t.Resources.Memory().String(),
 	}
 
-	// The pool's own labels go before those of the type.
+	// The pool's labels override those of the type.
 	maps.Copy(labels, p.Spec.Template.Metadata.Labels)
 	open := map[string][]string{v1.LabelOSStable: linuxFirst(t.OperatingSystems)}
 	for _, r := range o.Requirements {
@@ -265,7 +265,7 @@ func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer)
 	}
 
 	for _, r := range p.Spec.Template.Spec.Requirements {
-		// What the offering says goes before what the pool allows: it is narrower.
+		// The offering's requirements override the pool's, because they are narrower.
 		if _, fixed := labels[r.Key]; r.Operator == "In" && !fixed && open[r.Key] == nil {
 			open[r.Key] = r.Values
 		}
@@ -288,7 +288,8 @@ func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer)
 	return list
 }
 
-// linuxFirst returns the names with linux first: it is what a node has if its pods do not care.
+// linuxFirst returns the names with linux first: the operating system of a node if its pods do not
+// specify one.
 func linuxFirst(names []string) []string {
 	names = slices.Clone(names)
 	slices.SortStableFunc(names, func(a, b string) int {
@@ -297,9 +298,9 @@ func linuxFirst(names []string) []string {
 	return names
 }
 
-// choices returns the labels with each combination of the open values, of which few are kept: they
-// differ in nothing that costs. Without a bound, a pool with a few open labels would make thousands
-// of offers of each type.
+// choices returns the labels with each combination of the open values, up to a small number: the
+// combinations have the same cost. Without a limit, a pool with a few open labels would create
+// thousands of offers of each type.
 func choices(labels map[string]string, open map[string][]string) []map[string]string {
 	const most = 24
 	list := []map[string]string{labels}
@@ -322,8 +323,8 @@ func choices(labels map[string]string, open map[string][]string) []map[string]st
 	return list
 }
 
-// nodeOf makes the node of a choice of labels. It is ready, and has neither a name nor startup
-// taints, which go before pods come. 110 pods is the kubelet's default.
+// nodeOf creates the node of a choice of labels. It is ready, and lacks a name and startup taints,
+// which are removed before pods arrive. 110 pods is the kubelet's default.
 func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
 	capacity := t.Resources.DeepCopy()
 	// Without a number of pods, none would fit.
@@ -337,7 +338,7 @@ func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
 	}
 
 	allocatable := capacity.DeepCopy()
-	// Overhead of a resource that the type lacks takes nothing.
+	// Overhead of a resource missing in the type takes nothing.
 	for name, q := range overhead {
 		if left, ok := allocatable[name]; ok {
 			left.Sub(q)
@@ -358,7 +359,7 @@ func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
 // sizePattern finds the size in names such as m5.2xlarge.
 var sizePattern = regexp.MustCompile(`^\w+\.(nano|micro|small|medium|large|\d*xlarge|metal)$`)
 
-// sizeOf and familyOf are the labels that the kwok provider makes of a type's name.
+// sizeOf and familyOf derive the kwok provider's labels from a type's name.
 func sizeOf(name, cpu string) string {
 	if found := sizePattern.FindStringSubmatch(name); found != nil {
 		return found[1]
@@ -366,8 +367,8 @@ func sizeOf(name, cpu string) string {
 	return cpu
 }
 
-// familyOf is what a name has before its first dot or dash, such as m5 of m5.large; else its first
-// letter.
+// familyOf returns the part of a name before its first dot or dash, such as m5 of m5.large; else
+// its first letter.
 func familyOf(name string) string {
 	for i, r := range name {
 		if r == '.' || r == '-' {
@@ -377,7 +378,7 @@ func familyOf(name string) string {
 	return name[:min(1, len(name))]
 }
 
-// limitsOf are the limits of a pool by resource, in an order that does not change.
+// limitsOf returns the resources limited by a pool, in a fixed order.
 func (p *Pool) limitsOf() (names []v1.ResourceName) {
 	names = slices.Collect(maps.Keys(p.Limits))
 	slices.SortFunc(names, func(a, b v1.ResourceName) int { return cmp.Compare(a, b) })

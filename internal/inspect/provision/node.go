@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Node is a node to be bought. It is in the world, under this name, once the plan is made.
+// Node is a node to be bought. Once the plan is made, it exists in the world under this name.
 type Node struct {
 	Name         string  `json:"name"`
 	Pool         string  `json:"pool"`
@@ -18,9 +18,9 @@ type Node struct {
 	Zone         string  `json:"zone,omitempty"`
 	CapacityType string  `json:"capacityType,omitempty"`
 	Price        float64 `json:"pricePerHour"`
-	// Pods are those that go there, as namespace/name. Those of DaemonSets are not listed.
+	// Pods lists the pods placed there, as namespace/name, without those of DaemonSets.
 	Pods []string `json:"pods"`
-	// CPU and Memory are how much of what it has its pods request, in percent.
+	// CPU and Memory are the shares requested by its pods, in percent.
 	CPU    float64 `json:"cpuPercent"`
 	Memory float64 `json:"memoryPercent"`
 
@@ -31,7 +31,7 @@ type Node struct {
 // isNew reports whether a node was bought by this plan.
 func (m *maker) isNew(node string) bool { return m.named[node] }
 
-// node makes a node of an offer. It is noted in the plan, but not yet in the world.
+// node creates a node of an offer and records it in the plan, but does not add it to the world.
 func (m *maker) node(offer int) *v1.Node {
 	// Names count per pool: web-new-1, web-new-2 and so on.
 	o := &m.c.Offers[offer]
@@ -40,7 +40,7 @@ func (m *maker) node(offer int) *v1.Node {
 	}
 
 	name := ""
-	// Names of nodes that there are already are passed over.
+	// Skip names of existing nodes.
 	for name == "" || m.w.Node(name) != nil {
 		m.number[o.Pool]++
 		name = fmt.Sprintf("%s-new-%d", strings.ToLower(o.Pool), m.number[o.Pool])
@@ -54,8 +54,8 @@ func (m *maker) node(offer int) *v1.Node {
 	return node
 }
 
-// named returns a node of the offer. It was created now, so that nodes which must have been ready
-// for some time are not.
+// named returns a node of the offer, created now: nodes required to have been ready for some time
+// are not.
 func (o *Offer) named(name string, w *simulate.World) *v1.Node {
 	node := o.Node.DeepCopy()
 	node.Name = name

@@ -16,72 +16,72 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Options are how to plan. The zero value is a plan without a bound on spot capacity, and with the
-// seed 0. The same seed gives the same plan.
+// Options configure planning. The zero value is a plan without a bound on spot capacity, with seed
+// 0. The same seed gives the same plan.
 type Options struct {
-	// Seed is for what the packing leaves to chance; see [packing.Options].
+	// Seed determines random choices of the packing; see [packing.Options].
 	Seed uint64
-	// Spot, if set, is the largest share of the CPU of all nodes that spot capacity may have
-	// afterwards: from 0 to 1.
+	// Spot, if set, is the maximum share of spot capacity in the CPU of all nodes afterwards: from
+	// 0 to 1.
 	Spot *float64
-	// Progress, if set, is told what goes on.
+	// Progress, if set, receives progress messages.
 	Progress func(words string)
 
 	leaving map[string]bool // nodes that will be gone, and do not count to the share of spot
 }
 
-// hoursOfMonth are those by which the clouds count: 365 days of 24 hours, divided by 12.
+// hoursOfMonth is the number of hours in the clouds' billing month: 365 days of 24 hours, divided
+// by 12.
 const hoursOfMonth = 730
 
-// Plan is which nodes to buy. It is also part of the document that berth what-if prints as JSON and
+// Plan lists the nodes to buy. It is also part of the document printed by berth what-if as JSON and
 // YAML.
 type Plan struct {
 	// Nodes are the new nodes, by pool, type and zone.
 	Nodes []Node `json:"nodes"`
-	// Hour and Month are what they cost.
+	// Hour and Month are their cost.
 	Hour  float64 `json:"costPerHour"`
 	Month float64 `json:"costPerMonth"`
-	// Least is a cost an hour below which no nodes of the catalog take these pods, and Above how
-	// far the plan is above it at most, in percent.
+	// Least is a lower bound on the hourly cost of nodes for these pods, and Above the maximum
+	// distance of the plan from it, in percent.
 	Least float64 `json:"leastPerHour"`
 	Above float64 `json:"atMostPercentAbove"`
-	// Pods is how many pods the new nodes take.
+	// Pods is the number of pods on the new nodes.
 	Pods int `json:"pods"`
-	// Pending are the pods that stay pending, and why.
+	// Pending lists the pods that stay pending, with the reason.
 	Pending []Waiting `json:"pending"`
 	Notes   []string  `json:"notes,omitempty"`
-	// Spot is how much spot capacity there is, if its share is bounded.
+	// Spot is the amount of spot capacity, if its share is bounded.
 	Spot *Spot `json:"spot,omitempty"`
-	// Scored is what happens where the scheduler chooses among the nodes by its scores, if that was
-	// asked.
+	// Scored is the outcome if the scheduler chooses among the nodes by its scores, if requested.
 	Scored *Scored `json:"scored,omitempty"`
-	// Replaced is which nodes that there are could go or be exchanged, if that was asked.
+	// Replaced lists the existing nodes that could be removed or exchanged, if requested.
 	Replaced *Replaced `json:"replaced,omitempty"`
 
 	catalog *Catalog
 }
 
-// mostRounds is how often nodes are bought for what is left. The first time is for all pods, the
-// others for what numbers do not know. A round that helps no pod ends it earlier.
+// mostRounds limits the number of purchases. The first one is for all pods, later ones for pods the
+// numbers misjudged. A round that helps no pod ends it earlier.
 const mostRounds = 20
 
-// Make plans nodes for the pods that are pending in the world. It adds them to the world, and the
-// pods to the nodes.
+// Make plans nodes for the pending pods of the world. It adds them to the world, and the pods to
+// the nodes.
 //
-// The world is one that simulates: nothing is bought, and nothing is written to a cluster. Errors
-// are those of the world; a plan that helps no pod is none.
+// The world is a simulation: Make neither buys anything nor writes to a cluster. Errors are the
+// world's; a plan that helps no pod is valid.
 func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
 	return newMaker(w, c, o).make()
 }
 
-// newMaker returns a maker without nodes. The catalog is shared and not changed.
+// newMaker returns a maker without nodes. The catalog is shared and not modified.
 func newMaker(w *simulate.World, c *Catalog, o Options) *maker {
 	return &maker{w: w, c: c, o: o, named: map[string]bool{},
 		plan: &Plan{Nodes: []Node{}, Pending: []Waiting{}, catalog: c, Notes: slices.Clone(c.Notes)}}
 }
 
-// make plans. What the existing nodes take is placed first, since a plan buys only for what is left
-// then.
+// make plans. It first places pods on existing nodes, since a plan buys only for the remaining
+// ones.
 func (m *maker) make() (*Plan, error) {
 	// A world without nodes places nothing, and trying thousands of pods in vain would cost time.
 	if !m.w.Barren() {
@@ -96,19 +96,19 @@ func (m *maker) make() (*Plan, error) {
 		return nil, err
 	}
 
-	// It drops nodes that got no pod, so the share of spot is looked at after it.
+	// finish drops nodes without pods, so check the share of spot after it.
 	m.finish()
-	// What was bought is counted once more at the end: a share that is exceeded is a fault of this
-	// package, not a plan.
+	// Check the purchases once more at the end: an exceeded share is a bug in this package, not a
+	// plan.
 	if err := m.proveSpot(); err != nil {
 		return nil, err
 	}
 	return m.plan, m.w.Err()
 }
 
-// buyFor buys nodes for the pods, and for those of them that are left then, until none is or it
-// helps no more. After a first round that helps no pod, pods that spread over nodes are kept apart,
-// which may help; a later one is the last.
+// buyFor buys nodes for the pods, then for the remaining ones, and so on, until none remain or a
+// round helps no more. A first round without success is followed by one that keeps spreading pods
+// apart by node, which may help; a later one is the last.
 func (m *maker) buyFor(pods []*cluster.Pod) {
 	for round := range mostRounds {
 		if len(pods) == 0 {
@@ -128,8 +128,8 @@ func (m *maker) buyFor(pods []*cluster.Pod) {
 	}
 }
 
-// among are those of the pods that are still pending, while no spot is bought; later all that are
-// pending.
+// among returns the given pods that are still pending while spot is excluded; later it returns all
+// pending pods.
 func (m *maker) among(pods []*cluster.Pod) []*cluster.Pod {
 	of := make(map[types.UID]bool, len(pods))
 	for _, p := range pods {
@@ -140,30 +140,31 @@ func (m *maker) among(pods []*cluster.Pod) []*cluster.Pod {
 
 // maker makes a plan.
 //
-// The world tells what is true: which pods are pending, and where the others are. The maker keeps
-// only what the world does not know: what was bought, and why pods could not be helped.
+// The world is the source of truth: the pending pods, and the places of all other pods. The maker
+// holds only additional state: the purchases, and the reasons pods could not be helped.
 type maker struct {
 	// scored is set if the scheduler chooses the node of each pod by its scores.
 	scored bool
-	// steady is set while no spot is bought.
+	// steady is set while spot is excluded.
 	steady bool
 	w      *simulate.World
 	c      *Catalog
 	o      Options
 	plan   *Plan
 	rounds int
-	// first is set by the largest demand so far, which effort compares with.
+	// first is the number of pods in the largest demand so far, the reference for effort.
 	first  int   // how many pods the first round had
 	bought []int // by offer, in the order of the nodes
-	// number counts the new nodes by pool, for their names; named has the names of all that were
-	// bought.
+	// number counts the new nodes by pool, for their names; named holds the names of all bought
+	// nodes.
 	number map[string]int
 	named  map[string]bool
-	// free is what a pod is to the bound, and rooms what offers have for it: as first read.
+	// free is each pod's input to the bound, and rooms the offers' room, both from the first
+	// reading.
 	free  map[types.UID]*free
 	rooms [][]int64
-	// why says what keeps a pod from being helped, in the words of the plan. A pod that is not in
-	// it has the engine's words.
+	// why explains in the plan's words why a pod could not be helped. Other pods have the engine's
+	// words.
 	why map[simulate.Name]string
 }
 
@@ -174,14 +175,14 @@ func (m *maker) say(format string, args ...any) {
 	}
 }
 
-// pending are the pods that new nodes might help: they may be tried, and are not of a DaemonSet,
-// which has its own nodes.
+// pending returns the pods that new nodes might help: they may be tried, and do not belong to a
+// DaemonSet, which has separate nodes.
 func (m *maker) pending() (pods []*cluster.Pod) {
 	for _, f := range m.w.Each() {
 		if f.Pod == nil || f.Pod.NodeName != "" || f.Refused != "" || m.w.Gate(f.Pod) != "" {
 			continue
 		}
-		// Each new node gets its own pod of the DaemonSet, which read has counted.
+		// Each new node gets its pod of the DaemonSet, already counted by read.
 		if rules.ControllerKind(f.Object) == rules.DaemonSet {
 			continue
 		}
@@ -190,12 +191,12 @@ func (m *maker) pending() (pods []*cluster.Pod) {
 	return pods
 }
 
-// buy buys nodes for the pods, and has the scheduler try them. It returns false if there is nothing
-// to buy.
+// buy buys nodes for the pods, and lets the scheduler try them. It returns false if there is no
+// node to buy.
 //
-// The order matters: offers are told apart and measured while a node of each kind is in the
-// cluster; the packing works on numbers alone; then the nodes it chose are applied, and the
-// scheduler tries each pod on the node that the packing meant for it.
+// The order matters: offers are classified and measured while a node of each kind is in the
+// cluster; the packing uses only numbers; then the chosen nodes are applied, and the scheduler
+// tries each pod on its planned node.
 func (m *maker) buy(pods []*cluster.Pod) bool {
 	d := m.read(pods)
 	m.limit(d.problem, nil)
@@ -203,7 +204,7 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 	solution := packing.Solve(d.problem, packing.Options{Seed: m.o.Seed, Rounds: m.effort(len(pods))})
 	known()
 	m.helpless(d, solution)
-	// Kept pods need no new node, but they have to be tried where they were meant to go.
+	// Kept pods need no new node, but must be tried on their planned nodes.
 	if len(solution.Bins)+len(d.kept) == 0 {
 		return false
 	}
@@ -218,12 +219,12 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 	// From here on nodes have names, and pods have nodes.
 	planned := d.assign(solution, nodes)
 	m.say("round %d: trying %d pods on %d nodes", m.rounds, len(planned), len(made))
-	// The world keeps its error, which make returns.
+	// The world records its error, and make returns it.
 	if _, err := m.w.Apply(manifest.Assemble("the catalog", made)); err != nil {
 		return false
 	}
 
-	// There the scheduler chooses, so the plan for each pod is not told to it.
+	// In this case the scheduler chooses, so do not pass on the planned node of each pod.
 	if m.scored {
 		m.w.Settle()
 		return m.w.Err() == nil
@@ -231,8 +232,8 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 	return m.w.SettleAt(planned) == nil
 }
 
-// effort is how often the packing tries again for so many pods. What is left after the first time
-// costs little of the whole, and gets that share of its tries.
+// effort returns the number of attempts of the packing for so many pods. The pods remaining after
+// the first round cost little of the total and get a proportional number of attempts.
 func (m *maker) effort(pods int) int {
 	const least = 24
 	if m.first = max(m.first, pods); pods == m.first {
@@ -241,12 +242,12 @@ func (m *maker) effort(pods int) int {
 	return max(packing.Rounds*pods/m.first, least)
 }
 
-// read makes numbers of the pods, while a node of each kind is in the cluster. The first reading is
-// about all pods, and is kept for the bound.
+// read converts the pods to numbers, while a node of each kind is in the cluster. The first reading
+// covers all pods, and is kept for the bound.
 func (m *maker) read(pods []*cluster.Pod) *demand {
 	d := &demand{world: m.w, offers: m.c.Offers, cautious: m.rounds > 1, limit: m.limit, steady: m.steady}
 	keys := told(m.w, pods)
-	// Spot and other capacity must not be of one kind, even if no pod tells them apart.
+	// Spot and other capacity must not be of one kind, even if no pod distinguishes them.
 	if m.o.Spot != nil {
 		for key := range spotLabels {
 			keys[key] = true
@@ -263,11 +264,10 @@ func (m *maker) read(pods []*cluster.Pod) *demand {
 	return d
 }
 
-// limit tells a problem what is left of the limits of pools, and of offers of which there are few,
-// beside what was bought and also so many of each offer.
+// limit sets a problem's limits: the remainder of the limits of pools and of offers in limited
+// number, after all purchases and additionally also[i] nodes of offer i.
 //
-// A limit of a pool holds for its existing nodes, too: with cpu: 100 and 40 CPUs there, 60 are
-// left.
+// A pool's limit includes its existing nodes: with cpu: 100 and 40 CPUs in use, 60 remain.
 //
 //	Offer.Most 5, 2 there before, 1 bought: Most 2 is left for the problem
 func (m *maker) limit(p *packing.Problem, also []int) {
@@ -280,15 +280,15 @@ func (m *maker) limit(p *packing.Problem, also []int) {
 	for i, o := range m.c.Offers {
 		if o.Most > 0 {
 			if p.Bins[i].Most = o.Most - used[i] - m.there(i); p.Bins[i].Most <= 0 {
-				// To the packing, Most 0 means any number, so none has to be said by a limit.
+				// To the packing, Most 0 means unlimited, so a limit must express zero.
 				p.Limits = append(p.Limits, packing.Limit{Costs: map[int]int64{i: 1}, Most: 0})
 			}
 		}
 	}
 
 	for at := range m.c.Pools {
-		// Existing nodes, bought ones and those of the problem share one limit: what is left after
-		// the first two bounds the third.
+		// Existing nodes, bought ones and those of the problem share one limit: the first two
+		// determine the bound for the third.
 		pool := &m.c.Pools[at]
 		for _, name := range pool.limitsOf() {
 			limit := packing.Limit{Costs: map[int]int64{}, Most: m.left(pool, name)}
@@ -309,8 +309,8 @@ func (m *maker) limit(p *packing.Problem, also []int) {
 	m.limitSpot(p, also)
 }
 
-// left is what the nodes that the world began with leave of a pool's limit. It may be below zero,
-// if the pool has been made smaller than it is.
+// left returns the remainder of a pool's limit after the world's initial nodes. It may be negative,
+// if the limit was lowered below current usage.
 func (m *maker) left(pool *Pool, name v1.ResourceName) int64 {
 	left := amountOf(name, pool.Limits[name])
 	for _, n := range m.w.Nodes() {
@@ -326,8 +326,8 @@ func (m *maker) left(pool *Pool, name v1.ResourceName) int64 {
 	return left
 }
 
-// amountOf returns a quantity as an integer: CPU in thousandths, everything else in units, as
-// cluster.Resources counts.
+// amountOf returns a quantity as an integer: CPU in thousandths, everything else in units, like
+// cluster.Resources.
 func amountOf(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return q.MilliValue()
@@ -335,8 +335,8 @@ func amountOf(name v1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// helpless keeps why pods cannot be helped. Which of the pods of an item go without is arbitrary:
-// they are alike.
+// helpless records why pods cannot be helped. The choice among the pods of an item is arbitrary,
+// because they are equivalent.
 func (m *maker) helpless(d *demand, s *packing.Solution) {
 	if m.why == nil {
 		m.why = map[simulate.Name]string{}
@@ -344,7 +344,7 @@ func (m *maker) helpless(d *demand, s *packing.Solution) {
 	for _, h := range d.helpless {
 		m.why[simulate.Name{Namespace: h.Namespace, Name: h.Name}] = h.Message
 	}
-	// The last pods of an item are those that are left: the first have the places.
+	// The last pods of an item remain: the first have the places.
 	for i, n := range s.Left {
 		for _, p := range d.items[i].pods[len(d.items[i].pods)-n:] {
 			m.why[simulate.Name{Namespace: p.Namespace(), Name: p.Name}] = "the limits of the node pools are reached"

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// lot are nodes to be bought that are alike. cpu and memory are sums of the percentages of its
+// lot is a group of similar nodes to be bought. cpu and memory are sums of the percentages of its
 // nodes; divided by count, they are averages.
 type lot struct {
 	Node
@@ -22,8 +22,8 @@ type lot struct {
 	cpu, memory float64
 }
 
-// Print writes the plan for people. With wide, every node and its pods are listed. What matters
-// comes first: the price, then what it buys, and last what stays pending.
+// Print writes the plan for people. With wide, it lists every node and its pods. It prints the most
+// important part first: the price, then the purchases, and last the pods that stay pending.
 func (p *Plan) Print(text *answer.Page, wide bool) {
 	switch {
 	case len(p.Nodes) == 0 && len(p.Pending) == 0:
@@ -50,7 +50,7 @@ func (p *Plan) Print(text *answer.Page, wide bool) {
 	}
 }
 
-// bound says how good the plan is.
+// bound describes the quality of the plan.
 func (p *Plan) bound() string {
 	if p.best() {
 		return "nothing cheaper is possible"
@@ -62,7 +62,7 @@ func (p *Plan) bound() string {
 // anything less than half of one is 0.
 func (p *Plan) best() bool { return p.Above < 0.005 }
 
-// scored says what the scheduler's scores make of the plan.
+// scored describes the effect of the scheduler's scores on the plan.
 func (p *Plan) scored(text *answer.Page) {
 	s := p.Scored
 	if s == nil || len(p.Nodes) == 0 {
@@ -81,7 +81,7 @@ func (p *Plan) scored(text *answer.Page) {
 	}
 }
 
-// replaced says which nodes could go. With wide, every move is listed.
+// replaced lists the nodes that could be removed. With wide, it lists every move.
 func (p *Plan) replaced(text *answer.Page, wide bool) {
 	r := p.Replaced
 	if r == nil {
@@ -123,7 +123,7 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 	}
 }
 
-// lots prints nodes as a table, a line for those that are alike.
+// lots prints nodes as a table with one line per group of similar nodes.
 func lots(text *answer.Page, nodes []Node) {
 	rows := [][]string{{"NODES", "POOL", "TYPE", "ZONE", "CAPACITY", "EACH/H", "TOGETHER/H", "PODS", "CPU", "MEMORY"}}
 	for _, l := range sorted(nodes) {
@@ -138,21 +138,21 @@ func lots(text *answer.Page, nodes []Node) {
 	text.Table("", rows)
 }
 
-// bar draws how full something is.
+// bar draws a fill level.
 func bar(percent float64) string {
 	full := min(max(int(percent/10+0.5), 0), 10)
 	return strings.Repeat("█", full) + strings.Repeat("░", 10-full) + fmt.Sprintf(" %.0f %%", percent)
 }
 
-// dash stands for an empty cell.
+// dash replaces an empty cell.
 func dash(text string) string { return cmp.Or(text, "-") }
 
-// kind names what nodes are alike in. Two nodes with the same kind are one line.
+// kind returns the properties shared by similar nodes. Nodes of the same kind share a line.
 func (n *Node) kind() string {
 	return fmt.Sprintf("%q %q %q %q %v", n.Pool, n.Type, n.Zone, n.CapacityType, n.Price)
 }
 
-// sorted puts nodes that are alike together, those that cost most together first.
+// sorted groups similar nodes, the most expensive group first.
 func sorted(nodes []Node) (lots []*lot) {
 	at := map[string]*lot{}
 	for _, n := range nodes {
@@ -184,7 +184,7 @@ func (p *Plan) each(text *answer.Page) {
 	}
 }
 
-// pending lists the pods that stay pending, those with the same reason together.
+// pending lists the pods that stay pending, grouped by reason.
 func (p *Plan) pending(text *answer.Page) {
 	if len(p.Pending) == 0 {
 		return
@@ -196,7 +196,7 @@ func (p *Plan) pending(text *answer.Page) {
 	}
 
 	text.Warning("%s %s pending:", answer.Count(len(p.Pending), "pod"), verb)
-	// Reasons stand in the order in which they are first met.
+	// Reasons are in order of first occurrence.
 	var order []string
 	by := map[string][]string{}
 	for _, w := range p.Pending {
@@ -214,11 +214,11 @@ func (p *Plan) pending(text *answer.Page) {
 	text.Table("  ", rows)
 }
 
-// WriteNodeClaims writes the plan as Karpenter's NodeClaims, one for each node. Nodes of templates
-// are not Karpenter's, and are left out.
+// WriteNodeClaims writes the plan as Karpenter's NodeClaims, one for each node. It skips nodes of
+// templates, because Karpenter does not manage them.
 //
-// Applied, they have Karpenter launch just these nodes. Each names the one instance type, zone and
-// capacity type that was chosen, and otherwise what the pool requires.
+// Applied, they make Karpenter launch exactly these nodes. Each specifies the chosen instance type,
+// zone and capacity type, and otherwise the pool's requirements.
 func (p *Plan) WriteNodeClaims(out io.Writer) error {
 	var all bytes.Buffer
 	for _, n := range p.Nodes {
@@ -237,10 +237,10 @@ func (p *Plan) WriteNodeClaims(out io.Writer) error {
 	return err
 }
 
-// claim is the NodeClaim of a node: the template of its pool, narrowed to what the plan has chosen.
+// claim returns the NodeClaim of a node: the template of its pool, narrowed to the plan's choices.
 func (p *Plan) claim(n Node, offer *Offer) any {
 	pool := &p.catalog.Pools[offer.pool]
-	// By this label the NodeClaim counts towards the pool's limits.
+	// This label makes the NodeClaim count towards the pool's limits.
 	labels := map[string]string{nodePoolLabel: pool.Name}
 	for key, value := range pool.claim.Metadata.Labels {
 		labels[key] = value
@@ -258,7 +258,7 @@ func (p *Plan) claim(n Node, offer *Offer) any {
 		spec["startupTaints"] = pool.claim.Spec.StartupTaints
 	}
 
-	// What the pool leaves out is left out here, too.
+	// Omit fields omitted by the pool.
 	for name, value := range map[string]any{"expireAfter": pool.claim.Spec.ExpireAfter,
 		"terminationGracePeriod": pool.claim.Spec.TerminationGracePeriod} {
 		if value != nil {
@@ -273,7 +273,7 @@ func (p *Plan) claim(n Node, offer *Offer) any {
 	return map[string]any{"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": metadata, "spec": spec}
 }
 
-// requirementsOf are those of the pool, with what the plan has chosen among them.
+// requirementsOf returns the pool's requirements with the plan's choices.
 func requirementsOf(pool *Pool, offer *Offer) []requirement {
 	chosen := map[string]bool{}
 	var list []requirement
@@ -285,7 +285,7 @@ func requirementsOf(pool *Pool, offer *Offer) []requirement {
 		}
 	}
 	for _, r := range pool.claim.Spec.Requirements {
-		// What was chosen is one value, with which minValues could not be met.
+		// A choice is a single value and could not meet minValues.
 		if !chosen[r.Key] {
 			r.MinValues = nil
 			list = append(list, r)

@@ -21,9 +21,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what is said now into testdata")
 
-// Each folder of testdata is a story: pods that are pending (cluster.yaml), what can be bought
-// (catalog.yaml, and for NodePools the instance types), and what is said of it (want.txt). One that
-// begins with replace- looks at the nodes that there are, too; spot-share has the share of spot.
+// Each folder of testdata is a story: pending pods (cluster.yaml), the offers (catalog.yaml, and
+// for NodePools the instance types), and the output (want.txt). Stories named replace- also
+// consider existing nodes; spot-share has the share of spot.
 func TestStories(t *testing.T) {
 	folders, err := filepath.Glob("testdata/*/cluster.yaml")
 	if err != nil || len(folders) == 0 {
@@ -110,8 +110,8 @@ func planOf(t *testing.T, dir string) *Plan {
 	return plan
 }
 
-// checkPlan makes sure that the plan is what the world has: every pod of a node is on it, and none
-// is both placed and pending.
+// checkPlan checks that the plan matches the world: every pod of a node is on it, and none is both
+// placed and pending.
 func checkPlan(t *testing.T, w *simulate.World, p *Plan) {
 	t.Helper()
 	cost := 0.0
@@ -137,7 +137,7 @@ func checkPlan(t *testing.T, w *simulate.World, p *Plan) {
 	}
 }
 
-// A bad entry of a catalog is named with its file, its line where it is known, and its field.
+// A bad entry of a catalog is reported with its file, its line if known, and its field.
 func TestBadCatalogs(t *testing.T) {
 	pool := "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: p}\nspec:\n  template:\n    spec:\n      nodeClassRef: {}\n      requirements:\n"
 	for text, want := range map[string]string{
@@ -164,7 +164,7 @@ func TestBadCatalogs(t *testing.T) {
 	}
 }
 
-// What is pending because nothing can help it is said to be, and costs nothing.
+// Pods beyond help are reported as pending and cost nothing.
 func TestNothingPendingCostsNothing(t *testing.T) {
 	w, err := simulate.Open(manifest.Assemble("test", nil), simulate.Options{})
 	if err != nil {
@@ -177,8 +177,8 @@ func TestNothingPendingCostsNothing(t *testing.T) {
 	}
 }
 
-// TestAFolderOfOtherObjectsIsRefusedSoon: a folder with a cluster's manifests beside the catalog is
-// a mistake that is easily made. Some of the faults are named.
+// A folder with a cluster's manifests next to the catalog is an easy mistake. Some of the faults
+// are reported.
 func TestAFolderOfOtherObjectsIsRefusedSoon(t *testing.T) {
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - {name: c, image: i}\n---\n"
 	var before, after runtime.MemStats

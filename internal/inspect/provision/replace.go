@@ -14,29 +14,28 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Replaced is which nodes that there are could go, and what nodes take their place.
+// Replaced lists the existing nodes that could be removed, and the nodes that replace them.
 type Replaced struct {
 	Exchanges []Exchange `json:"exchanges"`
-	// Hour and Month are what is saved.
+	// Hour and Month are the savings.
 	Hour  float64 `json:"savedPerHour"`
 	Month float64 `json:"savedPerMonth"`
-	// Kept are the nodes that stay, and why.
+	// Kept lists the nodes that stay, with the reason.
 	Kept []Kept `json:"kept"`
 }
 
-// Exchange is a step: first the new nodes are bought, if any, then the nodes are drained, one after
-// the other. It is proved with the exchanges before it in the list done, and need not hold in
-// another order.
+// Exchange is a step: buy the new nodes first, if any, then drain the nodes one after the other. It
+// is proved after the exchanges before it in the list, and need not hold in another order.
 type Exchange struct {
-	// Gone are the nodes that leave. Nodes are those that come first; without any, the pods have
-	// room on nodes that stay.
+	// Gone lists the nodes that leave. Nodes are added first; if empty, the pods have room on
+	// remaining nodes.
 	Gone  []string `json:"gone"`
 	Nodes []Node   `json:"nodes"`
 	Moves []Move   `json:"moves"`
 	Hour  float64  `json:"savedPerHour"`
 }
 
-// Move is a pod that is evicted, and where its successor goes.
+// Move is an evicted pod and the node of its successor.
 type Move struct {
 	Pod  string `json:"pod"`
 	From string `json:"from"`
@@ -49,22 +48,22 @@ type Kept struct {
 	Why  string `json:"why"`
 }
 
-// mostReplaced is how many nodes are looked at, the dearest first: for each, a world is opened,
-// planned in and drained twice.
+// mostReplaced limits the number of examined nodes, the most expensive first: each requires opening
+// a world, planning in it and draining twice.
 const mostReplaced = 64
 
-// drainTime is how long a drain may wait for disruption budgets, in the world's own time.
+// drainTime limits a drain's wait for disruption budgets, in virtual time.
 const drainTime = 10 * time.Minute
 
-// replacer looks for exchanges. Each is tried from the world as it was, with the exchanges before
-// it done: what to buy is planned as if the nodes were gone, and then proved: the new nodes are
-// there, the nodes are drained as kubectl drain does it, with its refusals and the disruption
-// budgets, and the scheduler places the successors by its scores.
+// replacer searches for exchanges. Each is tried from the initial world, with the exchanges before
+// it done. Planning assumes that the nodes are lost; the result is then proved: the new nodes
+// exist, the nodes are drained like by kubectl drain, with its refusals and the disruption budgets,
+// and the scheduler places the successors by its scores.
 //
 //	try(node-7): world 1: node-7 emptied by force, its pods need a node for 0.10, node-7 costs 0.36
 //	             world 2: that node is added, node-7 drained by the rules: all of its pods run
 //
-// An error ends all of it; a reason why a node stays is none.
+// An error ends the search; a reason for a node to stay does not.
 type replacer struct {
 	open func() (*simulate.World, error)
 	p    *Plan
@@ -72,10 +71,10 @@ type replacer struct {
 	out  *Replaced
 }
 
-// Replace finds exchanges. The function opens a world that is as that of the plan was before.
+// Replace finds exchanges. open opens a world equal to the plan's initial world.
 //
-// All nodes together are tried first, since that is the cheapest where it works; then each alone.
-// The result is in p.Replaced.
+// It first tries all nodes together, the cheapest option if it works; then each separately. The
+// result is in p.Replaced.
 func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}}}
 	w, err := r.world()
@@ -86,7 +85,7 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	prices := map[string]float64{}
 	var names []string
 	for _, n := range w.Nodes() {
-		// Nodes that the plan buys are not there yet, so they cannot go.
+		// Nodes bought by the plan do not exist yet, so they cannot be removed.
 		if slices.ContainsFunc(p.Nodes, func(bought Node) bool { return bought.Name == n.Name }) {
 			continue
 		}
@@ -103,7 +102,7 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 		r.keep(name, fmt.Sprintf("only the %d dearest nodes are looked at", mostReplaced))
 	}
 
-	// All of them at once saves the most where a cluster is far too large.
+	// Removing all of them together saves the most in a far too large cluster.
 	names = names[:min(len(names), mostReplaced)]
 	if len(names) > 1 {
 		if why, err := r.try(names, prices); err != nil || why == "" {
@@ -124,11 +123,11 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	return nil
 }
 
-// keep notes why a node stays.
+// keep records why a node stays.
 func (r *replacer) keep(node, why string) { r.out.Kept = append(r.out.Kept, Kept{node, why}) }
 
-// world opens the world, buys what the plan buys, and does the exchanges that were found. It is
-// opened anew for each try, because a drain cannot be undone.
+// world opens the world, makes the plan's purchases, and performs the exchanges found so far. Each
+// try needs a new world, because a drain cannot be undone.
 func (r *replacer) world() (*simulate.World, error) {
 	w, err := r.open()
 	if err != nil {
@@ -145,10 +144,10 @@ func (r *replacer) world() (*simulate.World, error) {
 	return w, nil
 }
 
-// try tries to have nodes go, and returns why they cannot.
+// try tries to remove nodes, and returns why they cannot be removed.
 //
-// The first world plans: the nodes are drained by force, so that all of their pods are pending, and
-// nodes are bought for these. The second world proves it, with the rules of a real drain. "" means
+// The first world plans: the nodes are drained by force, so all of their pods are pending, and
+// nodes are bought for these. The second world proves it, under the rules of a real drain. "" means
 // that the exchange was made.
 func (r *replacer) try(names []string, prices map[string]float64) (why string, err error) {
 	if r.o.Progress != nil {
@@ -175,19 +174,19 @@ func (r *replacer) try(names []string, prices map[string]float64) (why string, e
 	if err != nil {
 		return "", err
 	}
-	// Pods that were pending before are not the exchange's fault.
+	// Pods already pending before are not the exchange's fault.
 	for _, waiting := range planned.Pending {
 		if name := (simulate.Name{Namespace: waiting.Namespace, Name: waiting.Name}); !before[name] {
 			return fmt.Sprintf("pod %s/%s would stay pending: %s", name.Namespace, name.Name, waiting.Message), nil
 		}
 	}
 	e.Nodes = planned.Nodes
-	// Nodes that go save their price, and those that come in their place cost theirs.
+	// Removed nodes save their price, minus the price of their replacements.
 	if e.Hour -= planned.Hour; e.Hour <= 1e-9 {
 		return fmt.Sprintf("what its pods need costs %.4g an hour: no less", planned.Hour), nil
 	}
 
-	// The first world has pods that were deleted by force, which proves nothing.
+	// The first world has pods deleted by force and proves nothing.
 	if w, err = r.world(); err != nil {
 		return "", err
 	}
@@ -200,19 +199,18 @@ func (r *replacer) try(names []string, prices map[string]float64) (why string, e
 	return "", w.Err()
 }
 
-// forced is a drain that leaves nothing, whatever budgets and kubectl's refusals say.
+// forced returns a drain that empties the node, regardless of budgets and kubectl's refusals.
 func forced(node string) *simulate.Drain {
 	return &simulate.Drain{
 		Nodes: simulate.Nodes{Node: node}, IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true, DisableEviction: true,
 	}
 }
 
-// carryOut adds the new nodes and drains those that go. It returns what forbids it. "" if nothing
-// does; then e.Moves says where the pods have gone. The world is of no use afterwards if something
-// does.
+// carryOut adds the new nodes and drains the leaving ones. It returns the obstacle, or "" after
+// success; e.Moves then lists the pods' new places. After a failure, the world is unusable.
 func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err error) {
 	before, departed := waitingNames(w), len(w.Departures())
-	// A node group's least number binds before anything is tried.
+	// A node group's minimum number applies before any attempt.
 	if why := r.p.catalog.keepsGroups(w, e); why != "" {
 		return why, nil
 	}
@@ -224,7 +222,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 	if _, err := w.Apply(manifest.Assemble("the exchange", made)); err != nil {
 		return "", err
 	}
-	// Pending pods may take the new nodes first, as they would live.
+	// Pending pods may take the new nodes first, like in a live cluster.
 	w.Settle()
 
 	for _, name := range e.Gone { // none of their pods goes to another of them
@@ -234,7 +232,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 	}
 	for _, name := range e.Gone {
 		drain := forced(name)
-		// Here budgets count, and pods without a controller forbid it.
+		// Here budgets count, and pods without a controller prevent the drain.
 		drain.Force, drain.DisableEviction = false, false
 		done, err := w.Do(&simulate.Operation{Drain: drain})
 		if err != nil {
@@ -248,14 +246,14 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 					cmp.Or(b.Message, "disruption budget "+b.Budget+" does not let it go")), nil
 			}
 		}
-		// The node goes only when it is empty; pods of DaemonSets go with it.
+		// Remove the node only when it is empty; DaemonSet pods are removed with it.
 		if _, err := w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: name}}); err != nil {
 			return "", err
 		}
 		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
 	}
 
-	// A share that was exceeded before must not grow.
+	// A previously exceeded share must not grow.
 	if after := shareOfSpot(w); r.o.Spot != nil && after > max(spot, *r.o.Spot)+tiny {
 		return fmt.Sprintf("spot would have %.1f %% of the CPU", 100*after), nil
 	}
@@ -266,7 +264,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 	}
 	e.Moves = e.Moves[:0]
 	for _, d := range w.Departures()[departed:] {
-		// Departures tell where the successor of each pod has gone.
+		// Departures record the successor of each pod.
 		if next, node, _, ok := d.Next(); ok && slices.Contains(e.Gone, d.Node) && node != "" {
 			e.Moves = append(e.Moves, Move{Pod: next.Namespace + "/" + d.Name, From: d.Node, To: node})
 		}
@@ -274,7 +272,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 	return "", w.Err()
 }
 
-// keepsGroups says which node group would have too few nodes after an exchange.
+// keepsGroups describes a node group with too few nodes after an exchange, or returns "".
 func (c *Catalog) keepsGroups(w *simulate.World, e *Exchange) string {
 	for i := range c.Offers {
 		o := &c.Offers[i]
@@ -298,7 +296,8 @@ func (c *Catalog) keepsGroups(w *simulate.World, e *Exchange) string {
 			}
 		}
 
-		// A group that had too few before is no worse for an exchange that takes none of its nodes.
+		// A group with too few nodes before does not prevent an exchange that takes none of its
+		// nodes.
 		if gone > 0 && left < o.Least {
 			return fmt.Sprintf("node group %s has to keep %d nodes", o.Pool, o.Least)
 		}
@@ -306,7 +305,7 @@ func (c *Catalog) keepsGroups(w *simulate.World, e *Exchange) string {
 	return ""
 }
 
-// waitingNames are the pods of a world that have no node.
+// waitingNames returns the pods of a world without a node.
 func waitingNames(w *simulate.World) map[simulate.Name]bool {
 	names := map[simulate.Name]bool{}
 	for _, f := range w.Each() {
@@ -317,8 +316,8 @@ func waitingNames(w *simulate.World) map[simulate.Name]bool {
 	return names
 }
 
-// priceOf is what a node that there is costs an hour: by its annotation, or by the offer of its
-// type, zone and capacity type. An annotation that is no number is no price.
+// priceOf returns the hourly cost of an existing node: by its annotation, or by the offer of its
+// type, zone and capacity type. A non-numeric annotation leaves the price unknown.
 func (c *Catalog) priceOf(n *v1.Node) (price float64, known bool) {
 	if text, ok := n.Annotations[PriceAnnotation]; ok {
 		price, err := strconv.ParseFloat(text, 64)

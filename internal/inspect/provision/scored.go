@@ -7,24 +7,25 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Scored is what happens on the nodes of a plan where the scheduler chooses among them by its
-// scores, in the order of its queue, instead of being told.
+// Scored is the outcome on the nodes of a plan if the scheduler chooses among them by its scores,
+// in the order of its queue, instead of following the plan.
 //
-// A plan fits pods tightly, and each is told its node. A scheduler that chooses by scores, whose
-// defaults spread pods, may leave large ones without room. This says how much that costs.
+// A plan fits pods tightly and dictates each pod's node. A scheduler that chooses by scores, with
+// defaults that spread pods, may leave large ones without room. Scored quantifies that cost.
 type Scored struct {
-	// Pending is how many of the pods that new nodes help are left without a node.
+	// Pending is the number of pods that new nodes help but that stay without a node.
 	Pending int `json:"pending"`
-	// Nodes are those to buy beside the plan's so that they run, too, and Hour what these cost.
+	// Nodes lists the nodes to buy in addition to the plan's for these pods, and Hour is their
+	// cost.
 	Nodes []Node  `json:"nodes"`
 	Hour  float64 `json:"costPerHour"`
-	// Left are the pods that stay pending with these, too, and that have a node in the plan.
+	// Left lists the pods with a node in the plan that stay pending even with these.
 	Left []Waiting `json:"left"`
 }
 
-// Score adds the plan's nodes to a world that is as the plan's was before, lets the scheduler place
-// all pods, and buys nodes for what it leaves. It sets p.Scored, and changes nothing else of the
-// plan.
+// Score adds the plan's nodes to a world equal to the plan's initial world, lets the scheduler
+// place all pods, and buys nodes for the remaining ones. It sets p.Scored, and does not change the
+// rest of the plan.
 func (p *Plan) Score(w *simulate.World, o Options) error {
 	m := newMaker(w, p.catalog, o)
 	m.scored = true
@@ -39,7 +40,7 @@ func (p *Plan) Score(w *simulate.World, o Options) error {
 	}
 	w.Settle()
 
-	// Pods that stay pending in the plan, too, are not counted against the scores.
+	// Pods also pending in the plan are not held against the scores.
 	before := p.pendingNames()
 	scored := &Scored{Nodes: []Node{}, Left: []Waiting{}}
 	for _, pod := range m.pending() {
@@ -65,7 +66,7 @@ func (p *Plan) Score(w *simulate.World, o Options) error {
 	return w.Err()
 }
 
-// pendingNames are the pods that stay pending in the plan.
+// pendingNames returns the pods that stay pending in the plan.
 func (p *Plan) pendingNames() map[simulate.Name]bool {
 	names := map[simulate.Name]bool{}
 	for _, waiting := range p.Pending {

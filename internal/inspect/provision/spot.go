@@ -11,15 +11,15 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Spot is how much of the CPU of all nodes is that of spot capacity, which a provider may take back
-// at any time, where that is bounded. Both are in percent.
+// Spot is the share of spot capacity, which a provider may reclaim at any time, in the CPU of all
+// nodes, if it is bounded. Both are in percent.
 type Spot struct {
-	// Percent is what spot has once the plan is bought, Most what it may have.
+	// Percent is the share of spot after all purchases, Most the maximum.
 	Percent float64 `json:"percent"`
 	Most    float64 `json:"mostPercent"`
 }
 
-// spotLabels are the labels by which nodes, and offers, are known to be spot capacity.
+// spotLabels are the labels that identify nodes and offers as spot capacity.
 var spotLabels = map[string]string{
 	capacityTypeLabel:                       "spot",
 	"eks.amazonaws.com/capacityType":        "SPOT",
@@ -38,38 +38,39 @@ func isSpot(labels map[string]string) bool {
 	return false
 }
 
-// buyInShares buys nodes that are no spot capacity first, for so many of the pods that the others
-// can have spot within its share. What spot there may be is then a limit like that of a pool: it
-// follows from nodes that have pods, and nothing that happens later makes it less.
+// buyInShares first buys non-spot nodes, for enough of the pods that spot can take the rest within
+// its share. The limit on spot then works like a pool's limit: it follows from nodes with pods, and
+// no later step makes it smaller.
 //
 //	8 CPUs of other capacity, none of spot, at most 50 % of spot, pods for 12 CPUs
-//	other nodes for 2 CPUs are bought first; then 10 CPUs may be spot, beside 10 of others
+//	other nodes for 2 CPUs are bought first; then 10 CPUs may be spot, besides 10 of other capacity
 func (m *maker) buyInShares(pods []*cluster.Pod) {
 	m.read(pods) // the bound is about all pods
 	m.steady = true
 	m.buyFor(m.steadyOf(pods))
 	m.steady = false
 
-	// What was bought for other capacity stays; only the rounds begin anew.
+	// Non-spot purchases stay; only the rounds restart.
 	m.dropEmpty()
 	m.why, m.first, m.rounds = nil, 0, 0
 }
 
-// steadyOf chooses the pods for which nodes other than spot are bought, evenly among all. Those of
-// a pod group stay together.
+// steadyOf chooses the pods for non-spot nodes, evenly among all pods. Pods of a group stay
+// together.
 //
-// Each pod adds its part of CPU to what is due, and is chosen when at least half of it is due: so
-// any run of pods in the order has about the share, and small and large pods alike.
+// Each pod adds its part of CPU to the amount due, and is chosen when at least half of its CPU is
+// due. So any run of pods in the order has about the share, and small and large pods are treated
+// alike.
 func (m *maker) steadyOf(pods []*cluster.Pod) (list []*cluster.Pod) {
 	total := 0.0
 	for _, p := range pods {
 		total += float64(p.Class.Requests.MilliCPU)
 	}
-	// Spot capacity that is there already uses up the share.
+	// Existing spot capacity uses up the share.
 	steady, spot := m.standing()
 	share := *m.o.Spot
-	// need is how much CPU of pods has to be on other capacity: with x of it, spot is total - x +
-	// spot, and steady + x has to be at least (1-share)/share times that.
+	// need is the CPU of pods required on other capacity: with x of it, spot is total - x + spot,
+	// and steady + x must be at least (1-share)/share times that.
 	need := (1-share)*(total+float64(spot)) - share*float64(steady)
 	part := min(max(need/max(total, 1), 0), 1)
 
@@ -92,9 +93,9 @@ func (m *maker) steadyOf(pods []*cluster.Pod) (list []*cluster.Pod) {
 	return list
 }
 
-// standing is the CPU of nodes that stay, and of spot capacity. New nodes without pods do not count
-// as staying: they are not bought in the end. Nodes that will be drained (o.leaving) do not count
-// either.
+// standing returns the CPU of staying non-spot nodes, and of spot capacity. New nodes without pods
+// do not count as staying, because they are not bought in the end. Nodes about to be drained
+// (o.leaving) do not count either.
 func (m *maker) standing() (steady, spot int64) {
 	for _, n := range m.w.Cluster().Nodes {
 		switch {
@@ -108,8 +109,8 @@ func (m *maker) standing() (steady, spot int64) {
 	return steady, spot
 }
 
-// limitSpot tells a problem how much spot may be bought yet. It holds for the nodes as they are
-// when a problem is made: x / (steady + x) <= share, solved for x.
+// limitSpot limits the spot capacity in a problem to the remaining amount. It applies to the nodes
+// at the time the problem is built: x / (steady + x) <= share, solved for x.
 func (m *maker) limitSpot(p *packing.Problem, also []int) {
 	// A share of 1 would divide by zero, and limits nothing.
 	if m.o.Spot == nil || *m.o.Spot >= 1 {
@@ -118,7 +119,7 @@ func (m *maker) limitSpot(p *packing.Problem, also []int) {
 
 	steady, spot := m.standing()
 	share := *m.o.Spot
-	// Rounded down, so that the share holds for whole thousandths of a CPU, too.
+	// Rounded down, so the share also holds for whole thousandths of a CPU.
 	limit := packing.Limit{Costs: map[int]int64{}, Most: int64(math.Floor(share*float64(steady)/(1-share))) - spot}
 	for i, o := range m.c.Offers {
 		if isSpot(o.Node.Labels) {
@@ -132,8 +133,8 @@ func (m *maker) limitSpot(p *packing.Problem, also []int) {
 	p.Limits = append(p.Limits, limit)
 }
 
-// shareOfSpot returns what share of the CPU of a world's nodes is that of spot. It counts
-// allocatable CPU, of all nodes alike, whether or not they have pods.
+// shareOfSpot returns the share of spot in the CPU of a world's nodes. It counts allocatable CPU of
+// all nodes, with or without pods.
 func shareOfSpot(w *simulate.World) float64 {
 	var all, spot int64
 	for _, n := range w.Cluster().Nodes {
@@ -148,8 +149,8 @@ func shareOfSpot(w *simulate.World) float64 {
 	return float64(spot) / float64(max(all, 1))
 }
 
-// proveSpot says how much spot there is, and makes sure that what was bought keeps to the share. A
-// share that was exceeded before any node was bought is no fault of the plan.
+// proveSpot records the amount of spot, and verifies that the purchases respect the share. A share
+// already exceeded before the first purchase is not the plan's fault.
 func (m *maker) proveSpot() error {
 	if m.o.Spot == nil {
 		return nil

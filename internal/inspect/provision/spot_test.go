@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Spot is cheaper for all pods; nevertheless no plan has more of it than its share, whatever there
-// is already and however pods are spread, and all pods run.
+// Spot is cheaper for all pods; nevertheless every plan respects its share, regardless of existing
+// nodes and of the pods' spreading, and all pods run.
 func TestSpotKeepsToItsShare(t *testing.T) {
 	mostly := 0
 	for seed := range uint64(40) {

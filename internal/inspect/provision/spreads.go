@@ -12,18 +12,18 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// spreads counts, for the hard spread constraints of pending pods, the pods that they select in
-// each domain. A plan that keeps to the counts is rarely corrected by the engine, which alone
-// decides: policies of constraints about nodes are left to it.
+// spreads counts the pods in each domain selected by the hard spread constraints of pending pods.
+// The engine rarely corrects a plan based on these counts. Its decision is final, and it handles
+// node inclusion policies of constraints, which are ignored here.
 //
 //	zone a has 3 web pods, b has 2, c has 2; maxSkew 1
 //	a may have one more if 3 + 1 - 2 <= 1: no. b may: 2 + 1 - 2 <= 1.
 //
 // It is used twice: to choose zones before the packing (zones.go), and to choose nodes after it
-// (assign.go). In between it is counted anew, since the first choice is only a wish.
+// (assign.go). In between it recounts, since the first choice is only tentative.
 type spreads struct {
-	// known are by topology key, namespace and selector: constraints of several classes share a
-	// count. byClass is filled as classes are asked about.
+	// known is keyed by topology key, namespace and selector: constraints of several classes share
+	// a count. byClass is filled on demand.
 	known   map[string]*spread
 	byClass map[*cluster.PodClass]*spreading
 }
@@ -33,26 +33,26 @@ type spread struct {
 	key, namespace string
 	selector       *rules.Selector
 	counts         map[string]int // by domain
-	// domains saves a look at all domains for the lowest count: a spread over hosts has one for
-	// each node.
+	// domains saves scanning all domains for the lowest count: a spread over hosts has one domain
+	// per node.
 	domains map[int]int // by count: how many domains have it
 }
 
-// spreading is what a class has to do with spreads.
+// spreading relates a class to spreads.
 type spreading struct {
 	own     []ownSpread
 	counted []*spread // those that count its pods
 }
 
-// self is 1 if the pod counts itself, and 0 if its selector does not match its own labels; skew is
-// maxSkew.
+// ownSpread is a hard constraint of a class. self is 1 if the pod counts itself, and 0 if its
+// selector does not match the pod's labels; skew is maxSkew.
 type ownSpread struct {
 	*spread
 	self, skew int
 }
 
-// newSpreads counts what is placed. Nodes that are there for a trial do not count. It is about the
-// constraints of these pods. Those of pods that are placed no longer bind.
+// newSpreads counts placed pods, except on trial nodes. It covers the constraints of these pods;
+// constraints of placed pods no longer matter.
 func newSpreads(w *simulate.World, pods []*cluster.Pod, trial func(node string) bool) *spreads {
 	s := &spreads{known: map[string]*spread{}, byClass: map[*cluster.PodClass]*spreading{}}
 	for _, p := range pods {
@@ -62,7 +62,7 @@ func newSpreads(w *simulate.World, pods []*cluster.Pod, trial func(node string) 
 	return s
 }
 
-// countAnew forgets what was counted, and counts what is placed.
+// countAnew resets the counts and counts the placed pods.
 func (s *spreads) countAnew(w *simulate.World, trial func(node string) bool) {
 	if len(s.known) == 0 {
 		return
@@ -85,8 +85,8 @@ func (s *spreads) countAnew(w *simulate.World, trial func(node string) bool) {
 	}
 }
 
-// learn notes the hard constraints of a class. Constraints without a selector count no pod, and are
-// left out.
+// learn records the hard constraints of a class. It skips constraints without a selector, because
+// they count no pods.
 func (s *spreads) learn(class *cluster.PodClass) {
 	for i, c := range class.Spec.TopologySpreadConstraints {
 		if c.WhenUnsatisfiable != v1.DoNotSchedule || i >= len(class.Spec.SpreadSelectors) || class.Spec.SpreadSelectors[i] == nil {
@@ -100,8 +100,8 @@ func (s *spreads) learn(class *cluster.PodClass) {
 	}
 }
 
-// of returns what a class has to do with the spreads. It must be asked only when all classes have
-// been learnt: the answer is kept.
+// of returns the relation of a class to the spreads. It must not be called before all classes have
+// been learnt, because it caches the result.
 func (s *spreads) of(class *cluster.PodClass) *spreading {
 	if known := s.byClass[class]; known != nil {
 		return known
@@ -131,11 +131,11 @@ func (s *spreads) of(class *cluster.PodClass) *spreading {
 	return it
 }
 
-// knows reports whether the counts say all of the hard constraints of a class. Which nodes count to
-// a constraint with policies, or to a pod that selects nodes, only the engine knows. If not, the
-// engine is asked with the constraints in place, and its answer counts.
+// knows reports whether the counts cover all hard constraints of a class. For a constraint with
+// policies, or a pod that selects nodes, only the engine can determine the nodes that count. In
+// that case the engine evaluates the constraints, and its result is used.
 func (s *spreads) knows(class *cluster.PodClass) bool {
-	// Pods without hard constraints are known in any case.
+	// Pods without hard constraints are always covered.
 	hard := false
 	for i, c := range class.Spec.TopologySpreadConstraints {
 		if c.WhenUnsatisfiable != v1.DoNotSchedule {
@@ -150,7 +150,7 @@ func (s *spreads) knows(class *cluster.PodClass) bool {
 	return !hard || len(class.Spec.NodeSelector) == 0 && class.Spec.NodeAffinity == nil
 }
 
-// add adds the domains of a node. A domain without pods has to be known: it is the one with the
+// add adds the domains of a node. Domains without pods must be included, because they have the
 // lowest count.
 func (s *spreads) add(labels map[string]string) {
 	for _, k := range s.known {
@@ -169,8 +169,8 @@ func (s *spreads) count(class *cluster.PodClass, labels map[string]string) {
 	}
 }
 
-// allow reports whether a pod of the class may go to a node now. A node without the topology key is
-// refused, as by the scheduler's filter.
+// allow reports whether a pod of the class may currently go to a node. Like the scheduler's filter,
+// it refuses a node without the topology key.
 func (s *spreads) allow(class *cluster.PodClass, labels map[string]string) bool {
 	for _, own := range s.of(class).own {
 		domain, has := labels[own.key]
@@ -181,9 +181,9 @@ func (s *spreads) allow(class *cluster.PodClass, labels map[string]string) bool 
 	return true
 }
 
-// apartOf are groups of which a node can always hold one pod: those that a constraint by node
-// counts, and those that have it. It is more than the constraints ask, for the few pods that were
-// left because numbers did not know them.
+// apartOf returns keys of groups limited to one pod per node, which is always permissible: pods
+// counted by a constraint by node, and pods having one. It is stricter than the constraints, for
+// the few pods that remained because the numbers ignored them.
 func (s *spreads) apartOf(class *cluster.PodClass) (keys []string) {
 	it := s.of(class)
 	note := func(k *spread) {
@@ -203,10 +203,10 @@ func (s *spreads) apartOf(class *cluster.PodClass) (keys []string) {
 }
 
 // allows reports whether the domain may have one more pod. It is the rule of PodTopologySpread:
-// with the pod, the domain may exceed the lowest by maxSkew at most.
+// including the pod, the domain may exceed the lowest count by at most maxSkew.
 func (o *ownSpread) allows(domain string) bool { return o.counts[domain]+o.self-o.least() <= o.skew }
 
-// add notes a domain, which may be known already.
+// add records a domain, possibly a known one.
 func (k *spread) add(domain string) {
 	if _, known := k.counts[domain]; !known {
 		k.counts[domain] = 0
@@ -225,9 +225,10 @@ func (k *spread) count(domain string) {
 	k.domains[before+1]++
 }
 
-// least is the lowest count of any domain. Domains have few different ones. 0 if there is none.
+// least returns the lowest count of any domain, or 0 without domains. Domains have few distinct
+// counts.
 func (k *spread) least() int {
-	// Without a domain at all, the first pod opens one.
+	// Without any domain, the first pod opens one.
 	if k.domains[0] > 0 || len(k.domains) == 0 {
 		return 0
 	}
@@ -238,11 +239,11 @@ func (k *spread) least() int {
 	return least
 }
 
-// turnOf is when the pods of a class are tried: those that spread over zones and other large
-// domains first, then those that spread over nodes, then those that are only counted. The pods with
-// the least choice come first, while all domains are open.
+// turnOf returns the position of a class in the order of attempts: first pods spread over zones and
+// other large domains, then pods spread over nodes, then pods that are only counted. The pods with
+// the least choice go first, while all domains are open.
 func turnOf(class *cluster.PodClass) int {
-	// Pods that are only counted come last: they go anywhere, and fill what is left.
+	// Pods that are only counted go last: they fit anywhere and fill the remaining room.
 	turn := 2
 	for _, s := range class.Spec.TopologySpreadConstraints {
 		switch {

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// spreadingPods are pods that spread over zones and over nodes, with selectors for pods that need
-// not be like them, among pods that only are counted.
+// spreadingPods are pods spread over zones and over nodes, with selectors for pods possibly unlike
+// themselves, among pods that are only counted.
 func spreadingPods(r *rand.Rand, count int) (pods []metav1.Object) {
 	label := func() map[string]string { return map[string]string{"app": string(rune('a' + r.IntN(4)))} }
 	for i := range count {
@@ -55,7 +55,7 @@ func zonesCatalog(t *testing.T) *Catalog {
 	return catalogOf(t, b.String())
 }
 
-// Pods that spread get nodes that are right for them in a few rounds, and none is left.
+// Spreading pods get suitable nodes in a few rounds, without pods left over.
 func TestSpreadingIsPlanned(t *testing.T) {
 	for seed := range uint64(6) {
 		w := openWorld(t, spreadingPods(rand.New(rand.NewPCG(seed, 3)), 900))
@@ -79,9 +79,9 @@ func TestSpreadingIsPlanned(t *testing.T) {
 	}
 }
 
-// Small pods that the scheduler spreads over the new nodes take room that the plan has for large
-// ones: what stays pending then is said, with what more to buy. On nodes that are full either way,
-// nothing is.
+// Small pods spread over the new nodes by the scheduler take room planned for large ones: the
+// result lists the pods then pending, and additional nodes for them. With nodes that are full
+// either way, it lists none.
 func TestScoresStrandPods(t *testing.T) {
 	for large, stranded := range map[string]int{"4": 2, "3": 0} {
 		var pods []metav1.Object
@@ -132,8 +132,8 @@ func catalogOf(t *testing.T, text string) *Catalog {
 	return c
 }
 
-// With what is bought beside the plan, everything runs as the scheduler scores: shown by placing
-// all pods of a world on these nodes once more.
+// With the additional nodes, everything runs under the scheduler's scores: placing all pods of a
+// world on these nodes once more proves it.
 func TestScoredPlacementIsRepaired(t *testing.T) {
 	stranded := 0
 	for seed := range uint64(4) {

@@ -25,8 +25,8 @@ const (
 	colourMemory = "#c77d0a"
 )
 
-// tileOf is how large a node is drawn: smaller where there are many. Thousands of nodes still fit
-// on one screen.
+// tileOf returns the drawn size of a node: smaller for many nodes. Thousands of nodes still fit on
+// one screen.
 func tileOf(nodes int) int {
 	switch {
 	case nodes <= 150:
@@ -38,10 +38,11 @@ func tileOf(nodes int) int {
 	}
 }
 
-// WriteSVG draws the nodes of the plan by type, each as full of CPU and memory as its pods request.
+// WriteSVG draws the nodes of the plan by type, each filled with CPU and memory as requested by its
+// pods.
 //
 // It is one file without scripts, fonts or links, and follows the reader's light or dark mode. A
-// tooltip on each node names it. The colours of CPU and memory differ in brightness, too.
+// tooltip on each node shows its name. The colours of CPU and memory also differ in brightness.
 func (p *Plan) WriteSVG(out io.Writer) error {
 	lots := drawnLots(p.Nodes)
 	tile := tileOf(len(p.Nodes))
@@ -82,8 +83,7 @@ func (p *Plan) WriteSVG(out io.Writer) error {
 	return b.Flush()
 }
 
-// headline says in a line what the plan is. It is also the text for those who do not see the
-// picture.
+// headline summarizes the plan in a line. It is also the text for readers without the picture.
 func (p *Plan) headline() string {
 	switch {
 	case len(p.Nodes) > 0:
@@ -96,7 +96,7 @@ func (p *Plan) headline() string {
 	}
 }
 
-// drawHead draws the headline, how good the plan is, and the legend.
+// drawHead draws the headline, the quality of the plan, and the legend.
 func (p *Plan) drawHead(b io.Writer) {
 	fmt.Fprintf(b, `<text x="%d" y="30" font-size="16" font-weight="bold">%s</text>`+"\n", margin, html.EscapeString(p.headline()))
 	if len(p.Nodes) == 0 {
@@ -110,13 +110,13 @@ func (p *Plan) drawHead(b io.Writer) {
 	}
 }
 
-// drawnLot are nodes that are alike, the fullest first.
+// drawnLot is a group of similar nodes, the fullest first.
 type drawnLot struct {
 	*lot
 	nodes []Node
 }
 
-// drawnLots are the lots of a plan in the order of its table.
+// drawnLots returns the lots of a plan in the order of its table.
 func drawnLots(nodes []Node) (list []*drawnLot) {
 	of := map[string][]Node{}
 	for _, n := range nodes {
@@ -130,11 +130,11 @@ func drawnLots(nodes []Node) (list []*drawnLot) {
 	return list
 }
 
-// draw draws what the nodes are, and each of them.
+// draw draws the lot's description and each of its nodes.
 //
-// A node is a square with two bars, which rise from its lower edge: CPU on the left, memory on the
-// right. top is where the lot begins; tile is the side of a square, and each how many stand in a
-// line.
+// A node is a square with two bars rising from its lower edge: CPU on the left, memory on the
+// right. top is the beginning of the lot; tile is the side of a square, and each the number of
+// squares per line.
 func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
 	name := fmt.Sprintf("%d × %s", l.count, cmp.Or(l.Type, l.Pool))
 	var more []string
@@ -150,7 +150,7 @@ func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
 		x, y := tilesLeft+i%each*(tile+tileGap), top+i/each*(tile+tileGap)
 		fmt.Fprintf(b, `<g><title>%s: %s, CPU %.0f %%, memory %.0f %%</title><rect class="node" x="%d" y="%d" width="%d" height="%d"/>`,
 			html.EscapeString(n.Name), answer.Count(len(n.Pods), "pod"), n.CPU, n.Memory, x, y, tile, tile)
-		// A pixel is left around the bars, for the outline of the node.
+		// Leave a pixel around the bars for the outline of the node.
 		half := float64(tile)/2 - 1
 		for side, of := range []struct {
 			percent float64
@@ -164,8 +164,8 @@ func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
 	}
 }
 
-// shortened cuts what would reach into the nodes. Letters are counted, not bytes, and no font is
-// measured: 44 of them fit in front of the nodes.
+// shortened truncates a text that would reach into the nodes. It counts letters, not bytes, and
+// does not measure fonts: 44 letters fit in front of the nodes.
 func shortened(text string) string {
 	const most = 44
 	if letters := []rune(text); len(letters) > most {

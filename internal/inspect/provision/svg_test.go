@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The picture is XML whatever names are, every node is in it once, and none is drawn beyond its
-// border or into another's.
+// The picture is valid XML for any names, contains every node once, and draws no node beyond its
+// border or into another.
 func TestPictureHasEveryNode(t *testing.T) {
 	for _, count := range []int{0, 1, 151, 2000} {
 		p := &Plan{Pending: []Waiting{{Name: "left"}}, Pods: count, Hour: 7}

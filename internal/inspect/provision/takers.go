@@ -14,15 +14,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// takers returns the function that says into which kinds of nodes a pod can go, by the engine: the
-// plugins are asked about an empty node of each kind that is in the cluster for that. Pods of a
-// class have the same answer, and so have those that differ in size alone, but for room.
+// takers returns a function that returns the kinds of nodes suitable for a pod, according to the
+// engine: plugins evaluate an empty node of each kind, temporarily in the cluster. Pods of a class
+// share the result, and so do pods that differ only in size, except for room.
 //
-// Classes with the same answer share one question: what a pod needs besides room is asked once,
-// with a pod that requests nothing, and room is a matter of numbers. If no kind has room, or if a
-// class is not simple, the engine is asked about the very pod, whose words say why.
+// Equivalent classes share one evaluation: the needs other than room are evaluated once, with a pod
+// without requests, and room is computed numerically. If no kind fits, or if a class is not simple,
+// the engine evaluates the pod itself, and its message gives the reason.
 func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
-	// It is either kinds or why.
+	// Either kinds or why is set.
 	type answer struct {
 		kinds []int
 		why   string
@@ -35,8 +35,8 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 		if c := p.Class; c.Simple {
 			counted := d.spreads.knows(c)
 			needs := fmt.Sprint(c.Spec.SchedulerName, c.Static, c.Look)
-			// The counts do not say all of its constraints, so they have to be the same for the
-			// answer to be.
+			// The counts do not cover all of its constraints, so only pods with equal constraints
+			// share the result.
 			if !counted {
 				needs += fmt.Sprint(c.Spec.TopologySpreadConstraints)
 			}
@@ -46,7 +46,7 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 				byNeeds[needs] = asked
 			}
 
-			// What a small pod may use is narrowed to what has room for this one.
+			// Narrow the kinds for a small pod to those with room for this one.
 			fit := d.fitting(p, byNeeds[needs].kinds)
 			if counted {
 				fit = d.allowed(c, fit)
@@ -64,9 +64,8 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 	}
 }
 
-// allowed are those of the kinds of which a new node can have a pod of the class, by the counts of
-// its spread constraints. A zone that no node is in yet counts as a domain: nodes can be bought
-// there.
+// allowed returns the kinds for which a new node can take a pod of the class, by the counts of its
+// spread constraints. A zone without nodes counts as a domain, because nodes can be bought there.
 func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
 	own := d.spreads.of(class).own
 	if len(own) == 0 {
@@ -88,11 +87,11 @@ func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
 	})
 }
 
-// small returns the pod as it would be if it requested nothing, which is all the same to it but for
-// room. Softened, its hard spread constraints are soft ones: none at all would give it the defaults
-// of the profile. The copy is in no queue and on no node.
+// small returns the pod without requests; apart from room, it is equivalent to the pod. softened
+// turns its hard spread constraints into soft ones: without any, it would get the defaults of the
+// profile. The copy is in no queue and on no node.
 func (d *demand) small(p *cluster.Pod, softened bool) *cluster.Pod {
-	// A pod that the world no longer has is asked about as it is.
+	// A pod missing from the world is evaluated unchanged.
 	f, ok := d.world.Find(p.Namespace(), p.Name)
 	if !ok {
 		return p
@@ -112,8 +111,8 @@ func (d *demand) small(p *cluster.Pod, softened bool) *cluster.Pod {
 	return d.world.Cluster().Pending(object)
 }
 
-// fitting are those of the kinds of which a node has room for the pod. The largest offer of the
-// kind decides: whether others hold the pod is the packing's to see.
+// fitting returns the kinds with room for the pod on a node. The largest offer of the kind decides;
+// the packing determines whether the smaller ones have room.
 func (d *demand) fitting(p *cluster.Pod, kinds []int) (list []int) {
 	size := d.sizeOf(p)
 	for _, k := range kinds {
@@ -135,17 +134,17 @@ func holds(room, size []int64) bool {
 	return true
 }
 
-// trialNode begins the names of the nodes that are in the cluster while plugins are asked. They
+// trialNode is the name prefix of nodes temporarily in the cluster for evaluation by plugins. They
 // never get a pod.
 const trialNode = "berth-offer-"
 
-// isTrial reports whether a node is there for a trial alone.
+// isTrial reports whether a node exists only for a trial.
 func isTrial(node string) bool { return strings.HasPrefix(node, trialNode) }
 
-// ask asks the plugins of the pod's profile about the nodes of the kinds. The reasons are those of
-// the plugins, the most frequent first; they stand for all nodes of the catalog.
+// ask evaluates the nodes of the kinds with the plugins of the pod's profile. The reasons are the
+// plugins' reasons, the most frequent first; they represent all nodes of the catalog.
 func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
-	// Pods of other schedulers are not Berth's to place, whatever is bought.
+	// Berth does not place pods of other schedulers, whatever is bought.
 	profile := d.world.Profile(p.Class.Spec.SchedulerName)
 	if profile == nil {
 		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Class.Spec.SchedulerName)
@@ -168,8 +167,8 @@ func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
 	return nil, "no node of the catalog takes it: " + strings.Join(list, "; ")
 }
 
-// suppose puts an empty node of each kind into the cluster, and returns what removes them. They
-// must be removed before anything else happens in the world: a pending pod could be placed there.
+// suppose adds an empty node of each kind to the cluster, and returns a function to remove them.
+// The nodes must be removed before the world changes, because a pending pod could be placed there.
 func (d *demand) suppose() (over func()) {
 	trial := d.world.Trial()
 	mark := trial.Mark()
@@ -184,9 +183,9 @@ func (d *demand) suppose() (over func()) {
 	return func() { trial.Undo(mark) }
 }
 
-// apartOf are the groups of which a node holds a pod, and the class is in: those of its host ports,
-// and of required anti-affinity by node that its own pods meet. Anti-affinity to others than its
-// own pods is left to the engine.
+// apartOf returns the class's groups limited to one pod per node: its host ports, and its required
+// anti-affinity by node if its pods match it. Anti-affinity to pods of other classes is left to the
+// engine.
 func apartOf(class *cluster.PodClass) (keys []string) {
 	for _, term := range class.RequiredAntiAffinity {
 		if term.TopologyKey == v1.LabelHostname && term.Matches(class, nil) {

@@ -14,9 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Into which kinds of nodes a pod can go is what the engine says, though it is asked once for pods
-// that differ in size or in what they spread over: whatever is there already, and whatever else the
-// constraints say.
+// takers agrees with the engine on the kinds of nodes for a pod, although it evaluates pods that
+// differ in size or spread constraints only once: regardless of existing pods and other
+// constraints.
 func TestTakersAnswerAsTheEngineDoes(t *testing.T) {
 	narrowed := 0
 	for seed := range uint64(60) {
@@ -75,7 +75,7 @@ func TestTakersAnswerAsTheEngineDoes(t *testing.T) {
 	}
 }
 
-// spreadPod spreads over something, by one of all ways to say so. No node has room for it.
+// spreadPod spreads over something, in one of all possible forms. It fits on no node.
 func spreadPod(r *rand.Rand, name string, letter func() map[string]string) *v1.Pod {
 	pod := podOf(name, int64(7000+100*r.IntN(10)))
 	pod.Labels = letter()

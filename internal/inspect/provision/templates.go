@@ -13,13 +13,13 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// The annotations of a node that is a template. The last three are those that the cluster
-// autoscaler's kwok provider reads; a node that it has made names its group in the first of them. A
-// node of a live cluster may have them, too: then its price is known to --replace.
+// Annotations of a template node. The last three are read by the cluster autoscaler's kwok
+// provider; a node it created refers to its group in the first of them. A node of a live cluster
+// may have them as well: --replace then takes its price from them.
 const (
-	// PriceAnnotation is what such a node costs an hour.
+	// PriceAnnotation is the hourly cost of such a node.
 	PriceAnnotation = "berth.dev/price"
-	// MostAnnotation is how many there can be, LeastAnnotation how many there have to be.
+	// MostAnnotation is the maximum number of nodes, LeastAnnotation the minimum.
 	MostAnnotation  = "berth.dev/most"
 	LeastAnnotation = "berth.dev/least"
 
@@ -28,11 +28,11 @@ const (
 	minCountAnnotation = "cluster-autoscaler.kwok.nodegroup/min-count"
 )
 
-// NodeAnnotations are those that are read of nodes of a live cluster.
+// NodeAnnotations are the annotations read from nodes of a live cluster.
 var NodeAnnotations = []string{PriceAnnotation, groupAnnotation}
 
-// offerOf reads a template. An error names the field. The node is not changed, except that capacity
-// stands in for allocatable where that is missing: it is a template of the catalog, and no node.
+// offerOf reads a template. An error includes the field. It does not modify the node, except to use
+// capacity for missing allocatable: the node is a template of the catalog, not a real node.
 func offerOf(node *v1.Node) (*Offer, error) {
 	price, ok := node.Annotations[PriceAnnotation]
 	if !ok {
@@ -49,7 +49,7 @@ func offerOf(node *v1.Node) (*Offer, error) {
 		return nil, fmt.Errorf("metadata.annotations[%s]: %q: must be a number, 0 or more", PriceAnnotation, price)
 	}
 
-	// The autoscaler's annotations count if both are there.
+	// The autoscaler's annotations win if both are present.
 	for _, key := range []string{MostAnnotation, maxCountAnnotation} {
 		if text, ok := node.Annotations[key]; ok {
 			if o.Most, err = strconv.Atoi(text); err != nil || o.Most < 1 {
@@ -69,7 +69,7 @@ func offerOf(node *v1.Node) (*Offer, error) {
 	if group := node.Annotations[groupAnnotation]; group != "" {
 		o.Pool = group
 	}
-	// A hand-written template may have only its capacity: then all of it is for pods.
+	// A hand-written template may have only its capacity: then all of it is available to pods.
 	if len(node.Status.Allocatable) == 0 {
 		node.Status.Allocatable = node.Status.Capacity
 	}
@@ -81,9 +81,9 @@ func offerOf(node *v1.Node) (*Offer, error) {
 	return o, nil
 }
 
-// has reports whether a node is such as a template's offer. A node that names a node group of the
-// cluster autoscaler's kwok provider is of that group. Any other node is recognized by the labels
-// of the template, all of which it has.
+// has reports whether a node belongs to a template's offer. A node that refers to a node group of
+// the cluster autoscaler's kwok provider belongs to that group. Any other node is recognized by
+// having all labels of the template.
 func (o *Offer) has(n *v1.Node) bool {
 	if o.pool >= 0 {
 		return false
@@ -94,7 +94,8 @@ func (o *Offer) has(n *v1.Node) bool {
 			(o.Zone == "" || n.Labels[v1.LabelTopologyZone] == o.Zone)
 	}
 
-	// A node of every kind may have these labels: a template that has no others recognizes none.
+	// A node of every kind may have these labels: a template without further labels recognizes no
+	// node.
 	known := false
 	for key, value := range o.Node.Labels {
 		if key == v1.LabelHostname {
@@ -108,14 +109,14 @@ func (o *Offer) has(n *v1.Node) bool {
 	return known
 }
 
-// commonLabels say where a node is or what it runs, and not of which kind it is.
+// commonLabels describe a node's location or operating system, but not its kind.
 var commonLabels = map[string]bool{
 	v1.LabelOSStable: true, v1.LabelArchStable: true, v1.LabelTopologyZone: true, v1.LabelTopologyRegion: true,
 	capacityTypeLabel: true, "beta.kubernetes.io/os": true, "beta.kubernetes.io/arch": true,
 }
 
-// there is how many nodes of a template's offer there were before. Nodes of NodePools are not
-// counted here; see left for their limits.
+// there returns the number of earlier nodes of a template's offer. It does not count nodes of
+// NodePools; see left for their limits.
 func (m *maker) there(offer int) (count int) {
 	if o := &m.c.Offers[offer]; o.pool < 0 {
 		for _, n := range m.w.Nodes() {
@@ -127,8 +128,8 @@ func (m *maker) there(offer int) (count int) {
 	return count
 }
 
-// fillGroups buys what groups of which nodes are bought lack of their least number. A group has no
-// fewer, so they belong to the price of the plan.
+// fillGroups buys the nodes missing from the minimum number of each group with purchases. Such a
+// group cannot be smaller, so they belong to the price of the plan.
 func (m *maker) fillGroups() {
 	bought := map[int]int{}
 	for _, offer := range m.bought {
@@ -139,7 +140,7 @@ func (m *maker) fillGroups() {
 		if bought[i] == 0 || bought[i] >= o.Least {
 			continue
 		}
-		// Nodes of the group that exist count towards its least number.
+		// Existing nodes of the group count towards its minimum number.
 		missing := o.Least - bought[i] - m.there(i)
 		if missing <= 0 {
 			continue

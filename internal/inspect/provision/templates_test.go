@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNodesOfATemplate: which nodes that there are count towards its most and its least number.
+// Existing nodes that count towards a template's maximum and minimum number.
 func TestNodesOfATemplate(t *testing.T) {
 	type labels = map[string]string
 	web := labels{"pool": "web", v1.LabelHostname: "template", v1.LabelOSStable: "linux"}

@@ -10,33 +10,33 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// zones chooses zones beforehand for pods whose constraints are by zone, which a packing does not
-// know: those that spread go where fewest like them are, and those that want to be together go
-// where the first of them went.
+// zones chooses zones in advance for pods with constraints by zone, which the packing ignores:
+// spreading pods go to the zone with the fewest similar pods, and pods to be kept together follow
+// the first of them.
 //
 // The packing counts nothing across bins, so it cannot keep zones even. That is decided here,
-// before it.
+// before the packing.
 type zones struct {
 	d     *demand
 	alike map[likeness]int  // how many pods of a look went to a domain
 	given map[string]string // by group: the zone
 }
 
-// look is that of the pod's class: to the constraints of other pods, those with the same are the
-// same.
+// likeness identifies similar pods in a domain. look is the Look of the pod's class: pods with the
+// same look are equivalent to the constraints of other pods.
 type likeness struct {
 	look        [2]uint64
 	key, domain string
 }
 
-// newZones returns zones to which no pod has been given yet.
+// newZones returns zones without any choices.
 func newZones(d *demand) *zones {
 	return &zones{d: d, alike: map[likeness]int{}, given: map[string]string{}}
 }
 
-// choose returns those of the kinds that a pod goes to: of one zone, if its constraints are by
-// zone, and all of them otherwise. What it chooses counts for the pods after it, so pods are to be
-// given in the order in which they are tried.
+// choose narrows the kinds of a pod to one zone if its constraints are by zone, and otherwise
+// returns all of them. Its choice counts for the pods after it, so callers must pass pods in the
+// order of attempts.
 func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 	class := p.Class
 	for _, own := range z.d.spreads.of(class).own {
@@ -49,8 +49,8 @@ func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 		if term.TopologyKey == v1.LabelTopologyZone && term.Matches(class, nil) {
 			key := fmt.Sprint(term.Namespaces, term.Selector.String())
 			zone, known := z.given[key]
-			// The first pod of a group that wants to be together takes the first zone that it may
-			// go to; those after it follow, if they may.
+			// The first pod of a group to be kept together takes its first possible zone; the pods
+			// after it follow if they can.
 			if !known || len(z.in(kinds, v1.LabelTopologyZone, zone)) == 0 {
 				zone = z.of(kinds, v1.LabelTopologyZone)[0]
 				z.given[key] = zone
@@ -62,20 +62,20 @@ func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 	return kinds
 }
 
-// spread returns those of the kinds that are in the domain to which a pod of the class goes: among
-// the domains that the constraint allows, it is the one with the fewest pods like it, so that what
-// others count stays even.
+// spread narrows the kinds to one domain for a pod of the class: among the domains allowed by the
+// constraint, the one with the fewest similar pods, which also keeps the counts of other
+// constraints even.
 func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []int {
 	best, fewest := "", math.MaxInt
-	// All domains that can be bought have to be known before the lowest count is asked for.
+	// Add all available domains before computing the lowest count.
 	for _, domain := range z.of(kinds, own.key) {
 		own.add(domain)
 	}
 	for _, domain := range z.of(kinds, own.key) {
 		like := z.alike[likeness{class.Look, own.key, domain}]
 		if !own.allows(domain) {
-			// A domain that is not allowed comes last: the engine may know better, and some domain
-			// has to be given.
+			// A disallowed domain goes last: the engine may know better, and some domain must be
+			// chosen.
 			like += math.MaxInt32 + own.counts[domain]
 		}
 		if like < fewest {
@@ -83,7 +83,7 @@ func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []i
 		}
 	}
 
-	// From here on this pod counts as if it were placed there; assign counts anew.
+	// From here on this pod counts as placed there; assign recounts.
 	z.alike[likeness{class.Look, own.key, best}]++
 	for _, k := range z.d.spreads.of(class).counted {
 		if k.key == own.key {
@@ -93,7 +93,7 @@ func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []i
 	return z.in(kinds, own.key, best)
 }
 
-// of are the values that the kinds have for a label, sorted.
+// of returns the values of the kinds for a label, sorted.
 func (z *zones) of(kinds []int, key string) (list []string) {
 	for _, k := range kinds {
 		if value := z.d.kinds[k].labels[key]; !slices.Contains(list, value) {
@@ -104,8 +104,8 @@ func (z *zones) of(kinds []int, key string) (list []string) {
 	return list
 }
 
-// in are those of the kinds that have a value for a label. The order stays. A label that a kind
-// lacks has the value "".
+// in returns the kinds with a value for a label, in the same order. A label missing from a kind has
+// the value "".
 func (z *zones) in(kinds []int, key, value string) (list []int) {
 	for _, k := range kinds {
 		if z.d.kinds[k].labels[key] == value {

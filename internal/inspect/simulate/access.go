@@ -17,41 +17,40 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// What other packages may ask of a world: its pods, nodes, decisions and departures. Nothing
-// here changes it, except for Settle and UntilTurn, which try pods. Objects are returned as
-// the world has them, without a copy, and must not be changed.
+// Read access for other packages: a world's pods, nodes, decisions and departures. Only Settle and
+// UntilTurn change the world, by trying pods. Objects are returned without a copy and must not be
+// modified.
 
-// Found is a pod as the world has it.
+// Found is the world's view of a pod.
 type Found struct {
-	// Object is the pod as the API server has it, or would have it. It must not be changed.
+	// Object is the pod stored in, or destined for, the API server. It must not be modified.
 	Object *v1.Pod
-	// Pod is the engine's form of it; nil if the pod has ended or no longer waits for a node.
-	// It is replaced when the pod changes, so it is good for the present moment only.
+	// Pod is the engine's representation; nil once the pod has ended or no longer waits for a node.
+	// Each change of the pod replaces it, so callers must not retain it.
 	Pod *cluster.Pod
-	// Refused is why the API server would refuse to create it; empty if it would not.
+	// Refused is the reason the API server would refuse to create the pod; empty if it would not.
 	Refused string
-	// Message is why it found no node, if it was tried in this world. For a member of a pod group
-	// that waits, it is why the group does.
+	// Message explains why the pod found no node, if it was tried in this world. For a member of a
+	// waiting pod group, it explains why the group waits.
 	Message string
-	// Group is the pod group that it is a member of, if any.
+	// Group is the pod's pod group, if any.
 	Group string
 }
 
-// Cluster is the cluster as decisions see it. Callers may change it to try something, and
-// must change it back before anything else is asked.
+// Cluster is the cluster used for decisions. Callers may change it to try something, and must
+// revert the change before any other call.
 func (w *World) Cluster() *cluster.Cluster { return w.c }
 
-// Trial returns the world for trials: what is changed in it has to be undone before the caller
-// returns.
+// Trial returns the world for trials. Callers must revert their changes before they return.
 func (w *World) Trial() *world.World { return w.scheduler.api }
 
-// Now is the time in the world.
+// Now is the world's current time.
 func (w *World) Now() time.Time { return w.clock.time() }
 
-// Elapsed is how much time has passed in the world since it began.
+// Elapsed is the time passed since the world began.
 func (w *World) Elapsed() time.Duration { return w.clock.now }
 
-// Find returns a pod by its name.
+// Find returns a pod by name.
 func (w *World) Find(namespace, name string) (Found, bool) {
 	p := w.pods.named[Name{namespace, name}]
 	if p == nil {
@@ -60,7 +59,7 @@ func (w *World) Find(namespace, name string) (Found, bool) {
 	return w.scheduler.found(p), true
 }
 
-// found returns a pod as others see it.
+// found returns the exported view of a pod.
 func (s *scheduler) found(p *pod) Found {
 	f := Found{Object: p.object, Pod: p.Pod, Refused: p.refused, Message: p.refusal}
 	if s.groups != nil {
@@ -69,12 +68,12 @@ func (s *scheduler) found(p *pod) Found {
 	return f
 }
 
-// Each lists all pods by namespace and name, those that have ended included.
+// Each lists all pods, including ended ones, by namespace and name.
 func (w *World) Each() []Found {
 	return w.scheduler.allFound(&w.pods)
 }
 
-// allFound is World.Each.
+// allFound implements World.Each.
 func (s *scheduler) allFound(of *pods) []Found {
 	pods := of.byName()
 	list := make([]Found, len(pods))
@@ -84,8 +83,8 @@ func (s *scheduler) allFound(of *pods) []Found {
 	return list
 }
 
-// PodsOf lists the pods of a workload, named as deployment/web, that are not being deleted,
-// by name. It is an error if there is no such workload.
+// PodsOf lists the pods of a workload such as deployment/web by name, excluding pods being deleted.
+// An unknown workload is an error.
 func (w *World) PodsOf(ref, namespace string) ([]Found, error) {
 	l, err := w.workloads.findNamed(ref, namespace)
 	if err != nil {
@@ -104,7 +103,7 @@ func (n Name) compare(o Name) int {
 	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
 }
 
-// Node returns a node by its name, or nil.
+// Node returns a node by name, or nil.
 func (w *World) Node(name string) *v1.Node {
 	if m := w.nodes.named[name]; m != nil {
 		return m.object
@@ -112,49 +111,49 @@ func (w *World) Node(name string) *v1.Node {
 	return nil
 }
 
-// Profile returns the profile that serves the scheduler name, or nil.
+// Profile returns the profile for the scheduler name, or nil.
 func (w *World) Profile(schedulerName string) *plugins.Profile {
 	return w.scheduler.profiles[schedulerName]
 }
 
-// Decider returns the decider for pods of the scheduler name, or nil if no profile serves it.
-// It decides about the world's cluster, and changes nothing by that.
+// Decider returns the decider for pods of the scheduler name, or nil without a matching profile.
+// Its decisions concern the world's cluster but do not change it.
 func (w *World) Decider(schedulerName string) *decide.Decider {
 	return w.scheduler.core.Decider(schedulerName)
 }
 
-// Gate returns why the pod may not be tried yet, or "" if it may.
+// Gate returns the reason the pod may not be tried yet, or "" if it may.
 func (w *World) Gate(p *cluster.Pod) string { return w.scheduler.gateReason(p) }
 
-// Queue lists the pending pods that may be tried, in the order in which they will be. Pods in
-// back-off are among them, although others may be tried before.
+// Queue lists the pending pods eligible for a try, in queue order. It includes pods in back-off,
+// although later pods may be tried first.
 func (w *World) Queue() []*cluster.Pod { return w.scheduler.pendingInOrder() }
 
-// UntilTurn tries the pods that are ahead of the named one in the queue, and leaves all
-// others pending. For a name that does not exist, it tries none.
+// UntilTurn tries the pods ahead of the named one in the queue and leaves the rest pending. If
+// there is no such pod, it tries none.
 func (w *World) UntilTurn(namespace, name string) {
 	w.scheduler.untilTurn(w.pods.named[Name{namespace, name}])
 }
 
-// Stored reports whether the pod came from an API server. Such a pod is taken as it is, and is not
-// tried as if it were new.
+// Stored reports whether the pod was read from an API server. A stored pod is used unchanged and
+// does not go through admission again.
 func Stored(p *v1.Pod) bool { return admission.Stored(p) && p.ResourceVersion != "" }
 
-// Settle tries pending pods until nothing changes. No time passes.
+// Settle tries pending pods until nothing changes. Time does not advance.
 func (w *World) Settle() { w.scheduler.trySettled() }
 
 // Pods returns the decisions so far, in order.
 func (w *World) Pods() []Pod { return w.report.said.Pods }
 
-// Outlook lists the evictions that are still to come.
+// Outlook lists the evictions still due.
 func (w *World) Outlook() []Eviction {
 	list := w.evictions.toCome()
 	slices.SortFunc(list, Eviction.compare)
 	return list
 }
 
-// Departures lists the pods that have left their nodes so far, in order. Their fates may
-// still change as time passes.
+// Departures lists the pods that left their nodes, in order. Their fates may still change as time
+// passes.
 func (w *World) Departures() []*Departure {
 	for _, d := range w.controllers.waiting {
 		if !w.workloads.isWanted(d.object) { // its set was scaled meanwhile
@@ -164,8 +163,8 @@ func (w *World) Departures() []*Departure {
 	return w.controllers.departed
 }
 
-// Next returns the pod that replaces the one that left: its name, and its node or why it has
-// none. ok is false if there is no such pod: it was not replaced, or not yet.
+// Next returns the departed pod's successor: its name, and its node or the reason it is pending. ok
+// is false if the pod has not been replaced.
 func (d *Departure) Next() (name Name, node, message string, ok bool) {
 	if d.next == nil {
 		return Name{}, "", "", false
@@ -174,8 +173,7 @@ func (d *Departure) Next() (name Name, node, message string, ok bool) {
 	return Name{p.object.Namespace, p.object.Name}, p.NodeName, cmp.Or(p.refused, p.refusal), true
 }
 
-// PriorityClasses returns the classes that users may give to pods, lowest first. Those of the
-// system are not among them.
+// PriorityClasses returns the classes available to users, lowest first, without the system classes.
 func (w *World) PriorityClasses() []*schedulingv1.PriorityClass {
 	var list []*schedulingv1.PriorityClass
 	for _, class := range w.pods.catalog.PriorityClasses {

@@ -15,16 +15,15 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// How the pods of manifests enter the world. What an API server has stored is taken as it is;
-// all other pods go through admission, which fills in defaults, priority and overhead, or
-// refuses them.
+// Admission of manifest pods. Pods stored by an API server are used unchanged; all new pods go
+// through admission, which fills in defaults, priority and overhead, or refuses them.
 
-// existsAlready reports whether a pod of the input exists: it is bound, or an API server has
-// stored it. Others are new, and quotas may refuse them.
+// existsAlready reports whether an input pod exists: it is bound, or an API server has stored it.
+// All other pods are new and subject to quotas.
 func existsAlready(p *v1.Pod) bool { return p.Spec.NodeName != "" || admission.Stored(p) }
 
-// chargeExisting counts the pods that exist against the quotas, before new ones are: in the input
-// they may stand behind the controller that makes the new ones.
+// chargeExisting charges existing pods to the quotas before any new pod, because the input may list
+// a controller, and so its new pods, first.
 func (s *pods) chargeExisting(list []*v1.Pod) {
 	for _, p := range list {
 		if existsAlready(p) && len(s.bounds.quotas[p.Namespace]) > 0 {
@@ -35,9 +34,9 @@ func (s *pods) chargeExisting(list []*v1.Pod) {
 	}
 }
 
-// admitAll admits the set's pods as an API server would, or has already. Each pod is admitted
-// independently of the others, so this is done in parallel, some pods ahead of those that
-// enter. They enter in the order of the set, on one goroutine: quotas depend on the order.
+// admitAll admits the set's pods as an API server would or already did. Pods are admitted
+// independently of each other, so admission runs in parallel and ahead of entry. Entry follows the
+// order of the set on one goroutine, because quotas depend on the order.
 //
 //	ready  |--admit--|--enter--|         |--enter--|
 //	next             |--admit--|--wait---|--admit--|
@@ -47,15 +46,14 @@ func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error
 	ready.begin(s, set.Pods, 0)
 	for first := 0; first < len(set.Pods); first += admittedAtATime {
 		ready.Wait()
-		// On other goroutines, while this one has the pods of ready enter. The two batches
-		// then change places.
+		// Other goroutines admit next while this one enters ready. Then the batches swap.
 		next.begin(s, set.Pods, first+admittedAtATime)
 		err := s.enterBatch(set, first, ready, discard)
 		if err == nil && allowed.mustStop() {
 			err = allowed.ended
 		}
 		if err != nil {
-			// No goroutine may be left that reads the set.
+			// No goroutine may keep reading the set after the return.
 			next.Wait()
 			return err
 		}
@@ -64,8 +62,8 @@ func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error
 	return nil
 }
 
-// batch is so many pods as are admitted at a time. Its slices are reused. Results are written
-// by the workers, each at the indexes that are its own, and read after Wait.
+// batch is a group of pods admitted together. Its slices are reused. Each worker writes results
+// only at its own indexes; they are read after Wait.
 type batch struct {
 	sync.WaitGroup
 	pods     []*v1.Pod // as given
@@ -73,13 +71,13 @@ type batch struct {
 	errs     []error
 }
 
-// newBatch returns a batch without pods.
+// newBatch returns an empty batch.
 func newBatch() *batch {
 	return &batch{admitted: make([]*v1.Pod, admittedAtATime), errs: make([]error, admittedAtATime)}
 }
 
-// begin begins to admit the pods from the first one on; fewer at the end of the list, or
-// none. The batch must not be used until Wait has returned.
+// begin starts admitting the pods from index first on; fewer, or none, at the end of the list. The
+// batch must not be used until Wait has returned.
 func (b *batch) begin(s *pods, all []*v1.Pod, first int) {
 	b.pods = all[min(first, len(all)):min(first+admittedAtATime, len(all))]
 	n := runtime.GOMAXPROCS(0)
@@ -92,9 +90,9 @@ func (b *batch) begin(s *pods, all []*v1.Pod, first int) {
 	}
 }
 
-// enterBatch adds the pods of a batch, of which the first has a number in the set. The first
-// refusal ends it, except for a controller's pod in a whole cluster: that its creation fails
-// is a state that real clusters are in.
+// enterBatch adds the pods of a batch; first is the index of its first pod in the set. It stops at
+// the first refusal, unless the set is a whole cluster and the pod has a controller: in real
+// clusters, too, controllers may fail to create pods.
 func (s *pods) enterBatch(set *manifest.Set, first int, b *batch, discard bool) error {
 	for i, pod := range b.pods {
 		if b.errs[i] != nil && set.Whole && metav1.GetControllerOf(pod) != nil {
@@ -116,8 +114,8 @@ func (s *pods) enterBatch(set *manifest.Set, first int, b *batch, discard bool) 
 	return nil
 }
 
-// refusalError returns why a pod is refused, and where it stands in the manifests: that of
-// its workload's template, if it was expanded.
+// refusalError returns the reason for a refusal with the pod's position in the manifests, or the
+// position of its workload's template for an expanded pod.
 func refusalError(set *manifest.Set, i int, err error) error {
 	file, line := set.PodAt(i)
 	e := &manifest.Error{File: file, Line: line, Text: fmt.Sprintf("pod %s/%s: %v", set.Pods[i].Namespace, set.Pods[i].Name, err)}
@@ -128,15 +126,13 @@ func refusalError(set *manifest.Set, i int, err error) error {
 	return e
 }
 
-// admittedAtATime bounds how many pods are in memory twice, as given and as admitted: there
-// are two batches of them. A batch is large enough that starting its workers costs nothing in
-// comparison.
+// admittedAtATime bounds the number of pods held in memory twice, as given and as admitted; there
+// are two batches. A batch is large enough to make the cost of starting workers negligible.
 const admittedAtATime = 2048
 
-// readmitPod admits a pod that an API server has stored. One with a resourceVersion is as that
-// server has admitted it, whatever its rules were. A manifest that has a UID only, and lacks what
-// admission writes, still gets it. A refusal is ignored: other rules may have applied when the pod
-// was created.
+// readmitPod admits a pod stored by an API server. A pod with a resourceVersion has passed that
+// server's admission, whatever its rules. A manifest with only a UID still gets any missing
+// admission fields. Refusals are ignored, because other rules may have applied at creation.
 func (s *pods) readmitPod(p *v1.Pod) *v1.Pod {
 	if p.Spec.NodeName == "" && p.ResourceVersion == "" {
 		if again, err := admission.Create(s.admission, s.catalog, p); err == nil {
@@ -148,9 +144,8 @@ func (s *pods) readmitPod(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// admitPod admits a pod as an API server would, or has already. It returns a copy; the given
-// pod is not changed. It is called by several goroutines at a time, and only reads what it
-// shares.
+// admitPod admits a pod as an API server would or already did. It returns a copy and does not
+// modify the argument. Several goroutines call it concurrently; it only reads shared state.
 func (s *pods) admitPod(p *v1.Pod) (*v1.Pod, error) {
 	if admission.Stored(p) {
 		p = s.readmitPod(p)
@@ -169,8 +164,8 @@ func (s *pods) admitPod(p *v1.Pod) (*v1.Pod, error) {
 	return p, nil
 }
 
-// fillIdentity gives a pod what the API server gives to every object: a UID, and the time at
-// which it was created. The UID is made of its name, so that it is the same in every run.
+// fillIdentity sets the UID and creation time, as an API server does for every object. The UID
+// derives from the name, so it is the same in every run.
 func fillIdentity(p *v1.Pod, now time.Time) {
 	if p.UID == "" {
 		p.UID = types.UID(p.Namespace + "/" + p.Name)

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Pods that exist count against a quota before their controller makes new ones, wherever they stand
-// in the input.
+// Existing pods are charged to a quota before their controller creates new ones, regardless of
+// their order in the input.
 func TestExistingPodsAreChargedFirst(t *testing.T) {
 	for _, kind := range []string{"ReplicaSet", "ReplicationController"} {
 		api, selector := "apps/v1", "{matchLabels: {app: a}}"
@@ -41,8 +41,8 @@ status: {phase: Running}
 	}
 }
 
-// A quota that was lowered below what its pods use refuses what would take the place of one that
-// leaves, until enough others have gone.
+// A quota lowered below current usage refuses the replacement of a departed pod until usage has
+// dropped far enough.
 func TestAQuotaRefusesReplacements(t *testing.T) {
 	w := opened(t, twoNodes+storedDeployment)
 	apply(t, w, "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: few, namespace: default}\nspec: {hard: {pods: \"2\"}}\n")

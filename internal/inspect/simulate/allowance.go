@@ -2,18 +2,19 @@ package simulate
 
 import "fmt"
 
-// Allowance bounds what a world may cost. The zero value bounds nothing. A server sets it: a
-// question of one line can ask for a hundred thousand pods.
+// Allowance bounds the cost of a world; the zero value is unlimited. Servers set it, because a
+// one-line request can create a hundred thousand pods.
 type Allowance struct {
-	// Stop, if set, is called between decisions. Once it returns an error nothing more is
-	// decided, and the current operation fails with it. It is usually the Err of a context.
+	// Stop, if set, is called between decisions. Once it returns an error, no further decision is
+	// made and the current operation fails with that error. It is usually the Err method of a
+	// context.
 	Stop func() error
-	// Pods and Nodes are how many of each operations may add in total; 0 means any number.
+	// Pods and Nodes limit the total number of each added by operations; 0 means unlimited.
 	Pods, Nodes int
 }
 
-// allowed is an Allowance and how much of it is used up. Once ended is set, it stays: the
-// world is incomplete then, and must not answer anything else.
+// allowed tracks the used part of an Allowance. ended is never cleared: from then on the world is
+// incomplete and must not serve requests.
 type allowed struct {
 	Allowance
 	pods, nodes int   // how many there may be; 0 is any number
@@ -21,7 +22,7 @@ type allowed struct {
 	there       func() (pods, nodes int)
 }
 
-// countExisting starts from the pods and nodes that exist.
+// countExisting initializes the counts with the existing pods and nodes.
 func (a *allowed) countExisting() {
 	pods, nodes := a.there()
 	if a.Pods > 0 {
@@ -32,11 +33,11 @@ func (a *allowed) countExisting() {
 	}
 }
 
-// Err returns why the world has stopped, or nil.
+// Err returns the reason the world has stopped, or nil.
 func (w *World) Err() error { return w.allowed.ended }
 
-// mustStop reports whether to stop. Every loop whose length depends on an operation or on the
-// cluster calls it, at least once per decision.
+// mustStop reports whether to stop. Every loop with a length determined by an operation or by the
+// cluster calls it at least once per decision.
 func (a *allowed) mustStop() bool {
 	pods, nodes := a.there()
 	switch {

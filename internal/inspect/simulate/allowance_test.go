@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// allowed opens a world of two nodes, a workload and a DaemonSet.
+// allowed opens a world with two nodes, a workload and a DaemonSet.
 func allowed(t *testing.T, a simulate.Allowance) *simulate.World {
 	t.Helper()
 	text := ""

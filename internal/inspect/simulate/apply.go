@@ -15,12 +15,12 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// How kubectl apply changes the world. The order of the steps in applySet matters: what the
-// manifests name is first compared with what exists, then expanded to pods, and only then
-// shown to the core, so that existing workloads keep their pods and new ones get theirs.
+// Simulation of kubectl apply. The order of the steps in applySet matters: the manifests are first
+// compared with existing objects, then expanded to pods, and only then shown to the core, so that
+// existing workloads keep their pods and new ones get theirs.
 
-// applyFiles reads manifests and applies them, as kubectl apply -f does. Only a world whose
-// options have Read can read files.
+// applyFiles reads manifests and applies them like kubectl apply -f. It requires a world with Read
+// set in its options.
 func (o *operations) applyFiles(files Files) (*Done, error) {
 	if o.options.Read == nil {
 		return nil, fmt.Errorf("%s: no files can be read here", strings.Join(files, ", "))
@@ -32,24 +32,22 @@ func (o *operations) applyFiles(files Files) (*Done, error) {
 	return o.applySet(set)
 }
 
-// applySet applies manifests as kubectl apply does: new objects are created; existing
-// workloads are scaled or, if their template changed, rolled out at once. The set is
-// expanded, and its workloads belong to the world afterwards. What kubectl would leave alone
-// is noted in the result.
+// applySet applies manifests like kubectl apply: it creates new objects, and scales existing
+// workloads or, if their template changed, rolls them out immediately. It expands the set, and the
+// world takes over its workloads. The result notes changes kubectl would not make.
 func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 	done := &Done{}
 	set.JobGroups = o.gangs
-	// Before the expansion: the pods are made from the workloads' final templates and replica
-	// counts.
+	// This must precede the expansion, which creates pods from the workloads' final templates and
+	// replica counts.
 	there := o.workloads.takeOver(set)
 	set.Expand(int64(o.options.Seed))
 	o.pods.catalog = mergeSets(o.workloads.set, set)
-	// Claims, templates and budgets have to exist before the pods that need them are created
-	// below.
+	// Claims, templates and budgets must exist before the pods that need them are created below.
 	o.loadApplied(set)
 	o.claims.identifyClaims()
 	o.budgets.countBudgets()
-	// Those of earlier operations are not of this one.
+	// Drop the refusals of earlier operations.
 	o.pods.refusals = nil
 	for _, n := range set.Nodes {
 		if o.nodes.applyNode(n) {
@@ -58,8 +56,8 @@ func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 		}
 	}
 	for _, object := range workloadsOf(set) {
-		// An existing workload is updated and reuses its pods. Jobs cannot be changed, so an
-		// existing one is only marked as known, and its expanded pods are not created.
+		// An existing workload is updated and reuses its pods. Jobs are immutable, so an existing
+		// Job is only marked as known and its expanded pods are not created.
 		if was := there[object]; was != nil {
 			o.controllers.updateWorkload(was, workload.Of(object), set)
 		} else if job, ok := object.(*batchv1.Job); ok && o.workloads.table().Named(rules.Job, job.Namespace, job.Name) != nil {
@@ -76,16 +74,15 @@ func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 	for object := range there {
 		known[object.GetUID()] = true
 	}
-	// Expansion makes a ReplicaSet for each Deployment. Where the Deployment existed,
-	// updateWorkload has dealt with its pods, and those that were expanded from the manifest
-	// must not be added to them.
+	// Expansion creates a ReplicaSet for each Deployment. For an existing Deployment,
+	// updateWorkload has already handled the pods, so the pods expanded from the manifest must not
+	// be added.
 	for _, r := range set.ReplicaSets {
 		if owner := metav1.GetControllerOfNoCopy(r); owner != nil && known[owner.UID] {
 			known[r.UID] = true
 		}
 	}
-	// The expansion knows only the nodes of the manifests. DaemonSets cover all nodes of the
-	// world.
+	// Expansion knows only the nodes in the manifests, but DaemonSets cover all nodes of the world.
 	for _, d := range set.DaemonSets {
 		if known[d.UID] = true; there[d] == nil {
 			o.controllers.makeDaemons(d) // for the nodes of the world
@@ -98,12 +95,11 @@ func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && known[ref.UID] {
 			continue
 		}
-		// The expanded pods can be hundreds of thousands, so the limits apply in between.
+		// Expansion may create hundreds of thousands of pods, so check the limits in the loop.
 		if o.allowed.mustStop() {
 			return nil, o.allowed.ended
 		}
-		// Pods cannot be changed by kubectl apply, except for the removal of scheduling
-		// gates.
+		// kubectl apply cannot change pods, except to remove scheduling gates.
 		if there := o.pods.named[Name{p.Namespace, p.Name}]; there != nil && o.pods.openGates(there, p) {
 			continue
 		} else if there != nil {
@@ -116,9 +112,8 @@ func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 	return done, nil
 }
 
-// mergeSets adds the namespaces and classes of b, the newer set, to a, and returns a catalog
-// of both. It changes a. Where both have an object of one name, both stay in the list, the
-// newer one behind.
+// mergeSets adds the namespaces and classes of the newer set b to a and returns a catalog of both.
+// It modifies a. Of two objects with the same name, the list keeps both, the newer one last.
 func mergeSets(a, b *manifest.Set) *admission.Catalog {
 	a.Namespaces = append(a.Namespaces, b.Namespaces...)
 	a.PriorityClasses = append(a.PriorityClasses, b.PriorityClasses...)

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// opened is a world in which everything pending has been tried.
+// opened returns a world after all pending pods have been tried.
 func opened(t *testing.T, text string) *simulate.World {
 	t.Helper()
 	set := read(t, text)
@@ -46,7 +46,7 @@ func do(t *testing.T, w *simulate.World, op simulate.Operation) *simulate.Done {
 	return done
 }
 
-// names lists the pods whose names begin so.
+// names lists the pods with the given name prefix.
 func names(w *simulate.World, prefix string) (list []string) {
 	for _, f := range w.Each() {
 		if strings.HasPrefix(f.Object.Name, prefix) {
@@ -126,8 +126,8 @@ func manifestOf(nodes, cpu string) string {
 
 const onNode1 = "nodeSelector: {kubernetes.io/hostname: node-1}"
 
-// What the API server has filled in is no change, and neither is another way to write an amount. A
-// manifest that names no number of replicas leaves it to others, such as an autoscaler.
+// Fields defaulted by the API server and a different spelling of a quantity are no changes. A
+// manifest without a replica count leaves the count to an autoscaler or another manager.
 func TestTheSameManifestAppliedAgainChangesNothing(t *testing.T) {
 	w := opened(t, twoNodes+storedDeployment)
 	before := names(w, "web-")
@@ -137,8 +137,8 @@ func TestTheSameManifestAppliedAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// A changed template is rolled out once. The pods belong to a new ReplicaSet, which is the one that
-// is scaled from then on.
+// A changed template is rolled out once. The pods belong to a new ReplicaSet, and later scaling
+// applies to it.
 func TestAChangedTemplateIsRolledOutOnce(t *testing.T) {
 	w := opened(t, twoNodes+storedDeployment)
 	before := names(w, "web-")
@@ -232,7 +232,7 @@ spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 `, ordinal, ordinal, status)
 }
 
-// It is by their ordinals that a StatefulSet's pods are wanted, whichever of them there are.
+// A StatefulSet keeps the pods with the wanted ordinals, whichever ordinals exist.
 func TestAStatefulSetIsScaledByOrdinals(t *testing.T) {
 	ordinals := "ordinals: {start: 5}"
 	w := opened(t, twoNodes+strings.Replace(gappy, "ORDINALS", ordinals, 1)+db(7, ""))
@@ -256,7 +256,7 @@ func TestAStatefulSetIsScaledByOrdinals(t *testing.T) {
 	}
 }
 
-// A pod that a StatefulSet has been scaled down by is not made again when it has ended.
+// A StatefulSet does not recreate an ended pod removed by scaling down.
 func TestAStatefulSetDoesNotMakeAgainWhatItWasScaledDownBy(t *testing.T) {
 	due := `, deletionTimestamp: "2026-01-01T00:00:30Z", deletionGracePeriodSeconds: 30, creationTimestamp: "2026-01-01T00:00:00Z"`
 	w := opened(t, twoNodes+strings.Replace(gappy, "ORDINALS", "", 1)+db(0, due)+db(1, "")+db(2, "")+db(3, due))
@@ -266,15 +266,15 @@ func TestAStatefulSetDoesNotMakeAgainWhatItWasScaledDownBy(t *testing.T) {
 	}
 }
 
-// A pod that has ended keeps neither its ordinal nor its node: its controller makes it again when
-// it is deleted or, if it is a StatefulSet, by itself.
+// An ended pod keeps neither its ordinal nor its node. Its controller recreates it on deletion; a
+// StatefulSet does so unprompted.
 func TestPodsThatHaveEndedAreMadeAgain(t *testing.T) {
 	const failed = "status: {phase: Failed}\n"
 	w := opened(t, twoNodes+strings.Replace(gappy, "ORDINALS", "", 1)+db(0, "")+db(1, "")+failed+db(2, ""))
 	if f, _ := w.Find("default", "db-1"); f.Pod == nil || f.Object.UID == "p1" {
 		t.Errorf("db-1 as its manifest has it: %+v", f.Object.Status)
 	}
-	// As a cluster shows it before the controller has acted.
+	// The cluster's state before the controller has acted.
 	set := read(t, twoNodes+strings.Replace(gappy, "ORDINALS", "", 1)+db(0, "")+db(1, "")+failed+db(2, "")+`---
 apiVersion: v1
 kind: Pod
@@ -304,8 +304,8 @@ spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 	}
 }
 
-// A pod that has ended keeps its name as long as a finalizer keeps the pod: its StatefulSet makes
-// no other one.
+// A finalizer keeps an ended pod, and with it the pod's name: its StatefulSet creates no
+// replacement.
 func TestAFinalizerKeepsThePodOfAnOrdinal(t *testing.T) {
 	manifests := twoNodes + strings.Replace(gappy, "ORDINALS", "", 1) + db(0, "") + db(1, ", finalizers: [example.com/logs]") + "status: {phase: Failed}\n" + db(2, "")
 	w := opened(t, manifests)
@@ -322,7 +322,7 @@ func TestAFinalizerKeepsThePodOfAnOrdinal(t *testing.T) {
 	}
 }
 
-// Applying a StatefulSet, or a claim, again takes no volume from its claim.
+// Applying a StatefulSet or a claim again does not unbind the claim from its volume.
 func TestAppliedClaimsStayBound(t *testing.T) {
 	const claim = `---
 apiVersion: v1
@@ -345,8 +345,8 @@ spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], claimRef: {namesp
 	}
 }
 
-// A workload that was deleted is gone: it cannot be scaled, and makes no pod again. A ReplicaSet of
-// a Deployment is made again, with its pods.
+// A deleted workload cannot be scaled and creates no pods. A Deployment recreates its ReplicaSet,
+// including the pods.
 func TestDeletedWorkloadsAreGone(t *testing.T) {
 	const job = `---
 apiVersion: batch/v1
@@ -395,8 +395,8 @@ spec: {replicas: N, selector: SELECTOR, template: {metadata: {labels: {app: web}
 	}
 }
 
-// kubectl apply leaves what a manifest does not name: taints that others have added, a cordon. It
-// cannot change status, which is said.
+// kubectl apply preserves fields absent from the manifest: taints set by other managers, a cordon.
+// It cannot change status, and the result notes that.
 func TestAnAppliedNodeKeepsWhatIsNotNamed(t *testing.T) {
 	const node = `
 apiVersion: v1
@@ -422,8 +422,8 @@ metadata: {name: node-1, labels: {disk: ssd}}
 	}
 }
 
-// Pods of a DaemonSet tolerate a node's troubles, whichever way they are made, and come to a node
-// once its taints let them.
+// DaemonSet pods tolerate node problems, however they are created, and start on a node once its
+// taints permit.
 func TestDaemonsOfNewAndUntaintedNodes(t *testing.T) {
 	const daemons = `
 apiVersion: apps/v1
@@ -463,7 +463,7 @@ metadata: {name: three}
 spec: {hard: {pods: "3"}}
 `
 
-// What a quota counts goes down when pods go, and quotas and templates of claims can be applied.
+// Quota usage drops as pods leave; quotas and claim templates can be applied.
 func TestQuotasFollowPods(t *testing.T) {
 	w := opened(t, twoNodes+storedDeployment+teamQuota)
 	pending := func() (list []string) {
@@ -495,7 +495,7 @@ func TestQuotasFollowPods(t *testing.T) {
 	}
 }
 
-// A quota for pods with affinity to other namespaces is about these, and about no others.
+// A quota with the CrossNamespacePodAffinity scope counts only pods with such affinity.
 func TestQuotaOfCrossNamespacePodAffinity(t *testing.T) {
 	const quota = `
 apiVersion: v1
@@ -520,8 +520,8 @@ spec: {containers: [{name: c, image: i}], affinity: {podAntiAffinity: {SPEC}}}
 	}
 }
 
-// Of how many pods there are to be, maxUnavailable is what may be away: after scaling, the budget
-// is about the new number.
+// maxUnavailable refers to the desired number of pods: after scaling, the budget uses the new
+// number.
 func TestBudgetsFollowReplicas(t *testing.T) {
 	const budget = `---
 apiVersion: policy/v1
@@ -539,7 +539,7 @@ spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
 	}
 }
 
-// A pod that is being deleted is neither deleted nor drained again: it ends when its time has come.
+// A terminating pod is neither deleted nor drained again; it ends at its scheduled time.
 func TestTerminatingPodsAreLeftToEnd(t *testing.T) {
 	due := `, deletionTimestamp: "2026-01-01T00:00:30Z", deletionGracePeriodSeconds: 30, creationTimestamp: "2026-01-01T00:00:00Z"`
 	w := opened(t, twoNodes+strings.Replace(gappy, "ORDINALS", "", 1)+db(0, due))
@@ -549,7 +549,8 @@ func TestTerminatingPodsAreLeftToEnd(t *testing.T) {
 	}
 }
 
-// Without its ReplicaSets, as where they may not be listed, a Deployment's pods are not known.
+// Without its ReplicaSets, for example when listing them is forbidden, a Deployment's pods are
+// unknown.
 func TestADeploymentWithoutReplicaSetsIsNotScaled(t *testing.T) {
 	deployment, _, _ := strings.Cut(storedDeployment, "---")
 	w, err := simulate.Open(read(t, twoNodes+deployment), simulate.Options{})
@@ -561,7 +562,7 @@ func TestADeploymentWithoutReplicaSetsIsNotScaled(t *testing.T) {
 	}
 }
 
-// A static pod runs on when what shows it is deleted or evicted.
+// A static pod keeps running when its mirror pod is deleted or evicted.
 func TestStaticPodsStay(t *testing.T) {
 	w := opened(t, twoNodes+`---
 apiVersion: v1

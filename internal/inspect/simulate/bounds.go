@@ -15,31 +15,29 @@ import (
 	"github.com/berth-k8s/berth/internal/world/quota"
 )
 
-// bounds are the ResourceQuotas and LimitRanges of namespaces: what they allow for new pods,
-// and the defaults that they set. The rules are those of package quota; this type keeps what
-// is used.
+// bounds holds the ResourceQuotas and LimitRanges of namespaces: their limits for new pods, and
+// their defaults. Package quota implements the rules; this type tracks usage.
 //
-// A pod is charged once, by chargePod, and released once, by releasePod: pod.charged
-// remembers it.
+// chargePod charges a pod once and releasePod releases it once, as recorded in pod.charged.
 type bounds struct {
-	// now is when the world began. It does not advance: see isOverdue.
+	// now is the time at which the world began. It does not advance; see isOverdue.
 	now time.Time
-	// quotas and ranges are by namespace, each list in the order in which they came.
+	// quotas and ranges are keyed by namespace, each list in order of arrival.
 	quotas map[string][]*quotaUse
 	ranges map[string][]*v1.LimitRange
-	// freed are the namespaces whose quotas may have room for more than before.
-	// pods.createAllowed empties it.
+	// freed holds the namespaces where quota may have become available. pods.createAllowed clears
+	// it.
 	freed map[string]bool
 }
 
-// quotaUse is a quota, and what its pods use. It is computed from the pods that exist; the
-// status in the manifests is not read, because it may be older than they are.
+// quotaUse is a quota and the usage of its pods, computed from existing pods. The status in the
+// manifests may be stale and is ignored.
 type quotaUse struct {
 	*v1.ResourceQuota
 	used v1.ResourceList
 }
 
-// newBounds returns bounds of which nothing is used yet.
+// newBounds returns bounds without any usage.
 func newBounds(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange) *bounds {
 	b := &bounds{quotas: map[string][]*quotaUse{}, ranges: map[string][]*v1.LimitRange{}, freed: map[string]bool{}}
 	for _, q := range quotas {
@@ -51,8 +49,8 @@ func newBounds(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange) *bounds {
 	return b
 }
 
-// fillDefaults sets the namespace's default requests and limits on the containers of a new
-// pod that set none, as the API server's LimitRanger does. It changes the pod.
+// fillDefaults applies the namespace's default requests and limits to the containers of a new pod,
+// like the API server's LimitRanger. It modifies the pod.
 func (b *bounds) fillDefaults(p *v1.Pod) {
 	for _, r := range b.ranges[p.Namespace] {
 		for i := range r.Spec.Limits {
@@ -60,8 +58,7 @@ func (b *bounds) fillDefaults(p *v1.Pod) {
 			if item.Type != v1.LimitTypeContainer {
 				continue
 			}
-			// Without defaults, the API server takes the maximum as limit, and the limit as
-			// request.
+			// Without defaults, the API server uses the maximum as limit, and the limit as request.
 			limits := orElse(item.Default, item.Max)
 			requests := orElse(orElse(item.DefaultRequest, limits), item.Min)
 			for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
@@ -74,7 +71,7 @@ func (b *bounds) fillDefaults(p *v1.Pod) {
 	}
 }
 
-// orElse adds to a list what only the other one has. It changes neither.
+// orElse returns list plus the entries found only in other. It modifies neither.
 func orElse(list, other v1.ResourceList) v1.ResourceList {
 	if len(other) == 0 {
 		return list
@@ -91,10 +88,9 @@ func orElse(list, other v1.ResourceList) v1.ResourceList {
 	return all
 }
 
-// chargePod counts a pod against the quotas of its namespace. A new pod that exceeds one of
-// them, or is outside a limit range, is not counted, and refused with the API server's
-// message. One that is not new was admitted before, possibly under other quotas, and is
-// counted in any case.
+// chargePod charges a pod to the quotas of its namespace. A new pod that exceeds a quota or
+// violates a limit range is not charged, and chargePod returns the API server's message. An
+// existing pod was admitted before, possibly under other quotas, and is always charged.
 func (b *bounds) chargePod(p *v1.Pod, isNew bool) (refusal string) {
 	if isNew && !rules.IsTerminal(p) {
 		if refusal = b.refusalOf(p); refusal != "" {
@@ -113,8 +109,8 @@ func (b *bounds) chargePod(p *v1.Pod, isNew bool) (refusal string) {
 	return ""
 }
 
-// refusalOf says why a new pod is outside a limit range, or exceeds a quota; empty if it does
-// not. It counts nothing.
+// refusalOf returns the reason a new pod violates a limit range or exceeds a quota; empty if it
+// does neither. It does not charge the pod.
 func (b *bounds) refusalOf(p *v1.Pod) string {
 	if why := cmp.Or(b.invalidByDefault(p), b.limitRefusal(p)); why != "" || len(b.quotas[p.Namespace]) == 0 {
 		return why
@@ -131,8 +127,7 @@ func (b *bounds) refusalOf(p *v1.Pod) string {
 	return ""
 }
 
-// releasePod no longer counts a pod that was charged. Waiting pods of the namespace may then
-// fit.
+// releasePod reverses the charge of a pod. Waiting pods of the namespace may then fit.
 func (b *bounds) releasePod(p *v1.Pod) {
 	for _, q := range b.quotas[p.Namespace] {
 		if quota.Covers(q.ResourceQuota, p) {
@@ -142,8 +137,8 @@ func (b *bounds) releasePod(p *v1.Pod) {
 	}
 }
 
-// changeUsed adds a pod's usage to what is used, or subtracts it. Only the amounts that the
-// quota limits are kept.
+// changeUsed adds a pod's usage to the quota's usage, or subtracts it. It keeps only resources
+// limited by the quota.
 func (q *quotaUse) changeUsed(usage v1.ResourceList, how func(*apiresource.Quantity, apiresource.Quantity)) {
 	for name := range q.Spec.Hard {
 		if amount, ok := usage[name]; ok {
@@ -154,8 +149,8 @@ func (q *quotaUse) changeUsed(usage v1.ResourceList, how func(*apiresource.Quant
 	}
 }
 
-// addLimits adds quotas and limit ranges, or replaces those of the same name. The quotas count the
-// pods that are charged already.
+// addLimits adds quotas and limit ranges, replacing same-named ones. The pods already charged count
+// against the new quotas.
 func (b *bounds) addLimits(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange, charged []*v1.Pod) {
 	for _, object := range quotas {
 		q := &quotaUse{object, v1.ResourceList{}}
@@ -173,8 +168,8 @@ func (b *bounds) addLimits(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange, 
 	}
 }
 
-// usageOf returns what a pod counts for, overhead included, by the names that quotas use. One that
-// has ended, or should have, is counted as an object only.
+// usageOf returns a pod's usage, including overhead, by the quotas' resource names. An ended or
+// overdue pod counts only as an object.
 func (b *bounds) usageOf(p *v1.Pod) v1.ResourceList {
 	if rules.IsTerminal(p) || b.isOverdue(p) {
 		return v1.ResourceList{"count/pods": apiresource.MustParse("1")}
@@ -182,15 +177,15 @@ func (b *bounds) usageOf(p *v1.Pod) v1.ResourceList {
 	return quota.UsageOf(p)
 }
 
-// isOverdue reports whether the pod should have ended before the world began: as in the quota
-// controller, its grace period is over once more since its deletionTimestamp, which is its
-// end. Such pods are on nodes that do not respond, and must not block their quota.
+// isOverdue reports whether the pod should have ended before the world began. Like the quota
+// controller, it requires another full grace period after deletionTimestamp, which already is the
+// end of the first. Such pods, on unresponsive nodes, must not block their quota.
 func (b *bounds) isOverdue(p *v1.Pod) bool {
 	grace := time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second
 	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && b.now.After(p.DeletionTimestamp.Add(grace))
 }
 
-// replaceOrAppend returns the list with the object in it, in the place of the one of the same name.
+// replaceOrAppend returns the list with the object in place, replacing the one with the same name.
 func replaceOrAppend[T metav1.Object](list []T, object T) []T {
 	for i, o := range list {
 		if o.GetName() == object.GetName() && o.GetNamespace() == object.GetNamespace() {

@@ -13,33 +13,31 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// budgets maintains the status of PodDisruptionBudgets as the disruption controller would.
-// The status itself is in the cluster, where preemption reads it.
+// budgets maintains the status of PodDisruptionBudgets like the disruption controller. The status
+// itself is in the cluster, where preemption reads it.
 //
-// A status from an API server is taken as it is, and changed by one for each pod that joins
-// or leaves; counting all pods anew after each change would cost too much. One that manifests
-// do not have is counted once, by countBudgets.
+// A status from an API server is adopted and then adjusted by one for each joining or leaving pod,
+// because recounting all pods after each change would be too expensive. countBudgets computes a
+// missing status once.
 type budgets struct {
 	scheduler *scheduler
 	workloads *workloads
-	// list are the budgets whose selector is valid. It is read anew when manifests are
-	// applied.
+	// list holds the budgets with valid selectors. Applying manifests rebuilds it.
 	list []budget
-	// unready counts the placed pods that report not being ready, by class. pods maintains
-	// it, together with pod.unready.
+	// unready counts placed pods that report not ready, by class. pods maintains it along with
+	// pod.unready.
 	unready map[*cluster.PodClass]int
 }
 
-// budget is a PodDisruptionBudget by name, with its parsed selector. The object is looked up
-// whenever it is needed, because each change of its status makes another one.
+// budget is the name of a PodDisruptionBudget and its parsed selector. The object is looked up on
+// each use, because every status change creates a new object.
 type budget struct {
 	namespace, name string
 	selector        labels.Selector
 }
 
-// countBudgets reads the cluster's budgets, and computes the status of those without one, as
-// in hand-written manifests. It goes through all pods once, by class: pods of a class have
-// the same labels and controller.
+// countBudgets reads the cluster's budgets and computes any missing status, as in hand-written
+// manifests. It traverses all pods once, by class: pods of a class share labels and controller.
 func (b *budgets) countBudgets() {
 	var list []budget
 	b.list = nil
@@ -61,8 +59,7 @@ func (b *budgets) countBudgets() {
 	b.list = list
 }
 
-// countPods counts the pods that have not ended by class: how many are expected, and how many
-// of them are healthy.
+// countPods counts the unfinished pods by class: expected ones and, among them, healthy ones.
 func (b *budgets) countPods() (expected, healthy map[*cluster.PodClass]int) {
 	expected, healthy = map[*cluster.PodClass]int{}, map[*cluster.PodClass]int{}
 	for _, n := range b.scheduler.c.Nodes {
@@ -78,7 +75,7 @@ func (b *budgets) countPods() (expected, healthy map[*cluster.PodClass]int) {
 			healthy[p.Class]++
 		}
 	}
-	// Pending pods are expected, and not healthy.
+	// Pending pods are expected but not healthy.
 	for p := range b.scheduler.eachWaiting {
 		if p.refused == "" {
 			expected[p.Class]++
@@ -90,9 +87,8 @@ func (b *budgets) countPods() (expected, healthy map[*cluster.PodClass]int) {
 	return expected, healthy
 }
 
-// podGone records that a pod is no longer there, whatever it was. If its controller is one that
-// fails the sync of budgets, as a Job does, and no other pod has such a one, the budgets are
-// counted again.
+// podGone records the removal of a pod in any state. If its controller makes budgets fail to sync,
+// as a Job does, and this was the last such pod, podGone recounts the budgets.
 func (b *budgets) podGone(namespace string, set labels.Labels, controller *metav1.OwnerReference) {
 	if controller == nil {
 		return
@@ -111,14 +107,14 @@ func (b *budgets) podGone(namespace string, set labels.Labels, controller *metav
 	}
 }
 
-// mayFailSync reports whether a controller may be why budgets of its pods cannot be counted: it has
-// no scale, or is of a kind that was not read.
+// mayFailSync reports whether a controller may prevent its pods' budgets from being counted: it has
+// no scale, or its kind was not read.
 func (b *budgets) mayFailSync(namespace string, controller *metav1.OwnerReference) bool {
 	return controller != nil && (disruption.NoScale(controller) != "" ||
 		b.workloads.table().By(rules.OwnerBy(namespace, controller)) == nil)
 }
 
-// stillFails reports whether a pod is left that may be why the budget cannot be counted.
+// stillFails reports whether any remaining pod may prevent the budget from being counted.
 func (b *budgets) stillFails(one budget, expected map[*cluster.PodClass]int) bool {
 	for class := range expected {
 		if one.covers(class.Namespace, class.Labels) && b.mayFailSync(class.Namespace, class.Controller) {
@@ -139,7 +135,7 @@ func (b budget) covers(namespace string, set labels.Labels) bool {
 	return namespace == b.namespace && b.selector.Matches(set)
 }
 
-// fillStatus computes the status, unless the disruption controller has written one for this
+// fillStatus computes the status, unless the disruption controller has already written one for this
 // spec.
 func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected, healthy map[*cluster.PodClass]int) {
 	object, _ := scheduler.c.Budgets.Get(b.namespace, b.name)
@@ -162,8 +158,8 @@ func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected,
 	scheduler.showChanged(cycle.DisruptionBudgets, object)
 }
 
-// podLeft records that a pod has gone, or is going: its budgets allow one disruption less. A
-// pod that was not ready does not count as healthy, and must not be subtracted here.
+// podLeft records a departed or departing pod: its budgets allow one disruption less. An unready
+// pod does not count as healthy, so it must not be subtracted here.
 func (b *budgets) podLeft(p *cluster.Pod) {
 	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
@@ -171,11 +167,12 @@ func (b *budgets) podLeft(p *cluster.Pod) {
 	})
 }
 
-// expectPods records that a pod's controller wants one pod more, or less, or with 0 that it has
-// made one in place of another. That is the number that maxUnavailable and percentages are of.
-// Nothing is expected of a pod that was refused.
-// A controller without a scale, such as a DaemonSet, makes a budget of that kind fail its
-// sync, which allows nothing; see [disruption.NoScale].
+// expectPods records a change in the number of pods desired by a pod's controller; 0 means the
+// controller replaced a pod. maxUnavailable and percentages refer to that number. A refused pod
+// does not count.
+//
+// A controller without a scale, such as a DaemonSet, makes such a budget fail to sync and allow
+// nothing; see [disruption.NoScale].
 func (b *budgets) expectPods(p *pod, change int32) {
 	if p.Pod == nil || p.refused != "" {
 		return
@@ -193,8 +190,7 @@ func (b *budgets) expectPods(p *pod, change int32) {
 	})
 }
 
-// podJoined records a new pod, which is assumed to be ready: its budgets may allow a
-// disruption more.
+// podJoined records a new pod, assumed to be ready: its budgets may allow one more disruption.
 func (b *budgets) podJoined(p *cluster.Pod) {
 	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		object.Status.CurrentHealthy++
@@ -202,8 +198,7 @@ func (b *budgets) podJoined(p *cluster.Pod) {
 	})
 }
 
-// changeBudgets changes the budgets that cover pods of the class, each in a copy that the
-// core is then shown.
+// changeBudgets changes copies of the budgets for pods of the class and shows them to the core.
 func (b *budgets) changeBudgets(class *cluster.PodClass, change func(object *policyv1.PodDisruptionBudget)) {
 	for _, object := range b.budgetsOf(class) {
 		object = object.DeepCopy()
@@ -212,8 +207,7 @@ func (b *budgets) changeBudgets(class *cluster.PodClass, change func(object *pol
 	}
 }
 
-// budgetsOf returns the budgets that cover pods of the class, as they are now. They must not
-// be changed.
+// budgetsOf returns the current budgets for pods of the class. Callers must not modify them.
 func (b *budgets) budgetsOf(class *cluster.PodClass) (found []*policyv1.PodDisruptionBudget) {
 	for _, one := range b.list {
 		if object, ok := b.scheduler.c.Budgets.Get(one.namespace, one.name); ok && one.covers(class.Namespace, class.Labels) {
@@ -223,8 +217,8 @@ func (b *budgets) budgetsOf(class *cluster.PodClass) (found []*policyv1.PodDisru
 	return found
 }
 
-// mayEvict is the Eviction API's answer for a pod. It does not count the eviction: podLeft
-// does, when the pod goes.
+// mayEvict returns the Eviction API's verdict on a pod. It does not count the eviction; podLeft
+// does when the pod leaves.
 func (b *budgets) mayEvict(p *pod) disruption.Verdict {
 	return disruption.MayEvict(p.object, !p.unready, b.budgetsOf(p.Class))
 }

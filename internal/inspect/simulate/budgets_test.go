@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// A budget without a status is counted as the disruption controller counts it.
+// A missing budget status is computed like the disruption controller does.
 func TestBudgetsAreCountedByScale(t *testing.T) {
 	const manifests = twoNodes + `
 ---
@@ -31,11 +31,11 @@ metadata: {name: bare, labels: {app: web}}
 spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 `
 	for _, c := range []struct{ kind, count, limit, want string }{
-		// The bare pod is healthy, and counts only where a number of pods has to be available.
+		// The bare pod is healthy and counts only under a fixed minAvailable.
 		{"apps/v1\nkind: Deployment", "replicas: 4", "maxUnavailable: 25%", "4 expected, 3 desired, 5 healthy, 2 allowed"},
 		{"apps/v1\nkind: StatefulSet", "replicas: 4", "minAvailable: 50%", "4 expected, 2 desired, 5 healthy, 3 allowed"},
 		{"apps/v1\nkind: Deployment", "replicas: 4", "minAvailable: 4", "5 expected, 4 desired, 5 healthy, 1 allowed"},
-		// Neither has a scale: with maxUnavailable their pods fail the controller's sync.
+		// Neither has a scale: with maxUnavailable, their pods fail the controller's sync.
 		{"apps/v1\nkind: DaemonSet", "", "maxUnavailable: 1", "0 expected, 0 desired, 3 healthy, 0 allowed"},
 		{"apps/v1\nkind: DaemonSet", "", "minAvailable: 1", "3 expected, 1 desired, 3 healthy, 2 allowed"},
 		{"batch/v1\nkind: Job", "parallelism: 2", "maxUnavailable: 50%", "0 expected, 0 desired, 3 healthy, 0 allowed"},
@@ -59,7 +59,7 @@ spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 	}
 }
 
-// A pod that a scheduler or kubelet has reported something of, but not that it is ready, is not.
+// A pod with some reported status but no Ready condition is not ready.
 func TestPodsWithoutAReadyConditionAreNotHealthy(t *testing.T) {
 	w := opened(t, twoNodes+`
 ---
@@ -80,8 +80,8 @@ status: {phase: Running, startTime: "2026-11-20T09:00:00Z", conditions: [{type: 
 	}
 }
 
-// Controllers of pods that have ended count, too: a finished Job with the labels of a Deployment
-// keeps its budget from allowing anything, until its pods are deleted.
+// Controllers of ended pods count as well: a finished Job with a Deployment's labels makes the
+// Deployment's budget allow nothing until the Job's pods are deleted.
 func TestPodsThatHaveEndedFailTheSyncOfTheirBudget(t *testing.T) {
 	const manifests = twoNodes + `---
 apiVersion: policy/v1
@@ -116,8 +116,8 @@ status: {phase: Succeeded}
 	allowed(1)
 }
 
-// A pod of a controller without a scale may be the only one that fails the sync of a budget. Once
-// it has left, the others are counted; pods that are not ready stay so.
+// A single pod of a scaleless controller may be the only cause of a budget's failed sync. Once it
+// leaves, the remaining pods are counted; unready pods stay unready.
 func TestABudgetIsCountedWhenWhatFailedItsSyncHasLeft(t *testing.T) {
 	const pod = `
 ---
@@ -133,7 +133,7 @@ status: {phase: Running, conditions: [{type: Ready, status: "READY"}]}
 	const set = "apps/v1, kind: ReplicaSet"
 	for _, c := range []struct{ foreign, others, want string }{
 		{"apps.kruise.io/v1alpha1, kind: CloneSet", "", "3 expected, 2 desired, 2 healthy, 0 allowed, failed false"},
-		// Another one is left, or comes in its place.
+		// Another such pod remains, or replaces it.
 		{"apps.kruise.io/v1alpha1, kind: CloneSet", with("other", "batch/v1, kind: Job", "node-2", "True"),
 			"0 expected, 0 desired, 0 healthy, 0 allowed, failed true"},
 		{"batch/v1, kind: Job", "", "3 expected, 2 desired, 2 healthy, 0 allowed, failed true"},

@@ -9,13 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// What an API server and the controllers of volumes and claims do with the actions of the
-// scheduling core. Live, the same actions are requests that take time and may fail; here each
-// succeeds at once.
+// Actions of the scheduling core, carried out on behalf of an API server and the volume and claim
+// controllers. Live, these actions are requests that take time and may fail; here each succeeds
+// immediately.
 
-// carryOut carries out an action of the core as an API server and the controllers of volumes
-// and claims would. It takes no time and always succeeds. Every action with a ticket is
-// answered before carryOut returns.
+// carryOut carries out an action of the core as an API server and the volume and claim controllers
+// would. It takes no time and always succeeds. Every ticket is resolved before carryOut returns.
 func (s *scheduler) carryOut(action cycle.Action) {
 	if s.standin.CarryOut(action) {
 		return
@@ -26,8 +25,8 @@ func (s *scheduler) carryOut(action cycle.Action) {
 		s.bindPod(a)
 	case cycle.Remove:
 		s.answerTicket(a.Ticket, cycle.Outcome{})
-		// The answer first: the core is told that its request was accepted, and then sees the
-		// victim change.
+		// The outcome first: the core learns of the accepted request, and then sees the victim
+		// change.
 		s.preempt(a.Victim.UID, s.pending[a.For])
 
 	case cycle.WriteStatus:
@@ -45,27 +44,27 @@ func (s *scheduler) carryOut(action cycle.Action) {
 		s.answerTicket(a.Ticket, cycle.Outcome{})
 
 	case cycle.Panicked:
-		// The first panic is the one to report; later ones may be its consequences.
+		// Report the first panic; later ones may be its consequences.
 		if s.report.failed == nil {
 			s.report.failed = fmt.Errorf("the decision of pod %s/%s panicked: %s\n%s", a.Pod.Namespace, a.Pod.Name, a.Value, a.Stack)
 		}
 	}
 }
 
-// answerTicket answers an action of the core.
+// answerTicket reports the outcome of an action to the core.
 func (s *scheduler) answerTicket(ticket cycle.Ticket, o cycle.Outcome) {
 	s.feedEvent(cycle.Answered{Ticket: ticket, Outcome: o})
 }
 
-// bindPod gives a pod its node. The pod may have been deleted since the core decided; the
-// binding is then answered, and has no effect.
+// bindPod assigns a node to a pod. If the pod was deleted since the core's decision, bindPod only
+// resolves the ticket.
 func (s *scheduler) bindPod(a cycle.Bind) {
 	p := s.pending[a.Attempt.Pod.UID]
 	s.answerTicket(a.Ticket, cycle.Outcome{})
 	if p == nil {
 		return
 	}
-	// A pod whose object was released is bound as the core knows it.
+	// If a pod's object was released, bind the core's version.
 	object := p.object
 	if object == nil {
 		object = a.Attempt.Pod
@@ -79,8 +78,8 @@ func (s *scheduler) bindPod(a cycle.Bind) {
 	s.podBound(p)
 }
 
-// nameClaim notes in the pod's status which claim has its extended resources, as
-// kube-scheduler writes it before it binds the pod.
+// nameClaim records the claim for extended resources in the pod's status, like kube-scheduler
+// before binding.
 func (s *scheduler) nameClaim(uid types.UID, status *v1.PodExtendedResourceClaimStatus) {
 	if p := s.pending[uid]; p != nil && p.object != nil {
 		object := *p.object
@@ -89,7 +88,7 @@ func (s *scheduler) nameClaim(uid types.UID, status *v1.PodExtendedResourceClaim
 	}
 }
 
-// keepObject replaces a pod's object. Where time may pass, the API has it, too.
+// keepObject replaces a pod's object, in the API as well if time may pass.
 func (s *scheduler) keepObject(p *pod, object *v1.Pod) {
 	if p.object = object; s.lasting {
 		s.api.Follow(object, false)

@@ -13,23 +13,22 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Cost is what it costs to lose a node, in order of importance: compare looks at the first
-// field that differs. A node that loses one bare pod costs more than one whose hundred pods
-// move.
+// Cost is the cost of losing a node, with fields in order of importance: compare decides by the
+// first difference. Losing one bare pod costs more than moving a hundred pods.
 type Cost struct {
 	Node string `json:"node"`
-	// Lost counts the pods that no controller replaces, Blocked those whose budget does not allow
-	// their disruption now, Pending those that would find no other node.
+	// Lost counts the pods without a controller to replace them, Blocked the pods with an exhausted
+	// disruption budget, Pending the pods that would fit on no other node.
 	Lost    int `json:"lost"`
 	Blocked int `json:"blocked"`
 	Pending int `json:"pending"`
-	// Evicted counts the pods that would have to move; Priority is the sum of their priorities.
+	// Evicted counts the pods that would move; Priority is the sum of their priorities.
 	Evicted  int   `json:"evicted"`
 	Priority int64 `json:"priority"`
 }
 
-// compare orders the cheaper node first. Equal costs are ordered by name, so that the choice
-// is the same in every run.
+// compare orders the cheaper node first. Equal costs are ordered by name, so the choice is the same
+// in every run.
 func (a *Cost) compare(b *Cost) int {
 	return cmp.Or(
 		cmp.Compare(a.Lost, b.Lost), cmp.Compare(a.Blocked, b.Blocked), cmp.Compare(a.Pending, b.Pending),
@@ -37,14 +36,14 @@ func (a *Cost) compare(b *Cost) int {
 	)
 }
 
-// ErrTooFew is the error when there are fewer nodes than are to be chosen. Choose wraps it
-// with the numbers.
+// ErrTooFew reports fewer candidate nodes than requested. Choose wraps it with the numbers.
 var ErrTooFew = errors.New("there are not as many nodes to choose from")
 
-// Choose finds the nodes that cost least to lose, one after the other, each as if those
-// before it were gone: of those that the drain selects, or of all if it selects none. It
-// changes the world: the chosen nodes are drained, and time passes until that is over.
-// Choosing one at a time is greedy: another set of as many nodes may be cheaper together.
+// Choose finds the cheapest nodes to lose among those selected by the drain, or among all nodes if
+// it selects none. It chooses them one after the other, each under the assumption that the earlier
+// ones are lost. It changes the world: the chosen nodes are drained, and time passes until the
+// drain is over. Choosing one node at a time is greedy: another set of the same size may be cheaper
+// overall.
 func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Drained, err error) {
 	names := w.nodes.names()
 	if drain.Selector != "" {
@@ -55,8 +54,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 	if count < 1 || count > len(names) {
 		return nil, nil, fmt.Errorf("%w: %d of %d", ErrTooFew, count, len(names))
 	}
-	// Pods that are pending already take their room first, or they would be counted as
-	// homeless.
+	// Place pods that are already pending first, or they would count as homeless.
 	w.scheduler.trySettled()
 	costs := costs{allowed: &w.allowed, scheduler: &w.scheduler, budgets: &w.budgets, pods: &w.pods, nodes: &w.nodes}
 	candidates := make([]Cost, 0, len(names))
@@ -71,13 +69,13 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 			return nil, nil, fmt.Errorf("%w that are not cordoned: %d of %d", ErrTooFew, count, len(names))
 		}
 		slices.SortFunc(candidates, func(a, b Cost) int { return a.compare(&b) })
-		// The bounds are cheap for all candidates. What it really costs is found out for the
-		// first ones only.
+		// The bounds are cheap and cover all candidates; the exact cost is computed only for the
+		// first ones.
 		best := costs.cheapestOf(candidates)
 		chosen = append(chosen, candidates[best])
 		op := *drain
 		op.Nodes = Nodes{Node: candidates[best].Node}
-		// What these flags would refuse is in the cost already, as Lost. The drain must not
+		// Cost already includes pods refused for lack of these flags, as Lost. The drain must not
 		// stop there.
 		op.Force, op.IgnoreDaemonSets, op.DeleteEmptyDirData = true, true, true
 		done, err := w.operations.drainNodes(&op)
@@ -85,8 +83,8 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 			return nil, nil, err
 		}
 		drains = append(drains, done.Drain)
-		// Until the pods have moved, or the drain has given up: the next node is chosen in
-		// the cluster that is left.
+		// Advance until the pods have moved or the drain has given up: the next node is chosen in
+		// the remaining cluster.
 		w.AdvanceUntilQuiet(w.clock.now + drainPatience + drainRetry)
 		candidates = slices.Delete(candidates, best, best+1)
 		for i := range candidates { // pods have moved there
@@ -96,8 +94,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 	return chosen, drains, w.allowed.ended
 }
 
-// costs finds what it costs to lose nodes. It leaves everything as it is: what it tries in
-// the cluster it takes back.
+// costs computes the cost of losing nodes. It reverts every trial in the cluster.
 type costs struct {
 	allowed   *allowed
 	scheduler *scheduler
@@ -106,9 +103,9 @@ type costs struct {
 	nodes     *nodes
 }
 
-// cheapestOf returns the index of the candidate that actually costs least. The candidates are
-// sorted by their bounds, which assume that no pod stays pending, so the search ends at a
-// bound that does not undercut the best cost:
+// cheapestOf returns the index of the candidate with the lowest actual cost. The candidates are
+// sorted by their bounds, which assume no pending pods, so the search ends at the first bound that
+// does not undercut the best cost:
 //
 //	Lost     0 0 1 3
 //	Pending  2 0 - -    the second costs least; the third cannot undercut it, and is not tried
@@ -127,9 +124,8 @@ func (k *costs) cheapestOf(candidates []Cost) int {
 	return best
 }
 
-// lowerBound is a lower bound of what losing the node costs: everything but Pending, for
-// which the scheduler has to be asked. Static pods and those of DaemonSets do not count, as
-// in a drain.
+// lowerBound returns a lower bound of the cost of losing the node: every field except Pending,
+// which requires scheduling. Like a drain, it ignores static pods and DaemonSet pods.
 func (k *costs) lowerBound(name string) Cost {
 	c := Cost{Node: name}
 	allowed := map[string]int32{}
@@ -154,9 +150,9 @@ func (k *costs) lowerBound(name string) Cost {
 		}
 		for _, b := range covering {
 			key := b.Namespace + "/" + b.Name
-			// A budget with one disruption left blocks all of its pods here but the first.
-			// Some of them could follow once that one is ready elsewhere; the drain finds
-			// out.
+			// A budget with one remaining disruption blocks all of its pods here but the first.
+			// Some of them could follow once the first is ready elsewhere; only the drain
+			// determines that.
 			if allowed[key]++; allowed[key] > b.Status.DisruptionsAllowed {
 				c.Blocked++
 			}
@@ -165,13 +161,12 @@ func (k *costs) lowerBound(name string) Cost {
 	return c
 }
 
-// countHomeless counts the node's pods that would fit on no other node. The world is left as
-// it was. All of them are taken away before the first is tried, and each that fits takes its
-// new room: two pods that would fit in the same gap do not both count as moved. Nothing is
-// preempted.
+// countHomeless counts the node's pods that would fit on no other node, and restores the world. It
+// removes all of them before it tries the first, and a pod that fits occupies its new place, so two
+// pods cannot both claim the same gap. It preempts nothing.
 func (k *costs) countHomeless(name string) (count int) {
 	m := k.nodes.named[name]
-	// The node is only cordoned, as in a drain, and not removed.
+	// As in a drain, the node is only cordoned, not removed.
 	cordoned := m.object.DeepCopy()
 	cordoned.Spec.Unschedulable = true
 	api := k.scheduler.api
@@ -189,8 +184,8 @@ func (k *costs) countHomeless(name string) (count int) {
 	for _, p := range moving {
 		api.Remove(p)
 	}
-	// Each is tried as a pod that its controller makes again: not nominated, and with a UID
-	// of its own, because the other one is still known.
+	// Each is tried like a pod recreated by its controller: not nominated, and with a new UID,
+	// because the original is still known.
 	for _, p := range moving {
 		object := k.pods.placed[p.UID].object.DeepCopy()
 		object.Spec.NodeName, object.UID, object.Status.NominatedNodeName = "", p.UID+"/moved", ""

@@ -11,22 +11,22 @@ import (
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
-// claims stands in for what creates claims of volumes and devices: the API server's defaults,
-// and the controllers of ephemeral volumes and of claim templates. The embedded Claims makes
-// those of a pod and deletes them with it; this type adds what belongs to the cluster.
+// claims creates claims of volumes and devices on behalf of the API server, which sets defaults,
+// and the controllers for ephemeral volumes and claim templates. The embedded Claims creates and
+// deletes the claims of a pod; this type handles cluster-wide state.
 type claims struct {
 	standin.Claims
 	scheduler *scheduler
 }
 
-// templateNamed returns a template of device claims.
+// templateNamed returns a device claim template by name.
 func (c *claims) templateNamed(namespace, name string) (*resourcev1.ResourceClaimTemplate, bool) {
 	return world.Get[*resourcev1.ResourceClaimTemplate](c.scheduler.api, namespace, name)
 }
 
-// identifyClaims gives new claims what the API server gives them: a UID and, if they name no
-// storage class, the default one. It is called after claims or storage classes were added,
-// and goes through all claims. A claim with a UID, or with a volume, is left alone.
+// identifyClaims assigns a UID to new claims and the default storage class to those without one,
+// like the API server. It is called after claims or storage classes are added, and visits all
+// claims. It skips claims with a UID or a volume.
 func (c *claims) identifyClaims() {
 	c.StorageClass = admission.DefaultStorageClass(c.scheduler.c.StorageClasses.All())
 	for _, claim := range c.scheduler.c.Claims.All() {
@@ -41,8 +41,8 @@ func (c *claims) identifyClaims() {
 	}
 }
 
-// addClaims adds claims that do not exist yet, and reports whether there was one. New ones have to
-// be identified.
+// addClaims adds claims that do not exist yet and reports whether it added any. The caller must
+// then identify the new ones.
 func (c *claims) addClaims(list []*v1.PersistentVolumeClaim) (added bool) {
 	for _, claim := range list {
 		if _, there := c.scheduler.c.Claims.Get(claim.Namespace, claim.Name); !there {

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// A drained pod's claim of its own name is released once the pod has gone, and its successor takes
-// a device of another node.
+// A drained pod releases its named claim once it is removed, and its successor gets a device of
+// another node.
 func TestDrainOfAPodWithANamedClaim(t *testing.T) {
 	w := opened(t, twoNodes+`
 apiVersion: resource.k8s.io/v1
@@ -74,8 +74,8 @@ status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
 	}
 }
 
-// What a world comes to does not depend on the versions that a cluster has given to its objects:
-// the world's own changes have none.
+// A world's outcome does not depend on the resourceVersions of the cluster's objects; the world's
+// own changes lack them.
 func TestVersionsOfObjectsMakeNoDifference(t *testing.T) {
 	for name, text := range map[string]string{"town": busyTown(), "budget": spreadWithBudget("ScheduleAnyway", 2)} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +103,8 @@ func TestVersionsOfObjectsMakeNoDifference(t *testing.T) {
 	}
 }
 
-// giveVersions gives all objects but pods a version. Pods with one went through admission.
+// giveVersions sets a resourceVersion on all objects except pods, since a pod with one has already
+// passed admission.
 func giveVersions(set *manifest.Set) {
 	lists := reflect.ValueOf(set).Elem()
 	for i := range lists.NumField() {

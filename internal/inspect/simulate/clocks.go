@@ -10,30 +10,29 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// clocks tells which of the times in manifests to trust. They were written by the API
-// server's clock, which is trusted, and by those of kubelets, some of which may be wrong. A
-// healthy kubelet renews its Lease every ten seconds and its status every five minutes, so
-// most of these clocks agree.
+// clocks determines the trusted times in manifests. Times are written by the API server's clock,
+// which is trusted, and by kubelets' clocks, some of them possibly wrong. A healthy kubelet renews
+// its Lease every ten seconds and its status every five minutes, so most of these clocks agree.
 //
-// The world begins at the latest trusted time. One kubelet whose clock is an hour ahead would
-// otherwise move that by an hour, and make all other nodes look dead.
+// The world begins at the latest trusted time. Otherwise a single kubelet with a clock one hour
+// ahead would advance the start by an hour, and all other nodes would look dead.
 type clocks struct {
 	server time.Time // the latest time by the API server's clock
-	// limit is the latest time that is trusted, judged by the median of the kubelets' clocks. It is
-	// zero if no kubelet has written a time.
+	// limit is the latest trusted time, based on the median of the kubelets' clocks; zero without
+	// any kubelet time.
 	limit time.Time
-	// ahead are the nodes whose clocks are beyond limit, sorted by name.
+	// ahead lists the nodes with clocks beyond limit, sorted by name.
 	ahead []string
 }
 
-// Healthy kubelets differ in their last writes by no more than this.
+// Maximum difference between the last writes of healthy kubelets.
 const (
 	leasesDiffer     = 2 * time.Minute
 	heartbeatsDiffer = 6 * time.Minute
 )
 
-// clocksOf reads the times of a set. Leases are preferred to heartbeats, because they are
-// written more often and so tell more about the clocks.
+// clocksOf reads the times of a set. It prefers Leases to heartbeats, because more frequent writes
+// reveal more about the clocks.
 func clocksOf(set *manifest.Set) *clocks {
 	c := &clocks{}
 	for _, n := range set.Nodes {
@@ -65,8 +64,8 @@ func clocksOf(set *manifest.Set) *clocks {
 	}
 
 	slices.SortFunc(all, time.Time.Compare)
-	// The median is right as long as fewer than half of the clocks are ahead. The API
-	// server's own times are credible in any case.
+	// The median is right as long as fewer than half of the clocks are ahead. The API server's
+	// times are credible in any case.
 	c.limit = all[(len(all)-1)/2].Add(differ)
 	if c.server.After(c.limit) {
 		c.limit = c.server
@@ -82,18 +81,18 @@ func clocksOf(set *manifest.Set) *clocks {
 	return c
 }
 
-// seeServer takes in a time that the API server has written.
+// seeServer records a time written by the API server.
 func (c *clocks) seeServer(t time.Time) {
 	if t.After(c.server) {
 		c.server = t
 	}
 }
 
-// isCredible reports whether a time is within the limit. Without a limit, all are.
+// isCredible reports whether a time is within the limit. Without a limit, all times are.
 func (c *clocks) isCredible(t time.Time) bool { return c.limit.IsZero() || !t.After(c.limit) }
 
-// renewalsOf returns the renewal times of Leases, by node, for nodes that are ready or not in
-// the set. Those of others tell when they failed, and nothing about clocks.
+// renewalsOf returns the Lease renewal times by node, for nodes that are ready or missing from the
+// set. A failed node's Lease dates its failure and is no evidence about clocks.
 func renewalsOf(set *manifest.Set) map[string]time.Time {
 	unready := map[string]bool{}
 	for _, n := range set.Nodes {
@@ -110,14 +109,13 @@ func renewalsOf(set *manifest.Set) map[string]time.Time {
 	return at
 }
 
-// ClocksAhead lists the nodes whose clocks are so far ahead of the others' that their times are not
-// trusted.
+// ClocksAhead lists the nodes with clocks too far ahead of the rest to be trusted.
 func ClocksAhead(set *manifest.Set) []string { return clocksOf(set).ahead }
 
-// startOf is when the simulation begins: the latest time in the manifests that can be
-// trusted. A recording has its own time, and the answer must not depend on when the question
-// is asked: the wall clock is not read. Without any time, as in hand-written manifests, the
-// simulation begins at an arbitrary one, the same in every run.
+// startOf returns the start of the simulation: the latest trusted time in the manifests. It does
+// not read the wall clock, because a recording has its own time and the result must not depend on
+// the time of the request. Without any time, as in hand-written manifests, it returns an arbitrary
+// constant, the same in every run.
 func (c *clocks) startOf(set *manifest.Set) time.Time {
 	latest := c.server
 	see := func(t time.Time) {
@@ -159,10 +157,9 @@ func (c *clocks) startOf(set *manifest.Set) time.Time {
 	return latest
 }
 
-// findDead finds the nodes that have fallen silent: those whose Lease is older than its
-// duration, by the newest trusted time. A node that has been silent for long is no longer
-// ready; if one is ready although its Lease is that old, its clock is behind. grace is after
-// how long node health acts.
+// findDead finds silent nodes: their Lease is older than its duration, relative to the newest
+// trusted time. After a long silence a node is no longer ready, so a ready node with such an old
+// Lease has a slow clock. grace is the delay until node health acts.
 func (n *nodes) findDead(leases []*coordinationv1.Lease, c *clocks, grace time.Duration) {
 	var newest time.Time
 	for _, l := range leases {
@@ -181,8 +178,7 @@ func (n *nodes) findDead(leases []*coordinationv1.Lease, c *clocks, grace time.D
 		if l.Spec.LeaseDurationSeconds != nil {
 			lasts = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 		}
-		// How old the Lease was when the newest of all Leases was renewed, not by the time of
-		// the reader.
+		// The Lease's age relative to the newest renewal of all Leases, not to the reader's clock.
 		age := newest.Sub(l.Spec.RenewTime.Time)
 		behind := readyOf(m.object) == v1.ConditionTrue && age > lasts+grace+leasesDiffer
 		if age > lasts && !behind {

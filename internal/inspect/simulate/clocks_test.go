@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// leased is a cluster of nodes that are ready and renewed their leases so long ago, with a pod on
-// each; the first node has had an unreachable taint for a minute.
+// leased is a cluster of ready nodes with the given ages of their Leases, and a pod on each; the
+// first node has had an unreachable taint for a minute.
 func leased(t *testing.T, ago ...time.Duration) string {
 	t.Helper()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -52,7 +52,7 @@ spec:
 	return text.String()
 }
 
-// A clock that is off, ahead or behind, neither kills nodes nor makes evictions due.
+// A wrong clock, fast or slow, neither kills nodes nor makes evictions due.
 func TestAClockThatIsOffEmptiesNothing(t *testing.T) {
 	for name, ago := range map[string][]time.Duration{
 		"all right": {5 * time.Second, time.Second, 8 * time.Second, 2 * time.Second},
@@ -71,7 +71,7 @@ func TestAClockThatIsOffEmptiesNothing(t *testing.T) {
 	}
 }
 
-// Claims of devices are timed by the clock of the world that their pods are in.
+// Device claims take their times from the clock of their pods' world.
 func TestATwinHasAClockOfItsOwn(t *testing.T) {
 	w := opened(t, leased(t, time.Second))
 	twin, err := w.Twin()
@@ -89,9 +89,8 @@ func TestATwinHasAClockOfItsOwn(t *testing.T) {
 	}
 }
 
-// A ready node whose Lease is older than its duration is dead, and one whose Lease is much older
-// has a clock that is behind. Node health's grace period is between the two, also if no settings
-// of it are given: 40 s + 50 s + 2 min.
+// A ready node with an expired Lease is dead; a ready node with a much older Lease has a slow
+// clock. The boundary is node health's grace period, 40 s + 50 s + 2 min, even without settings.
 func TestADeadNodeIsToldFromAClockThatIsBehind(t *testing.T) {
 	for name, health := range map[string]nodehealth.Options{"by default": {}, "given": nodehealth.Defaults()} {
 		for age, dead := range map[time.Duration]bool{30 * time.Second: false, 200 * time.Second: true, 220 * time.Second: false} {

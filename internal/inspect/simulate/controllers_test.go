@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// The Eviction API fails for a pod that more than one budget covers, whatever these allow. kubectl
-// does not try again: it goes on with the other pods, and with the next node.
+// The Eviction API fails for a pod covered by more than one budget, whatever the budgets allow.
+// kubectl does not retry: it continues with the other pods, and with the next node.
 func TestAPodUnderTwoBudgetsIsNotEvicted(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(twoNodes)
@@ -44,7 +44,7 @@ spec: {nodeName: %s, containers: [{name: c, image: i}]}
 	}
 }
 
-// Whoever scales a ReplicaSet of a Deployment finds it back at the Deployment's number.
+// A Deployment reverts direct scaling of its ReplicaSet.
 func TestAReplicaSetOfADeploymentIsPutBack(t *testing.T) {
 	for _, replicas := range []int{1, 5} {
 		w := opened(t, twoNodes+storedDeployment)
@@ -55,8 +55,8 @@ func TestAReplicaSetOfADeploymentIsPutBack(t *testing.T) {
 	}
 }
 
-// A Deployment that is scaled during a rollout scales each of its ReplicaSets by its part, as many
-// pods more as its strategy lets it have. Applied as it is, it is left to its rollout.
+// Scaling a Deployment during a rollout scales each of its ReplicaSets proportionally, with the
+// surge permitted by its strategy. Applying it unchanged leaves the rollout to continue.
 func TestADeploymentIsScaledInProportion(t *testing.T) {
 	text := twoNodes + `---
 apiVersion: apps/v1
@@ -96,7 +96,7 @@ spec:
 	}
 }
 
-// A strategy that keeps pods of the old template keeps them only until they are deleted.
+// A strategy that retains pods of the old template retains them only until they are deleted.
 func TestDeletedPodsComeBackFromTheNewTemplate(t *testing.T) {
 	const workload = `
 apiVersion: apps/v1
@@ -141,7 +141,7 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
 	}
 }
 
-// So do pods of a template that was changed before anybody asked.
+// The same applies to pods of a template changed before the simulation began.
 func TestPodsOfAnEarlierTemplateComeBackFromTheNewOne(t *testing.T) {
 	const workload = `---
 apiVersion: apps/v1
@@ -181,8 +181,8 @@ spec: {nodeName: node-1, containers: [{name: c, image: "i:1", resources: {reques
 	}
 }
 
-// A pod that was resized in place comes back as its template has it, unless what changes requests
-// as pods are made does so again.
+// A pod resized in place is recreated from its template, unless a mutation of requests at creation
+// applies again.
 func TestResizedPodsComeBackAsTheyWereMade(t *testing.T) {
 	const workload = `---
 apiVersion: apps/v1
@@ -227,7 +227,7 @@ spec:
 	}
 }
 
-// A DaemonSet that is rolled out while a node keeps its pods off has its new pod there afterwards.
+// A DaemonSet rolled out while a node repels its pods gets its new pod on that node afterwards.
 func TestADaemonSetsGapIsFilledFromTheNewTemplate(t *testing.T) {
 	const set = `
 apiVersion: apps/v1
@@ -255,8 +255,8 @@ spec:
 	}
 }
 
-// spreadWithBudget is three nodes and a Deployment with a pod for each, of which a budget keeps
-// some available.
+// spreadWithBudget is three nodes, a Deployment with one pod for each, and a budget with the given
+// minAvailable.
 func spreadWithBudget(whenUnsatisfiable string, available int) string {
 	nodes := strings.Split(district(3), "---\napiVersion: apps/v1")[0]
 	return nodes + fmt.Sprintf(`---
@@ -279,9 +279,8 @@ spec: {minAvailable: %d, selector: {matchLabels: {app: a}}}
 `, whenUnsatisfiable, available)
 }
 
-// Node health marks the pods of a silent node as not ready: a budget that has lost one of its pods
-// so allows no other to be drained until it has been replaced. Pods are ready again when their node
-// is back.
+// Node health marks the pods of a silent node as not ready, so their budget allows no further drain
+// until a replacement is ready. The pods are ready again when their node returns.
 func TestPodsOfASilentNodeAreNotHealthy(t *testing.T) {
 	cluster := spreadWithBudget("ScheduleAnyway", 2)
 	for _, c := range []struct {
@@ -304,8 +303,8 @@ func TestPodsOfASilentNodeAreNotHealthy(t *testing.T) {
 	}
 }
 
-// A pod that was placed while time passed runs, also after node health has marked it: its budget
-// holds it on a silent node. Only pods whose containers have not started are evicted regardless.
+// A pod placed while time passed is running, even after node health has marked it: its budget holds
+// it on a silent node. Only pods without started containers are evicted regardless.
 func TestABudgetHoldsPodsOfASilentNode(t *testing.T) {
 	cluster := spreadWithBudget("DoNotSchedule", 3)
 	s := run(t, cluster, simulate.Options{
@@ -322,7 +321,7 @@ func TestABudgetHoldsPodsOfASilentNode(t *testing.T) {
 	}
 }
 
-// Pods that are added have names of their own, and the claims that controllers make for new pods.
+// Added pods get unique names, and the claims that controllers create for new pods.
 func TestAddedPods(t *testing.T) {
 	const volumes = `
 apiVersion: storage.k8s.io/v1
@@ -379,8 +378,7 @@ spec:
 	}
 }
 
-// A pod that comes back under its name gets new ephemeral volumes: those of its predecessor go with
-// it.
+// A pod recreated under its name gets new ephemeral volumes: its predecessor's are deleted with it.
 func TestEphemeralVolumesGoWithTheirPod(t *testing.T) {
 	const set = `
 apiVersion: storage.k8s.io/v1
@@ -408,9 +406,9 @@ spec:
 	}
 }
 
-// Scaling down removes the pods that the ReplicaSet controller removes first: those without a node,
-// those that have not started, those that are not ready, then by deletion cost, by how many share a
-// node, by how long they have been ready, and by restarts.
+// Scaling down removes pods in the order of the ReplicaSet controller: pods without a node, not
+// started, not ready, then by deletion cost, number of replicas on the node, ready time, and
+// restarts.
 func TestScalingDownRemovesWhatTheControllerRemoves(t *testing.T) {
 	ready := func(status, since string) string {
 		return `{phase: Running, conditions: [{type: Ready, status: "` + status + `", lastTransitionTime: "` + since + `"}]`
@@ -461,8 +459,8 @@ status: %s
 	}
 }
 
-// A pod that comes back gets the defaults of limit ranges that are younger than it: they do not
-// refuse what they fill in.
+// Recreated pods get the defaults of limit ranges created after the original: missing values are
+// filled in, not refused.
 func TestLimitRangesFillInWhatIsMissingOfPodsThatComeBack(t *testing.T) {
 	w := opened(t, twoNodes+`---
 apiVersion: v1
@@ -488,15 +486,15 @@ spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: 
 	if !ok || node == "" {
 		t.Errorf("web-a is not made again: %s", message)
 	}
-	// A default limit may be below what a pod requests: as the API server says, it is invalid.
+	// A default limit below the pod's request is invalid, with the API server's message.
 	const invalid = `Pod "db-0" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`
 	if _, node, message, _ := w.Departures()[1].Next(); node != "" || message != invalid {
 		t.Errorf("db-0 is on %q: %s", node, message)
 	}
 }
 
-// A pod that was deleted on a node that does not respond ends when the node is taken out of
-// service, as the pod garbage collector has it.
+// A pod deleted on an unresponsive node ends when the node is taken out of service, like in the pod
+// garbage collector.
 func TestPodsOfANodeOutOfServiceAreMadeAgain(t *testing.T) {
 	w := opened(t, twoNodes+`---
 apiVersion: v1

@@ -12,8 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// story plays steps and tells what became of each pod and when, in the order in which it was
-// decided.
+// story plays steps and returns the fate and time of each pod, in order of decision.
 func story(t *testing.T, cluster, steps string, files map[string]string) []string {
 	t.Helper()
 	s := run(t, cluster, simulate.Options{
@@ -47,8 +46,8 @@ func podYAML(name, more, spec string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s%s}\nspec: {%s, containers: [{name: c, image: i, resources: {requests: {cpu: 1500m}}}]}\n---\n", name, more, spec)
 }
 
-// A pod is woken by what can help it: the one that wants to be beside another when that comes, and
-// not when a taint that it tolerates anyway is removed.
+// A pod is woken only by a change that can help it: a pod with affinity to another pod wakes when
+// that pod appears, but not when an already tolerated taint is removed.
 func TestPodsAreWokenByWhatHelpsThem(t *testing.T) {
 	beside := `affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: db}}}]}}`
 	cluster := smallCluster + strings.Replace(podYAML("beside", "", beside), "1500m", "100m", 1)
@@ -59,7 +58,7 @@ func TestPodsAreWokenByWhatHelpsThem(t *testing.T) {
 	}
 }
 
-// Gates keep a pod out until one that has none is applied in its place.
+// Gates hold a pod back until its manifest is applied without gates.
 func TestGatesAreTakenAwayInVirtualTime(t *testing.T) {
 	cluster := smallCluster + podYAML("gated", "", "schedulingGates: [{name: example.com/quota}]")
 	got := story(t, cluster, "- {at: 5m, deploy: open.yaml}\n", map[string]string{"open.yaml": podYAML("gated", "", "priority: 0")})
@@ -68,8 +67,8 @@ func TestGatesAreTakenAwayInVirtualTime(t *testing.T) {
 	}
 }
 
-// A victim keeps its place for its grace period, and the pod that it leaves for comes when it has
-// gone. A shorter grace ends sooner.
+// A victim occupies its place for its grace period, and the preemptor is placed once the victim has
+// ended. A shorter grace period ends sooner.
 func TestVictimsTakeTheirGrace(t *testing.T) {
 	for grace, after := range map[string]string{"45": "45s", "0": "0s"} {
 		cluster := smallCluster + podYAML("victim", "", "nodeName: n1, terminationGracePeriodSeconds: "+grace) + podYAML("urgent", "", "priorityClassName: system-node-critical") +

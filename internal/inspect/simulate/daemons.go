@@ -12,12 +12,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// The DaemonSet controller: a pod on each node that the set wants one on. It is asked again
-// whenever a node comes or changes. Its pods are pinned to their nodes, and the scheduler
-// places them there.
+// Simulation of the DaemonSet controller: one pod on each eligible node. It runs whenever a node is
+// added or changes. Its pods are pinned to their nodes, and the scheduler places them there.
 
-// startDaemons makes the pods of the DaemonSets that want one on a new node. A DaemonSet that
-// is being deleted makes no pods, here and below.
+// startDaemons creates DaemonSet pods on a new node. A DaemonSet being deleted creates no pods,
+// here and below.
 func (c *controllers) startDaemons(m *machine) {
 	for _, set := range c.workloads.daemonSets() {
 		if set.DeletionTimestamp == nil && workload.RunsDaemon(set, m.object) {
@@ -26,11 +25,10 @@ func (c *controllers) startDaemons(m *machine) {
 	}
 }
 
-// updateDaemons makes the pods of the DaemonSets that want one on the node now, and did not
-// before. Those that no longer want one keep it here: the controller's deletion of such pods
-// is not simulated.
+// updateDaemons creates the pods of DaemonSets that a node change made eligible. DaemonSets no
+// longer eligible keep their pods here: the controller's deletion of such pods is not simulated.
 func (c *controllers) updateDaemons(m *machine, before *v1.Node) {
-	// Only taints and labels decide; heartbeats and conditions change far more often.
+	// Only taints and labels matter; heartbeats and conditions change far more often.
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, m.object.Spec.Taints) || !maps.Equal(before.Labels, m.object.Labels) {
 		for _, set := range c.workloads.daemonSets() {
 			if set.DeletionTimestamp == nil && !workload.RunsDaemon(set, before) &&
@@ -41,8 +39,7 @@ func (c *controllers) updateDaemons(m *machine, before *v1.Node) {
 	}
 
 	node := m.object.Name
-	// Pods that the node has lost wait here for a change of the node that lets them come
-	// back.
+	// Pods lost by the node wait here for a node change that lets them return.
 	gaps := c.gaps[node]
 	delete(c.gaps, node)
 	for _, p := range gaps {
@@ -54,8 +51,8 @@ func (c *controllers) updateDaemons(m *machine, before *v1.Node) {
 	}
 }
 
-// hasDaemon reports whether the DaemonSet has a pod on the node or for it, or will make the one
-// again that the node has lost.
+// hasDaemon reports whether the DaemonSet has a pod on or for the node, or will recreate the pod
+// lost there.
 func (c *controllers) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 	owner := workload.Of(set).Owner()
 	its := func(p *v1.Pod) bool { return rules.OwnerOf(p) == owner && workload.DaemonNode(p) == m.object.Name }
@@ -71,8 +68,8 @@ func (c *controllers) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 	return false
 }
 
-// makeDaemons makes the pods of a DaemonSet for all nodes that it wants one on, whether or
-// not there is one already. The order is that of the nodes' names.
+// makeDaemons creates a DaemonSet's pods for all eligible nodes, in order of node name, regardless
+// of existing pods.
 func (c *controllers) makeDaemons(d *appsv1.DaemonSet) {
 	wants := workload.NodesOf(d)
 	for _, name := range c.nodes.names() {
@@ -85,20 +82,20 @@ func (c *controllers) makeDaemons(d *appsv1.DaemonSet) {
 	}
 }
 
-// makeDaemon makes the pod of a DaemonSet for one node.
+// makeDaemon creates the DaemonSet's pod for one node.
 func (c *controllers) makeDaemon(d *appsv1.DaemonSet, node string) {
 	c.pods.createPod(c.daemonPod(d, node), false)
 }
 
-// daemonPod is the pod of a DaemonSet for one node, with a name that is free.
+// daemonPod returns the DaemonSet's pod for one node, under an unused name.
 func (c *controllers) daemonPod(d *appsv1.DaemonSet, node string) *v1.Pod {
 	p := workload.DaemonPod(d, node)
 	p.Name = c.pods.generateName(d.Namespace, d.Name+"-")
 	return p
 }
 
-// runsDaemon reports whether the pod's DaemonSet wants a pod on the node. If the DaemonSet is not
-// known, the taints that the pod tolerates decide.
+// runsDaemon reports whether the pod's DaemonSet wants a pod on the node. For an unknown DaemonSet,
+// the pod's tolerations decide.
 func (c *controllers) runsDaemon(p *v1.Pod, node *v1.Node) bool {
 	if !c.workloads.isWanted(p) {
 		return false

@@ -1,11 +1,11 @@
-// Package simulate predicts what becomes of the pods in a set of manifests: where each one goes,
-// which pods have to make room for it and, for those that fit nowhere, why. It needs no cluster:
-// the manifests are the cluster.
+// Package simulate predicts the fate of the pods in a set of manifests: their nodes, the pods
+// preempted for them and, for pods that fit nowhere, the reason. It needs no cluster: the manifests
+// are the cluster.
 //
-// The same cores decide as live: package admission completes pods as the API server would, package
-// decide finds their nodes, and package eviction determines when taints remove them. They run in
-// virtual time, which advances only on request, and randomness comes from a seed. So the same
-// manifests produce identical output.
+// It runs the same cores as the live scheduler: package admission completes pods like the API
+// server, package decide finds their nodes, and package eviction determines when taints remove
+// them. They run in virtual time, which advances only on request, with seeded randomness, so the
+// same manifests produce identical output.
 //
 // Input and output are plain data, for the command line, tests and continuous integration; see
 // [Run] and [Simulation].

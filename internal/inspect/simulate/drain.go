@@ -12,9 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// Drain empties nodes as kubectl drain does; its fields are kubectl's flags, with kubectl's
-// defaults. A zero or missing Timeout means no limit; then a drain that makes no progress is
-// called blocked after some minutes, where kubectl would wait for ever.
+// Drain empties nodes like kubectl drain; its fields are kubectl's flags, with kubectl's defaults.
+// A zero or missing Timeout means no limit: a drain without progress is then reported as blocked
+// after some minutes, where kubectl would wait forever.
 type Drain struct {
 	Nodes
 	IgnoreDaemonSets   bool             `json:"ignoreDaemonsets,omitempty"`
@@ -25,24 +25,24 @@ type Drain struct {
 	Timeout            *metav1.Duration `json:"timeout,omitempty"`
 }
 
-// Drained is the outcome of a drain. It is filled in while time passes, and complete when all
-// nodes were drained or given up. A pod is in one of the lists at most, and in none if it was
-// evicted without any delay.
+// Drained is the outcome of a drain. It fills up as time passes and is complete when all nodes are
+// drained or given up. A pod is in at most one of the lists, and in none if it was evicted without
+// delay.
 type Drained struct {
 	Nodes []string
-	// Refused are the pods for which kubectl refuses to begin, each with the flag that would let it
-	// continue.
+	// Refused holds the pods at which kubectl refuses to begin, each with the flag that would
+	// override the refusal.
 	Refused []Blocked
-	// Ignored are pods that a drain leaves alone.
+	// Ignored holds the pods a drain leaves on the node.
 	Ignored []Blocked
-	// Terminating are pods that were already being deleted.
+	// Terminating holds the pods already being deleted.
 	Terminating []Blocked
-	// Blocked are pods that a disruption budget kept on their node to the end, Waited those that it
-	// kept there for a time.
+	// Blocked holds the pods kept on their node to the end by a disruption budget, Waited those
+	// delayed by one.
 	Blocked, Waited []Blocked
 }
 
-// Blocked is a pod that stays, and why.
+// Blocked is a pod that stays, and the reason.
 type Blocked struct {
 	Namespace string  `json:"namespace"`
 	Name      string  `json:"name"`
@@ -53,20 +53,20 @@ type Blocked struct {
 }
 
 const (
-	// drainRetry is how often kubectl retries what a budget does not allow: its own interval.
+	// drainRetry is kubectl's interval between retries of an eviction refused by a budget.
 	drainRetry = 5 * time.Second
 	// drainPatience is how long a drain without a timeout may make no progress before it is
-	// called blocked. Without it, a world would never become quiet.
+	// reported as blocked. Without it, a world would never become quiet.
 	drainPatience = 5 * time.Minute
 )
 
-// draining is a drain in progress: one node after the other, as kubectl does it. Each try is
-// a call of the agenda, so that everything else can happen in between: a budget allows the
-// next eviction when a replacement is ready.
+// draining is a drain in progress: like kubectl, one node after the other. Each try is a call of
+// the agenda, so other events can happen in between: a budget allows the next eviction once a
+// replacement is ready.
 //
 //	all nodes: cordon
-//	each node: classify its pods -> refused: leave the node as it is
-//	                             -> evict what budgets allow, every 5 s, until none is left
+//	each node: classify its pods -> refused: leave the node unchanged
+//	                             -> evict what budgets allow, every 5 s, until none remains
 type draining struct {
 	*Drain
 	clock       *clock
@@ -77,7 +77,7 @@ type draining struct {
 
 	done  *Drained
 	nodes []string
-	// left, ended and failed are about the first of nodes.
+	// left, ended and failed refer to the first of nodes.
 	left     []*pod // of the first of nodes: those that are still to be evicted
 	ended    []*pod // of it: those that have ended, and are deleted
 	failed   int    // of its pods, those that the API server has refused to evict for good
@@ -88,8 +88,7 @@ type draining struct {
 	asked    map[*pod]time.Duration // when a budget first refused each of them
 }
 
-// drainNodes begins a drain. Faults of the flags are errors; all other obstacles are in the
-// result.
+// drainNodes begins a drain. Invalid flags are errors; all other obstacles are in the result.
 func (o *operations) drainNodes(op *Drain) (*Done, error) {
 	names, err := op.resolveNames(o.nodes)
 	if err != nil {
@@ -110,8 +109,8 @@ func (o *operations) drainNodes(op *Drain) (*Done, error) {
 		blocked: map[*pod]Blocked{}, asked: map[*pod]time.Duration{},
 	}
 
-	// kubectl cordons all nodes before it evicts from the first one: no pod moves to a node
-	// that is drained next.
+	// kubectl cordons all nodes before it evicts from the first: no pod moves to a node about to be
+	// drained.
 	for _, name := range names {
 		o.nodes.setCordon(name, true)
 	}
@@ -119,8 +118,8 @@ func (o *operations) drainNodes(op *Drain) (*Done, error) {
 	return &Done{Drain: d.done}, nil
 }
 
-// drainNext begins with the first remaining node, and goes on until there is something to
-// wait for. If kubectl refuses a node because of one pod, it evicts none of that node's pods.
+// drainNext begins with the first remaining node, and continues until it must wait. If kubectl
+// refuses a node because of one pod, it evicts none of that node's pods.
 func (d *draining) drainNext() {
 	for len(d.nodes) > 0 {
 		d.left, d.ended, d.failed, d.began, d.progress = nil, nil, 0, d.clock.now, d.clock.now
@@ -129,7 +128,7 @@ func (d *draining) drainNext() {
 			d.classifyPod(p)
 		}
 
-		// Pods that have ended need no eviction and no budget: they are deleted at once.
+		// Ended pods need neither eviction nor budget: they are deleted immediately.
 		if len(d.done.Refused) == refused {
 			for _, p := range d.ended {
 				d.controllers.deleteEnded(p)
@@ -149,7 +148,7 @@ func (d *draining) drainNext() {
 	}
 }
 
-// classifyPod decides by kubectl's rules whether the pod is evicted.
+// classifyPod decides by kubectl's rules whether to evict the pod.
 func (d *draining) classifyPod(p *pod) {
 	say := func(message string) Blocked {
 		return Blocked{Namespace: p.object.Namespace, Name: p.object.Name, Node: d.nodes[0], Message: message}
@@ -168,9 +167,8 @@ func (d *draining) classifyPod(p *pod) {
 	}
 }
 
-// tryEvictions evicts what can be evicted now, and schedules another try for the rest.
-// kubectl has a goroutine for each pod that retries on its own; here all pods of the node are
-// retried together.
+// tryEvictions evicts every pod allowed now and schedules a retry for the rest. kubectl retries
+// each pod in a separate goroutine; here all pods of the node are retried together.
 func (d *draining) tryEvictions() {
 	var left []*pod
 	for _, p := range d.left {
@@ -192,8 +190,7 @@ func (d *draining) tryEvictions() {
 			continue
 		}
 		d.progress = d.clock.now
-		// A budget held it before, and it leaves after all: it waited, and is no longer
-		// blocked.
+		// The pod was held by a budget and can now leave: it waited and is no longer blocked.
 		if since, waited := d.asked[p]; waited {
 			b := d.blocked[p]
 			b.For = Seconds(d.clock.now - since)
@@ -203,7 +200,7 @@ func (d *draining) tryEvictions() {
 		d.controllers.departPod(p, ByDrain, d.nodes[0])
 	}
 	d.left = left
-	// With a timeout, that is the limit; otherwise, no progress for so long ends it.
+	// A timeout bounds the drain if set; otherwise, a period without progress ends it.
 	limited := d.Timeout != nil && d.Timeout.Duration > 0
 	patient := d.clock.now-d.progress < drainPatience
 	if limited {
@@ -233,9 +230,9 @@ func (d *draining) tryEvictions() {
 	}
 }
 
-// askEviction asks the Eviction API. message is empty if it allows the eviction. What it
-// refuses for good, kubectl does not ask for again. With DisableEviction, kubectl deletes
-// pods, and budgets are not asked.
+// askEviction requests an eviction from the Eviction API. message is empty if the eviction is
+// allowed; forGood reports a refusal kubectl does not retry. With DisableEviction, kubectl deletes
+// pods without consulting budgets.
 func (d *draining) askEviction(p *pod) (budget, message string, forGood bool) {
 	if d.DisableEviction {
 		return "", "", false

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Each node has a drain's timeout to itself, and kubectl goes on with the next one.
+// A drain's timeout applies to each node separately, and kubectl continues with the next one.
 func TestADrainsTimeoutIsPerNode(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(twoNodes)
@@ -38,8 +38,8 @@ spec: {nodeName: %s, containers: [{name: c, image: i}]}
 	}
 }
 
-// A pod whose containers have not started, and one that is terminating, are treated as kubectl and
-// the Eviction API do.
+// Pods without started containers and terminating pods are treated like in kubectl and the Eviction
+// API.
 func TestDrainsOfPodsThatDoNotRun(t *testing.T) {
 	const pod = `---
 apiVersion: v1
@@ -65,8 +65,8 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: p}}}
 	}
 }
 
-// kubectl refuses or ignores pods of DaemonSets of apps/v1 only: other kinds of that name are
-// controllers like any other.
+// kubectl refuses or ignores only DaemonSet pods of apps/v1; other kinds of that name are ordinary
+// controllers.
 func TestDrainOfAnotherKindOfDaemonSet(t *testing.T) {
 	for version, evicted := range map[string]bool{"apps/v1": false, "apps.kruise.io/v1alpha1": true} {
 		w := opened(t, twoNodes+fmt.Sprintf(`
@@ -83,8 +83,8 @@ status: {phase: Running}
 	}
 }
 
-// kubectl refuses a pod whose DaemonSet does not exist, and with --force evicts it; nobody makes it
-// again. Of manifests without any DaemonSet, it is not known that it does not exist.
+// kubectl refuses a pod of a missing DaemonSet; with --force it evicts the pod, and no controller
+// recreates it. Manifests without any DaemonSet do not prove that this one is missing.
 func TestDrainOfAPodWhoseDaemonSetIsGone(t *testing.T) {
 	const pod = `
 apiVersion: v1
@@ -115,7 +115,7 @@ spec: {selector: {matchLabels: {app: d}}, template: {metadata: {labels: {app: d}
 	}
 }
 
-// A drain deletes pods that have ended without asking budgets or flags.
+// A drain deletes ended pods regardless of budgets and flags.
 func TestDrainDeletesPodsThatHaveEnded(t *testing.T) {
 	w := opened(t, twoNodes+`
 apiVersion: v1
@@ -130,7 +130,7 @@ status: {phase: Failed}
 	}
 }
 
-// A pod that has landed in the world runs: budgets hold it from then on.
+// A pod placed in the world is running: budgets hold it from then on.
 func TestPodsThatHaveLandedAreHeldByBudgets(t *testing.T) {
 	w := opened(t, twoNodes+`
 apiVersion: v1

@@ -11,24 +11,23 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// evictions are those that NoExecute taints cause: what kube-controller-manager's taint
-// eviction controller does, by the same rules as Berth's own (package eviction).
+// evictions tracks evictions caused by NoExecute taints: it plays kube-controller-manager's taint
+// eviction controller, with the same rules as Berth's own (package eviction).
 //
-// A pod that has to leave its node is in leaving with the due time that it has; entries with
-// another one are outdated. They stay in the heap until they are at its top, because a heap
+// A pod scheduled for eviction has an entry in leaving with its current due time; entries with
+// another due time are outdated. They stay in the heap until they reach the top, because a heap
 // cannot be searched.
 type evictions struct {
 	clock *clock
-	// held has the NoExecute taints of the nodes that have any. Most have none, and their
-	// pods cost nothing here.
+	// held maps nodes to their NoExecute taints. Most nodes lack such taints, so their pods cost
+	// nothing here.
 	held    map[string][]eviction.Held // the NoExecute taints of the nodes that have any
 	leaving departures
 	last    time.Duration // when pods were last evicted; -1 if none was
 }
 
-// recordTaints records the NoExecute taints of a node. One without a time counts from now, if it
-// was not there before. It reports whether the node has or had any: its pods have to be watched
-// anew.
+// recordTaints records the NoExecute taints of a node. A new taint without a time counts from now.
+// It reports whether the node has or had any; if so, the caller must call watchPod for its pods.
 func (e *evictions) recordTaints(node *v1.Node) bool {
 	before := e.held[node.Name]
 	return e.hold(node, func(taint *v1.Taint) time.Time {
@@ -41,14 +40,13 @@ func (e *evictions) recordTaints(node *v1.Node) bool {
 	})
 }
 
-// recordFound is recordTaints of a node that enters the world: what its object says of the age of
-// its taints counts.
+// recordFound is recordTaints for a node entering the world: it trusts the object's times for the
+// age of the taints.
 func (e *evictions) recordFound(node *v1.Node) {
 	e.hold(node, eviction.NodeOf(node).TaintedSince)
 }
 
-// hold is recordTaints. begun returns since when the node has a taint that carries no time; zero:
-// from now.
+// hold implements recordTaints. begun returns the start of a taint without a time; zero means now.
 func (e *evictions) hold(node *v1.Node, begun func(taint *v1.Taint) time.Time) bool {
 	had := len(e.held[node.Name]) > 0
 	var held []eviction.Held
@@ -74,9 +72,9 @@ func (e *evictions) hold(node *v1.Node, begun func(taint *v1.Taint) time.Time) b
 	return had || len(held) > 0
 }
 
-// watchPod records when the pod has to leave its node, on which it has been since the given
-// time. It is called again whenever the taints of the node change, and may then call the
-// eviction off. A pod that is being deleted leaves anyway.
+// watchPod schedules the eviction of a pod, given its arrival time on the node. It is called
+// whenever the node's taints change, and may cancel the eviction. A pod being deleted leaves
+// anyway.
 func (e *evictions) watchPod(p *pod, since time.Time) {
 	held := e.held[p.NodeName]
 	if len(held) == 0 || p.Terminating {
@@ -92,12 +90,11 @@ func (e *evictions) watchPod(p *pod, since time.Time) {
 	}
 }
 
-// evictionTime is when an eviction is due, from the beginning. One that was due before is due at
-// the beginning.
+// evictionTime returns the due time of an eviction since the start, at least zero.
 func (e *evictions) evictionTime(p *pod) time.Duration { return max(p.due.At.Sub(e.clock.start), 0) }
 
-// nextPod returns the pod that has to leave first, or nil. Outdated entries that come before
-// it are dropped.
+// nextPod returns the pod with the earliest eviction, or nil. It drops outdated entries ahead of
+// it.
 func (e *evictions) nextPod() *pod {
 	for len(e.leaving) > 0 {
 		if first := e.leaving[0]; first.isCurrent() {
@@ -108,7 +105,7 @@ func (e *evictions) nextPod() *pod {
 	return nil
 }
 
-// nextDue is when the next pods are evicted. ok is false if none has to leave.
+// nextDue returns the time of the next eviction; ok is false if there is none.
 func (e *evictions) nextDue() (time.Duration, bool) {
 	p := e.nextPod()
 	if p == nil {
@@ -116,28 +113,28 @@ func (e *evictions) nextDue() (time.Duration, bool) {
 	}
 	at := max(e.evictionTime(p), e.clock.now)
 	if at == e.last {
-		// A pod has returned to a node where it may not stay. Time must advance: controllers need a
-		// second at least.
+		// The pod's replacement landed on a node with the same taint. Time must advance:
+		// controllers need at least a second.
 		at += time.Second
 	}
 	return at, true
 }
 
-// evictDue calls evict for each pod whose time has come, the earliest first. Replacements
-// that evict makes are pending, and are placed only after evictDue has returned.
+// evictDue calls evict for each due pod, earliest first. Replacements created by evict are pending
+// and are placed only after evictDue has returned.
 func (e *evictions) evictDue(evict func(p *pod)) {
 	if at, ok := e.nextDue(); !ok || at > e.clock.now {
 		return
 	}
 	e.last = e.clock.now
 	for p := e.nextPod(); p != nil && e.evictionTime(p) <= e.clock.now; p = e.nextPod() {
-		// Before evict, which may push others.
+		// Pop before evict, which may push more entries.
 		heap.Pop(&e.leaving)
 		evict(p)
 	}
 }
 
-// toCome lists the evictions that have not happened yet, in no order.
+// toCome lists the outstanding evictions, in no order.
 func (e *evictions) toCome() (list []Eviction) {
 	for _, l := range e.leaving {
 		if l.isCurrent() {
@@ -147,33 +144,33 @@ func (e *evictions) toCome() (list []Eviction) {
 	return list
 }
 
-// onlyAgain reports whether all evictions to come are of pods that have returned to a node where
-// they may not stay.
+// onlyAgain reports whether all outstanding evictions concern pods that returned to a node they may
+// not stay on.
 func (e *evictions) onlyAgain() bool {
 	return !slices.ContainsFunc(e.leaving, func(l leaving) bool { return l.isCurrent() && !l.again })
 }
 
-// evictionOf is an eviction as the answer lists it.
+// evictionOf returns the eviction as listed in the result.
 func evictionOf(p *pod, after time.Duration) Eviction {
 	return Eviction{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(after), Taint: p.due.Taint.ToString()}
 }
 
-// compare orders what is due first, and otherwise by name.
+// compare orders by due time, then by name.
 func (e Eviction) compare(o Eviction) int {
 	return cmp.Or(cmp.Compare(e.After, o.After), cmp.Compare(e.Namespace, o.Namespace), cmp.Compare(e.Name, o.Name))
 }
 
-// leaving is a pod that has to leave its node, and when. It is outdated once the pod has gone or
-// its due time has changed.
+// leaving schedules the eviction of a pod. It is outdated once the pod has left or its due time has
+// changed.
 type leaving struct {
 	*pod
 	of eviction.Due
 }
 
-// isCurrent reports whether it is not outdated.
+// isCurrent reports whether the entry is not outdated.
 func (l leaving) isCurrent() bool { return !l.gone && l.pod.due == l.of }
 
-// departures are the pods that have to leave, by when: a heap.
+// departures is a heap of scheduled evictions, by due time.
 type departures []leaving
 
 func (d departures) Len() int { return len(d) }
@@ -184,10 +181,10 @@ func (d departures) Less(i, j int) bool {
 
 func (d departures) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
 
-// Push and Pop are for package heap.
+// Push implements heap.Interface.
 func (d *departures) Push(x any) { *d = append(*d, x.(leaving)) }
 
-// Pop takes the last one.
+// Pop implements heap.Interface.
 func (d *departures) Pop() any {
 	last := (*d)[len(*d)-1]
 	*d = (*d)[:len(*d)-1]

@@ -10,31 +10,30 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// Evict asks the Eviction API for pods of one namespace, once each, in the given order: an
-// eviction that is allowed may use up what a budget has for the next.
+// Evict requests the eviction of pods of one namespace from the Eviction API, once each, in the
+// given order: an allowed eviction may use up the budget for the next.
 type Evict struct {
 	Pods      []string `json:"pods"`
 	Namespace string   `json:"namespace,omitempty"`
 }
 
-// Evicted is the Eviction API's answer for one pod. Either Refused is set, or the pod was
-// evicted.
+// Evicted is the Eviction API's result for one pod. Either Refused is set, or the pod was evicted.
 type Evicted struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Node      string `json:"node"`
-	// Budget covers the pod, and allows Left more disruptions once it has gone.
+	// Budget is the pod's budget, with Left disruptions allowed after the eviction.
 	Budget string `json:"budget,omitempty"`
 	Left   int32  `json:"left"`
-	// Refused is why the pod is not evicted.
+	// Refused is the reason the pod was not evicted.
 	Refused string `json:"refused,omitempty"`
-	// Room is who comes to the node after the pod: whoever was pending, or what takes its
-	// place. Callers fill it in once time has passed.
+	// Room lists the pods placed on the node afterwards: pending pods, or the evicted pod's
+	// successor. Callers fill it in once time has passed.
 	Room []string `json:"room,omitempty"`
 }
 
-// evictPods carries out an Evict. Pods that hold no room, or are going already, are deleted
-// instead: the API server ignores budgets for these. Static pods stay.
+// evictPods carries out an Evict. Pods that hold no room or are already terminating are deleted
+// instead, because the API server ignores their budgets. Static pods stay.
 func (o *operations) evictPods(op *Evict) (*Done, error) {
 	done, namespace := &Done{}, cmp.Or(op.Namespace, v1.NamespaceDefault)
 	for _, name := range op.Pods {
@@ -54,8 +53,8 @@ func (o *operations) evictPods(op *Evict) (*Done, error) {
 		if verdict.Answer == disruption.Allowed {
 			o.controllers.departPod(p, ByEviction, "")
 		}
-		// After the departure, so that Left is what the budget allows from then on. Of
-		// several budgets, none allows an eviction, and the last one is shown.
+		// Read Left after the departure, so it reflects the new status. With several budgets, no
+		// eviction is allowed; the last budget is shown.
 		for _, b := range o.budgets.budgetsOf(class) {
 			e.Budget, e.Left = b.Name, b.Status.DisruptionsAllowed
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// explainPod asks every plugin about every node, if that is wanted, and returns nil
-// otherwise. It visits every node for every pod, so it costs far more than the decision.
+// explainPod runs every plugin on every node if an explanation is wanted, and returns nil
+// otherwise. Visiting every node for every pod costs far more than the decision.
 func (s *scheduler) explainPod(schedulerName string, p *cluster.Pod) []Node {
 	if !s.explains {
 		return nil
@@ -17,8 +17,8 @@ func (s *scheduler) explainPod(schedulerName string, p *cluster.Pod) []Node {
 	return Verdicts(s.core.Decider(schedulerName).Plain().Evaluate(p))
 }
 
-// Verdicts returns an evaluation's verdicts on the nodes, sorted by name. Total is set for
-// feasible nodes only, 0 included.
+// Verdicts returns an evaluation's verdicts on the nodes, sorted by name. Total is set, possibly to
+// 0, only for feasible nodes.
 func Verdicts(e *decide.Evaluation) []Node {
 	nodes := make([]Node, 0, len(e.Nodes))
 	for i := range e.Nodes {

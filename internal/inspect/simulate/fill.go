@@ -14,36 +14,36 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Fill is how many pods of one kind fit, and why one more does not.
+// Fill reports the number of pods of one kind that fit, and the reason one more does not.
 type Fill struct {
 	Like   string `json:"like"`
 	Wanted int    `json:"wanted,omitempty"` // 0: as many as possible
 	Placed int    `json:"placed"`
-	// Ahead is how many pods that were pending already have taken their room before.
+	// Ahead counts the pods that were already pending and were placed first.
 	Ahead int            `json:"ahead,omitempty"`
 	Nodes map[string]int `json:"nodes"`
-	// Stops is why one more does not fit, as the FailedScheduling event words it, and Reasons
-	// counts the nodes by reason. Both are empty if all requested pods fit.
+	// Stops is the reason one more pod does not fit, in the words of the FailedScheduling event,
+	// and Reasons counts the nodes by reason. Both are empty if all requested pods fit.
 	Stops   string         `json:"stops,omitempty"`
 	Reasons map[string]int `json:"reasons,omitempty"`
 }
 
-// mostPods bounds how many pods are added to find out how many fit: more than Kubernetes
-// supports in a cluster (150,000), so that no real answer is cut off.
+// mostPods limits the pods added to measure how many fit: more than Kubernetes supports in a
+// cluster (150,000), so it truncates no realistic result.
 const mostPods = 200_000
 
-// addPods places pods like another one where there is room, without preemption. If their
-// number is given, those that do not fit become pending, like any new pod, and may preempt
-// then. With Max it goes on until one does not fit.
+// addPods places copies of a pod where they fit, without preemption. With Count, pods that do not
+// fit become pending like any new pod, and may then preempt. With Max, it continues until a pod
+// does not fit.
 //
-// Each pod is decided on its own, because each takes room and moves spread constraints: the
-// number cannot be computed from the nodes' free room.
+// Each pod is decided separately, because each one takes room and shifts spread constraints: the
+// number cannot be derived from the nodes' free room.
 func (o *operations) addPods(op *AddPods) (*Done, error) {
 	model, err := o.controllers.modelPod(op)
 	if err != nil {
 		return nil, err
 	}
-	// Exactly one of the two has to be given.
+	// Exactly one of the two must be set.
 	if op.Max == (op.Count > 0) {
 		return nil, errors.New("give a number of pods, or max for as many as fit")
 	}
@@ -54,8 +54,7 @@ func (o *operations) addPods(op *AddPods) (*Done, error) {
 	limit := op.Count
 	if op.Max {
 		limit = mostPods
-		// What would go beyond the allowance is not tried, rather than an error: the answer
-		// says so.
+		// Exceeding the allowance is not an error: addPods stops there, and the result notes it.
 		if o.allowed.pods > 0 {
 			limit = min(limit, max(0, o.allowed.pods-len(o.pods.named)))
 		}
@@ -72,8 +71,8 @@ func (o *operations) addPods(op *AddPods) (*Done, error) {
 	}
 	number := 0
 	for fill.Placed < limit && !o.allowed.mustStop() {
-		// The steps of createPod, but decided at once, and without a line in the answer for
-		// each pod. What is taken for a pod that does not fit is given back.
+		// The steps of createPod, but decided immediately and without a result line per pod.
+		// Charges and claims of a pod that does not fit are reverted.
 		p := o.pods.copyOf(model, &number)
 		if fill.Stops = o.bounds.chargePod(p.object, true); fill.Stops == "" {
 			o.claims.MakeFor(p.object)
@@ -104,9 +103,8 @@ func (o *operations) addPods(op *AddPods) (*Done, error) {
 	return &Done{Fill: fill}, nil
 }
 
-// copyOf is a new pod like the model, whose name has the next number that is free:
-// MODEL-copy-1. It shares the model's maps and slices, so neither may be changed in place.
-// The pod is not added yet.
+// copyOf returns a new pod like the model, named with the next free number: MODEL-copy-1. It shares
+// the model's maps and slices, so neither may be modified in place. It does not add the pod.
 func (s *pods) copyOf(model *v1.Pod, number *int) *pod {
 	object := *model
 	for taken := true; taken; taken = s.named[Name{object.Namespace, object.Name}] != nil {
@@ -119,8 +117,8 @@ func (s *pods) copyOf(model *v1.Pod, number *int) *pod {
 	return &pod{number: s.entered, object: &object}
 }
 
-// modelPod returns the pod that the new ones are to be like, after admission: a copy of an
-// existing pod or a new one of a workload, without a node and a status.
+// modelPod returns the template for new pods, after admission: a copy of an existing pod, or a new
+// pod of a workload, without node and status.
 func (c *controllers) modelPod(op *AddPods) (*v1.Pod, error) {
 	kind, name, ok := strings.Cut(op.Like, "/")
 	if !ok {
@@ -154,9 +152,8 @@ func (c *controllers) modelPod(op *AddPods) (*v1.Pod, error) {
 	return model, nil
 }
 
-// objectOf returns the pod of that name, even if it has left: "how many more like the one
-// that was evicted?" has an answer. The latest of that name is returned; nil if there never
-// was one.
+// objectOf returns the latest pod of that name, even a departed one, to support questions like "how
+// many more like the evicted one?"; nil if there never was one.
 func (c *controllers) objectOf(name Name) *v1.Pod {
 	if p := c.pods.named[name]; p != nil {
 		return p.object

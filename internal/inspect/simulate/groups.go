@@ -19,39 +19,39 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// Group is a decision about a pod group as a whole: it was not placed, and why. Groups that
-// were placed are not listed; their pods are.
+// Group reports a pod group that could not be placed as a whole, and the reason. Placed groups are
+// not listed; their pods are.
 type Group struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// After is how much time had passed; left out at the beginning.
+	// After is the time passed since the start; omitted at the start.
 	After Seconds `json:"after,omitempty"`
-	// MinCount is how many pods a gang needs at once; 0 for a basic group.
+	// MinCount is the number of pods a gang needs simultaneously; 0 for a basic group.
 	MinCount int `json:"minCount,omitempty"`
-	// Pods are the pending members. If they were tried, Fit of them found a node, and Needed would
-	// have to.
+	// Pods lists the pending members. If they were tried, Fit is the number that found a node and
+	// Needed the number required.
 	Pods   []string `json:"pods"`
 	Fit    int      `json:"fit"`
 	Needed int      `json:"needed,omitempty"`
-	// Victims are the pods that have to leave so that the group fits. Where each member then goes
-	// is its nominatedNode.
+	// Victims lists the pods to preempt for the group. Each member's subsequent node is its
+	// nominatedNode.
 	Victims []Name `json:"victims"`
-	// Message says why the group waits: how many pods of how many fit, and what stops the next one.
+	// Message explains why the group waits: how many of its pods fit, and the obstacle to the next
+	// one.
 	Message string `json:"message"`
 }
 
-// workloadWithJob is the gate with which the Job controller makes gangs of Jobs. It is a gate
-// of kube-controller-manager, and not of the scheduler.
+// workloadWithJob gates the creation of gangs for Jobs by the Job controller. It is a gate of
+// kube-controller-manager, not of the scheduler.
 const workloadWithJob = "WorkloadWithJob"
 
-// GateNames are the feature gates that have an effect on what is simulated.
+// GateNames are the feature gates with an effect on the simulation.
 var GateNames = append(slices.Clone(groups.GateNames), workloadWithJob)
 
-// Gates returns which features of pod groups are on, and whether Jobs become gangs. Gates in
-// named are set as named. The others follow from the objects: an API server drops the fields
-// of a gate that is off, and a gate whose fields no object has makes no difference. So
-// objects with such fields mean that the gate is on. Gates that contradict each other are an
-// error.
+// Gates returns the enabled features of pod groups, and whether Jobs become gangs. Gates in named
+// are set as given. The remaining gates follow from the objects: an API server drops the fields of
+// a disabled gate, and a gate without fields in use makes no difference, so objects with such
+// fields imply an enabled gate. Contradictory gates are an error.
 func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs bool, err error) {
 	all := maps.Clone(named)
 	if all == nil {
@@ -72,15 +72,14 @@ func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs b
 	return gates, jobs && gates.Generic, err
 }
 
-// hasClaims reports whether a PodGroup has claims of its own, which need
-// DRAWorkloadResourceClaims.
+// hasClaims reports whether a PodGroup has resource claims, which need DRAWorkloadResourceClaims.
 func hasClaims(g *schedulingv1beta1.PodGroup) bool { return len(g.Spec.ResourceClaims) > 0 }
 
-// isOfJob reports whether the Job controller made the Workload.
+// isOfJob reports whether the Job controller created the Workload.
 func isOfJob(w *schedulingv1beta1.Workload) bool { return rules.ControllerKind(w) == rules.Job }
 
-// showGroups shows pod groups as an API server would have them: with a UID, and the priority
-// of their class. The objects of the set are not changed.
+// showGroups shows pod groups to the core, completed like an API server would: with a UID and the
+// priority of their class. It does not modify the objects of the set.
 func (s *scheduler) showGroups(list []*schedulingv1beta1.PodGroup, catalog *admission.Catalog) {
 	for _, g := range list {
 		g = g.DeepCopy()
@@ -94,8 +93,8 @@ func (s *scheduler) showGroups(list []*schedulingv1beta1.PodGroup, catalog *admi
 	}
 }
 
-// priorityOf is the priority of a class, or of the default one if name is empty; nil if there
-// is none.
+// priorityOf returns the priority of a class, or of the default class if name is empty; nil without
+// such a class.
 func priorityOf(name string, catalog *admission.Catalog) *int32 {
 	class, err := catalog.PriorityClass(name)
 	if name == "" {
@@ -107,7 +106,7 @@ func priorityOf(name string, catalog *admission.Catalog) *int32 {
 	return &class.Value
 }
 
-// showComposites does the same with groups of groups.
+// showComposites is showGroups for composite groups.
 func (s *scheduler) showComposites(list []*groups.CompositePodGroup, catalog *admission.Catalog) {
 	if !s.gates.Composite {
 		return
@@ -124,16 +123,15 @@ func (s *scheduler) showComposites(list []*groups.CompositePodGroup, catalog *ad
 	}
 }
 
-// writeGroup writes a condition of a pod group. The object is a copy: the core has the other
-// one.
+// writeGroup writes a condition to a copy of a pod group, because the core holds the original.
 func (s *scheduler) writeGroup(a cycle.WriteGroup) {
 	g := a.Group.DeepCopy()
 	meta.SetStatusCondition(&g.Status.Conditions, a.Condition)
 	s.showChanged(cycle.PodGroups, g)
 }
 
-// groupOf is the pod group that the scheduler knows a pod to be a member of, or nil. It is
-// nil for all pods without the gate for groups.
+// groupOf returns the pod's group as known to the scheduler, or nil. Without the gate for groups,
+// it is always nil.
 func (s *scheduler) groupOf(p *cluster.Pod) *groups.Group {
 	if s.groups == nil || p == nil {
 		return nil
@@ -141,9 +139,9 @@ func (s *scheduler) groupOf(p *cluster.Pod) *groups.Group {
 	return s.groups.Of(p.UID)
 }
 
-// hearTogether lists the decisions of one step, and returns the pod of each, nil for one that
-// is no longer pending. Those about the members of a group that was not placed are summed up
-// in one Group: its members point to it, and the victims are the group's and not theirs.
+// hearTogether records the decisions of one step and returns their pods, nil for a pod no longer
+// pending. Decisions about the members of an unplaced group are combined in one Group: the members
+// refer to it, and it lists the victims in their stead.
 func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 	placed := false
 	for _, d := range decided {
@@ -156,8 +154,8 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 		switch {
 		case p == nil:
 			continue
-		// If a pod was placed in this step, or the group is scheduled already or was never
-		// tried, each member speaks for itself.
+		// If a pod was placed in this step, or the group is already scheduled or was never tried,
+		// each member is listed separately.
 		case g == nil || placed || g.Scheduled || g.Tried == 0:
 			s.recordDecision(p, d, false)
 			continue
@@ -182,8 +180,8 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 	return heard
 }
 
-// listHeld lists, once for all its pods, a group that keeps them out of the queue: it is
-// incomplete, so that none of them was tried.
+// listHeld lists an incomplete group once for all its pods. The group keeps them out of the queue,
+// so no attempt was made for any of them.
 func (s *scheduler) listHeld(g *groups.Group, message string) {
 	said := Group{Namespace: g.Namespace, Name: g.Name.Name, After: Seconds(s.clock.now), MinCount: g.MinCount(),
 		Victims: []Name{}, Message: message, Pods: []string{}}
@@ -203,9 +201,8 @@ func (s *scheduler) listHeld(g *groups.Group, message string) {
 	s.report.addEvent(Event{Kind: groupPending, Namespace: g.Namespace, Name: g.Name.Name, Message: message})
 }
 
-// groupLines returns, for each of s.Pods, the index in s.Groups of the group with which it
-// waits, or -1. A pod may be listed twice with one group at one time, so entries are used up
-// in order.
+// groupLines returns, for each entry of s.Pods, the index in s.Groups of the group it waits for, or
+// -1. A pod may be listed twice with one group at one time, so entries are consumed in order.
 func (s *Simulation) groupLines() []int {
 	type key struct {
 		pod   Name
@@ -231,7 +228,7 @@ func (s *Simulation) groupLines() []int {
 	return lines
 }
 
-// why returns in one line why the group was not placed.
+// why returns a one-line reason the group was not placed.
 func (g *Group) why() string {
 	if len(g.Victims) == 0 {
 		return g.Message
@@ -239,13 +236,13 @@ func (g *Group) why() string {
 	return fmt.Sprintf("preempts %s: %s", joinNames(g.Victims), g.Message)
 }
 
-// Group returns a pod group by its name, or nil. A group exists if its PodGroup does, or if pods
-// name it.
+// Group returns a pod group by name, or nil. A group exists if its PodGroup exists or pods refer to
+// it.
 func (w *World) Group(namespace, name string) *groups.Group {
 	return w.scheduler.groupNamed(namespace, name)
 }
 
-// groupNamed returns a pod group by its name, or nil.
+// groupNamed returns a pod group by name, or nil.
 func (s *scheduler) groupNamed(namespace, name string) *groups.Group {
 	if s.groups == nil {
 		return nil
@@ -253,7 +250,7 @@ func (s *scheduler) groupNamed(namespace, name string) *groups.Group {
 	return s.groups.Get(cluster.Name{Namespace: namespace, Name: name})
 }
 
-// MembersOf lists the pods of a group by name, placed ones included. It looks at all pods.
+// MembersOf lists the pods of a group, including placed ones, by name. It visits all pods.
 func (w *World) MembersOf(g *groups.Group) (list []Found) {
 	for _, p := range w.Each() {
 		if p.Pod != nil && w.scheduler.groupOf(p.Pod) == g {
@@ -263,16 +260,16 @@ func (w *World) MembersOf(g *groups.Group) (list []Found) {
 	return list
 }
 
-// TryGroup returns the outcome of an attempt for a group when its turn comes: pods from
-// manifests that are ahead of it are placed first. It returns nil if no pod of the group
-// waits. Nothing is placed of the group itself.
+// TryGroup returns the outcome of an attempt for a group at its turn: manifest pods ahead of it in
+// the queue are placed first. It returns nil if the group has no waiting pods. It places none of
+// the group's pods.
 func (w *World) TryGroup(namespace, name string) *decision.GroupTrial {
 	return w.scheduler.tryGroup(namespace, name)
 }
 
-// TryGroupWith returns what an attempt for a group would come to with more nodes, and with
-// another spec of its PodGroup (nil: its own). Then it takes both back. Pods that are pending
-// may be requeued by this, but none is tried.
+// TryGroupWith returns the outcome of an attempt for a group with more nodes and a different spec
+// of its PodGroup (nil: its current spec), and reverts both. Pending pods may be requeued, but none
+// is tried.
 func (w *World) TryGroupWith(g *groups.Group, more []*v1.Node, spec *schedulingv1beta1.PodGroupSpec) *decision.GroupTrial {
 	s, was := w.scheduler, g.Object
 	for _, n := range more {
@@ -288,7 +285,7 @@ func (w *World) TryGroupWith(g *groups.Group, more []*v1.Node, spec *schedulingv
 	return s.core.TryGroup(g.Name)
 }
 
-// tryGroup is World.TryGroup.
+// tryGroup implements World.TryGroup.
 func (s *scheduler) tryGroup(namespace, name string) *decision.GroupTrial {
 	g := s.groupNamed(namespace, name)
 	if g == nil {
@@ -301,8 +298,8 @@ func (s *scheduler) tryGroup(namespace, name string) *decision.GroupTrial {
 		}
 	}
 	sortQueued(members)
-	// Pods of a live cluster have had their turn. Pods of manifests are new, and those that
-	// the queue has ahead of them may take their room.
+	// Pods of a live cluster have already been tried. Manifest pods are new, and pods ahead of them
+	// in the queue may take their room.
 	if len(members) > 0 && !Stored(members[0].object) {
 		s.untilTurn(members[0])
 	}

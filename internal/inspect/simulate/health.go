@@ -11,14 +11,14 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// health stands for the kubelets, their heartbeats and the node health controller. The
-// controller's core receives what its watches would deliver, and its writes succeed at once.
+// health simulates the kubelets, their heartbeats and the node health controller. It feeds the
+// controller's core the events of its watches, and the core's writes succeed immediately.
 //
-// A node renews its Lease every ten seconds. The core only cares which nodes have been silent
-// for the grace period, so while nothing is about to change the renewals are delivered in
-// waves, each renewal with its own time: a thousand nodes renew more than eight million times
-// a day. Waves that nothing happens between are left out, except for the last: the core takes
-// it that it was not running meanwhile.
+// A node renews its Lease every ten seconds, and a thousand nodes renew more than eight million
+// times a day. The core only needs to find the nodes silent for the grace period, so while no
+// change is imminent, the renewals are delivered in waves, each renewal with its true time. Waves
+// without events in between are skipped, except for the last: to the core, it looks as if it had
+// not been running meanwhile.
 //
 //	heartbeats  ||||||||||||||||||||||||||||||||||||||||||     every 10 s, by each node
 //	waves       |       |       |   (left out)  |       |      grace period - 20 s apart
@@ -29,24 +29,24 @@ type health struct {
 	pods    *pods
 	core    *nodehealth.Core // nil until startHealth, and if node health cannot have any effect
 	options nodehealth.Options
-	// wave is the time between two waves, and waveAt when the next one is. wave is shorter
-	// than the grace period by two renewals, so that no healthy node ever seems silent.
+	// wave is the interval between waves, and waveAt the time of the next one. wave is two renewals
+	// shorter than the grace period, so healthy nodes never seem silent.
 	wave   time.Duration
 	waveAt time.Duration // the next one
-	// Until alertTo, and while unsettled is set, the core is called whenever it asks to be.
-	// Otherwise it is called for waves only.
+	// Until alertTo, and while unsettled is set, the core is called at every time it requests.
+	// Otherwise it is called only for waves.
 	alertTo   time.Duration
 	unsettled bool
 	seen      map[string]bool // the nodes that the core knows
 }
 
-// renewEvery is how often a kubelet renews its Lease: a quarter of the Lease's 40 seconds.
+// renewEvery is a kubelet's Lease renewal interval: a quarter of the Lease's 40 seconds.
 const renewEvery = 10 * time.Second
 
-// startHealth starts node health. It follows the start of the live controller: list nodes,
-// list Leases, and only then judge.
+// startHealth starts node health in the order of the live controller: list nodes, list Leases, and
+// only then judge.
 func (h *health) startHealth() {
-	// Every write is answered at once, so the limit of writes in flight must not delay any.
+	// Every write completes immediately, so the limit on writes in flight must not delay any.
 	h.options.InFlight = len(h.nodes.named) + 1024
 	h.core, h.seen = nodehealth.New(h.options), map[string]bool{}
 	h.wave = max(h.options.MonitorGracePeriod-2*renewEvery, h.options.MonitorPeriod)
@@ -56,8 +56,8 @@ func (h *health) startHealth() {
 		h.showNode(h.nodes.named[name])
 	}
 	h.runActions(h.core.Step(now, nodehealth.NodesListed{}))
-	// Healthy nodes have renewed their Leases just now. Nodes that are silent from the
-	// beginning did so last at the time that their Lease says.
+	// Healthy nodes have just renewed their Leases. Initially silent nodes last renewed at their
+	// Lease's time.
 	h.deliverRenewals()
 	for _, name := range h.nodes.names() {
 		if m := h.nodes.named[name]; m.dead && m.silent < 0 && h.seen[name] {
@@ -69,7 +69,7 @@ func (h *health) startHealth() {
 	h.waveAt = h.clock.now + h.wave
 }
 
-// ensureStarted has node health act, if it does not yet.
+// ensureStarted starts node health if it is not running.
 func (h *health) ensureStarted() {
 	if h.core == nil {
 		h.reportReady("")
@@ -77,8 +77,8 @@ func (h *health) ensureStarted() {
 	}
 }
 
-// hasSick reports whether the state of some node differs from a healthy one's in a way that
-// its taints may not show yet. If there is none, node health need not run.
+// hasSick reports whether any node is unhealthy in a way its taints may not reflect yet. Otherwise
+// node health need not run.
 func (n *nodes) hasSick() bool {
 	for _, m := range n.named {
 		if m.dead {
@@ -95,21 +95,20 @@ func (n *nodes) hasSick() bool {
 	return false
 }
 
-// conditionTaints are the taints that stand for conditions other than Ready, as the node
-// lifecycle controller sets them.
+// conditionTaints maps conditions other than Ready to the taints set by the node lifecycle
+// controller.
 var conditionTaints = map[v1.NodeConditionType]string{
 	v1.NodeMemoryPressure: v1.TaintNodeMemoryPressure, v1.NodeDiskPressure: v1.TaintNodeDiskPressure,
 	v1.NodePIDPressure: v1.TaintNodePIDPressure, v1.NodeNetworkUnavailable: v1.TaintNodeNetworkUnavailable,
 }
 
-// isWatched reports whether the node is subject to node health. A node that reports nothing, as in
-// a hand-written manifest, keeps the taints that it has.
+// isWatched reports whether the node is subject to node health. A node without reported conditions,
+// as in a hand-written manifest, keeps its taints.
 func (m *machine) isWatched() bool {
 	return slices.ContainsFunc(m.object.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady })
 }
 
-// showNode gives the core a node's newest state. Before node health has started it does
-// nothing.
+// showNode shows a node's current state to the core. It is a no-op before node health has started.
 func (h *health) showNode(m *machine) {
 	if h.core == nil || !m.isWatched() {
 		return
@@ -119,8 +118,7 @@ func (h *health) showNode(m *machine) {
 	h.extendAlert()
 }
 
-// removeNode tells the core that a node was deleted: its zone may be in another state without
-// it.
+// removeNode reports the deletion of a node to the core: the state of its zone may change.
 func (h *health) removeNode(name string) {
 	if h.core == nil {
 		return
@@ -130,11 +128,10 @@ func (h *health) removeNode(name string) {
 	h.extendAlert()
 }
 
-// extendAlert has the core called until it has looked at all nodes once more.
+// extendAlert keeps the core running until it has examined all nodes once more.
 func (h *health) extendAlert() { h.alertTo = h.clock.now + 2*h.options.MonitorPeriod }
 
-// nextCall is when the core has to be called again; ok is false without nodes that it
-// watches.
+// nextCall returns the time of the core's next call; ok is false if it watches no nodes.
 func (h *health) nextCall() (time.Duration, bool) {
 	if len(h.seen) == 0 {
 		return 0, false
@@ -146,9 +143,9 @@ func (h *health) nextCall() (time.Duration, bool) {
 	return at, true
 }
 
-// isBusy reports whether node health may change something although nothing else happens: it
-// has not looked at all nodes since the last change, and some node's taints are not those of
-// its state. Without this, a world would be quiet before a failed node is tainted, or never.
+// isBusy reports whether node health may act without further events: it has not examined all nodes
+// since the last change, and some node's taints do not match its state. Without this check, a world
+// might be considered quiet before a failed node is tainted, or never.
 func (h *health) isBusy() bool {
 	if !h.unsettled && h.clock.now >= h.alertTo {
 		return false
@@ -161,8 +158,8 @@ func (h *health) isBusy() bool {
 	return false
 }
 
-// hasExpectedTaints reports whether the node has the taints that node health gives a node in
-// its state, and no others of these:
+// hasExpectedTaints reports whether the node has exactly the taints node health assigns to its
+// state, out of these:
 //
 //	Ready=False      not-ready:NoExecute and :NoSchedule
 //	Ready=Unknown    unreachable:NoExecute and :NoSchedule
@@ -190,7 +187,7 @@ func (m *machine) hasExpectedTaints() bool {
 	}
 	for _, t := range m.object.Spec.Taints {
 		switch {
-		// Users set these; node health leaves them alone.
+		// Set by users; node health does not touch them.
 		case !ofState[t.Key] || t.Key == v1.TaintNodeOutOfService:
 		case t.Effect == v1.TaintEffectNoExecute && t.Key == evicts:
 			evicts = ""
@@ -203,9 +200,9 @@ func (m *machine) hasExpectedTaints() bool {
 	return len(wanted) == 0 && evicts == ""
 }
 
-// skipWaves leaves out the waves before a time, except for the last one, if node health is waiting
-// for nothing. The core takes each node's last sign of life for as much later as the waves would
-// have made it; the last wave makes it exact.
+// skipWaves skips the waves before a time, except for the last one, if node health is waiting for
+// nothing. The core shifts each node's last sign of life by as much as the waves would have; the
+// last wave makes it exact.
 func (h *health) skipWaves(to time.Duration) {
 	if len(h.seen) == 0 || h.unsettled || h.clock.now < h.alertTo || to < h.waveAt {
 		return
@@ -219,7 +216,7 @@ func (h *health) skipWaves(to time.Duration) {
 	h.waveAt += skipped
 }
 
-// runDue calls the core if its time has come: after a wave, if one is due.
+// runDue calls the core if a call is due, and delivers a due wave first.
 func (h *health) runDue() {
 	if at, ok := h.nextCall(); !ok || at > h.clock.now {
 		return
@@ -232,8 +229,8 @@ func (h *health) runDue() {
 	h.unsettled = h.hasMore()
 }
 
-// hasMore reports whether node health has work left: a dead node that is not marked Unknown yet, or
-// a node whose taint is pending.
+// hasMore reports whether node health has pending work: a dead node not yet marked Unknown, or a
+// node with a pending taint.
 func (h *health) hasMore() bool {
 	for name := range h.seen {
 		if m := h.nodes.named[name]; m.dead && readyOf(m.object) != v1.ConditionUnknown {
@@ -243,8 +240,8 @@ func (h *health) hasMore() bool {
 	return slices.ContainsFunc(h.core.Zones(), func(z nodehealth.Zone) bool { return z.Waiting > 0 && z.Rate > 0 })
 }
 
-// deliverRenewals delivers the newest renewal of every Lease, in the order in which they were
-// made. Dead nodes have none.
+// deliverRenewals delivers the latest renewal of every Lease, in order of time. Dead nodes do not
+// renew.
 func (h *health) deliverRenewals() {
 	type renewal struct {
 		name string
@@ -272,8 +269,8 @@ func (h *health) deliverRenewals() {
 	}
 }
 
-// showLease shows the core a Lease that was renewed at a time from the beginning, negative
-// for before. The core's clock is that time as well: a watch would have delivered it then.
+// showLease shows the core a Lease renewed at a time since the start, possibly negative. It also
+// sets the core's clock to that time, the time of delivery by a watch.
 func (h *health) showLease(name string, at time.Duration) {
 	if h.core == nil {
 		return
@@ -282,9 +279,8 @@ func (h *health) showLease(name string, at time.Duration) {
 	h.runActions(h.core.Step(now, nodehealth.LeaseSeen{Name: name, Renewed: now}))
 }
 
-// lastRenewal is when the node last renewed its Lease: each has its own offset within the ten
-// seconds, from a hash of its name, so that nodes that fail together are not noticed in the
-// same instant.
+// lastRenewal returns the node's last Lease renewal. Each node has an offset within the ten
+// seconds, a hash of its name, so nodes failing together are not noticed in the same instant.
 func lastRenewal(name string, now time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(name))
@@ -292,8 +288,8 @@ func lastRenewal(name string, now time.Duration) time.Duration {
 	return now - (now-phase+renewEvery)%renewEvery
 }
 
-// runActions carries out the core's actions, which succeed at once. The answers lead to
-// further actions, which are carried out before it returns.
+// runActions carries out the core's actions, which succeed immediately, and any further actions
+// caused by their results.
 func (h *health) runActions(actions []nodehealth.Action) {
 	for _, action := range actions {
 		switch a := action.(type) {
@@ -330,8 +326,8 @@ func (h *health) runActions(actions []nodehealth.Action) {
 	}
 }
 
-// writeNode carries out a write of node health, and answers it with the node as it is then:
-// the core does not have to wait for its watch.
+// writeNode carries out a write of node health and returns the updated node to the core, which need
+// not wait for its watch.
 func (h *health) writeNode(node string, ticket nodehealth.Ticket, alter func(n *v1.Node)) {
 	m := h.nodes.named[node]
 	h.nodes.alterNode(m, alter)

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// silenceNode makes a node fall silent. Nothing shows that until the grace period is over:
-// its last renewal is delivered with the time that it had.
+// silenceNode silences a node. No sign appears until the grace period is over: its last renewal is
+// delivered with its original time.
 func (h *health) silenceNode(name string) {
 	m := h.nodes.named[name]
 	if m.dead {
@@ -17,8 +17,8 @@ func (h *health) silenceNode(name string) {
 	}
 	m.dead = true
 	h.report.addEvent(Event{Kind: "NodeFailed", Node: name})
-	// Node health ignores a node that reports nothing. From now on all report, so that the
-	// failure is noticed, and is judged against the others of its zone.
+	// Node health ignores a node without reported conditions. From now on all nodes report, so the
+	// failure is noticed, and judged relative to the rest of its zone.
 	if !m.isWatched() {
 		h.reportReady(name)
 	}
@@ -29,9 +29,8 @@ func (h *health) silenceNode(name string) {
 	}
 }
 
-// reportReady makes all nodes that report nothing, as in hand-written manifests, report that they
-// are ready, except for those whose taints say otherwise. Node health can then tell the failing
-// node from the others.
+// reportReady makes all nodes without reported conditions, as in hand-written manifests, report
+// ready, unless their taints contradict it. Node health can then distinguish the failing node.
 func (h *health) reportReady(failing string) {
 	for _, name := range h.nodes.names() {
 		m := h.nodes.named[name]
@@ -45,8 +44,8 @@ func (h *health) reportReady(failing string) {
 	}
 }
 
-// reviveNode makes a node report again: ready, and without the conditions that were set to
-// Unknown for it. A node that is well is left alone.
+// reviveNode makes a node report again: ready, and without the conditions set to Unknown during its
+// silence. It ignores a healthy node.
 func (h *health) reviveNode(name string) {
 	m := h.nodes.named[name]
 	if !m.dead && readyOf(m.object) == v1.ConditionTrue {
@@ -65,7 +64,7 @@ func (h *health) reviveNode(name string) {
 	h.showLease(name, h.clock.now)
 }
 
-// readyOf is the status of the node's Ready condition; empty if it has none.
+// readyOf returns the status of the node's Ready condition; empty without one.
 func readyOf(n *v1.Node) v1.ConditionStatus {
 	for i := range n.Status.Conditions {
 		if n.Status.Conditions[i].Type == v1.NodeReady {
@@ -75,7 +74,7 @@ func readyOf(n *v1.Node) v1.ConditionStatus {
 	return ""
 }
 
-// setReady sets the node's Ready condition, as a kubelet reports it.
+// setReady sets the node's Ready condition on behalf of its kubelet.
 func setReady(n *v1.Node, status v1.ConditionStatus, now time.Time) {
 	setCondition(n, v1.NodeCondition{
 		Type: v1.NodeReady, Status: status, Reason: "KubeletReady", LastHeartbeatTime: metav1.NewTime(now),
@@ -83,8 +82,7 @@ func setReady(n *v1.Node, status v1.ConditionStatus, now time.Time) {
 	})
 }
 
-// setCondition sets a condition of the node, in place of an earlier one of its type. It
-// changes n.
+// setCondition sets a condition of the node and replaces an earlier one of its type. It modifies n.
 func setCondition(n *v1.Node, c v1.NodeCondition) {
 	for i := range n.Status.Conditions {
 		if n.Status.Conditions[i].Type == c.Type {

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// silentNode is a cluster in which node-0 has fallen silent, and its pod has to leave in 20 hours.
+// silentNode is a cluster with a silent node-0 and its pod due to leave in 20 hours.
 func silentNode(t *testing.T) *World {
 	t.Helper()
 	var text strings.Builder
@@ -55,8 +55,7 @@ spec:
 	return w
 }
 
-// TestTimeInWhichNothingHappensCostsNothing: the cost of a forecast depends on what happens, not on
-// how far ahead that is.
+// The cost of a forecast depends on the number of events, not on the time span.
 func TestTimeInWhichNothingHappensCostsNothing(t *testing.T) {
 	w := silentNode(t)
 	w.Advance(24 * time.Hour)
@@ -68,8 +67,8 @@ func TestTimeInWhichNothingHappensCostsNothing(t *testing.T) {
 	}
 }
 
-// TestWavesThatAreLeftOutChangeNothing: a world in which something happens all the time, so that no
-// wave is left out, goes the same way to the second.
+// Skipping waves changes nothing: a world too busy to skip any wave has the same timeline, to the
+// second.
 func TestWavesThatAreLeftOutChangeNothing(t *testing.T) {
 	const day = 24 * time.Hour
 	story := func(busy bool) []Event {

@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// failsJob counts a pod that leaves as a failure of its Job, and reports whether the Job
-// fails because of it, or the pod's index of the Job. Then d has the fate and the reason, and
-// no pod is to be made in its place. The other pods of a Job that fails are deleted.
+// failsJob counts a departing pod as a failure of its Job, and reports whether this fails the Job
+// or the pod's index. If so, it sets the fate and reason of d, and the pod must not be replaced. It
+// deletes the other pods of a failed Job.
 func (c *controllers) failsJob(d *Departure) bool {
 	job := c.workloads.table().JobOf(d.object)
 	if job == nil {
@@ -42,15 +42,15 @@ func (c *controllers) failsJob(d *Departure) bool {
 	return true
 }
 
-// isReplaced reports whether a Job, if the pod has one, makes another in its place.
+// isReplaced reports whether the pod's Job, if any, would replace the pod.
 func (w *workloads) isReplaced(object *v1.Pod) bool {
 	job := w.table().JobOf(object)
 	return job == nil || workload.Replaces(job)
 }
 
-// goOn makes the pods that a Job makes in place of one whose index has failed: those of
-// indexes that no pod has worked on yet. A Job that replaces its pods once they have ended
-// waits for that here, too. The new pods are copies of the old one, with another index.
+// goOn replaces a pod of a failed index with pods of indexes not worked on yet. A Job that replaces
+// its pods only after they have ended waits here as well. The new pods are copies of the old one
+// with another index.
 func (c *controllers) goOn(d *Departure) {
 	job := c.workloads.table().JobOf(d.object)
 	if job == nil || !c.workloads.isWanted(d.object) {
@@ -72,14 +72,14 @@ func (c *controllers) goOn(d *Departure) {
 	}
 }
 
-// failures counts the pods that a Job has lost since the world began; those before are in its
-// status. byIndex has indexes with failures only.
+// failures counts the pods lost by a Job since the world began; the Job's status holds earlier
+// ones. byIndex contains only indexes with failures.
 type failures struct {
 	all     int64
 	byIndex map[int]int64
 }
 
-// failuresOf returns the Job's failures, to be counted up.
+// failuresOf returns the Job's failure counters, for the caller to increment.
 func (w *workloads) failuresOf(job *batchv1.Job) *failures {
 	owner := workload.Of(job).Owner()
 	if w.failures[owner] == nil {
@@ -88,9 +88,9 @@ func (w *workloads) failuresOf(job *batchv1.Job) *failures {
 	return w.failures[owner]
 }
 
-// countFailure counts a pod that leaves as a failure of its Job, as the Job controller does.
-// If the Job fails, or the pod's index, it returns which of the two and why; otherwise both
-// are empty. Exit codes are not known, so that rules about them do not apply.
+// countFailure counts a departing pod as a failure of its Job, like the Job controller. It returns
+// whether the Job or the pod's index fails, and why; otherwise both results are empty. Exit codes
+// are unknown, so rules about them do not apply.
 //
 //	podFailurePolicy rule: FailJob -> Fails; Ignore -> nothing counts; FailIndex -> see below
 //	failures of the Job   > backoffLimit           -> Fails
@@ -113,7 +113,7 @@ func (w *workloads) countFailure(job *batchv1.Job, p *v1.Pod, cause Cause) (fate
 	if job.Spec.BackoffLimitPerIndex == nil || err != nil {
 		return "", ""
 	}
-	// Pods are made again with the annotations that they had: what failed since is counted here.
+	// Recreated pods keep their annotations, so later failures are counted here.
 	before := lost.byIndex[index]
 	lost.byIndex[index]++
 	if counted, err := strconv.ParseInt(p.Annotations[batchv1.JobIndexFailureCountAnnotation], 10, 32); err == nil && counted > 0 {
@@ -128,8 +128,8 @@ func (w *workloads) countFailure(job *batchv1.Job, p *v1.Pod, cause Cause) (fate
 	return "", ""
 }
 
-// failIndex records in the Job's status that an index has failed, and reports whether the Job
-// fails because of that: too many have failed, or none is left that could still succeed.
+// failIndex records a failed index in the Job's status, and reports whether this fails the Job: too
+// many indexes have failed, or no remaining index can succeed.
 func (w *workloads) failIndex(job *batchv1.Job, index int, why string) (Fate, string) {
 	job = job.DeepCopy()
 	job.Status.FailedIndexes = ptr.To(strings.TrimPrefix(ptr.Deref(job.Status.FailedIndexes, "")+","+strconv.Itoa(index), ","))
@@ -144,8 +144,8 @@ func (w *workloads) failIndex(job *batchv1.Job, index int, why string) (Fate, st
 	return IndexFails, why
 }
 
-// backoffLimit is how many failures a Job survives, with the API's default: 6, or any number
-// if failures are limited per index.
+// backoffLimit is the number of failures a Job survives, with the API's default: 6, or unlimited if
+// failures are limited per index.
 func backoffLimit(job *batchv1.Job) int32 {
 	if job.Spec.BackoffLimitPerIndex != nil {
 		return ptr.Deref(job.Spec.BackoffLimit, math.MaxInt32)
@@ -153,9 +153,8 @@ func backoffLimit(job *batchv1.Job) int32 {
 	return ptr.Deref(job.Spec.BackoffLimit, 6)
 }
 
-// ruleFor returns the number, from 1, and the action of the first rule of the Job's
-// podFailurePolicy that applies to a failed pod. Without one, failures count, and the number
-// is 0.
+// ruleFor returns the 1-based number and the action of the first matching rule of the Job's
+// podFailurePolicy for a failed pod. Without a matching rule, failures count and the number is 0.
 func ruleFor(job *batchv1.Job, disrupted bool) (number int, action batchv1.PodFailurePolicyAction) {
 	if job.Spec.PodFailurePolicy != nil && disrupted {
 		for i, rule := range job.Spec.PodFailurePolicy.Rules {
@@ -167,14 +166,13 @@ func ruleFor(job *batchv1.Job, disrupted bool) (number int, action batchv1.PodFa
 	return 0, batchv1.PodFailurePolicyActionCount
 }
 
-// isOfDisruption reports whether a pattern is for pods that were disrupted.
+// isOfDisruption reports whether a pattern matches disrupted pods.
 func isOfDisruption(p batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
 	return p.Type == v1.DisruptionTarget && (p.Status == "" || p.Status == v1.ConditionTrue)
 }
 
-// isDisrupted reports whether the pod has the condition DisruptionTarget: whatever removes
-// pods sets it, but not a user who deletes one. A pod that was terminating from the beginning
-// has it or not by its status.
+// isDisrupted reports whether the pod has the condition DisruptionTarget: every removal sets it,
+// except deletion by a user. For an initially terminating pod, its status decides.
 func isDisrupted(p *v1.Pod, cause Cause) bool {
 	if cause != ByDeletion && cause != ByTermination {
 		return true

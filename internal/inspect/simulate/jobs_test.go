@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// retrier is a Job whose only pod fits on no node, and which survives one failure.
+// retrier is a Job that survives one failure; its only pod fits on no node.
 const retrier = `
 apiVersion: batch/v1
 kind: Job
@@ -26,8 +26,8 @@ func deletePodsOf(t *testing.T, w *simulate.World, prefix string) {
 	}
 }
 
-// A pending pod that is deleted counts as a failure of its Job, as upstream: the Job's finalizer
-// keeps it until it is counted, and what collects such pods marks them as failed.
+// A deleted pending pod counts as a failure of its Job, like upstream: the Job's finalizer keeps
+// the pod until it is counted, and the pod garbage collector marks it as failed.
 func TestADeletedPendingPodIsAFailureOfItsJob(t *testing.T) {
 	for name, spec := range map[string]string{
 		"replaced at once":     "  podReplacementPolicy: TerminatingOrFailed\n",
@@ -48,7 +48,7 @@ func TestADeletedPendingPodIsAFailureOfItsJob(t *testing.T) {
 	}
 }
 
-// When an index of a Job has failed, its pod is not made again, but one of the next index.
+// The pod of a failed index is not recreated; a pod of the next index is created.
 func TestADeletedPendingPodIsAFailureOfItsIndex(t *testing.T) {
 	w := opened(t, twoNodes+strings.Replace(retrier, "  backoffLimit: 1", "  completionMode: Indexed\n  completions: 2\n  parallelism: 1\n  backoffLimitPerIndex: 0", 1))
 	for _, want := range []string{"job-0", "job-1"} {
@@ -62,7 +62,7 @@ func TestADeletedPendingPodIsAFailureOfItsIndex(t *testing.T) {
 	}
 }
 
-// A Job that is made anew under the name of a deleted one has not lost any pods yet.
+// A Job recreated under the name of a deleted one has not lost any pods yet.
 func TestAJobMadeAnewHasNoFailures(t *testing.T) {
 	w := opened(t, twoNodes+retrier)
 	for range 2 {
@@ -85,7 +85,7 @@ func TestAJobMadeAnewHasNoFailures(t *testing.T) {
 	}
 }
 
-// The pods of a gang of a Job are its members, whether they have indexes or not: it is complete.
+// All pods of a Job's gang are members, with or without indexes: the gang is complete.
 func TestAJobWithoutIndexesIsAGangToo(t *testing.T) {
 	const gang = `
 apiVersion: batch/v1
@@ -108,7 +108,7 @@ spec:
 	}
 }
 
-// A gang that a Job asks for preempts with the priority of its pods: its PodGroup has their class.
+// A gang requested by a Job preempts with its pods' priority: its PodGroup has their class.
 func TestTheGangOfAJobHasThePriorityOfItsPods(t *testing.T) {
 	const full = `
 apiVersion: scheduling.k8s.io/v1
@@ -146,7 +146,7 @@ spec:
 	}
 }
 
-// The pods of a Job share the claims of its gang that they name: two of them take one device.
+// The pods of a Job share their gang's claims: two of them take one device.
 func TestThePodsOfAJobShareTheClaimsOfItsGang(t *testing.T) {
 	const device = `
 apiVersion: resource.k8s.io/v1
@@ -189,8 +189,8 @@ spec:
 	}
 }
 
-// A controller that makes no more pods does not replace one that leaves: a Job that is suspended or
-// over, a work queue that the other pods finish, and whatever is being deleted.
+// A finished controller does not replace a departing pod: a suspended or finished Job, a work queue
+// left to its other pods, and any controller being deleted.
 func TestAControllerThatIsDoneReplacesNoPod(t *testing.T) {
 	const leaving = `, deletionTimestamp: "2026-01-01T00:00:00Z", finalizers: [foregroundDeletion]`
 	for _, c := range []struct {

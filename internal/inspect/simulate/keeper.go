@@ -11,32 +11,31 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Who makes a pod, as other packages see it: its controller and, above a ReplicaSet, the
-// Deployment. An owner is known by its reference even if its object was not read.
+// Exported view of a pod's owner: its controller and, above a ReplicaSet, the Deployment. A
+// reference identifies an owner even if the object was not read.
 
-// Owner is an object that makes pods, or has others make them.
+// Owner is an object that creates pods, directly or through a controller.
 type Owner struct {
 	Kind, Name string
-	// Object is nil if it was not read, or is of a kind that is not.
+	// Object is nil if it was not read or its kind is not supported.
 	Object metav1.Object
-	// Template is that of its pods; nil if Object is.
+	// Template is the template of its pods; nil if Object is nil.
 	Template *v1.PodTemplateSpec
 }
 
-// Ref names the owner as Kind/name.
+// Ref returns the owner's reference, Kind/name.
 func (o *Owner) Ref() string { return o.Kind + "/" + o.Name }
 
-// Workload names the owner as kubectl does: deployment/web.
+// Workload returns the owner's kubectl name, such as deployment/web.
 func (o *Owner) Workload() string { return strings.ToLower(o.Kind) + "/" + o.Name }
 
-// ControllerOf returns the controller that made the pod; nil if it has none. Its Object may
-// be nil.
+// ControllerOf returns the controller of the pod, or nil. Its Object may be nil.
 func (w *World) ControllerOf(p *v1.Pod) *Owner {
 	return w.workloads.ownerBy(p.Namespace, metav1.GetControllerOfNoCopy(p))
 }
 
-// OwnerOf returns what people know the pod by: its controller or, of a ReplicaSet, what made that.
-// It returns nil if the pod has no controller.
+// OwnerOf returns the owner users identify a pod by: its controller or, for a ReplicaSet, the
+// ReplicaSet's owner. It returns nil for a pod without a controller.
 func (w *World) OwnerOf(p *v1.Pod) *Owner {
 	owner := w.ControllerOf(p)
 	if owner == nil || owner.Kind != "ReplicaSet" {
@@ -45,8 +44,8 @@ func (w *World) OwnerOf(p *v1.Pod) *Owner {
 	if owner.Object != nil {
 		return cmp.Or(w.ControlledBy(p.Namespace, owner), owner)
 	}
-	// The ReplicaSet was not read. Its name is that of the Deployment and the hash that the
-	// pod has as a label, so the Deployment can be known all the same.
+	// The ReplicaSet was not read. Its name consists of the Deployment's name and the hash in the
+	// pod's label, so it still identifies the Deployment.
 	hash := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 	if name, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && hash != "" { // as the Deployment controller names it
 		owner = &Owner{Kind: "Deployment", Name: name}
@@ -57,8 +56,7 @@ func (w *World) OwnerOf(p *v1.Pod) *Owner {
 	return owner
 }
 
-// ControlledBy returns the controller of an owner: it keeps the template in turn. It is nil if
-// there is none.
+// ControlledBy returns the controller of an owner, which manages the owner's template, or nil.
 func (w *World) ControlledBy(namespace string, o *Owner) *Owner {
 	if o.Object == nil {
 		return nil
@@ -66,7 +64,7 @@ func (w *World) ControlledBy(namespace string, o *Owner) *Owner {
 	return w.workloads.ownerBy(namespace, metav1.GetControllerOfNoCopy(o.Object))
 }
 
-// ownerBy returns the owner that a reference in the namespace names; nil without a reference.
+// ownerBy returns the owner identified by a reference in the namespace; nil without a reference.
 func (w *workloads) ownerBy(namespace string, ref *metav1.OwnerReference) *Owner {
 	if ref == nil {
 		return nil

@@ -14,12 +14,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// What LimitRanges refuse. The defaults that they set are filled in before that, by
-// bounds.fillDefaults, so a pod without requests may pass because its namespace gives it
-// some.
+// Validation by LimitRanges. bounds.fillDefaults applies their defaults beforehand, so a pod
+// without requests may pass thanks to the defaults of its namespace.
 
-// invalidByDefault returns why the API server finds a new pod invalid with the defaults of its
-// namespace, or "": a default limit may be below what a container requests.
+// invalidByDefault returns the reason the API server considers a new pod invalid with the defaults
+// of its namespace, or "": a default limit may be below a container's request.
 func (b *bounds) invalidByDefault(p *v1.Pod) string {
 	if len(b.ranges[p.Namespace]) == 0 {
 		return ""
@@ -33,9 +32,9 @@ func (b *bounds) invalidByDefault(p *v1.Pod) string {
 	return apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), p.Name, faults).Error()
 }
 
-// limitRefusal returns why a limit range of the pod's namespace refuses a new pod, in the API
-// server's words, or "". The first limit range that is violated is the reason; all of its
-// violations are named, sorted and each once, as the API server aggregates them.
+// limitRefusal returns the API server's message if a limit range of the pod's namespace refuses a
+// new pod, or "". The message lists all violations of the first violated limit range, sorted and
+// without duplicates, like the API server's aggregate.
 func (b *bounds) limitRefusal(p *v1.Pod) (refusal string) {
 	for _, r := range b.ranges[p.Namespace] {
 		var faults []string
@@ -65,12 +64,12 @@ func (b *bounds) limitRefusal(p *v1.Pod) (refusal string) {
 	return ""
 }
 
-// amounts are the requests and limits of a container or a pod. A resource that is missing is
-// not set, which violates a minimum or maximum as much as a wrong amount does.
+// amounts holds the requests and limits of a container or a pod. A missing resource is unset, and
+// violates a minimum or maximum as much as a wrong amount does.
 type amounts struct{ requests, limits v1.ResourceList }
 
-// violationsOf lists how the amounts violate a rule, in no order. The texts are those of
-// upstream's LimitRanger, two spaces and all: users search for them.
+// violationsOf lists the violations of a rule, in no order. The texts match upstream's LimitRanger,
+// including double spaces, because users search for them.
 func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	for name, least := range rule.Min {
@@ -87,8 +86,7 @@ func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 		}
 	}
 
-	// In upstream's order: a limit above the maximum is named even if the request is above
-	// it, too.
+	// In upstream's order: a limit above the maximum is named even if the request also exceeds it.
 	for name, most := range rule.Max {
 		request, requested := a.requests[name]
 		limit, limited := a.limits[name]
@@ -119,7 +117,7 @@ func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 	return faults
 }
 
-// ratioOf is limit divided by request; 0 without a request, which is a violation of its own.
+// ratioOf returns limit divided by request; 0 without a request, which is a separate violation.
 func ratioOf(limit, request apiresource.Quantity) float64 {
 	if request.IsZero() {
 		return 0

@@ -13,17 +13,14 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// How objects other than nodes and pods enter the world: those of the manifests when it is
-// opened (showSet), and those that kubectl apply adds later (loadApplied). The core receives
-// them as the events of a watch, one for each object, and computes everything else from
-// these.
+// Loading of objects other than nodes and pods: the manifests' objects when the world is opened
+// (showSet), and later additions by kubectl apply (loadApplied). The core receives them as watch
+// events, one per object, and computes everything else from these.
 
-// showSet shows the core the objects that are neither nodes nor pods. Pod groups are last:
-// they get the priority of their class from the catalog, and composite groups come before the
-// groups in them.
+// showSet shows the core all objects except nodes and pods. Pod groups are last, because they take
+// the priority of their class from the catalog; composite groups precede the groups in them.
 func (s *scheduler) showSet(set *manifest.Set, catalog *admission.Catalog) {
-	// What the core is not concerned with. Nodes, pods and workloads are recorded as they are
-	// added.
+	// Skip kinds irrelevant to the core. Nodes, pods and workloads are recorded when added.
 	for _, object := range set.Objects() {
 		switch object.(type) {
 		case *v1.Node, *v1.Pod:
@@ -56,9 +53,9 @@ func (s *scheduler) showSet(set *manifest.Set, catalog *admission.Catalog) {
 	s.showGroups(set.PodGroups, catalog)
 }
 
-// loadApplied shows the core what kubectl apply makes of manifests: what controllers have
-// written to the objects that exist already stays. Manifests usually have neither a status
-// nor the binding of a volume; taken as they are, they would unbind the claims that pods use.
+// loadApplied shows the core the result of kubectl apply, which preserves fields written by
+// controllers to existing objects. Manifests usually lack the status and a volume's binding; used
+// unchanged, they would unbind the claims in use.
 func (o *operations) loadApplied(set *manifest.Set) {
 	applied := *set
 	applied.PersistentVolumeClaims = slices.DeleteFunc(slices.Clone(set.PersistentVolumeClaims),
@@ -72,7 +69,7 @@ func (o *operations) loadApplied(set *manifest.Set) {
 		return there
 	})
 
-	// A volume is replaced as a whole, except for what binds it to its claim.
+	// A volume is replaced except for its binding to a claim.
 	for _, volume := range set.PersistentVolumes {
 		if was, there := o.scheduler.c.Volumes.Get("", volume.Name); there {
 			volume.UID, volume.Spec.ClaimRef, volume.Status = was.UID, was.Spec.ClaimRef, was.Status
@@ -85,11 +82,11 @@ func (o *operations) loadApplied(set *manifest.Set) {
 		}
 	}
 
-	// With the identity and status that were copied above, the core sees an update of the
-	// same object, and not another one of its name.
+	// With the identity and status copied above, the core sees an update of the same object rather
+	// than another object of that name.
 	o.scheduler.showSet(&applied, o.pods.catalog)
-	// New quotas count what exists in their namespace already. A pod that a quota refused is
-	// not charged anywhere, and does not count.
+	// New quotas count existing pods of their namespace. A pod refused by a quota is charged
+	// nowhere and does not count.
 	var charged []*v1.Pod
 	for _, f := range o.scheduler.allFound(o.pods) {
 		if o.pods.named[Name{f.Object.Namespace, f.Object.Name}].charged {
@@ -100,7 +97,7 @@ func (o *operations) loadApplied(set *manifest.Set) {
 	o.bounds.addLimits(set.ResourceQuotas, set.LimitRanges, charged)
 }
 
-// showAll shows the core a list of objects of one kind, each as an event of its own.
+// showAll shows the core a list of objects of one kind, each in a separate event.
 func showAll[T metav1.Object](s *scheduler, kind cycle.Kind, list []T) {
 	for _, object := range list {
 		s.showObject(kind, object)

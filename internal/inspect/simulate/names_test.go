@@ -2,8 +2,7 @@ package simulate
 
 import "testing"
 
-// A generated name that is taken is not given again: of some ten thousand pods, two would have the
-// same.
+// Generated names skip taken names: among some ten thousand pods, two would otherwise collide.
 func TestGeneratedNamesDiffer(t *testing.T) {
 	s := &pods{named: map[Name]*pod{}}
 	for range 3 {

@@ -18,10 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// nodes are the world's nodes as the API server has them. Whatever changes one does so here,
-// and what follows from its taints and labels follows at once: the core is shown the node,
-// evictions are scheduled or called off, and DaemonSets make the pods that they now want
-// there.
+// nodes holds the world's nodes as stored in the API server. All changes of nodes go through it and
+// take effect immediately: it shows the node to the core, schedules or cancels evictions, and
+// creates newly eligible DaemonSet pods.
 type nodes struct {
 	clock     *clock
 	report    *report
@@ -29,42 +28,42 @@ type nodes struct {
 	scheduler *scheduler
 	pods      *pods
 	evictions *evictions
-	// named has the nodes that exist. alterNode replaces the object in it and never changes
-	// it in place: the core, and callers of World.Nodes, hold the old one.
+	// named holds the existing nodes. alterNode replaces the object and never changes it in place,
+	// because the core and callers of World.Nodes hold the old one.
 	named map[string]*machine
-	// joined is called for a new node, and changed for one that is different from before; seen is
-	// called for both, unless node health has changed the node itself.
+	// joined is called for a new node, and changed for an updated one; seen is called for both,
+	// unless node health itself made the change.
 	joined  func(m *machine)
 	changed func(m *machine, before *v1.Node)
 	seen    func(m *machine)
 }
 
-// machine is a node and the kubelet on it.
+// machine is a node and its kubelet.
 type machine struct {
 	object *v1.Node // never changed in place
-	// dead is set if its kubelet does not respond. No pod terminates there, and nothing is
-	// reported: the API keeps showing the last state, until node health sets the conditions
-	// to Unknown.
+	// dead is set if the kubelet does not respond. Pods on the node do not terminate and the
+	// kubelet reports nothing: the API keeps showing the last state, until node health sets the
+	// conditions to Unknown.
 	dead bool
-	// silent is when a node that is dead from the beginning last renewed its Lease: a negative time
-	// from the beginning, or 0 if it is not known.
+	// silent is the last Lease renewal of an initially dead node: a negative time relative to the
+	// start, or 0 if unknown.
 	silent time.Duration
 }
 
-// holdsPods reports whether pods that are deleted stay on the node: its kubelet, which would
-// confirm that they have ended, does not respond. On a node that is not ready and has the taint
-// out-of-service, the pod garbage collector removes them.
+// holdsPods reports whether deleted pods stay on the node: its kubelet, which would confirm their
+// end, does not respond. If the node is not ready and has the out-of-service taint, the pod garbage
+// collector removes them.
 func (m *machine) holdsPods() bool {
 	outOfService := slices.ContainsFunc(m.object.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeOutOfService })
 	return m.dead && !(outOfService && readyOf(m.object) != v1.ConditionTrue)
 }
 
-// defaultLease is the Lease duration where none is given: the kubelet's default, four
-// renewals long.
+// defaultLease is the kubelet's default Lease duration, four renewal intervals. It applies to
+// Leases without one.
 const defaultLease = 40 * time.Second
 
-// addNode adds a node, or replaces the one of the same name. Neither controllers nor node
-// health see it; announceNode does that for a node that is added later.
+// addNode adds a node, or replaces the one of the same name. Controllers and node health do not see
+// it; announceNode handles nodes added later.
 func (n *nodes) addNode(object *v1.Node) {
 	if object.UID == "" {
 		object = object.DeepCopy()
@@ -75,7 +74,7 @@ func (n *nodes) addNode(object *v1.Node) {
 	n.evictions.recordFound(object)
 }
 
-// removeNode removes a node that has no pods. operations.removeNode removes these before.
+// removeNode removes a node without pods. operations.removeNode removes the pods first.
 func (n *nodes) removeNode(name string) {
 	object := n.named[name].object
 	delete(n.named, name)
@@ -84,29 +83,28 @@ func (n *nodes) removeNode(name string) {
 	n.report.touched = true
 }
 
-// names lists the nodes by name. Whatever goes through all nodes uses it, because the order
-// of a map would make two runs differ.
+// names lists the nodes by name. All loops over nodes use it, because map order would make runs
+// differ.
 func (n *nodes) names() []string { return slices.Sorted(maps.Keys(n.named)) }
 
-// changeNode changes a node, with the consequences of its taints, and has node health see it.
-// alter gets a copy that it may change. The node has to exist.
+// changeNode changes a node, applies the consequences of its taints, and notifies node health.
+// alter may modify the copy it receives. The node must exist.
 func (n *nodes) changeNode(name string, alter func(node *v1.Node)) {
 	m := n.named[name]
 	n.alterNode(m, alter)
 	n.seen(m)
 }
 
-// alterNode is changeNode on behalf of node health, which must not be told of its own write:
-// it gets the result as the answer to that.
+// alterNode is changeNode on behalf of node health, which must not see its own write as an event:
+// it receives the result directly.
 func (n *nodes) alterNode(m *machine, alter func(node *v1.Node)) {
 	before := m.object
 	m.object = before.DeepCopy()
 	alter(m.object)
 	n.scheduler.showObject(cycle.Nodes, m.object)
 	n.report.touched = true
-	// The deadlines of pods on this node follow from the new taints. A pod that tolerates a
-	// taint for some time counts that from when the taint was added, or from when the pod
-	// came, if that is later.
+	// The deadlines of pods on this node follow from the new taints. A toleration with a time limit
+	// counts from the later of the taint's addition and the pod's arrival.
 	if n.evictions.recordTaints(m.object) {
 		for _, p := range n.scheduler.c.Node(m.object.Name).Pods {
 			if known := n.pods.placed[p.UID]; known != nil {
@@ -114,15 +112,15 @@ func (n *nodes) alterNode(m *machine, alter func(node *v1.Node)) {
 			}
 		}
 	}
-	// The kubelet is back, and reports its pods as they are.
+	// The kubelet is back, and reports its pods' current status.
 	if readyOf(before) != v1.ConditionTrue && readyOf(m.object) == v1.ConditionTrue {
 		n.pods.unmarkUnready(m.object.Name)
 	}
 	n.changed(m, before)
 }
 
-// eachSelected calls do for each of the nodes that are selected, by name. It is an error, and
-// nothing is done, if there are none; if an allowance ends in between, nodes remain undone.
+// eachSelected calls do for each of the selected nodes, by name. An empty selection is an error. If
+// an allowance ends in between, it skips the remaining nodes.
 func (n *nodes) eachSelected(selected *Nodes, do func(name string)) error {
 	names, err := selected.resolveNames(n)
 	for _, name := range names {
@@ -134,9 +132,9 @@ func (n *nodes) eachSelected(selected *Nodes, do func(name string)) error {
 	return err
 }
 
-// taintNodes changes taints as kubectl taint does, or only removes them (off). Where kubectl
-// would stop with an error because a taint is missing or present already, a note says so and
-// the change is made anyway: the question is what the change leads to.
+// taintNodes changes taints like kubectl taint, or, with off, only removes them. Where kubectl
+// would fail because a taint is missing or already present, it adds a note and makes the change
+// anyway, because the purpose is to see its consequences.
 func (n *nodes) taintNodes(t *Tainting, off bool) (*Done, error) {
 	specs := slices.Clone(t.Taints)
 	if len(specs) == 0 {
@@ -172,8 +170,7 @@ func (n *nodes) taintNodes(t *Tainting, off bool) (*Done, error) {
 	return done, nil
 }
 
-// noteUntainted notes which of the nodes do not have a taint that is to be removed from them.
-// kubectl stops there.
+// noteUntainted notes the nodes without a taint to be removed, where kubectl would stop.
 func (n *nodes) noteUntainted(names []string, remove []v1.Taint) (notes []string) {
 	for i := range remove {
 		var without []string
@@ -191,8 +188,7 @@ func (n *nodes) noteUntainted(names []string, remove []v1.Taint) (notes []string
 	return notes
 }
 
-// noteRetainted notes which of the nodes have a taint already that is to be added. kubectl stops
-// there.
+// noteRetainted notes the nodes already having a taint to be added, where kubectl would stop.
 func (n *nodes) noteRetainted(names []string, add []v1.Taint) (notes []string) {
 	for i := range add {
 		with := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
@@ -206,17 +202,15 @@ func (n *nodes) noteRetainted(names []string, add []v1.Taint) (notes []string) {
 	return notes
 }
 
-// cordonNodes cordons nodes or uncordons them. kubectl writes spec.unschedulable, and node
-// health adds the taint a moment later; here both happen at once, whether or not node health
-// is at work.
+// cordonNodes cordons or uncordons nodes. kubectl writes spec.unschedulable and node health adds
+// the taint a moment later; here both happen together, whether or not node health is running.
 func (n *nodes) cordonNodes(selected *Nodes, on bool) error {
 	return n.eachSelected(selected, func(name string) {
 		n.setCordon(name, on)
 	})
 }
 
-// setCordon does that with one node. One that is as wanted already is left alone, without an
-// event.
+// setCordon cordons or uncordons one node. A node already in the wanted state causes no event.
 func (n *nodes) setCordon(name string, on bool) {
 	if n.named[name].object.Spec.Unschedulable == on {
 		return
@@ -234,8 +228,8 @@ func (n *nodes) setCordon(name string, on bool) {
 	n.report.addEvent(Event{Kind: kind, Node: name})
 }
 
-// setCondition makes nodes report a condition, given as TYPE=STATUS. Its taint, if it has
-// one, is the business of node health.
+// setCondition makes nodes report a condition, given as TYPE=STATUS. Node health handles the
+// condition's taint, if any.
 func (n *nodes) setCondition(c *Condition) error {
 	kind, word, ok := strings.Cut(c.Condition, "=")
 	status := v1.ConditionStatus(word)
@@ -247,9 +241,8 @@ func (n *nodes) setCondition(c *Condition) error {
 	})
 }
 
-// reportCondition has a node report a condition, with a heartbeat. A node of a hand-written
-// manifest that reports nothing else reports that it is ready as well, because node health
-// ignores nodes without that condition.
+// reportCondition makes a node report a condition, with a heartbeat. A hand-written node without
+// any condition also reports ready, because node health ignores nodes without that condition.
 func (n *nodes) reportCondition(name string, kind v1.NodeConditionType, status v1.ConditionStatus) {
 	n.report.addEvent(Event{Kind: "ConditionChanged", Node: name, Message: fmt.Sprintf("%s=%s", kind, status)})
 	n.changeNode(name, func(node *v1.Node) {
@@ -261,12 +254,12 @@ func (n *nodes) reportCondition(name string, kind v1.NodeConditionType, status v
 	})
 }
 
-// mostNodes bounds how many nodes are added at once: a typing error would otherwise use up
-// all memory. It is twenty times the 5,000 nodes that Kubernetes supports.
+// mostNodes limits the number of nodes added in one operation: a typo might otherwise exhaust the
+// memory. It is twenty times the 5,000 nodes supported by Kubernetes.
 const mostNodes = 100_000
 
-// addLike creates nodes like another: new, healthy, without the taints and conditions of that
-// node's own state. They are named MODEL-copy-1 and so on; names that exist are skipped.
+// addLike creates nodes like an existing one: new, healthy, without its state-related taints and
+// conditions. They are named MODEL-copy-1 and so on; existing names are skipped.
 func (n *nodes) addLike(a *AddNodes) error {
 	like := n.named[a.Like]
 	switch {
@@ -285,8 +278,7 @@ func (n *nodes) addLike(a *AddNodes) error {
 		node := NodeLike(like.object, name)
 		node.CreationTimestamp = metav1.NewTime(n.clock.time())
 		n.addNode(node)
-		// Without a CSINode, the volume limits of the copies would be unknown, and so
-		// unlimited.
+		// Without a CSINode, the copies would have unknown and therefore unlimited volume limits.
 		if csi, ok := n.scheduler.c.CSINodes.Get("", a.Like); ok {
 			csi = csi.DeepCopy()
 			csi.Name = name
@@ -298,7 +290,7 @@ func (n *nodes) addLike(a *AddNodes) error {
 	return nil
 }
 
-// announceNode has the controllers and node health see a new node, and reports it.
+// announceNode presents a new node to the controllers and node health, and reports it.
 func (n *nodes) announceNode(node *v1.Node, message string) {
 	m := n.named[node.Name]
 	n.joined(m)
@@ -306,10 +298,9 @@ func (n *nodes) announceNode(node *v1.Node, message string) {
 	n.report.addEvent(Event{Kind: "NodeAdded", Node: node.Name, Message: message})
 }
 
-// applyNode adds a node, or changes the one of its name as kubectl apply does: labels are
-// added or changed, taints replaced if the manifest has any. What the manifest does not name
-// stays. It returns true if the manifest has another capacity, which stays as well: it is
-// status.
+// applyNode adds a node, or changes an existing one like kubectl apply: it adds or changes labels,
+// and replaces taints if the manifest has any. Fields missing in the manifest stay. It returns true
+// if the manifest has a different capacity, which also stays because it is status.
 func (n *nodes) applyNode(node *v1.Node) (otherCapacity bool) {
 	m := n.named[node.Name]
 	if m == nil {
@@ -334,7 +325,7 @@ func (n *nodes) applyNode(node *v1.Node) (otherCapacity bool) {
 	return otherCapacity
 }
 
-// sampleNodes counts the nodes for a sample of the timeline.
+// sampleNodes counts the nodes for a timeline sample.
 func (n *nodes) sampleNodes() Sample {
 	s := Sample{Nodes: len(n.named)}
 	for _, node := range n.scheduler.c.Nodes {

@@ -28,8 +28,8 @@ spec:
 status: {nominatedNodeName: node-1, phase: Pending}
 `
 
-// A nomination keeps room for a pod of the scheduler, gated or not: kube-scheduler does not know
-// those of other schedulers.
+// A nomination reserves room for a pod of this scheduler, gated or not: kube-scheduler ignores
+// nominations of other schedulers.
 func TestNominationsKeepRoom(t *testing.T) {
 	for name, row := range map[string]struct{ spec, node string }{
 		"another scheduler's": {"schedulerName: other", "node-1"}, "gated": {"schedulingGates: [{name: wait}]", ""},
@@ -74,9 +74,9 @@ metadata: {name: small}
 spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
 `
 
-// An attempt that fails leaves a pod its nomination while its victims are leaving, or if it may not
-// preempt: the room that was promised to it is not given away. A pod that may preempt and finds no
-// victims loses it.
+// After a failed attempt, a pod keeps its nomination while its victims are leaving, or if it may
+// not preempt: its promised room is not given away. A pod allowed to preempt that finds no victims
+// loses its nomination.
 func TestAFailedAttemptKeepsTheRoomThatWasPromised(t *testing.T) {
 	leaving := `deletionTimestamp: "2026-01-01T00:00:30Z", deletionGracePeriodSeconds: 30`
 	victim := `conditions: [{type: DisruptionTarget, status: "True", reason: PreemptionByScheduler}]`
@@ -145,8 +145,8 @@ metadata: {name: urgent}
 spec: {priorityClassName: high, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
 `
 
-// Of the two pods of the budget one is on its way out, so the other may not be disrupted: the
-// victim is the pod without a budget, though its priority is higher.
+// One of the budget's two pods is terminating, so the other may not be disrupted: the victim is the
+// pod without a budget, despite its higher priority.
 func TestTerminatingPodsAreNotHealthyToBudgets(t *testing.T) {
 	s := run(t, budgeted, simulate.Options{})
 	for _, p := range s.Pods {

@@ -7,9 +7,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// Operation is a change of a cluster, as one step of a scenario or one request. Exactly one
-// field is set. Each field does what the command of its name does; where kubectl would refuse
-// or only warn, Done has a note.
+// Operation is a change of a cluster, used for a step of a scenario or a request. Exactly one field
+// is set. Each field corresponds to the command of the same name; where kubectl would refuse or
+// only warn, Done has a note.
 type Operation struct {
 	Taint      *Tainting  `json:"taint,omitempty"`   // as kubectl taint: k=v:Effect adds, a trailing "-" removes
 	Untaint    *Tainting  `json:"untaint,omitempty"` // the same; the trailing "-" may be left out
@@ -35,26 +35,25 @@ type Operation struct {
 type Tainting struct {
 	Nodes
 	Taints []string `json:"taints"`
-	// Overwrite is kubectl's --overwrite, without which it keeps taints that are there already.
+	// Overwrite is kubectl's --overwrite; without it, existing taints are kept.
 	Overwrite bool `json:"overwrite,omitempty"`
 }
 
-// Condition is what nodes report of themselves, as TYPE=STATUS, such as MemoryPressure=True.
-// It stays until it is set again.
+// Condition is a condition reported by nodes, as TYPE=STATUS, such as MemoryPressure=True. It lasts
+// until it is set again.
 type Condition struct {
 	Nodes
 	Condition string `json:"condition"`
 }
 
-// AddNodes adds Count nodes like an existing one, empty except for its DaemonSets. Like names
-// the node to copy.
+// AddNodes adds Count copies of the node Like, empty except for DaemonSet pods.
 type AddNodes struct {
 	Count int    `json:"count"`
 	Like  string `json:"like"`
 }
 
-// AddPods adds pods like an existing one (pod/NAME, or a workload as deployment/NAME); with Max, as
-// many as fit without preemption.
+// AddPods adds pods like an existing one (pod/NAME, or a workload such as deployment/NAME); with
+// Max, as many as fit without preemption.
 type AddPods struct {
 	Count     int    `json:"count,omitempty"`
 	Max       bool   `json:"max,omitempty"`
@@ -62,47 +61,47 @@ type AddPods struct {
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// Scale sets a workload's replicas, as kubectl scale does.
+// Scale sets a workload's replicas, like kubectl scale.
 type Scale struct {
 	Workload  string `json:"workload"` // deployment/NAME, statefulset/NAME, replicaset/NAME
 	Namespace string `json:"namespace,omitempty"`
 	Replicas  int    `json:"replicas"`
 }
 
-// Delete deletes a pod, a node or a workload. Pods go at once, without their grace period;
-// those of a workload go with it.
+// Delete deletes a pod, a node or a workload. Pods are removed immediately, without their grace
+// period; a workload's pods are removed with it.
 type Delete struct {
 	Object    string `json:"object"` // pod/NAME, deployment/NAME, ...
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// Files are names of manifests, given as a string or a list.
+// Files lists manifest names, given as a string or a list.
 type Files []string
 
-// Done is the outcome of an operation, apart from its consequences.
+// Done is the outcome of an operation, without its consequences.
 type Done struct {
 	// Notes are for the user.
 	Notes []string
 	// Drain is set for drains, Fill for added pods, Moved for a rebalance. Drain and Moved are
-	// complete when time has passed.
+	// complete once time has passed.
 	Drain *Drained
 	Fill  *Fill
 	Moved *Moved
-	// Evicted are the answers for pods that were to be evicted.
+	// Evicted holds the results for the pods to evict.
 	Evicted []Evicted
 }
 
-// Do carries out an operation now. Its consequences follow as time passes, at once or later.
+// Do carries out an operation now. Its consequences follow immediately or as time passes.
 func (w *World) Do(op *Operation) (*Done, error) { return w.operations.carryOut(op) }
 
-// Apply applies manifests as kubectl apply does: new objects are created; existing workloads are
-// scaled or, if their template changed, rolled out at once.
+// Apply applies manifests like kubectl apply: it creates new objects, and scales existing workloads
+// or, if their template changed, rolls them out immediately.
 func (w *World) Apply(set *manifest.Set) (*Done, error) { return w.operations.applySet(set) }
 
-// operations carry out what users do to a cluster. Each happens at one time: it changes the
-// API server's objects as kubectl's request would, or is refused and changes none. What
-// follows from it is left to those that react to these objects, as time passes. A drain and a
-// rebalance go on for some time, and put their later steps on the agenda.
+// operations carries out users' operations on a cluster. Each happens at one time: it changes the
+// API server's objects like kubectl's request would, or is refused and changes none. The
+// controllers react to these objects as time passes. A drain or a rebalance continues for some time
+// and puts its later steps on the agenda.
 type operations struct {
 	clock       *clock
 	report      *report
@@ -118,13 +117,13 @@ type operations struct {
 	kubelets    *kubelets
 	controllers *controllers
 
-	// options are those of the world; gangs means that the Jobs of manifests become gangs.
+	// options are the world's options; gangs reports whether the manifests' Jobs become gangs.
 	options *Options
 	gangs   bool // Jobs become gangs
 }
 
-// carryOut carries out an operation, within what the world may cost. If an allowance ends
-// during it, that is the error, although part of the operation may have been done.
+// carryOut carries out an operation within the world's allowance. If the allowance runs out, it
+// returns that error, although part of the operation may have taken effect.
 func (o *operations) carryOut(op *Operation) (*Done, error) {
 	done, err := o.runOperation(op)
 	if err == nil && o.allowed.mustStop() {
@@ -133,8 +132,8 @@ func (o *operations) carryOut(op *Operation) (*Done, error) {
 	return done, err
 }
 
-// runOperation calls what carries out the field that is set. If several are set, the first in
-// the order below wins; scenarios are checked for that.
+// runOperation dispatches on the field that is set. If several are set, the first in the order
+// below wins; scenario validation rejects that case.
 func (o *operations) runOperation(op *Operation) (*Done, error) {
 	o.report.touched = true
 	switch {
@@ -179,8 +178,8 @@ func (o *operations) runOperation(op *Operation) (*Done, error) {
 	return nil, errors.New("nothing to do: name one operation")
 }
 
-// removeNode removes a node together with its pods. The pods leave while the node still
-// exists, so that their controllers see where they were; node health forgets the node last.
+// removeNode removes a node together with its pods. The pods leave while the node still exists, so
+// their controllers see their location; node health forgets the node last.
 func (o *operations) removeNode(name string) {
 	delete(o.kubelets.measured, name)
 	o.controllers.loseNode(name)
@@ -189,16 +188,16 @@ func (o *operations) removeNode(name string) {
 	o.report.addEvent(Event{Kind: "NodeRemoved", Node: name})
 }
 
-// reviveNode makes a node report again. Deletions of its pods that were waiting for it
-// complete now, and its kubelet looks at once at what is left of its memory and disk.
+// reviveNode makes a node report again. Deletions of pods blocked on it now complete, and its
+// kubelet immediately checks its remaining memory and disk.
 func (o *operations) reviveNode(name string) {
 	o.health.reviveNode(name)
 	o.controllers.completeDeletions(name)
 	o.kubelets.lookAt(name, o.clock.now)
 }
 
-// deleteObject deletes a pod, a node or a workload. Nodes are handled here, and all others by
-// controllers, because of what replaces them.
+// deleteObject deletes a pod, a node or a workload. It handles nodes itself and leaves the rest to
+// controllers, because of the successor pods.
 func (o *operations) deleteObject(op *Delete) (*Done, error) {
 	switch kind, name, _ := strings.Cut(op.Object, "/"); strings.ToLower(kind) {
 	case "node", "nodes", "no":

@@ -10,13 +10,14 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// The StatefulSet controller with podManagementPolicy OrderedReady, the default: it makes a pod
-// only when those before it run and are ready, and removes one only when all others are.
+// Simulation of the StatefulSet controller with podManagementPolicy OrderedReady, the default: it
+// creates a pod only when all pods before it are running and ready, and removes one only when all
+// remaining pods are.
 //
 //	db-0 pending, db-1 and db-2 evicted    -> neither is made again until db-0 is ready
 //	db-0 pending, scaled from 3 to 2       -> db-2 stays until db-0 is ready
 
-// orderedSet returns the pod's StatefulSet if that makes its pods one after the other, or nil.
+// orderedSet returns the pod's StatefulSet if it creates its pods in order, or nil.
 func (c *controllers) orderedSet(object *v1.Pod) *appsv1.StatefulSet {
 	if l := c.workloads.table().ControllerOf(object); l != nil {
 		if set, ok := l.Object.(*appsv1.StatefulSet); ok && workload.InOrder(set) {
@@ -26,14 +27,14 @@ func (c *controllers) orderedSet(object *v1.Pod) *appsv1.StatefulSet {
 	return nil
 }
 
-// awaitTurn has a pod that left made again when its turn comes, which may be now.
+// awaitTurn recreates a departed pod at its turn, possibly now.
 func (c *controllers) awaitTurn(d *Departure, set *appsv1.StatefulSet) {
 	d.Fate = Waits
 	c.waiting[Name{d.Namespace, d.Name}] = d
 	c.proceed(set)
 }
 
-// endWaiting has a set that is deleted make none of its pods again.
+// endWaiting cancels the pending recreation of a deleted set's pods.
 func (c *controllers) endWaiting(l *workload.Workload) {
 	for name, d := range c.waiting {
 		if rules.OwnerOf(d.object) == l.Owner() {
@@ -43,10 +44,9 @@ func (c *controllers) endWaiting(l *workload.Workload) {
 	}
 }
 
-// proceed does what the controller of an ordered set does next: it makes the first missing pod, or
-// removes those that are too many, unless a pod that is not ready keeps it from that. It is called
-// whenever one of the set's pods has come, gone, or become ready. For a set that is being deleted,
-// it does nothing.
+// proceed takes the next steps of an ordered set's controller: it creates the first missing pod, or
+// removes surplus pods, unless an unready pod blocks it. It is called whenever one of the set's
+// pods is added, removed, or becomes ready. It is a no-op for a set being deleted.
 func (c *controllers) proceed(set *appsv1.StatefulSet) {
 	if set.DeletionTimestamp != nil {
 		return
@@ -65,7 +65,7 @@ func (c *controllers) proceed(set *appsv1.StatefulSet) {
 
 	surplus := slices.DeleteFunc(c.podsOf(l), func(p *pod) bool { return workload.HasReplica(set, p.Name, int(*l.Replicas)) })
 	for i, p := range surplus {
-		// The highest goes first; if it is not ready, only when no pod below it is unready, too.
+		// The highest goes first; an unready one only if no lower pod is unready as well.
 		if !isUp(p) && slices.ContainsFunc(surplus[i+1:], func(lower *pod) bool { return !isUp(lower) }) {
 			return
 		}
@@ -73,19 +73,19 @@ func (c *controllers) proceed(set *appsv1.StatefulSet) {
 	}
 }
 
-// isUp reports whether the controller takes the pod for running and ready.
+// isUp reports whether the controller considers the pod running and ready.
 func isUp(p *pod) bool {
 	return p.Pod != nil && p.NodeName != "" && !p.Terminating && !p.unready
 }
 
-// isReplaceable reports whether the pod has ended, so that its controller deletes it and makes it
-// again under its name.
+// isReplaceable reports whether the pod has ended, so its controller deletes it and recreates it
+// under its name.
 func isReplaceable(p *pod) bool {
 	return p.Pod == nil && rules.IsTerminal(p.object) && len(p.object.Finalizers) == 0
 }
 
-// makeOrdinal makes a pod of a set, in place of one that has ended or beside the others. One whose
-// name is taken, by a pod that is stuck on a node that does not answer, is not made.
+// makeOrdinal creates the pod of an ordinal and replaces an ended one. It does nothing while a pod
+// stuck on an unresponsive node holds the name.
 func (c *controllers) makeOrdinal(set *appsv1.StatefulSet, ordinal int) {
 	p, claims := workload.StatefulPod(set, ordinal)
 	name := Name{p.Namespace, p.Name}
@@ -112,7 +112,7 @@ func (c *controllers) makeOrdinal(set *appsv1.StatefulSet, ordinal int) {
 	c.pods.createPod(p, false)
 }
 
-// podLanded has a pod run that has got a node, and its set go on if that makes its pods in order.
+// podLanded starts a pod that got a node, and lets an ordered set proceed.
 func (c *controllers) podLanded(p *pod) {
 	c.pods.podLanded(p)
 	if !c.pods.lasting { // the object may be released

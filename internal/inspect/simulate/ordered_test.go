@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// orderedSet fills two nodes: db-0 and db-1 are on node-1, db-2 and a pod of nobody on node-2.
+// orderedSet fills two nodes: db-0 and db-1 are on node-1, db-2 and an unowned pod on node-2.
 const orderedSet = twoNodes + `
 apiVersion: apps/v1
 kind: StatefulSet
@@ -56,8 +56,8 @@ func placesOf(w *simulate.World) (places []string) {
 	return places
 }
 
-// An OrderedReady StatefulSet makes a pod only when those before it run, and removes one only when
-// all others do. A Parallel one does not wait.
+// An OrderedReady StatefulSet creates a pod only when all pods before it are running, and removes
+// one only when all remaining pods are. A Parallel set does not wait.
 func TestAStatefulSetProceedsInOrder(t *testing.T) {
 	scale := func(n int) simulate.Operation {
 		return simulate.Operation{Scale: &simulate.Scale{Workload: "statefulset/db", Replicas: n}}
@@ -91,7 +91,7 @@ func TestAStatefulSetProceedsInOrder(t *testing.T) {
 			{scale(2), []string{"db-0 node-2", "db-1 "}},
 			{scale(4), []string{"db-0 node-2", "db-1 ", "db-2 ", "db-3 "}},
 		}, nil},
-		// The highest goes first; if it is not ready, only when no pod below it is unready, too.
+		// The highest goes first; an unready one only if no lower pod is unready as well.
 		{"OrderedReady", []step{{scale(1), []string{"db-0 node-1", "db-1 node-1", "db-2 node-2"}}}, []int{1, 2}},
 		{"OrderedReady", []step{{scale(1), []string{"db-0 node-1"}}}, []int{2}},
 		{"OrderedReady", []step{{scale(2), []string{"db-0 node-1", "db-1 node-1", "db-2 node-2"}}}, []int{0}},
@@ -106,7 +106,7 @@ func TestAStatefulSetProceedsInOrder(t *testing.T) {
 	}
 }
 
-// A set that is being deleted makes no pods, also when one that is left gets a node.
+// A set being deleted creates no pods, even when one of its remaining pods gets a node.
 func TestAStatefulSetThatIsDeletedMakesNothing(t *testing.T) {
 	text := strings.Replace(orderedSet, "uid: db}", `uid: db, deletionTimestamp: "2026-01-01T00:00:00Z", finalizers: [x/y]}`, 1)
 	w := opened(t, strings.Replace(text, "POLICY", "OrderedReady", 1)+`---
@@ -124,8 +124,8 @@ spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "4"}}}]}
 	}
 }
 
-// A pod that its set has yet to make again has a fate that says so, until it is made or the set no
-// longer wants it.
+// A pod waiting for recreation by its set has a fate stating that, until it is created or the set
+// no longer wants it.
 func TestAPodWaitsForThoseBeforeIt(t *testing.T) {
 	fates := func(w *simulate.World) (list []simulate.Fate) {
 		for _, d := range w.Departures() {
@@ -151,7 +151,7 @@ func TestAPodWaitsForThoseBeforeIt(t *testing.T) {
 	}
 }
 
-// A set that was deleted makes no pod again, also when one of its name is there later.
+// A deleted set recreates no pod, even if a pod of its name exists later.
 func TestAPodNoLongerWaitsOnceItsSetIsDeleted(t *testing.T) {
 	w := inOrder(t, "OrderedReady")
 	do(t, w, simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-1"}}})
@@ -163,8 +163,8 @@ func TestAPodNoLongerWaitsOnceItsSetIsDeleted(t *testing.T) {
 	}
 }
 
-// The controller of a StatefulSet waits until a pod has ended, and that of a ReplicaSet does not:
-// the ReplicaSet's new pod takes the room first, whatever their priorities are.
+// The StatefulSet controller waits until a pod has ended, the ReplicaSet controller does not: the
+// ReplicaSet's new pod takes the room first, regardless of priorities.
 func TestAReplicaSetReplacesItsPodsBeforeAStatefulSet(t *testing.T) {
 	text := twoNodes + `
 apiVersion: scheduling.k8s.io/v1

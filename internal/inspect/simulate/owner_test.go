@@ -7,8 +7,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// A pod belongs to the controller whose UID it has: one that has only the name of another one's
-// stays when that is scaled, and so does one that names it from another namespace.
+// A pod belongs to the controller with the UID in its owner reference: scaling a controller leaves
+// a pod that refers to the same name with another UID, and a pod in another namespace.
 func TestPodsBelongToControllersByUID(t *testing.T) {
 	const pods = `
 ---
@@ -46,8 +46,8 @@ spec: {nodeName: node-1, containers: [{name: c, image: i}]}
 	}
 }
 
-// A StatefulSet of another API group is a controller like any other: what it makes again has a name
-// of its own.
+// A StatefulSet of another API group is an ordinary controller: its replacement pod gets a new
+// name.
 func TestOtherKindsOfStatefulSets(t *testing.T) {
 	const pod = `
 ---

@@ -21,14 +21,14 @@ import (
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
-// pods are the world's pods as the API server has them. It admits new ones, and keeps in step
-// what depends on a pod: its budgets, its quotas, its claims, and when taints evict it. In
-// the life of a pod the methods follow each other as
+// pods holds the world's pods as stored in the API server. It admits new pods and maintains their
+// dependents: budgets, quotas, claims, and evictions by taints. The methods in order of a pod's
+// life:
 //
 //	enterPod      from a manifest, createPod or addReplacement: pending, or on its node
 //	podLanded     the scheduler has bound it
 //	terminatePod  it is being deleted, and still takes its room
-//	removePod     it has gone, with what it held
+//	removePod     it is removed, with everything it held
 type pods struct {
 	clock     *clock
 	report    *report
@@ -41,99 +41,97 @@ type pods struct {
 	catalog   *admission.Catalog
 	// lasting is set if time may pass: all pods and their objects are kept.
 	lasting bool
-	// named are all pods by name, if the world is lasting, those that have ended included.
+	// named holds all pods by name, including ended ones, if the world is lasting.
 	named map[Name]*pod
-	// sorted are the same by name, or nil if pods came or left since they were sorted.
+	// sorted is the same list ordered by name; nil after a pod was added or removed.
 	sorted []*pod
-	// placed has pods on nodes: all of them if the world is lasting, and otherwise those that a
-	// taint evicts.
+	// placed holds pods on nodes: all of them if the world is lasting, otherwise only those evicted
+	// by a taint.
 	placed   map[types.UID]*pod
 	entered  int      // how many pods have been added
 	homed    int      // how many of them had a node then
 	refusals []string // why pods could not be created, since manifests were last applied
 	denied   []*pod   // of controllers, and refused by quotas or limit ranges
-	// ends is called when the grace period of a pod is over that was terminating when it was
-	// added. It may be called for a pod that has gone by then.
+	// ends is called at the end of the grace period of an initially terminating pod, even if the
+	// pod was removed earlier.
 	ends func(p *pod)
-	// joined is called for a pod that is on a node now, left for the node of one that has
-	// gone. Kubelets under pressure listen.
+	// joined is called for a pod newly on a node, left for the former node of a removed pod.
+	// Kubelets under pressure use both.
 	joined func(p *pod)
 	left   func(node string)
 }
 
-// pod is a pod that is pending, or may have to leave its node. Pods of a lasting world are
-// kept until they are gone; otherwise a pod that cannot change any more is dropped, to save
-// memory.
+// pod is a pod that is pending or may leave its node. A lasting world keeps pods until they are
+// removed; otherwise a pod in its final state is dropped to save memory.
 //
-// The embedded Pod is the core's form of it: nil for one that has ended, or that no scheduler
-// will place. It is replaced whenever the core is shown the pod anew.
+// The embedded Pod is the core's representation: nil for a pod that has ended or has no scheduler.
+// It is replaced whenever the core sees an update of the pod.
 type pod struct {
 	*cluster.Pod
-	// number is its position in the order in which pods were added.
+	// number is the pod's position in order of addition.
 	number int
-	// object is the pod as the API server would have it; nil if it will not be needed.
+	// object is the pod's API object; nil if no longer needed.
 	object *v1.Pod
 	// fresh is the same object until the core has seen it; nil from then on.
 	fresh *v1.Pod
-	// refused is why the API server refuses to create it, or empty.
+	// refused is the reason the API server refuses to create the pod, or empty.
 	refused string
-	// charged is set while it counts in the quotas of its namespace.
+	// charged is set while the pod is charged to the quotas of its namespace.
 	charged bool
-	// due is when a NoExecute taint makes it leave, and since is when it came to its node,
-	// from which tolerationSeconds count.
+	// due is the pod's eviction by a NoExecute taint, and since is its arrival time on the node,
+	// the start of tolerationSeconds.
 	due   eviction.Due
 	since time.Time // when it came to its node
-	// refusal is why it could not be placed, the last time it was tried.
+	// refusal is the reason the last attempt failed.
 	refusal string
-	// unready means that it counts in budgets.unready, and not as healthy in its budgets.
+	// unready means that the pod counts in budgets.unready, and not as healthy in its budgets.
 	unready bool
-	// starved means that its kubelet is evicting it, and its grace period is running.
+	// starved means that the kubelet is evicting the pod and its grace period is running.
 	starved bool
-	// turnedAway: its kubelet did not admit it; no container of it runs.
+	// turnedAway means that the kubelet did not admit the pod; its containers never run.
 	turnedAway bool
 	marked     bool // it is unready because node health has marked it, and was ready before
-	// again is set if it is the replacement of a pod that a taint evicted.
+	// again is set if the pod replaces a pod evicted by a taint.
 	again bool
-	// departure is set while the pod has been deleted but is stuck on a node that does not
-	// respond. Its controller waits for its end before it makes the pod again.
+	// departure is set while the pod is deleted but stuck on an unresponsive node. Its controller
+	// waits for its end before recreating it.
 	departure *Departure
-	// leaves is set while it is terminating on its node: the departure that was reported
-	// then.
+	// leaves is the departure reported when the pod began terminating; set while it terminates on
+	// its node.
 	leaves *Departure
-	// turn is its place in scheduler.turn, from 1; 0 if it is not there.
+	// turn is its 1-based position in scheduler.turn; 0 if absent.
 	turn  int
 	tried bool // the scheduler has decided it
-	// listed means that the answer has it as pending, and quiet that it is never listed: it
-	// is only a trial of how many pods fit.
+	// listed means that the result lists the pod as pending. quiet pods are never listed: they only
+	// probe how many pods fit.
 	listed bool
 	quiet  bool // it is never listed
-	// reasons counts the nodes by why they rejected it, the last time it was tried. gone is
-	// set once it has been deleted, for those who still hold it.
+	// reasons counts the nodes by rejection reason in the last attempt. gone is set once the pod
+	// has been deleted, for holders of stale references.
 	reasons map[string]int
 	gone    bool
 }
 
-// sortQueued sorts pods in the order in which the scheduler takes them: by priority, then by
-// age, then in the order in which they were added. kube-scheduler has the time of queueing
-// where this has the age: pods that exist when a world begins were all queued at once.
+// sortQueued sorts pods in scheduling order: by priority, then by age, then by order of addition.
+// Age takes the role of kube-scheduler's queueing time: all pods present when a world begins were
+// queued simultaneously.
 func sortQueued(pods []*pod) {
 	slices.SortFunc(pods, compareQueued)
 }
 
-// compareQueued orders the pod first that the scheduler takes first. It never returns 0 for
-// two pods.
+// compareQueued orders pods by scheduling order. It never returns 0 for two different pods.
 func compareQueued(a, b *pod) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), cmp.Compare(a.number, b.number))
 }
 
-// enterPod adds a pod as the API server has it, or would have it if it did not refuse it.
-// refusal is why it does, or empty. The object belongs to the world from then on.
+// enterPod adds a pod as stored in the API server, or as it would be stored without refusal.
+// refusal is the reason for that, or empty. The world takes ownership of the object.
 func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	s.entered++
 	p := &pod{number: s.entered, refused: refusal, charged: refusal == ""}
 	if s.lasting || len(s.evictions.held) > 0 {
-		// Otherwise the object is released as soon as the core has taken what it needs: pods
-		// make up most of the memory of a large simulation.
+		// Otherwise release the object as soon as the core no longer needs it: pods take most of
+		// the memory of a large simulation.
 		p.object = object
 	}
 	if s.lasting {
@@ -144,8 +142,8 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 			return p // no scheduler will place it
 		}
 		if s.lasting && refusal != "" && metav1.GetControllerOfNoCopy(object) != nil {
-			// Its controller tries again when the quota has room; a pod that a user creates
-			// stays refused.
+			// The controller retries when the quota has room; a pod created by a user stays
+			// refused.
 			s.denied = append(s.denied, p)
 		}
 		s.scheduler.addPending(p, object)
@@ -158,8 +156,8 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 			s.budgets.unready[p.Class]++
 			p.unready = true
 		}
-		// Tolerations count from the binding, and a terminating pod ends when its deletion
-		// said it would.
+		// Tolerations count from the binding, and a terminating pod ends at the time set by its
+		// deletion.
 		s.podSettled(p, eviction.PodOf(object).Bound)
 		if s.lasting && p.Terminating {
 			s.clock.callAt(object.DeletionTimestamp.Sub(s.clock.start), func() { s.ends(p) })
@@ -168,8 +166,8 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	return p
 }
 
-// podLanded records that a pod has got a node. Where time passes, it is taken to run and to
-// be ready at once: how long images and probes take is not known.
+// podLanded records a pod's node. In a world where time passes, the pod is assumed to be running
+// and ready immediately, because image pulls and probes take an unknown time.
 func (s *pods) podLanded(p *pod) {
 	s.podSettled(p, s.clock.time())
 	if s.lasting {
@@ -178,16 +176,16 @@ func (s *pods) podLanded(p *pod) {
 	}
 }
 
-// startRunning has the pod's containers started, as soon as it has a node: from then on
-// budgets hold it. The object is copied, because others may still have the old one.
+// startRunning marks the containers of a newly placed pod as started: from then on budgets hold it.
+// It copies the object, because there may be references to the old one.
 func (s *pods) startRunning(p *pod) {
 	object := *p.object
 	object.Status.Phase = v1.PodRunning
 	s.scheduler.keepObject(p, &object)
 }
 
-// podSettled records that a pod has been on its node since then, and drops what will not be needed
-// of it.
+// podSettled records the time since which a pod has been on its node, and drops state no longer
+// needed.
 func (s *pods) podSettled(p *pod, since time.Time) {
 	p.since = since
 	s.evictions.watchPod(p, since)
@@ -201,10 +199,10 @@ func (s *pods) podSettled(p *pod, since time.Time) {
 	}
 }
 
-// removePod removes a pod from the world, with what it held: its room, its place in budgets
-// and quotas, its claims and devices.
+// removePod removes a pod from the world and releases its room, its share of budgets and quotas,
+// its claims and devices.
 func (s *pods) removePod(p *cluster.Pod) {
-	// The core's form of the pod may be changed by the deletion, so it is read before.
+	// The deletion may change the core's representation of the pod, so read it first.
 	known, terminating, node := s.placed[p.UID], p.Terminating, p.NodeName
 	s.scheduler.showGone(cycle.Pods, stubPod(p))
 	switch {
@@ -223,7 +221,7 @@ func (s *pods) removePod(p *cluster.Pod) {
 	s.budgets.podGone(p.Class.Namespace, p.Class.Labels, p.Class.Controller)
 }
 
-// registerPod adds a pod to the list of all pods, in place of another one of its name.
+// registerPod adds a pod to the list of all pods, replacing any pod of the same name.
 func (s *pods) registerPod(p *pod) {
 	if p.object != nil {
 		s.named[Name{p.object.Namespace, p.object.Name}] = p
@@ -232,8 +230,8 @@ func (s *pods) registerPod(p *pod) {
 	}
 }
 
-// forgetPod removes a pod from the list of all pods, and from what quotas count and claims
-// are held for. A newer pod of the same name, as StatefulSets have them, stays listed.
+// forgetPod removes a pod from the list of all pods, from quotas and from reservations of claims. A
+// newer pod of the same name, as in StatefulSets, stays listed.
 func (s *pods) forgetPod(p *pod) {
 	if p.charged {
 		s.bounds.releasePod(p.object)
@@ -247,8 +245,8 @@ func (s *pods) forgetPod(p *pod) {
 	}
 }
 
-// byName lists all pods by namespace and name. The list is kept until a pod comes or leaves;
-// it must not be changed.
+// byName lists all pods by namespace and name. The list is cached until a pod is added or removed;
+// callers must not modify it.
 func (s *pods) byName() []*pod {
 	if s.sorted == nil {
 		s.sorted = slices.SortedFunc(maps.Values(s.named), func(a, b *pod) int {
@@ -260,10 +258,9 @@ func (s *pods) byName() []*pod {
 
 func nameOf(p *pod) Name { return Name{p.object.Namespace, p.object.Name} }
 
-// createPod creates a pod through admission, in place of another that has left (replaces) or
-// beside all others. A pod that admission refuses is reported, and nil is returned; one that
-// a quota refuses is added as refused. Without replaces, budgets expect one pod more from now
-// on.
+// createPod creates a pod through admission, as a replacement (replaces) or as an additional pod.
+// It reports a pod refused by admission and returns nil; a pod refused by a quota is added as
+// refused. Without replaces, budgets expect one more pod from then on.
 func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 	p.CreationTimestamp = metav1.NewTime(s.clock.time())
 	admitted, err := s.admitPod(p)
@@ -273,8 +270,7 @@ func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 		return nil
 	}
 
-	// The UID of a manifest may be taken by an earlier pod of its name, which the core still
-	// knows.
+	// The manifest's UID may belong to an earlier pod of that name, still known to the core.
 	if admitted.UID == "" || s.scheduler.c.Pod(admitted.UID) != nil || s.named[Name{p.Namespace, p.Name}] != nil {
 		admitted.UID = types.UID(fmt.Sprintf("%s/%s-%d", p.Namespace, p.Name, s.entered+1))
 	}
@@ -295,8 +291,8 @@ func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 	return made
 }
 
-// createAllowed creates the pods that quotas refused and now have room for: their controllers
-// try until they succeed. Those that have been deleted or replaced meanwhile are forgotten.
+// createAllowed creates pods refused earlier by quotas that now have room, because their
+// controllers retry until they succeed. It forgets pods deleted or replaced meanwhile.
 func (s *pods) createAllowed() {
 	if len(s.bounds.freed) == 0 {
 		return
@@ -320,10 +316,10 @@ func (s *pods) createAllowed() {
 	})
 }
 
-// addReplacement adds a pod in place of one that has left. The object is a copy of an admitted
-// one, so admission is not asked again, and the object is the world's from then on. Quotas and
-// limit ranges are: they may have become tighter since, and a victim that is still terminating
-// counts for its quota. Limits that a range of later gives by default are not missing.
+// addReplacement adds the successor of a departed pod and takes ownership of the object. A copy of
+// an admitted pod skips admission, but not quotas and limit ranges: they may have become tighter,
+// and a terminating victim still counts against its quota. Defaults of newer limit ranges are
+// filled in first.
 func (s *pods) addReplacement(object *v1.Pod) *pod {
 	if len(s.bounds.ranges[object.Namespace]) > 0 {
 		s.bounds.fillDefaults(object)
@@ -335,9 +331,9 @@ func (s *pods) addReplacement(object *v1.Pod) *pod {
 	return made
 }
 
-// terminatePod marks the pod as being deleted. It keeps its room until removePod, but budgets
-// no longer count it, and taints no longer evict it. A victim gets the condition
-// DisruptionTarget, as from kube-scheduler; the core then has the preemptor wait for it.
+// terminatePod marks the pod as being deleted. It keeps its room until removePod, but budgets no
+// longer count it, and taints no longer evict it. A victim gets the condition DisruptionTarget,
+// like from kube-scheduler; the core then makes the preemptor wait for it.
 func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 	leaving := *p.object
 	leaving.Spec.NodeName = p.NodeName
@@ -361,9 +357,8 @@ func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 	s.budgets.podLeft(p.Pod)
 }
 
-// openGates removes scheduling gates from a pod that is applied without them, and reports
-// whether it did. The API allows no other change of gates: they are set when a pod is
-// created, and only removed.
+// openGates removes scheduling gates missing from the applied version of a pod, and reports whether
+// it did. The API allows no other change of gates: they are set at creation and only removed.
 func (s *pods) openGates(p *pod, applied *v1.Pod) bool {
 	if p.NodeName != "" || len(applied.Spec.SchedulingGates) >= len(p.object.Spec.SchedulingGates) {
 		return false
@@ -375,12 +370,12 @@ func (s *pods) openGates(p *pod, applied *v1.Pod) bool {
 	return true
 }
 
-// nameFor generates a name as the API server would, the same in every run.
+// nameFor generates a name like the API server, but the same in every run.
 func (s *pods) nameFor(p *v1.Pod, owner *metav1.OwnerReference) string {
 	return s.generateName(p.Namespace, standin.BaseOf(p, owner))
 }
 
-// generateName generates a free name that begins with base, the same in every run.
+// generateName generates an unused name with prefix base, the same in every run.
 func (s *pods) generateName(namespace, base string) string {
 	return standin.Name(namespace, base, s.entered+1, func(name string) bool { return s.named[Name{namespace, name}] != nil })
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// markUnready marks the pods of a node as not ready, on behalf of node health: their budgets
-// have fewer healthy pods, and allow fewer disruptions.
+// markUnready marks the pods of a node as not ready on behalf of node health: their budgets have
+// fewer healthy pods and allow fewer disruptions.
 func (s *pods) markUnready(node string) {
 	for _, p := range s.podsOn(node) {
 		if !p.unready && !p.Terminating {
@@ -19,8 +19,8 @@ func (s *pods) markUnready(node string) {
 	}
 }
 
-// unmarkUnready has the kubelet of a node that is back report its pods, which are ready as
-// before. Pods that were not ready before the node failed stay so.
+// unmarkUnready makes the kubelet of a recovered node report its pods as ready again. Pods unready
+// before the node failed stay unready.
 func (s *pods) unmarkUnready(node string) {
 	for _, p := range s.podsOn(node) {
 		if p.unready && p.marked && !p.Terminating {
@@ -31,8 +31,8 @@ func (s *pods) unmarkUnready(node string) {
 	}
 }
 
-// podsOn lists the pods on a node by name, terminating ones included. It is empty for a node
-// that does not exist.
+// podsOn lists the pods on a node, including terminating ones, by name. It is empty for an unknown
+// node.
 func (s *pods) podsOn(name string) []*pod {
 	n := s.scheduler.c.Node(name)
 	if n == nil {
@@ -50,8 +50,8 @@ func (s *pods) podsOn(name string) []*pod {
 	return list
 }
 
-// endedOn lists the pods on a node that have ended, by name. The core does not know them,
-// because they take no room. It looks at all pods.
+// endedOn lists the ended pods on a node by name. The core does not track them, because they take
+// no room. It visits all pods.
 func (s *pods) endedOn(node string) []*pod {
 	var list []*pod
 	for _, p := range s.named {

@@ -15,11 +15,11 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// kubelets stand in for those of nodes that may come under pressure: nodes that a Pressure
-// names, and those with a pod that says what it uses. All others cost nothing.
+// kubelets simulates the kubelets of nodes that may experience pressure: nodes named by a Pressure,
+// and nodes with a pod of known usage. All other nodes cost nothing.
 //
-//	what pods use + what others use -> available -> thresholds -> conditions -> taints (node health)
-//	                                                           -> one eviction at a time
+//	pod usage + other usage -> available -> thresholds -> conditions -> taints (node health)
+//	                                                   -> one eviction at a time
 type kubelets struct {
 	clock    *clock
 	report   *report
@@ -28,54 +28,53 @@ type kubelets struct {
 	begin    func() // has node health act, which makes the taints
 	depart   func(p *pod, cause Cause, detail string)
 	measured map[string]*measured
-	// uses is what pods use by an operation Use; all others use what their annotation says,
-	// or request.
+	// uses holds pod usage set by an operation Use; all other pods use the amount in their
+	// annotation, or their requests.
 	uses map[Name]v1.ResourceList
 }
 
-// measured is a node whose kubelet looks at what it has left.
+// measured is a node with a kubelet that measures its remaining resources.
 type measured struct {
-	// core has the kubelet's thresholds, and which of them were met since when.
+	// core holds the kubelet's thresholds, and the times since which they have been met.
 	core *pressure.Core
-	// others is how many bytes something uses that is no pod. It is negative if the pods use
-	// less than is assumed of them.
+	// others is the usage in bytes outside of pods. It is negative if the pods use less than
+	// assumed.
 	others map[v1.ResourceName]int64
-	// conditions are the pressure conditions that are True, as last reported.
+	// conditions lists the pressure conditions last reported as True.
 	conditions []v1.NodeConditionType
-	// While it waits, next is when it looks again, by the last of the appointments made. made
-	// numbers these: a call whose number is not the last one has been superseded by an
-	// earlier appointment.
+	// While waits is set, next is the time of the next measurement, by the latest appointment. made
+	// numbers the appointments: a call with an outdated number has been superseded by an earlier
+	// appointment.
 	waits bool
 	next  time.Duration
 	made  int
-	// scheduled counts its calls on the agenda, superseded ones included. again is set if the
-	// last pod that was evicted had come in the place of an evicted one: the node then evicts
-	// in a circle.
+	// scheduled counts the node's calls on the agenda, including superseded ones. again is set if
+	// the last evicted pod had itself replaced an evicted one: the node then evicts in a circle.
 	scheduled int
 	again     bool
-	// helpless: it has been reported that nobody may be evicted.
+	// helpless means that the absence of evictable pods has been reported.
 	helpless bool
-	// daemons counts the pods of DaemonSets that were refused.
+	// daemons counts the refused DaemonSet pods.
 	daemons int
 }
 
-// The kubelet looks every ten seconds: its monitoring interval.
+// measureEvery is the kubelet's monitoring interval.
 const measureEvery = 10 * time.Second
 
-// A controller replaces a pod that a kubelet refused after refusalSeen; a DaemonSet's after twice
-// as long each time, and at most daemonsPause.
+// A controller replaces a pod refused by a kubelet after refusalSeen. A DaemonSet doubles the delay
+// each time, up to daemonsPause.
 const (
 	refusalSeen  = time.Second
 	daemonsPause = 15 * time.Minute
 )
 
-// unrequested is what a pod is taken to use that neither says so nor requests memory: what scoring
-// takes it to request.
+// unrequested is the assumed usage of a pod with neither a known usage nor a memory request: the
+// request assumed by scoring.
 const unrequested = 200 << 20
 
-// pressNodes makes so much of nodes' memory or disk available, and sets their thresholds.
-// Either may be left out. A note says how many pods there have an assumed usage, because
-// which of them is evicted depends on it.
+// pressNodes sets the available memory or disk of nodes, and their thresholds. Either may be
+// omitted. A note reports the number of pods with an assumed usage, because it affects the choice
+// of the evicted pod.
 func (k *kubelets) pressNodes(p *Pressure) (*Done, error) {
 	config, err := p.config()
 	if err != nil {
@@ -95,8 +94,7 @@ func (k *kubelets) pressNodes(p *Pressure) (*Done, error) {
 		return nil, err
 	}
 
-	// The conditions that kubelets report lead to taints through node health, which has to be
-	// at work.
+	// Node health must be running to turn the kubelets' conditions into taints.
 	k.begin()
 	silent := 0
 	for _, name := range names {
@@ -121,9 +119,8 @@ func (k *kubelets) pressNodes(p *Pressure) (*Done, error) {
 		silent, pressure.AnnotationUses)}}, nil
 }
 
-// leaveAmounts has something that is no pod take as much of a node as leaves these amounts.
-// It takes the difference to what would be left by the pods alone; later changes of the pods
-// change what is left.
+// leaveAmounts sets a node's usage outside of pods so that these amounts remain. It relies on the
+// current usage of the pods; later changes of the pods change the remainder.
 func (k *kubelets) leaveAmounts(name string, left v1.ResourceList) error {
 	candidates, _ := k.candidatesOn(name)
 	capacity := k.nodes.named[name].capacity()
@@ -145,7 +142,7 @@ func (k *kubelets) leaveAmounts(name string, left v1.ResourceList) error {
 	return nil
 }
 
-// capacity is what the node has in all, as its kubelet measures it.
+// capacity is the node's total capacity, as measured by its kubelet.
 func (m *machine) capacity() v1.ResourceList {
 	if m.object.Status.Capacity != nil {
 		return m.object.Status.Capacity
@@ -153,8 +150,7 @@ func (m *machine) capacity() v1.ResourceList {
 	return m.object.Status.Allocatable // as in manifests written by hand
 }
 
-// useResources has a pod use so much from now on. The pod may be pending: it uses that where
-// it goes.
+// useResources sets the usage of a pod from now on. A pending pod takes the usage to its node.
 func (k *kubelets) useResources(u *Use) (*Done, error) {
 	uses, err := parseQuantities(u.Memory, u.EphemeralStorage)
 	if err != nil {
@@ -185,8 +181,8 @@ func (k *kubelets) useResources(u *Use) (*Done, error) {
 	return &Done{}, nil
 }
 
-// measureNode has a node's kubelet look at what is left, from now on, with the kubelet's
-// default thresholds unless others are set. It makes no appointment.
+// measureNode starts measuring a node, with the kubelet's default thresholds unless set otherwise.
+// It makes no appointment.
 func (k *kubelets) measureNode(node string) *measured {
 	if k.measured[node] == nil {
 		core, _ := pressure.NewCore(pressure.DefaultConfig()) // which has no faults
@@ -195,8 +191,8 @@ func (k *kubelets) measureNode(node string) *measured {
 	return k.measured[node]
 }
 
-// podJoined is called for a pod that has come to a node. The kubelet refuses it if the node
-// is under pressure and the pod's QoS class or toleration does not let it in.
+// podJoined handles a pod newly on a node. The kubelet refuses it if the node is under pressure and
+// neither the pod's QoS class nor a toleration admits it.
 func (k *kubelets) podJoined(p *pod) {
 	if p.object == nil {
 		return
@@ -213,12 +209,12 @@ func (k *kubelets) podJoined(p *pod) {
 	k.podLeft(p.NodeName)
 }
 
-// podLeft is called for the node of a pod that has gone: what it used is free.
+// podLeft handles the departure of a pod from the node: its usage is freed.
 func (k *kubelets) podLeft(node string) { k.lookAt(node, k.clock.now+measureEvery) }
 
-// lookAt has the kubelet of a measured node look at a time, or earlier if it would anyway.
-// There is at most one valid appointment: calls cannot be taken off the agenda, so a
-// superseded one does nothing when its time comes.
+// lookAt schedules a measurement of a measured node at a time, unless one is due earlier. At most
+// one appointment is valid: calls cannot be removed from the agenda, so a superseded one does
+// nothing when it runs.
 func (k *kubelets) lookAt(node string, at time.Duration) {
 	m := k.measured[node]
 	if m == nil || m.waits && m.next <= at {
@@ -235,7 +231,7 @@ func (k *kubelets) lookAt(node string, at time.Duration) {
 	})
 }
 
-// scheduleCall schedules what a node's kubelet does, and counts it until it is done.
+// scheduleCall schedules a call for a node's kubelet and counts it until it has run.
 func (k *kubelets) scheduleCall(m *measured, at time.Duration, do func()) {
 	m.scheduled++
 	k.clock.callAt(at, func() {
@@ -244,8 +240,8 @@ func (k *kubelets) scheduleCall(m *measured, at time.Duration, do func()) {
 	})
 }
 
-// countRepeats counts the appointments of nodes that evict nothing but replacements of pods
-// that were evicted before. A world with only these left is quiet: they go on for ever.
+// countRepeats counts the appointments of nodes that evict only replacements of earlier evicted
+// pods. A world with no other appointments is quiet: these continue forever.
 func (k *kubelets) countRepeats() (count int) {
 	for _, m := range k.measured {
 		if m.again {
@@ -255,8 +251,8 @@ func (k *kubelets) countRepeats() (count int) {
 	return count
 }
 
-// observeNode looks at a node: it reports the pressure that follows, and evicts one pod at a
-// time, as the kubelet does: the next one only if that was not enough.
+// observeNode measures a node, reports the resulting pressure, and like the kubelet evicts one pod
+// at a time: the next only if that was not enough.
 func (k *kubelets) observeNode(node string) {
 	m, machine := k.measured[node], k.nodes.named[node]
 	if machine == nil || machine.dead {
@@ -274,14 +270,14 @@ func (k *kubelets) observeNode(node string) {
 		k.evictPod(m, k.pods.placed[why.Pod.UID], why)
 	}
 	m.helpless = false
-	// Under pressure it looks again, to see whether that is over. Otherwise nothing changes
-	// until a pod comes or goes, which calls lookAt.
+	// Under pressure, measure again to detect its end. Otherwise nothing changes until a pod joins
+	// or leaves, which calls lookAt.
 	if len(verdict.Conditions) > 0 {
 		k.lookAt(node, k.clock.now+measureEvery)
 	}
 }
 
-// reportHelpless reports once that nobody may be evicted.
+// reportHelpless reports once that the node has no evictable pod.
 func (k *kubelets) reportHelpless(node string, m *measured, starved *pressure.Starved) {
 	if !m.helpless {
 		m.helpless = true
@@ -289,8 +285,8 @@ func (k *kubelets) reportHelpless(node string, m *measured, starved *pressure.St
 	}
 }
 
-// candidatesOn are a node's pods, each with what it uses. A pod that the kubelet refused runs
-// no container, and is none. leaving is set if one of them is being evicted.
+// candidatesOn lists a node's pods with their usage. It omits pods refused by the kubelet, which
+// run no containers. leaving is set if one of them is being evicted.
 func (k *kubelets) candidatesOn(node string) (list []pressure.Candidate, leaving bool) {
 	for _, p := range k.pods.podsOn(node) {
 		if p.turnedAway {
@@ -302,7 +298,7 @@ func (k *kubelets) candidatesOn(node string) (list []pressure.Candidate, leaving
 	return list, leaving
 }
 
-// usesOf is what a pod uses: by an operation, by its annotation, or as much as it requests.
+// usesOf returns a pod's usage: set by an operation, by its annotation, or else its requests.
 func (k *kubelets) usesOf(object *v1.Pod) v1.ResourceList {
 	if uses := k.uses[Name{object.Namespace, object.Name}]; uses != nil {
 		return uses
@@ -310,7 +306,7 @@ func (k *kubelets) usesOf(object *v1.Pod) v1.ResourceList {
 	if uses, err := pressure.Uses(object); err == nil && uses != nil {
 		return uses
 	}
-	// An invalid annotation is taken as none.
+	// An invalid annotation is ignored.
 	uses := pressure.Requests(object)
 	if memory := uses[v1.ResourceMemory]; memory.IsZero() {
 		uses[v1.ResourceMemory] = *resource.NewQuantity(unrequested, resource.BinarySI)
@@ -318,7 +314,7 @@ func (k *kubelets) usesOf(object *v1.Pod) v1.ResourceList {
 	return uses
 }
 
-// countSilent counts the pods of a node of which nobody says what they use.
+// countSilent counts the pods of a node with unknown usage.
 func (k *kubelets) countSilent(node string) (count int) {
 	for _, p := range k.pods.podsOn(node) {
 		_, says := p.object.Annotations[pressure.AnnotationUses]
@@ -329,8 +325,7 @@ func (k *kubelets) countSilent(node string) (count int) {
 	return count
 }
 
-// reportConditions has the node report the conditions that have changed; node health makes
-// the taints.
+// reportConditions makes the node report its changed conditions; node health sets the taints.
 func (k *kubelets) reportConditions(node string, m *measured, conditions []v1.NodeConditionType) {
 	if slices.Equal(m.conditions, conditions) {
 		return
@@ -352,9 +347,9 @@ func (k *kubelets) reportConditions(node string, m *measured, conditions []v1.No
 	}
 }
 
-// refusePod fails a pod that came to a node under pressure although it may not: by a toleration
-// that the kubelet does not honour, or by name. Controllers replace it when they have seen that;
-// DaemonSets wait longer from time to time.
+// refusePod fails a pod inadmissible on a node under pressure: it got there through a toleration
+// ignored by the kubelet, or by node name. Controllers replace it after observing the failure;
+// DaemonSets wait longer each time.
 func (k *kubelets) refusePod(m *measured, p *pod, refusal *admit.Refusal) {
 	pause := refusalSeen
 	if rules.KindOf(metav1.GetControllerOfNoCopy(p.object)) == rules.DaemonSet {
@@ -370,8 +365,8 @@ func (k *kubelets) refusePod(m *measured, p *pod, refusal *admit.Refusal) {
 	})
 }
 
-// evictPod ends a pod, within the grace period that the kubelet gives it. It keeps its usage
-// until then, and no other pod is evicted meanwhile.
+// evictPod ends a pod within the grace period granted by the kubelet. Until then it keeps its
+// usage, and the kubelet evicts no other pod.
 func (k *kubelets) evictPod(m *measured, p *pod, why *pressure.Eviction) {
 	p.starved = true
 	k.scheduleCall(m, k.clock.now+time.Duration(why.Grace)*time.Second, func() {
@@ -381,7 +376,7 @@ func (k *kubelets) evictPod(m *measured, p *pod, why *pressure.Eviction) {
 	})
 }
 
-// removePod removes a pod that failed on its node, and reports that as an eviction.
+// removePod removes a pod that failed on its node and reports the removal as an eviction.
 func (k *kubelets) removePod(m *measured, p *pod, message string) {
 	m.again = p.again
 	k.report.said.Evictions = append(k.report.said.Evictions, Eviction{

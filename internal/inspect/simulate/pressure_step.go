@@ -12,15 +12,15 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// Pressure leaves so much of nodes' memory or disk available, whatever it is that takes the
-// rest. What evicted pods used is free afterwards. Amounts are quantities such as 200Mi; an
-// empty one leaves that resource as it is.
+// Pressure sets the available memory or disk of nodes, whatever takes the rest. The usage of
+// evicted pods is freed afterwards. Amounts are quantities such as 200Mi; an empty amount leaves
+// the resource unchanged.
 type Pressure struct {
 	Nodes
 	Memory           string `json:"memory,omitempty"`
 	EphemeralStorage string `json:"ephemeralStorage,omitempty"`
-	// The fields of the nodes' KubeletConfiguration; if none is set, they stay as they are, at
-	// first the kubelet's defaults.
+	// The fields of the nodes' KubeletConfiguration; if none is set, they stay unchanged, initially
+	// with the kubelet's defaults.
 	EvictionHard                     map[string]string `json:"evictionHard,omitempty"`
 	EvictionSoft                     map[string]string `json:"evictionSoft,omitempty"`
 	EvictionSoftGracePeriod          map[string]string `json:"evictionSoftGracePeriod,omitempty"`
@@ -29,8 +29,8 @@ type Pressure struct {
 	EvictionMaxPodGracePeriod        *int32            `json:"evictionMaxPodGracePeriod,omitempty"`
 }
 
-// Use has a pod use so much from now on: a leak, or a job that has begun. What is not named
-// stays.
+// Use sets a pod's usage from now on: a leak, or a job that has begun. Omitted resources stay
+// unchanged.
 type Use struct {
 	Pod              string `json:"pod"` // NAME or pod/NAME
 	Namespace        string `json:"namespace,omitempty"`
@@ -38,9 +38,8 @@ type Use struct {
 	EphemeralStorage string `json:"ephemeralStorage,omitempty"`
 }
 
-// config returns the thresholds that are set; nil if none is. As in a KubeletConfiguration,
-// naming evictionHard replaces all hard defaults. There are no soft thresholds unless they
-// are named.
+// config returns the configured thresholds, or nil. As in a KubeletConfiguration, evictionHard
+// replaces all hard defaults. Soft thresholds exist only if configured.
 func (p *Pressure) config() (*pressure.Config, error) {
 	if p.EvictionHard == nil && p.EvictionSoft == nil && p.EvictionSoftGracePeriod == nil && p.EvictionMinimumReclaim == nil &&
 		p.EvictionPressureTransitionPeriod == nil && p.EvictionMaxPodGracePeriod == nil {
@@ -66,17 +65,16 @@ func (p *Pressure) config() (*pressure.Config, error) {
 	return &c, nil
 }
 
-// fieldsOfFlags has the fields of a KubeletConfiguration for the kubelet's flags that errors
-// name. A flag that begins with another one comes before it: the first that matches is
-// replaced.
+// fieldsOfFlags replaces the kubelet flags in errors with the fields of a KubeletConfiguration. A
+// flag precedes any prefix of it, because the first match is replaced.
 var fieldsOfFlags = strings.NewReplacer(
 	"--eviction-hard", "evictionHard", "--eviction-soft-grace-period", "evictionSoftGracePeriod", "--eviction-soft", "evictionSoft",
 	"--eviction-minimum-reclaim", "evictionMinimumReclaim", "--eviction-pressure-transition-period", "evictionPressureTransitionPeriod",
 	"--eviction-max-pod-grace-period", "evictionMaxPodGracePeriod",
 )
 
-// parseQuantities parses those of memory and ephemeral storage that are named. Negative ones
-// are errors.
+// parseQuantities parses the given amounts of memory and ephemeral storage. Negative amounts are
+// errors.
 func parseQuantities(memory, disk string) (v1.ResourceList, error) {
 	list := v1.ResourceList{}
 	for name, text := range map[v1.ResourceName]string{v1.ResourceMemory: memory, v1.ResourceEphemeralStorage: disk} {

@@ -12,11 +12,10 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// How a simulation is written for people: one line per decision or event, with a reason that
-// several have in common written once. For programs, package answer writes the struct as JSON
-// or YAML.
+// Output for people: one line per decision or event, with shared reasons written once. For
+// programs, package answer writes the struct as JSON or YAML.
 
-// Names lists the pods that were decided, in the order of the first decision about each.
+// Names lists the decided pods, in the order of the first decision about each.
 func (s *Simulation) Names() (names []string) {
 	listed := map[Name]bool{}
 	for i := range s.Pods {
@@ -28,8 +27,8 @@ func (s *Simulation) Names() (names []string) {
 	return names
 }
 
-// Write writes the answer in one of answer.Formats, as names, or drawn as svg; any other
-// format, "wide" and "" among them, is for people.
+// Write writes the result in one of answer.Formats, as names, or drawn as svg; any other format,
+// including "wide" and "", is for people.
 func (s *Simulation) Write(out io.Writer, format string) error {
 	if format == "svg" {
 		return s.SVG(out, time.Duration(s.For))
@@ -37,16 +36,15 @@ func (s *Simulation) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, s, func(page *answer.Page) { s.writeTable(page, format == "wide") })
 }
 
-// writeTable writes one line per decision, the evictions, and the sums. With wide, every line
-// has its whole reason. If a scenario was played, the timeline has all of that and is written
-// instead.
+// writeTable writes one line per decision, the evictions, and the sums. With wide, every line has
+// its full reason. For a scenario, it writes the timeline, which includes all of that.
 func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 	if s.Timeline != nil {
 		s.writeEvents(out)
 		return
 	}
 	timed := slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.After != 0 })
-	// Explained pods are blocks instead of rows: each has a table of nodes of its own.
+	// Explained pods are blocks instead of rows: each has a separate table of nodes.
 	if slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.Nodes != nil }) {
 		first := map[string]string{} // the first pod with each explanation, by the explanation
 		for i, lines := 0, s.groupLines(); i < len(s.Pods); i++ {
@@ -59,7 +57,7 @@ func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 		s.writeDecisions(out, timed, wide)
 	}
 	if len(s.Evictions) > 0 {
-		// The column is named for what is in it: without pressure, all causes are taints.
+		// The column is named after its content: without pressure, all causes are taints.
 		cause := "TAINT"
 		if slices.ContainsFunc(s.Evictions, func(e Eviction) bool { return e.Message != "" }) {
 			cause = "CAUSE"
@@ -80,16 +78,16 @@ func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 	s.writeSums(out)
 }
 
-// asAbove stands for the text of the line above.
+// asAbove replaces a text identical to the line above.
 const asAbove = "as above"
 
-// longText is the length in bytes above which a text is not repeated in consecutive lines of
-// a timeline. A shorter one takes no more room than the words that would stand for it.
+// longText is the minimum length in bytes for a text not to be repeated in consecutive lines of a
+// timeline. A shorter text is no longer than its replacement.
 const longText = 60
 
-// writeDecisions writes a line per decision. A reason that several pods have in common is
-// written with the first of them; of many such pods, only the first answer.Most are listed.
-// For example, with three replicas that fit nowhere:
+// writeDecisions writes one line per decision. A reason shared by several pods is written with the
+// first of them; of many such pods, only the first answer.Most are listed. For example, with three
+// replicas that fit nowhere:
 //
 //	default   web-1   <none>   0/5 nodes are available: 5 Insufficient cpu.
 //	default   web-2   <none>   as above
@@ -107,7 +105,7 @@ func (s *Simulation) writeDecisions(out *answer.Page, timed, wide bool) {
 		p := &s.Pods[i]
 		why := p.why()
 		name := []string{p.Namespace, p.Name}
-		// Pending members of a group share one line, the group's.
+		// Pending members of a group share the group's line.
 		if lines[i] >= 0 {
 			if i > 0 && lines[i-1] == lines[i] {
 				continue
@@ -146,7 +144,7 @@ func (s *Simulation) writeDecisions(out *answer.Page, timed, wide bool) {
 	}
 }
 
-// nothingToPlace says why there is nothing to place.
+// nothingToPlace explains why no pods need placing.
 func (s *Simulation) nothingToPlace() string {
 	switch {
 	case s.Bound == 1:
@@ -157,8 +155,8 @@ func (s *Simulation) nothingToPlace() string {
 	return "there is no pod"
 }
 
-// writeSums writes the last line: how many pods came to what. Drains are named only if there
-// were any.
+// writeSums writes the last line: the number of pods per outcome. Drains appear only if there were
+// any.
 func (s *Simulation) writeSums(out *answer.Page) {
 	t := s.Totals()
 	sums := fmt.Sprintf("%d placed, %d pending, %d preempted", t.Placed, t.Pending, t.Victims)
@@ -172,9 +170,8 @@ func (s *Simulation) writeSums(out *answer.Page) {
 	out.Line("%s", sums)
 }
 
-// writeEvents writes the timeline: one line per event. Of many events of one kind at one
-// time, only the first ones are listed: when a zone fails, its hundreds of pods are evicted
-// in the same second.
+// writeEvents writes the timeline: one line per event. Of many events of one kind at one time, it
+// lists only the first: when a zone fails, its hundreds of pods are evicted in the same second.
 func (s *Simulation) writeEvents(out *answer.Page) {
 	const most = 5
 	rows := [][]string{{"AFTER", "EVENT", "WHERE", ""}}
@@ -218,7 +215,7 @@ func (s *Simulation) writeEvents(out *answer.Page) {
 	}
 }
 
-// byKind groups the events of one time by kind, in the order in which the kinds first occur.
+// byKind groups the events of one time by kind, in order of first occurrence.
 func byKind(events []Event) (groups [][]*Event) {
 	at := map[string]int{}
 	for i := range events {
@@ -232,7 +229,7 @@ func byKind(events []Event) (groups [][]*Event) {
 	return groups
 }
 
-// why returns in one line what the columns do not show.
+// why returns a one-line summary of the details without a column.
 func (p *Pod) why() string {
 	if len(p.Victims) == 0 {
 		return p.Message
@@ -245,9 +242,9 @@ func joinNames(pods []Name) string {
 	return answer.List(len(pods), func(i int) string { return pods[i].Namespace + "/" + pods[i].Name })
 }
 
-// writeExplained writes a pod with the verdicts on every node. Pending pods with the same
-// verdicts refer to the first of them; first has these, by their text, and is added to. timed
-// adds the time.
+// writeExplained writes a pod with the verdicts on every node. Pending pods with identical verdicts
+// refer to the first such pod; first maps the verdicts' text to that pod and is updated. timed adds
+// the time.
 func (p *Pod) writeExplained(out *answer.Page, timed bool, first map[string]string) {
 	name := p.Namespace + "/" + p.Name
 	title := name
@@ -271,7 +268,7 @@ func (p *Pod) writeExplained(out *answer.Page, timed bool, first map[string]stri
 	out.Rows("  ", rows)
 }
 
-// rejection is the plugin and its reasons. A node that PreFilter excluded has no plugin, only
+// rejection returns the plugin and its reasons. For a node excluded by PreFilter it returns only
 // the reasons.
 func (n *Node) rejection() string {
 	reasons := strings.Join(n.Reasons, "; ")
@@ -281,7 +278,7 @@ func (n *Node) rejection() string {
 	return n.Plugin + ": " + reasons
 }
 
-// verdictRows returns one row per node, with its scores or what rejects it.
+// verdictRows returns one row per node, with its scores or the rejection.
 func (p *Pod) verdictRows() (rows [][]string) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]

@@ -19,11 +19,10 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// What package provision asks of a world, beyond what others do: which pods DaemonSets would
-// run on a node that does not exist yet, and whether a plan of new nodes holds when the
-// scheduler places the pods itself.
+// Additional access for package provision: the DaemonSet pods for a node that does not exist yet,
+// and a check of a plan of new nodes by letting the scheduler place the pods.
 
-// Nodes lists the nodes by name. They must not be changed.
+// Nodes lists the nodes by name. Callers must not modify them.
 func (w *World) Nodes() (list []*v1.Node) {
 	for _, name := range w.nodes.names() {
 		list = append(list, w.nodes.named[name].object)
@@ -31,8 +30,7 @@ func (w *World) Nodes() (list []*v1.Node) {
 	return list
 }
 
-// DaemonSets lists the DaemonSets that there are, without those being deleted. They must not
-// be changed.
+// DaemonSets lists the DaemonSets except those being deleted. Callers must not modify them.
 func (w *World) DaemonSets() (list []*appsv1.DaemonSet) {
 	for _, set := range w.workloads.daemonSets() {
 		if set.DeletionTimestamp == nil {
@@ -42,9 +40,9 @@ func (w *World) DaemonSets() (list []*appsv1.DaemonSet) {
 	return list
 }
 
-// DaemonRequests returns what the pods of DaemonSets would request on a node, their number as
-// Pods. The node need not exist. Pods that admission would refuse are left out: they never
-// come.
+// DaemonRequests returns the requests of DaemonSet pods on a node, with their number as Pods. The
+// node need not exist. It excludes pods that admission would refuse, because they are never
+// created.
 func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 	node = node.DeepCopy()
 	node.Name = cmp.Or(node.Name, "new") // the pods are for a node of a name
@@ -62,10 +60,9 @@ func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 	return sum
 }
 
-// Barren reports whether there is no node, and nothing happens by itself but that pods are
-// tried: attempts now would say nothing of any pod but that no node is available. Callers
-// skip them. Members of pod groups are an exception: attempts for these say which groups are
-// complete.
+// Barren reports whether the world lacks nodes and has nothing to do but try pods: every attempt
+// would only report the lack of nodes, so callers skip it. With members of pod groups a world is
+// not barren, because their attempts reveal the complete groups.
 func (w *World) Barren() bool {
 	if _, happens := w.course.nextChange(); happens || len(w.nodes.named) > 0 || w.health.isBusy() {
 		return false
@@ -81,31 +78,30 @@ func (w *World) Barren() bool {
 	return true
 }
 
-// Introduce shows the scheduler the pods that it does not know yet, see [Options.Unseen], on
-// another goroutine. Until the returned function has been called, nothing else may look at
-// the world; that function waits until the scheduler knows the pods.
+// Introduce shows the scheduler its unseen pods, see [Options.Unseen], on another goroutine. Until
+// the returned function has been called, nothing else may access the world; that function waits
+// until the scheduler knows the pods.
 func (w *World) Introduce() (wait func()) {
 	var shown sync.WaitGroup
 	shown.Go(w.scheduler.showCreated)
 	return shown.Wait
 }
 
-// GroupOf returns the pod group that the scheduler knows a pod to be a member of, or nil.
+// GroupOf returns the pod's group as known to the scheduler, or nil.
 func (w *World) GroupOf(p *cluster.Pod) *groups.Group { return w.scheduler.groupOf(p) }
 
-// Turn is where a pod is to go, and when it is tried: those with a lower number first. An
-// empty Node means any.
+// Turn is the planned node of a pod and its position in the order of attempts: lower numbers first.
+// An empty Node means any node.
 type Turn struct {
 	Node   string
 	Number int
 }
 
-// SettleAt tries pending pods until nothing changes: first each on the node that is planned
-// for it, in the order of the plan, which it gets if the filters of its profile let it, then
-// those that are left on any. It proves the plan: the decisions are the scheduler's own, with
-// its filters and its state, and only the choice among feasible nodes is replaced. Fresh
-// plugins must be possible for all profiles, which is the only error apart from that of an
-// allowance.
+// SettleAt tries pending pods until nothing changes: first each pod on its planned node, in the
+// order of the plan, where it is placed if the filters of its profile pass; then the remaining pods
+// on any node. It proves the plan: the decisions are the scheduler's, with its filters and its
+// state, and only the choice among feasible nodes is replaced. The profiles must support fresh
+// plugins; failing that is the only error apart from an allowance's.
 func (w *World) SettleAt(planned map[types.UID]Turn) error {
 	beyond := false
 	usual, plain := make([]cycle.Profile, 0, len(w.scheduler.profiles)), []cycle.Profile(nil)
@@ -115,7 +111,8 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 		if err != nil {
 			return err
 		}
-		// The plan has chosen the node; scores would cost the most and decide nothing.
+		// The plan has chosen the node; scoring would be the most expensive part and decide
+		// nothing.
 		unscored.Scorers = nil
 		unscored.At = maps.Clone(unscored.At)
 		unscored.At[plugins.Reserve] = append(slices.Clone(unscored.At[plugins.Reserve]), asPlanned{}.Name())
@@ -135,21 +132,21 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 	w.scheduler.tryUntil(func() bool { return beyond })
 	w.scheduler.preferred = nil
 	w.scheduler.feedEvent(cycle.Configured{Profiles: usual})
-	// With the usual profiles again, those that had no room as planned are tried on all
+	// With the usual profiles again, pods without room at their planned node are tried on all
 	// nodes.
 	w.scheduler.feedEvent(cycle.Activate{Pods: slices.Sorted(maps.Keys(w.scheduler.pending))})
 	w.scheduler.trySettled()
 	return w.Err()
 }
 
-// asPlanned keeps pods from nodes that are not planned for them, and has them tried in the
-// order of the plan: what spreads before what is only counted where others spread. It is an
-// extension that sorts the queue and rejects at Reserve, after the node was chosen.
+// asPlanned restricts pods to their planned nodes, and tries them in the order of the plan: first
+// pods with spread constraints, then pods only counted by such constraints. It is an extension that
+// sorts the queue and rejects at Reserve, after the choice of the node.
 type asPlanned struct {
 	turns map[types.UID]Turn
-	// numbers are the turns again, by the queue's items, which are compared often.
+	// numbers caches the turns by queue item, for frequent comparisons.
 	numbers map[*queue.Item]int
-	// beyond is set when the turn comes to pods that have none.
+	// beyond is set once a pod without a turn is tried.
 	beyond *bool
 }
 
@@ -163,10 +160,10 @@ func (k asPlanned) Begin(a *cycle.Attempt) {
 // Name implements [cycle.Extension].
 func (asPlanned) Name() string { return "Plan" }
 
-// Less implements [cycle.Sorter]. Pods without a turn come last.
+// Less implements [cycle.Sorter]. Pods without a turn are last.
 func (k asPlanned) Less(a, b *queue.Item) bool { return k.number(a) < k.number(b) }
 
-// number is the pod's turn; the largest int if it has none.
+// number returns the pod's turn; the largest int without one.
 func (k asPlanned) number(of *queue.Item) int {
 	number, known := k.numbers[of]
 	if !known {

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// TestAWorldIsBarren: without a node, pods that wait to be tried are no reason to try them; members
-// of a group are, and so is a node.
+// Without a node, waiting pods are no reason to run attempts; members of a group are, and so is a
+// node.
 func TestAWorldIsBarren(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 	member := pod.DeepCopy()

@@ -16,10 +16,10 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// Rebalance moves pods as berth rebalance --execute does. The plan is made for the world as
-// it is when the operation begins, and again whenever a successor lands elsewhere.
+// Rebalance moves pods like berth rebalance --execute. The plan is made for the world at the start
+// of the operation, and again whenever a successor lands elsewhere.
 type Rebalance struct {
-	// Goals are those of berth rebalance, the most important first.
+	// Goals are the goals of berth rebalance, the most important first.
 	Goals     []string `json:"goals,omitempty"`
 	Namespace string   `json:"namespace,omitempty"`
 }
@@ -27,26 +27,24 @@ type Rebalance struct {
 // Moved is the outcome of a rebalance.
 type Moved struct {
 	Moves int `json:"moves"`
-	// Elsewhere counts the successors that did not land where the plan proved that they
-	// would.
+	// Elsewhere counts the successors that did not land as proved by the plan.
 	Elsewhere int `json:"elsewhere,omitempty"`
-	// Empties are the nodes that were emptied and stay closed.
+	// Empties lists the nodes that were emptied and stay closed.
 	Empties []string `json:"empties,omitempty"`
-	// Stays are the pods that the goals want moved and that stay.
+	// Stays lists the pods that the goals would move but that stay.
 	Stays []rebalance.Stay `json:"stays,omitempty"`
-	// Stopped is why it ended early; empty if it made all moves.
+	// Stopped is the reason it ended early; empty if it made all moves.
 	Stopped string `json:"stopped,omitempty"`
 }
 
 const (
-	// landsWithin is how long a successor may be without a node before the rebalance stops,
-	// as in package execute.
+	// landsWithin is how long a successor may be without a node before the rebalance stops, as in
+	// package execute.
 	landsWithin = time.Minute
-	// looksEvery is how often the successor is looked for. Live, a watch tells.
+	// looksEvery is the interval between checks for the successor. Live, a watch reports it.
 	looksEvery = time.Second
-	// mostElsewhere is how many successors in a row may land elsewhere, as in package
-	// execute: one may be chance, two mean that the plan does not know what it is doing to
-	// this cluster.
+	// mostElsewhere limits consecutive successors landing elsewhere, as in package execute: one may
+	// be chance, two mean that the plan mispredicts this cluster.
 	mostElsewhere = 2
 )
 
@@ -62,30 +60,28 @@ type moving struct {
 	pods        *pods
 	nodes       *nodes
 	controllers *controllers
-	// state returns the cluster as berth rebalance would read it now. It lists all objects,
-	// so it is called once per plan.
+	// state returns the cluster as berth rebalance would read it now. It lists all objects, so it
+	// is called once per plan.
 	state    func() *rebalance.State
 	profiles []*plugins.Profile
 
-	// done is the result, which the operation has returned already: it is complete when time
-	// has passed.
+	// done is the result, already returned by the operation: it is complete once time has passed.
 	done   *Moved
 	policy *rebalance.Policy
-	// arrived are the successors that have landed. New plans do not move these again.
+	// arrived holds the landed successors. New plans do not move them again.
 	arrived map[types.UID]bool
 	plan    *rebalance.Plan
 	// next is the index of the plan's next move.
 	next int
-	// closed are the nodes that have the emptying taint because of this rebalance, and missed
-	// is how many successors in a row have landed elsewhere.
+	// closed holds the nodes with the emptying taint set by this rebalance, and missed counts the
+	// consecutive successors landed elsewhere.
 	closed map[string]bool
 	missed int // how many successors in a row have landed elsewhere
-	// spent is what the moves so far have used up of the policy's limits, for the plans to
-	// come.
+	// spent is the part of the policy's limits used up by earlier moves, as input for later plans.
 	spent rebalance.Spent
 }
 
-// rebalanceNodes begins a rebalance. Goals that cannot be read are an error.
+// rebalanceNodes begins a rebalance. Unparsable goals are an error.
 func (o *operations) rebalanceNodes(op *Rebalance) (*Done, error) {
 	policy, err := rebalance.ReadGoals(op.Goals, op.Namespace)
 	if err != nil {
@@ -103,8 +99,8 @@ func (o *operations) rebalanceNodes(op *Rebalance) (*Done, error) {
 	return &Done{Moved: m.done}, nil
 }
 
-// makePlan makes a plan for the world as it is, and the plan's first move. Nodes are opened
-// again before: the new plan may want others closed.
+// makePlan makes a plan for the current world and starts its first move. It opens all nodes first,
+// because the new plan may want to close different ones.
 func (m *moving) makePlan() {
 	if m.allowed.mustStop() {
 		return
@@ -116,8 +112,8 @@ func (m *moving) makePlan() {
 	m.makeMove()
 }
 
-// makeMove makes the next move of the plan, or ends if there is none. A move whose pod is no
-// longer where the plan had it makes the rest of the plan void.
+// makeMove makes the next move of the plan, or ends after the last one. If the move's pod is no
+// longer at its planned origin, the rest of the plan is void.
 func (m *moving) makeMove() {
 	if m.next == len(m.plan.Moves) {
 		m.endPlan("")
@@ -140,8 +136,8 @@ func (m *moving) makeMove() {
 	m.awaitSuccessor(move, m.controllers.departed[len(m.controllers.departed)-1], m.clock.now+landsWithin)
 }
 
-// awaitSuccessor waits for the successor of a move, and continues once it has a node. If none
-// is expected, the next move follows after one interval.
+// awaitSuccessor waits for the successor of a move, and continues once it has a node. If none is
+// expected, the next move follows after one interval.
 func (m *moving) awaitSuccessor(move *rebalance.Move, d *Departure, until time.Duration) {
 	m.clock.callAt(m.clock.now+looksEvery, func() {
 		switch next := d.next; {
@@ -158,9 +154,9 @@ func (m *moving) awaitSuccessor(move *rebalance.Move, d *Departure, until time.D
 	})
 }
 
-// continuePlan continues with the plan if the successor is on the planned node, or on one
-// that the move names as just as good, and otherwise makes a new one. A new plan also follows
-// the last move, because moves may have made others possible.
+// continuePlan continues with the plan if the successor is on the planned node, or on one the move
+// lists as equivalent, and otherwise makes a new plan. It also makes a new plan after the last
+// move, because the moves may have enabled more.
 func (m *moving) continuePlan(move *rebalance.Move, next *pod) {
 	m.arrived[next.UID] = true
 	m.next++
@@ -184,8 +180,8 @@ func (m *moving) continuePlan(move *rebalance.Move, next *pod) {
 	m.makePlan()
 }
 
-// endPlan ends the rebalance. If it made all moves, emptied nodes stay closed, for whoever
-// removes them; if it stopped, all are opened that still have pods.
+// endPlan ends the rebalance. If it made all moves, emptied nodes stay closed for later removal; if
+// it stopped, it opens all nodes that still have pods.
 func (m *moving) endPlan(stopped string) {
 	m.done.Stopped, m.done.Stays = stopped, m.plan.Stays
 	var empties []string
@@ -201,9 +197,8 @@ func (m *moving) endPlan(stopped string) {
 	slices.Sort(m.done.Empties)
 }
 
-// closeNodes adds the taint to the nodes that a move needs closed, and removes it from the
-// others that this rebalance has closed, unless they are empty: the scheduler would fill
-// these again.
+// closeNodes adds the taint to the nodes a move needs closed, and removes it from all other nodes
+// closed by this rebalance, except empty ones: the scheduler would fill these again.
 func (m *moving) closeNodes(wanted []string) {
 	taint := v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule}
 	for _, name := range slices.Sorted(maps.Keys(m.closed)) { // always in the same order: what is opened wakes pods
@@ -222,8 +217,8 @@ func (m *moving) closeNodes(wanted []string) {
 	}
 }
 
-// hasMovable reports whether the node has a pod that could run elsewhere: one that neither a
-// DaemonSet nor the node itself runs.
+// hasMovable reports whether the node has a pod that could run elsewhere, neither a DaemonSet pod
+// nor a static pod.
 func (s *pods) hasMovable(node string) bool {
 	return slices.ContainsFunc(s.podsOn(node), func(p *pod) bool {
 		kind := rules.ControllerKind(p.object)
@@ -231,8 +226,7 @@ func (s *pods) hasMovable(node string) bool {
 	})
 }
 
-// listObjects returns the cluster's objects as the API has them now, without pods that it would
-// refuse, and without those that have ended.
+// listObjects returns the cluster's current API objects, without refused and ended pods.
 func (o *operations) listObjects() (list []metav1.Object) {
 	for object := range o.scheduler.api.Objects() {
 		if _, is := object.(*v1.Pod); !is {

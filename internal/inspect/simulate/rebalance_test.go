@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// A plan is made from what was applied, too, and not only from what was there at first.
+// A plan considers applied objects as well as the initial ones.
 func TestPlansSeeWhatWasApplied(t *testing.T) {
 	open := func(text string) *manifest.Set {
 		set, err := manifest.Read([]string{"-"}, strings.NewReader(text), manifest.Options{})

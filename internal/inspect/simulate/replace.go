@@ -12,11 +12,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Cause is why a pod left its node. It decides whether and when its controller makes it
-// again.
+// Cause is the reason a pod left its node. It determines whether and when its controller recreates
+// it.
 type Cause string
 
-// The causes.
+// Causes of departures.
 const (
 	ByTaint       Cause = "Taint"
 	ByDrain       Cause = "Drain"
@@ -32,11 +32,11 @@ const (
 	ByTermination Cause = "Terminated" // it was being deleted from the beginning
 )
 
-// Fate is what becomes of a pod that has left. That of a departure may change as time passes:
-// a pod that is Stuck is made again, or no longer wanted, once its node answers.
+// Fate is the outcome for a departed pod. A departure's fate may change as time passes: a Stuck pod
+// is recreated, or no longer wanted, once its node responds.
 type Fate string
 
-// The fates.
+// Fates of departed pods.
 const (
 	Returns Fate = "Returns" // its controller makes it again, under a new name or the same
 	Lost    Fate = "Lost"    // it has no controller that would make it again
@@ -44,40 +44,40 @@ const (
 	Ends    Fate = "Ends"    // it is no longer wanted, or not on this node
 	Waits   Fate = "Waits"   // its StatefulSet makes it again once the pods before it are ready
 	Fails   Fate = "Fails"   // its Job fails because of it, and does not make it again
-	// IndexFails: the pod's index of its Job fails because of it, and gets no pod again.
+	// IndexFails means that the departure fails the pod's index of its Job, which gets no further
+	// pod.
 	IndexFails Fate = "IndexFails"
 )
 
-// Departure is a pod that left its node, or is about to: a pod with a grace period departs
-// when its deletion begins. Entries are kept for the answer, and for pods that wait for the
-// end of another.
+// Departure is a pod that left its node or is about to: a pod with a grace period departs when its
+// deletion begins. Entries are kept for the result, and for pods awaiting the end of another.
 type Departure struct {
 	Namespace, Name, Node string
 	After                 Seconds
 	Cause                 Cause
 	// Detail is the taint, the preempting pod, the kubelet's message, or the node.
 	Detail string
-	// Owner is the controller as Kind/name, empty if there is none.
+	// Owner is the controller as Kind/name, or empty.
 	Owner string
 	Fate  Fate
-	// Reason is why its Job or index fails, if it does.
+	// Reason is the reason its Job or index fails, if it does.
 	Reason string
-	// Broken lists the disruption budgets that are violated once it has left: fewer pods are
-	// healthy than they want. The loss of a pod that was not healthy violates none. Only the
-	// Eviction API enforces budgets; taints and deletions ignore them.
+	// Broken lists the disruption budgets violated by the departure: they have fewer healthy pods
+	// than desired. The loss of an unhealthy pod violates none. Only the Eviction API enforces
+	// budgets; taints and deletions ignore them.
 	Broken []string
-	// Again is set if the pod was itself the replacement of one that a taint evicted.
+	// Again is set if the pod itself replaced a pod evicted by a taint.
 	Again bool
 
 	object *v1.Pod
 	next   *pod // that was made in its place
 }
 
-// controllers stand in for those that make pods, and replace the ones that have left. They have the
-// objects of workloads from workloads, and all pods and nodes from pods and nodes.
+// controllers simulates the workload controllers: it creates pods and replaces departed ones. It
+// takes workload objects from workloads, and all pods and nodes from pods and nodes.
 //
-// What waits for a node is here until the node answers, changes or goes: a pod is in at most one of
-// stuck and ending.
+// Pods blocked on a node stay here until the node responds, changes or is removed: each is in at
+// most one of stuck and ending.
 type controllers struct {
 	clock     *clock
 	report    *report
@@ -89,18 +89,17 @@ type controllers struct {
 	nodes     *nodes
 	workloads *workloads
 	departed  []*Departure // in order of time
-	// stuck are the pods that were deleted while their node was dead, and whose controllers
-	// wait for their end; ending are those whose grace period ended meanwhile. Both are by
-	// node.
+	// stuck holds pods deleted while their node was dead, with controllers waiting for their end;
+	// ending holds pods with a grace period that ended meanwhile. Both are keyed by node.
 	stuck, ending map[string][]*pod
-	// waiting are the pods that ordered StatefulSets have yet to make again.
+	// waiting holds the pods to be recreated by ordered StatefulSets.
 	waiting map[Name]*Departure
-	// gaps are DaemonSet pods that a node has lost. Each is made again once its DaemonSet wants a
+	// gaps holds the DaemonSet pods lost by each node. Each is recreated once its DaemonSet wants a
 	// pod there.
 	gaps map[string][]*v1.Pod
 }
 
-// followNode has controllers react to a node that is different from before.
+// followNode makes controllers react to a changed node.
 func (c *controllers) followNode(m *machine, before *v1.Node) {
 	c.updateDaemons(m, before)
 	if m.dead && !m.holdsPods() {
@@ -108,9 +107,9 @@ func (c *controllers) followNode(m *machine, before *v1.Node) {
 	}
 }
 
-// completeDeletions completes the deletions of pods that were waiting for a dead node, now
-// that its kubelet responds or they are removed without it. Both lists are emptied before the
-// first pod is made again: that may add to them.
+// completeDeletions completes the deletions of pods blocked on a dead node, once its kubelet
+// responds or the pods are removed without it. It clears both lists before it recreates the first
+// pod, because that may add to them.
 func (c *controllers) completeDeletions(node string) {
 	stuck, ending := c.stuck[node], c.ending[node]
 	delete(c.stuck, node)
@@ -121,7 +120,7 @@ func (c *controllers) completeDeletions(node string) {
 	for _, p := range ending {
 		c.finishTermination(p)
 	}
-	// Pods of the node are ready again, for which others may have waited.
+	// The node's pods are ready again, and ordered sets may have waited for them.
 	for _, p := range c.pods.podsOn(node) {
 		if set := c.orderedSet(p.object); set != nil {
 			c.proceed(set)
@@ -129,9 +128,9 @@ func (c *controllers) completeDeletions(node string) {
 	}
 }
 
-// loseNode removes the pods of a node that is removed. The pod garbage collector deletes them
-// in a cluster, once it has seen that the node is gone; that takes no time here. A
-// StatefulSet's pods that were stuck on the node are made again.
+// loseNode removes the pods of a removed node. In a cluster, the pod garbage collector deletes them
+// once it notices the removal; here that takes no time. A StatefulSet's stuck pods of the node are
+// recreated.
 func (c *controllers) loseNode(node string) {
 	for _, p := range c.pods.podsOn(node) {
 		c.departPod(p, ByNodeRemoval, node)
@@ -144,16 +143,15 @@ func (c *controllers) loseNode(node string) {
 	delete(c.gaps, node)
 }
 
-// departPod removes a pod from its node at once, and has its controller react. The cases go
-// from what makes the controller indifferent to what makes it act, and the first that applies
-// decides:
+// departPod removes a pod from its node immediately, and makes its controller react. The cases are
+// ordered from indifferent to reacting controllers, and the first match decides:
 //
 //	removed by its controller, or replaced when its deletion began    Ends
-//	a bare pod, or one whose DaemonSet does not exist                 Lost
+//	a bare pod, or a pod of a missing DaemonSet                       Lost
 //	no longer wanted                                                  Ends
 //	its Job or its index fails                                        Fails, IndexFails
-//	its Job is suspended, over, or a queue that others finish         Ends
-//	a StatefulSet's, on a node that does not respond, nor is given up Stuck
+//	its Job is suspended, over, or a queue left to its other pods     Ends
+//	a StatefulSet's, on an unresponsive node not given up             Stuck
 //	a DaemonSet's that no longer wants the node                       Ends, and a gap
 //	an OrderedReady StatefulSet's                                     Waits, or Returns
 //	any other                                                         Returns
@@ -197,14 +195,14 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 	}
 }
 
-// recordDeparture calls leave, which makes the pod leave its node, and records it. What is
-// needed of the pod is read before: leave may release it.
+// recordDeparture calls leave, which removes the pod from its node, and records the departure. It
+// reads the pod first, because leave may release it.
 func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave func()) *Departure {
 	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(c.clock.now),
 		Cause: cause, Detail: detail, Again: p.again, object: p.object, Owner: rules.ControllerRef(p.object)}
 	class, healthy := p.Class, !p.unready
 	leave()
-	// After leave, which has taken the pod out of its budgets.
+	// After leave, which has removed the pod from its budgets.
 	for _, b := range c.budgets.budgetsOf(class) {
 		if healthy && b.Status.CurrentHealthy < b.Status.DesiredHealthy {
 			d.Broken = append(d.Broken, b.Name)
@@ -216,8 +214,8 @@ func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave 
 	return d
 }
 
-// preemptPod deletes a victim: with its grace period in a world where time passes, and
-// otherwise at once. by is the preemptor, or nil if it is no longer pending.
+// preemptPod deletes a victim: with its grace period in a world where time passes, otherwise
+// immediately. by is the preemptor, or nil if it is no longer pending.
 func (c *controllers) preemptPod(uid types.UID, by *pod) {
 	detail := ""
 	if by != nil {
@@ -235,9 +233,9 @@ func (c *controllers) preemptPod(uid types.UID, by *pod) {
 	}
 }
 
-// dismissPod deletes a pod, which takes its whole grace period to terminate: how soon its
-// containers react is not known. Most controllers replace it at once; those for which
-// awaitsEnd is true get their turn in removeEnded.
+// dismissPod deletes a pod, which takes its whole grace period to terminate because the reaction of
+// its containers is unknown. Most controllers replace it immediately; if awaitsEnd is true, the
+// controller acts in removeEnded.
 func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 	grace := standin.GraceOf(p.object)
 	if grace <= 0 {
@@ -274,8 +272,8 @@ func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 	c.clock.callAt(c.clock.now+grace, func() { c.finishTermination(p) })
 }
 
-// removeEnded removes a pod whose deletion was reported when it began. A controller that has
-// waited for its end replaces it now.
+// removeEnded removes a pod after its deletion, reported at the start. A controller waiting for its
+// end replaces it now.
 func (c *controllers) removeEnded(p *pod) {
 	d := p.leaves
 	c.pods.removePod(p.Pod)
@@ -288,8 +286,8 @@ func (c *controllers) removeEnded(p *pod) {
 	}
 }
 
-// makeReturn has a controller that has waited for the end of its pod make it again, unless it
-// no longer wants it: it may have been scaled down or deleted meanwhile.
+// makeReturn recreates a pod after its end on behalf of its waiting controller, unless the pod is
+// no longer wanted: the workload may have been scaled down or deleted meanwhile.
 func (c *controllers) makeReturn(d *Departure, object *v1.Pod) {
 	set := c.orderedSet(object)
 	switch d.Fate = Ends; {
@@ -301,8 +299,8 @@ func (c *controllers) makeReturn(d *Departure, object *v1.Pod) {
 	}
 }
 
-// awaitsEnd reports whether the controller of a terminating pod replaces it only once it has ended.
-// Those of StatefulSets, DaemonSets and some Jobs do; all others replaced it when the deletion
+// awaitsEnd reports whether the controller of a terminating pod replaces it only after its end, as
+// StatefulSets, DaemonSets and some Jobs do. All other controllers replaced it when the deletion
 // began.
 func (c *controllers) awaitsEnd(m *machine, object *v1.Pod, cause Cause) bool {
 	owner := metav1.GetControllerOfNoCopy(object)
@@ -315,10 +313,10 @@ func (c *controllers) awaitsEnd(m *machine, object *v1.Pod, cause Cause) bool {
 	return workload.SuccessionOf(owner, c.workloads.table().JobOf(object)) == workload.WhenGone
 }
 
-// finishTermination ends a pod when its grace period is over, or once its node responds. A
-// pod with finalizers stays: what would remove them is not simulated. Pods are tried after each:
-// those that end at one time end one after the other in a cluster, and the room of the first goes
-// to a small pod while a large one would need that of several.
+// finishTermination ends a pod when its grace period is over, or once its node responds. A pod with
+// finalizers stays, because their removal is not simulated. It tries pods after each end: in a
+// cluster, pods ending at the same time end one after the other, and the room of the first goes to
+// a small pod although a large one would need the room of several.
 func (c *controllers) finishTermination(p *pod) {
 	m := c.nodes.named[p.NodeName]
 	switch {
@@ -331,7 +329,7 @@ func (c *controllers) finishTermination(p *pod) {
 	}
 }
 
-// eventOf has the kind of the timeline's event for each cause.
+// eventOf maps causes to kinds of timeline events.
 var eventOf = map[Cause]string{
 	ByTaint: "PodEvicted", ByPressure: "PodEvicted", ByDrain: "PodDrained", ByEviction: "PodEvicted", ByPreemption: "PodPreempted",
 	ByNodeRemoval: "PodRemoved", ByDeletion: "PodDeleted",
@@ -339,14 +337,14 @@ var eventOf = map[Cause]string{
 	ByJobFailure: "PodDeleted",
 }
 
-// comeBack replaces a pod that was stuck on a node, now that it has ended there.
+// comeBack replaces a pod that was stuck on a node and has now ended there.
 func (c *controllers) comeBack(p *pod) {
 	c.makeReturn(p.departure, p.object)
 }
 
-// makeAgain creates the replacement of a pod, as its controller does, or returns nil if it is
-// refused. Controllers that await the end of the pod take longer than the others by its grace
-// period, whose replacements are tried first.
+// makeAgain creates the replacement of a pod on behalf of its controller, or returns nil if it is
+// refused. Replacements by controllers that awaited the pod's end are tried last, because such a
+// controller is slower by the grace period.
 func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	next := c.replacePod(object)
 	if next != nil && next.Pod != nil && next.NodeName == "" &&
@@ -356,9 +354,9 @@ func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	return next
 }
 
-// replacePod makes a pod from the present template if that was changed since, and otherwise a
-// copy, which is equal to what an unchanged template gives, but for what was resized in place. It
-// returns nil if a changed template makes a pod that is refused.
+// replacePod creates a pod from the current template if it changed, and otherwise a copy of the old
+// pod: equal to a pod of the unchanged template, except for resizes in place. It returns nil if the
+// pod of a changed template is refused.
 func (c *controllers) replacePod(object *v1.Pod) *pod {
 	if next := c.renewedPod(object); next != nil {
 		return c.pods.createPod(next, true)

@@ -15,13 +15,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// How an applied change of a workload reaches its pods. Rollouts are not played step by step:
-// the pods of the old template that the strategy lets the controller replace are replaced at
-// once, so surge and maxUnavailable have no effect, and the answer is where the new pods end
-// up.
+// Rollout of applied workload changes. Rollouts are not simulated step by step: the old template's
+// pods that the strategy permits replacing are replaced immediately, so surge and maxUnavailable
+// have no effect, and the result shows the final nodes of the new pods.
 
-// workloadsOf lists the workloads that manifests name. ReplicaSets of Deployments are not
-// among them.
+// workloadsOf lists the workloads in manifests, without ReplicaSets of Deployments.
 func workloadsOf(set *manifest.Set) (list []metav1.Object) {
 	for _, d := range set.Deployments {
 		list = append(list, d)
@@ -48,10 +46,10 @@ func workloadsOf(set *manifest.Set) (list []metav1.Object) {
 	return list
 }
 
-// takeOver gives the workloads of manifests that exist already what kubectl apply leaves of
-// them: their identity, the number of replicas if none is given, and of their template what
-// the manifests do not change. It changes the set's objects, and returns what each was
-// before. Jobs are not among them: they cannot be changed.
+// takeOver merges existing workloads into those of manifests, like kubectl apply: their identity,
+// the number of replicas if unset, and the parts of their template not changed by the manifests. It
+// modifies the set's objects and returns their previous versions. It excludes Jobs, because they
+// are immutable.
 func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload.Workload {
 	there := map[metav1.Object]*workload.Workload{}
 	for _, object := range workloadsOf(set) {
@@ -61,8 +59,7 @@ func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload.Work
 			continue
 		}
 		there[object] = was
-		// Pods name their owner by its UID: with another one, the existing pods would be
-		// nobody's.
+		// Pods refer to their owner by UID: with another UID, the existing pods would be orphaned.
 		object.SetUID(was.Object.GetUID())
 		object.SetCreationTimestamp(was.Object.GetCreationTimestamp())
 		*l.Template = *applyTemplate(was, l.Template)
@@ -81,9 +78,9 @@ func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload.Work
 	return there
 }
 
-// applyTemplate returns what kubectl apply makes of a workload's template. The manifest is taken to
-// name all that is wanted, except for labels and annotations: others add these, such as kubectl
-// rollout restart.
+// applyTemplate returns the result of kubectl apply for a workload's template. The manifest is
+// assumed to be complete, except for labels and annotations added by tools such as kubectl rollout
+// restart.
 func applyTemplate(was *workload.Workload, wanted *v1.PodTemplateSpec) *v1.PodTemplateSpec {
 	merged := wanted.DeepCopy()
 	merged.Labels, merged.Annotations = overlayMap(was.Template.Labels,
@@ -91,7 +88,7 @@ func applyTemplate(was *workload.Workload, wanted *v1.PodTemplateSpec) *v1.PodTe
 	return merged
 }
 
-// overlayMap returns the entries of both maps; the second one's take precedence.
+// overlayMap returns the entries of both maps; entries of the second take precedence.
 func overlayMap(a, b map[string]string) map[string]string {
 	if len(a) == 0 {
 		return b
@@ -101,23 +98,23 @@ func overlayMap(a, b map[string]string) map[string]string {
 	return sum
 }
 
-// sameTemplate reports whether two templates are equal once the API server has filled them
-// in. Without the defaults, applying the same manifest again would look like a change.
+// sameTemplate reports whether two templates are equal with the API server's defaults. Without the
+// defaults, applying the same manifest again would look like a change.
 func sameTemplate(a, b *v1.PodTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
 		equality.Semantic.DeepEqual(defaultedSpec(a), defaultedSpec(b))
 }
 
-// defaultedSpec is the template's pod spec with the API server's defaults. The template stays
-// as it is.
+// defaultedSpec returns the template's pod spec with the API server's defaults. It does not modify
+// the template.
 func defaultedSpec(t *v1.PodTemplateSpec) *v1.PodSpec {
 	p := &v1.Pod{Spec: *t.Spec.DeepCopy()}
 	admission.Default(p)
 	return &p.Spec
 }
 
-// updateWorkload applies a workload that exists: it is rolled out if its template changed,
-// and scaled. was is the workload before, and l what takeOver has made of the manifest's.
+// updateWorkload applies an existing workload: it rolls the workload out if its template changed,
+// and scales it. was is the previous workload, and l the one merged by takeOver.
 func (c *controllers) updateWorkload(was, l *workload.Workload, set *manifest.Set) {
 	c.workloads.keepWorkload(l.Object)
 	if !sameTemplate(was.Template, l.Template) {
@@ -135,9 +132,9 @@ func (c *controllers) updateWorkload(was, l *workload.Workload, set *manifest.Se
 	}
 }
 
-// rollOut removes the pods of the old template that the workload's strategy lets it replace.
-// Those of a Deployment are made by a new ReplicaSet from then on. dropPod makes none again
-// for a rollout: that is left to updateWorkload, which fills up, and to makeDaemons below.
+// rollOut removes the old template's pods that the workload's strategy permits replacing. From then
+// on, a new ReplicaSet creates a Deployment's pods. dropPod creates no successors for a rollout:
+// updateWorkload fills up, and makeDaemons below.
 func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 	stays := func(*pod) bool { return false }
 	switch o := l.Object.(type) {
@@ -158,7 +155,7 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 		}
 		stays = func(p *pod) bool { return workload.KeepsRevision(o, workload.OrdinalOf(o, p.Name)) }
 	}
-	// Before the ReplicaSets are replaced: the pods are found by these.
+	// Before the ReplicaSets are replaced, because they identify the pods.
 	pods := c.podsOf(was)
 	if d, ok := l.Object.(*appsv1.Deployment); ok {
 		c.workloads.replaceReplicaSets(d, set)
@@ -173,10 +170,10 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 	}
 }
 
-// renewedPod returns the pod that its controller makes in place of an old one if its template
-// was changed since, or nil. It is for pods that a rollout left alone, such as those of an
-// OnDelete strategy, or has not come to yet, and that leave for another reason. A StatefulSet's
-// pod below the partition is made again from the old template, so the result for it is nil.
+// renewedPod returns the pod that replaces an old one if its template has changed since, or nil. It
+// applies to pods not replaced by a rollout, due to an OnDelete strategy or because the rollout has
+// not reached them yet, and departing for another reason. A StatefulSet recreates a pod below the
+// partition from the old template, so the result for it is nil.
 func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
 	owner := rules.OwnerOf(old)
 	l := c.workloads.table().By(owner)
@@ -200,8 +197,8 @@ func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// replaceReplicaSets leaves a Deployment the ReplicaSet of its new template only. Old ones,
-// which a cluster keeps for rollbacks, have no pods any more and make none.
+// replaceReplicaSets leaves a Deployment only the ReplicaSet of its new template. Old ones, kept by
+// a cluster for rollbacks, are empty and create no pods.
 func (w *workloads) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) {
 	for _, maker := range w.table().MakersOf(workload.Of(d)) {
 		w.forgetWorkload(maker)

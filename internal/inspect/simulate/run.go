@@ -10,56 +10,55 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// Options say how to simulate. The zero value is the default profile and no time that passes.
-// A world keeps them, and gives copies to its twins.
+// Options configure a simulation. The zero value uses the default profile and lets no time pass. A
+// world keeps them, and gives copies to its twins.
 type Options struct {
-	// Profiles serve pods by their scheduler name; none: the default profile.
+	// Profiles serve pods by their scheduler name; if empty, the default profile.
 	Profiles []*plugins.Profile
-	// Gates are feature gates by name; see [Gates] for those that are not named.
+	// Gates are feature gates by name; see [Gates] for the unset ones.
 	Gates map[string]bool
 	// Admission configures the admission of new pods.
 	Admission admission.Config
-	// Seed breaks ties between nodes that are equally good, and generates names. The same
-	// seed gives the same answer.
+	// Seed breaks ties between equally good nodes, and generates names. The same seed gives the
+	// same result.
 	Seed uint64
-	// Explain adds every plugin's verdict on every node to each decision. That is plugins
-	// times nodes for each pod: for questions about few pods.
+	// Explain adds every plugin's verdict on every node to each decision: plugins times nodes per
+	// pod, so it suits only a few pods.
 	Explain bool
-	// For is how much time passes after all pods have been tried: evictions come due, controllers
+	// For is the time simulated after all pods have been tried: evictions fall due, controllers
 	// replace the evicted pods, and pending pods are retried whenever something changes. With 0,
 	// each pod is tried once.
 	For time.Duration
-	// Discard releases the set's pods as they are admitted. This halves memory use, but the set
-	// cannot be used afterwards.
+	// Discard releases the set's pods during admission. This halves memory use, but the set cannot
+	// be used afterwards.
 	Discard bool
-	// Unseen leaves the scheduler without the pods that wait until they are tried, or until the
-	// world is told to introduce them. Nothing can be asked about their place in the queue before.
+	// Unseen hides waiting pods from the scheduler until they are tried or introduced. Before that,
+	// their place in the queue is undefined.
 	Unseen bool
-	// Now is when the world begins; by default the latest time in the manifests.
+	// Now is the time at which the world begins; by default the latest time in the manifests.
 	Now time.Time
-	// Scenario has the operations to carry out while time passes; nil means none.
+	// Scenario holds the operations to carry out as time passes; nil means none.
 	Scenario *Scenario
-	// Read reads the manifests that a scenario or an operation deploys; nil means that it cannot
-	// deploy any. A server must pass one that opens no files of its host.
+	// Read reads manifests to be deployed by a scenario or an operation; if nil, deploying is
+	// impossible. A server must pass a function that opens no files of its host.
 	Read func(files []string, over *manifest.Set) (*manifest.Set, error)
-	// Health are the settings of node health; the zero value: kube-controller-manager's defaults.
+	// Health configures node health; the zero value means kube-controller-manager's defaults.
 	Health nodehealth.Options
-	// Allowance bounds what the world may cost.
+	// Allowance bounds the cost of the world.
 	Allowance Allowance
-	// Progress, if set, is called every progressEvery decisions with how many pods have been
-	// decided and how many there are.
+	// Progress, if set, is called every progressEvery decisions with the number of decided pods and
+	// the total.
 	Progress func(decided, pods int)
 }
 
-// Run simulates the set and returns what becomes of it. Workloads are expanded first, in the
-// set itself. A pod that the API server would refuse is an error, as other faults of
-// manifests are.
+// Run simulates the set and returns the result. It first expands workloads in the set itself. A pod
+// that the API server would refuse is an error, like other faults in manifests.
 //
 //	time   0                                          o.For
 //	       try all pods - events, evictions, retries - end; what is due later is still listed
 func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	var err error
-	// Whether Jobs become gangs decides what they are expanded to.
+	// The expansion of Jobs depends on whether they become gangs.
 	if _, set.JobGroups, err = Gates(o.Gates, set); err != nil {
 		return nil, err
 	}
@@ -78,24 +77,21 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 
 	w.scheduler.trySettled()
 	if o.For > 0 {
-		// A scenario may make nodes fail that are well now, so node health has to watch from
-		// the beginning.
+		// A scenario may make healthy nodes fail, so node health must watch from the beginning.
 		if w.BeginHealth(); o.Scenario != nil && w.health.core == nil {
 			w.health.startHealth()
 		}
 		w.Advance(o.For)
 	}
 
-	// Evictions that are due after the end have not happened, and are part of the answer all
-	// the same.
+	// Evictions due after the end have not happened, but belong to the result anyway.
 	w.report.said.Evictions = append(w.report.said.Evictions, w.evictions.toCome()...)
 	slices.SortStableFunc(w.report.said.Evictions, Eviction.compare)
 	if err := w.allowed.ended; err != nil {
 		return nil, err
 	}
 
-	// Without any decision, the answer says how many pods have a node, so that it is not
-	// empty.
+	// Without any decision, the result counts the pods with a node, so that it is not empty.
 	if len(w.report.said.Pods) == 0 {
 		w.report.said.Bound = w.pods.homed
 	}
@@ -105,14 +101,14 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	return w.report.said, w.report.failed
 }
 
-// Open makes a lasting world from a set: operations can be done in it, and time can pass.
-// Nothing has been scheduled yet. The set belongs to the world afterwards; its workloads must
-// be expanded if their pods are wanted.
+// Open creates a lasting world from a set: it supports operations, and time can pass. Nothing is
+// scheduled yet. The world takes ownership of the set; to include pods of workloads, callers expand
+// the workloads first.
 func Open(set *manifest.Set, o Options) (*World, error) { return openWorld(set, o, true) }
 
-// Twin returns a new world as this one was when it was opened, without what was applied to it
-// since: a forecast compares what happens with and without a change. The two are independent:
-// each has plugins, and so a clock, of its own. It costs as much as opening the world did.
+// Twin returns a new world in this world's initial state, without later operations: a forecast
+// compares the outcomes with and without a change. The two are independent: each has separate
+// plugins and therefore a separate clock. It costs as much as opening the world did.
 func (w *World) Twin() (*World, error) {
 	set, options := copyLists(&w.origin), w.options
 	options.Profiles = make([]*plugins.Profile, len(w.options.Profiles))
@@ -125,8 +121,7 @@ func (w *World) Twin() (*World, error) {
 	return openWorld(&set, options, true)
 }
 
-// BeginHealth has node health act from now on, unless it cannot have any effect because all nodes
-// are well.
+// BeginHealth starts node health, unless all nodes are healthy and it cannot have any effect.
 func (w *World) BeginHealth() {
 	if w.nodes.hasSick() {
 		w.health.reportReady("")
@@ -134,16 +129,15 @@ func (w *World) BeginHealth() {
 	}
 }
 
-// Uneventful reports whether nothing will happen by itself: no eviction is due, the agenda is
-// empty, and no pod waits for its next attempt. A forecast of "nothing changes" then needs no
-// simulation.
+// Uneventful reports whether the world is at rest: evictions and calls of the agenda are absent,
+// and no pod waits for its next attempt. A forecast of "nothing changes" then needs no simulation.
 func (w *World) Uneventful() bool {
 	_, upcoming := w.course.nextEvent()
 	return !upcoming
 }
 
-// copyLists returns the set with copies of the lists that operations change. The objects in
-// them are never changed in place, so they are shared.
+// copyLists returns the set with copies of the lists changed by operations. The objects are shared,
+// because they are never changed in place.
 func copyLists(set *manifest.Set) manifest.Set {
 	s := *set
 	s.Namespaces = slices.Clone(s.Namespaces)
@@ -151,24 +145,23 @@ func copyLists(set *manifest.Set) manifest.Set {
 	return s
 }
 
-// openWorld makes a world and admits the set's pods. lasting is as in newWorld. With
-// o.Discard, the set's pods are gone afterwards, and the world must not have a twin.
+// openWorld creates a world and admits the set's pods. lasting is as in newWorld. With o.Discard,
+// it consumes the set's pods, and the world must not have a twin.
 func openWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w, err := newWorld(set, o, lasting)
 	if err != nil {
 		return nil, err
 	}
-	// Before pods are admitted and operations append to the lists.
+	// Copy before pods are admitted and operations append to the lists.
 	if lasting {
 		w.origin = copyLists(set)
 	}
 	if err := w.pods.admitAll(set, o.Discard, &w.allowed); err != nil {
 		return nil, err
 	}
-	// From here on the allowance counts what is added.
+	// From here on the allowance counts additions.
 	w.allowed.countExisting()
-	// Budgets count pods, so these have to be there; the scheduler needs the budgets to
-	// preempt.
+	// Budgets count pods, so add the pods first; the scheduler needs the budgets for preemption.
 	w.budgets.countBudgets()
 	if !o.Unseen {
 		w.scheduler.showCreated()

@@ -55,8 +55,7 @@ func TestTheSameInputAndSeedGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-// Every pod is placed on one of the nodes with the highest total of all, and nothing that is full
-// takes another one.
+// Every pod is placed on a node with the highest total, and full nodes receive no further pods.
 func TestPlacementsAreTheBestExplained(t *testing.T) {
 	s := run(t, busyTown(), simulate.Options{Seed: 3, Explain: true})
 	placed := 0
@@ -154,7 +153,7 @@ spec:
 	return b.String()
 }
 
-// The field names of the answer are a promise (docs: berth simulate -o json).
+// The field names of the result are stable (docs: berth simulate -o json).
 func TestAnswerInJSON(t *testing.T) {
 	s := run(t, `
 apiVersion: scheduling.k8s.io/v1
@@ -272,7 +271,7 @@ EVICTED AFTER   NAMESPACE   NAME    NODE     TAINT
 	}
 }
 
-// A reason is written once, and of many pods that have it only some are named.
+// A reason is written once, and of many pods sharing it only some are named.
 func TestReasonsAreWrittenOnce(t *testing.T) {
 	const reason = "0/2 nodes are available: 2 Insufficient cpu."
 	s := &simulate.Simulation{}
@@ -294,7 +293,8 @@ func TestReasonsAreWrittenOnce(t *testing.T) {
 	}
 }
 
-// Pods of one name in two namespaces are two, and one that preempts and is placed then is one.
+// Pods with the same name in two namespaces count twice; a pod that preempts and is then placed
+// counts once.
 func TestNamesOfPods(t *testing.T) {
 	s := &simulate.Simulation{Pods: []simulate.Pod{{Namespace: "a", Name: "p"}, {Namespace: "b", Name: "p"}, {Namespace: "a", Name: "p", Node: "n"}}}
 	if diff := cmp.Diff([]string{"pod/p", "pod/p"}, s.Names()); diff != "" {
@@ -320,7 +320,7 @@ func TestProgressIsTold(t *testing.T) {
 	}
 }
 
-// BenchmarkLargeCluster is 10,000 nodes and 100,000 pods, from YAML to the answer.
+// BenchmarkLargeCluster measures 10,000 nodes and 100,000 pods, from YAML to the result.
 func BenchmarkLargeCluster(b *testing.B) {
 	text := largeCluster(10_000, 100_000)
 	b.ReportAllocs()
@@ -339,7 +339,7 @@ func BenchmarkLargeCluster(b *testing.B) {
 	b.ReportMetric(float64(m.Sys)/(1<<20), "MiB-from-system")
 }
 
-// BenchmarkOpen opens 5,000 nodes with 50,000 pods on them, as a question about a cluster does.
+// BenchmarkOpen opens 5,000 nodes with 50,000 pods on them, like a request about a cluster.
 func BenchmarkOpen(b *testing.B) {
 	set := read(b, largeCluster(5000, 50_000))
 	for i, pod := range set.Pods {

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// asReplica shows a pod as its controller sees it, for the order in which it removes pods.
+// asReplica returns the controller's view of a pod, which determines the order of removal.
 func (p *pod) asReplica() *workload.Replica {
 	return &workload.Replica{
 		Object: p.object, UID: p.UID, Node: p.NodeName,
@@ -21,8 +21,8 @@ func (p *pod) asReplica() *workload.Replica {
 	}
 }
 
-// phaseOf is how far a pod has come. One that this world has placed runs, and so does one in
-// a hand-written manifest, whose phase is Pending by default only.
+// phaseOf returns a pod's progress. A pod placed by this world is running, and so is a pod of a
+// hand-written manifest, which is Pending only by default.
 func phaseOf(p *pod) workload.Phase {
 	switch said := p.object.Status.Phase; {
 	case p.NodeName == "":
@@ -37,15 +37,15 @@ func phaseOf(p *pod) workload.Phase {
 	return workload.Running
 }
 
-// seemsUnready reports whether the ReplicaSet controller takes a pod for not ready: a kubelet
-// says so, or has not said anything yet. A pod that this world has placed, or one without any
+// seemsUnready reports whether the ReplicaSet controller considers a pod not ready: its kubelet
+// reported so, or has not reported anything yet. A pod placed by this world, or one without any
 // status, is ready.
 func seemsUnready(p *pod) bool {
 	return p.unready || !p.tried && !disruption.IsReady(p.object)
 }
 
-// readySince is since when the pod is ready: by its condition or, without one, since it came
-// to its node.
+// readySince returns the time since which the pod is ready: from its condition or, without one,
+// from its arrival on the node.
 func readySince(p *pod) time.Time {
 	since := p.since
 	for i := range p.object.Status.Conditions {
@@ -56,9 +56,9 @@ func readySince(p *pod) time.Time {
 	return since
 }
 
-// scaleWorkload carries out a Scale. Scaling a ReplicaSet of a Deployment has no lasting
-// effect, in a cluster as here: both steps are done, and a note says so. Nor has scaling what
-// is being deleted.
+// scaleWorkload carries out a Scale. Scaling a ReplicaSet of a Deployment has no lasting effect, in
+// a cluster as here: scaleWorkload performs both steps and adds a note. Scaling a workload being
+// deleted has no effect either.
 func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 	if kind, _, _ := strings.Cut(op.Workload, "/"); slices.Contains([]string{"pod", "pods", "po"}, kind) {
 		return nil, fmt.Errorf("%q: a pod has no replicas: name a deployment, replicaset or statefulset", op.Workload)
@@ -80,7 +80,7 @@ func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 		return &Done{Notes: []string{op.Workload + " is being deleted: its controller makes and removes no pods any more"}}, nil
 	}
 	c.setReplicas(l, op.Replicas)
-	// The Deployment sets the number back at once: pods were removed and made for nothing.
+	// The Deployment immediately reverts the number: pods were removed and created for nothing.
 	owner := c.workloads.table().DeploymentOf(l)
 	if owner == nil {
 		return &Done{}, nil
@@ -92,7 +92,7 @@ func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 		op.Workload, strings.ToLower(owner.Ref()))}}, nil
 }
 
-// setReplicas gives the workload that number of replicas, and has its controller react.
+// setReplicas sets the workload's number of replicas and makes its controller react.
 func (c *controllers) setReplicas(l *workload.Workload, replicas int) {
 	c.report.addEvent(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.Kind.Kind),
 		l.Object.GetNamespace(), l.Object.GetName(), len(c.podsOf(l)), replicas)})
@@ -100,8 +100,7 @@ func (c *controllers) setReplicas(l *workload.Workload, replicas int) {
 	c.fillUp(workload.Of(l.Resized(replicas)))
 }
 
-// fillUp removes the pods that a workload has too many, and makes those that it has too few.
-// Replicas must not be nil.
+// fillUp removes a workload's surplus pods and creates its missing ones. Replicas must not be nil.
 func (c *controllers) fillUp(l *workload.Workload) {
 	switch o := l.Object.(type) {
 	case *appsv1.StatefulSet:
@@ -116,7 +115,7 @@ func (c *controllers) fillUp(l *workload.Workload) {
 	}
 
 	pods, replicas := c.podsOf(l), int(*l.Replicas)
-	// podsOf lists those first that the controller removes first.
+	// podsOf lists pods in the controller's order of removal.
 	for _, p := range pods[:max(0, len(pods)-replicas)] {
 		c.dropPod(p, ByScaling, l.Ref())
 	}
@@ -135,10 +134,10 @@ func (w *workloads) replicaSetsOf(l *workload.Workload) (sets []*appsv1.ReplicaS
 	return sets
 }
 
-// fillOrdinals does the same for a StatefulSet: it is by their ordinals that its pods are
-// wanted or missing. A pod that has not ended yet, or that a finalizer keeps, is waited for.
-// All missing pods are made at once, as with podManagementPolicy Parallel, if the set was just
-// rolled out: a rollout is not simulated step by step.
+// fillOrdinals is fillUp for a StatefulSet, where the ordinals determine surplus and missing pods.
+// It waits for a pod that has not ended yet or is kept by a finalizer. If the set was just rolled
+// out, it creates all missing pods together, as with podManagementPolicy Parallel, because rollouts
+// are not simulated step by step.
 func (c *controllers) fillOrdinals(l *workload.Workload, set *appsv1.StatefulSet, replicas int) {
 	if workload.InOrder(set) && !c.workloads.renewed[l.Owner()] {
 		c.proceed(set)

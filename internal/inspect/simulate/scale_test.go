@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Pods of hand-written manifests that are on nodes run and are ready, though no status says so:
-// the youngest goes when their ReplicaSet is scaled down, and not the first that stands there.
+// Pods of hand-written manifests on nodes are running and ready despite their missing status:
+// scaling down their ReplicaSet removes the youngest, not the first in the manifest.
 func TestPodsWithoutAStatusAreNotScaledDownFirst(t *testing.T) {
 	text := twoNodes + `
 apiVersion: apps/v1
@@ -48,7 +48,7 @@ spec: {nodeName: %s, containers: [{name: c, image: i, resources: {requests: {cpu
 	}
 }
 
-// The controllers make and remove no pods of what is being deleted, whatever its replicas are.
+// Controllers neither create nor remove pods of a workload being deleted, whatever its replicas.
 func TestScalingWhatIsBeingDeleted(t *testing.T) {
 	for _, replicas := range []int{1, 3} {
 		set := read(t, twoNodes+`
@@ -74,8 +74,8 @@ spec:
 	}
 }
 
-// Pods whose deletions end at the same time end one after the other: a small pod takes the room of
-// the first of them before a large one, whatever their priorities are, has that of several.
+// Deletions ending at the same time free room pod by pod: a small pod takes the room of the first
+// before a large pod, regardless of priority, can use the room of several.
 func TestRoomBecomesFreePodByPod(t *testing.T) {
 	text := `
 apiVersion: v1

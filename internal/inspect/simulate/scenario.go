@@ -20,8 +20,8 @@ import (
 // ScenarioKind is the kind of scenario files.
 const ScenarioKind = "Scenario"
 
-// Scenario is what users and failures do to a cluster over time, as a file: a list of
-// operations, each with its time. For example:
+// Scenario describes actions of users and failures in a cluster over time, as a file: a list of
+// timed operations. For example:
 //
 //	apiVersion: berth.dev/v1alpha1
 //	kind: Scenario
@@ -32,25 +32,25 @@ const ScenarioKind = "Scenario"
 type Scenario struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// For is how much time passes. The flag of the same name takes precedence.
+	// For is the simulated time. The flag of the same name takes precedence.
 	For *metav1.Duration `json:"for,omitempty"`
-	// Steps are carried out at their times; those of the same time in their order here.
+	// Steps are carried out at their times; steps of the same time in the order listed.
 	Steps []Step `json:"steps"`
 }
 
-// Step is an operation and its time, counted from the beginning. Exactly one field of
-// Operation is set; the reader checks it.
+// Step is an operation and its time since the start. Exactly one field of Operation is set, as
+// checked by the reader.
 type Step struct {
 	At metav1.Duration `json:"at"`
 	Operation
 
-	// place is where the step stands in its file, such as "drill.yaml:7: steps[1]", for
-	// errors. It is empty if the scenario was not parsed from text.
+	// place is the step's position in its file for errors, such as "drill.yaml:7: steps[1]". It is
+	// empty if the scenario was not parsed from text.
 	place string
 }
 
-// ReadScenario reads a scenario file. Names of manifests in it are relative to the scenario's
-// own folder, so that a folder with both can be moved.
+// ReadScenario reads a scenario file. Manifest names in it are relative to the scenario's folder,
+// so a folder with both can be moved.
 func ReadScenario(path string) (*Scenario, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -70,13 +70,13 @@ func ReadScenario(path string) (*Scenario, error) {
 	return s, nil
 }
 
-// ParseScenario parses a scenario from YAML or JSON. name stands for it in errors. Unknown
-// fields are errors: a misspelt operation would otherwise be a step that does nothing.
+// ParseScenario parses a scenario from YAML or JSON. name identifies it in errors. Unknown fields
+// are errors, because a misspelt operation would otherwise be a step without effect.
 func ParseScenario(name string, text []byte) (*Scenario, error) {
 	s := &Scenario{}
 	err := manifest.Decode(name, text, s)
-	// A file of another kind fails below with what it should be. All of its fields are
-	// unknown, too, and an error about the first of them would hide the reason.
+	// A file of another kind fails below with the expected kind. All of its fields are unknown as
+	// well, and an error about the first of them would hide the cause.
 	if s.APIVersion != APIVersion && s.APIVersion != "" || s.Kind != ScenarioKind && s.Kind != "" { // its fields are foreign, too
 		err = nil
 	}
@@ -86,8 +86,7 @@ func ParseScenario(name string, text []byte) (*Scenario, error) {
 	if s.APIVersion != APIVersion || s.Kind != ScenarioKind {
 		return nil, fmt.Errorf("%s: apiVersion %q, kind %q: must be %s and %s", name, s.APIVersion, s.Kind, APIVersion, ScenarioKind)
 	}
-	// The YAML was decoded by way of JSON, which has no lines. They are looked up in the
-	// text.
+	// The YAML was decoded by way of JSON, which lacks line numbers, so look them up in the text.
 	lines := manifest.Lines(text, "steps")
 	for i := range s.Steps {
 		step := &s.Steps[i]
@@ -105,8 +104,8 @@ func ParseScenario(name string, text []byte) (*Scenario, error) {
 	return s, nil
 }
 
-// checkOperation returns an error unless the step has exactly one operation. Two of them in
-// one step would have no order.
+// checkOperation returns an error unless the step has exactly one operation. The order of two
+// operations in one step would be undefined.
 func (s *Step) checkOperation() error {
 	switch named := s.setOperations(); len(named) {
 	case 0:
@@ -118,9 +117,8 @@ func (s *Step) checkOperation() error {
 	}
 }
 
-// setOperations lists the operations that are set, by their names in JSON. It uses reflection
-// so that an operation that is added to the struct cannot be forgotten here. Every field must
-// be a pointer or a slice.
+// setOperations lists the set operations by JSON name. Thanks to reflection, it includes operations
+// added to the struct later. Every field must be a pointer or a slice.
 func (op *Operation) setOperations() (list []string) {
 	value := reflect.ValueOf(op).Elem()
 	for i := range value.NumField() {
@@ -132,7 +130,7 @@ func (op *Operation) setOperations() (list []string) {
 	return list
 }
 
-// UnmarshalJSON accepts a string or a list: most steps deploy one file.
+// UnmarshalJSON accepts a string or a list, because most steps deploy one file.
 func (f *Files) UnmarshalJSON(text []byte) error {
 	var one string
 	if json.Unmarshal(text, &one) == nil {
@@ -142,9 +140,8 @@ func (f *Files) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(f))
 }
 
-// planSteps puts the steps on the agenda. Steps beyond the time that passes are noted and
-// left out. Scenarios that were built in memory are checked here, as parsed ones were in
-// ParseScenario.
+// planSteps puts the steps on the agenda. It omits and notes steps beyond the simulated time. It
+// checks scenarios built in memory; ParseScenario has already checked parsed ones.
 func (o *operations) planSteps(s *Scenario) error {
 	for i := range s.Steps {
 		step := &s.Steps[i]
@@ -159,16 +156,15 @@ func (o *operations) planSteps(s *Scenario) error {
 			continue
 		}
 		o.clock.callAt(step.At.Duration, func() {
-			// What the operation reports at once is marked as done by the step. What follows
-			// later is not.
+			// Immediate events of the operation are attributed to the step; later consequences are
+			// not.
 			o.report.stepping = true
 			done, err := o.carryOut(&step.Operation)
 			o.report.stepping = false
 			switch {
 			case err != nil && o.report.failed == nil:
-				// The first failure ends the scenario: the steps after it were written for
-				// another state, so the agenda is cleared. Run returns the error instead of
-				// an answer that stops half-way.
+				// The first failure ends the scenario: later steps assume a different state, so
+				// clear the agenda. Run returns the error instead of an incomplete result.
 				o.report.failed = fmt.Errorf("%s, at %s: %w", step.place, answer.Duration(step.At.Duration), err)
 				o.clock.agenda = agenda.Agenda{}
 			case err == nil:
@@ -182,7 +178,7 @@ func (o *operations) planSteps(s *Scenario) error {
 	return nil
 }
 
-// Ends is the time of the scenario's last step; 0 if it has none.
+// Ends returns the time of the scenario's last step; 0 without steps.
 func (s *Scenario) Ends() (last time.Duration) {
 	for i := range s.Steps {
 		last = max(last, s.Steps[i].At.Duration)

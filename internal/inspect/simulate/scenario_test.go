@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// district is a cluster of nodes in three zones that report, and workloads that fill half of it.
+// district is a cluster of reporting nodes in three zones, half filled by workloads.
 func district(nodes int) string {
 	var b strings.Builder
 	for i := range nodes {
@@ -82,9 +82,8 @@ func TestTheSameScenarioAndSeedGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-// A zone fails: nothing happens for the grace period, then its nodes are unreachable and are
-// tainted at the limited rate; pods go 300 s after that. What has not gone when the zone comes back
-// stays.
+// A zone fails: after the grace period, its nodes become unreachable and are tainted at the limited
+// rate; pods are evicted 300 s later. Pods not evicted before the zone recovers stay.
 func TestAZoneThatFailsIsEmptiedAtTheLimitedRate(t *testing.T) {
 	s := run(t, district(60), simulate.Options{For: time.Hour, Scenario: scenario(t, "- {at: 10m, fail: {zone: z1}}\n- {at: 16m40s, recover: {zone: z1}}\n")})
 	var unknown, evicted []time.Duration
@@ -123,8 +122,8 @@ func TestWhileEveryZoneIsDownNobodyIsEvicted(t *testing.T) {
 	}
 }
 
-// A StatefulSet's pod on a node that does not answer is told to go, and stays Terminating: its
-// controller makes no other one before the node is back or gone.
+// A StatefulSet's pod on an unresponsive node is marked for deletion and stays Terminating: its
+// controller creates no replacement until the node is back or removed.
 func TestAStatefulSetWaitsForItsLostNode(t *testing.T) {
 	town := district(6) + `---
 apiVersion: apps/v1
@@ -229,7 +228,7 @@ spec:
 	}
 }
 
-// BenchmarkADay lets a day pass for a cluster of a thousand nodes.
+// BenchmarkADay simulates a day of a cluster of a thousand nodes.
 func BenchmarkADay(b *testing.B) {
 	text := district(1000)
 	for b.Loop() {
@@ -240,7 +239,7 @@ func BenchmarkADay(b *testing.B) {
 	}
 }
 
-// Leases in the manifests tell which node has fallen silent: it goes the way that it would go live.
+// Leases in the manifests reveal a silent node: its failure proceeds like in a live cluster.
 func TestANodeWhoseLeaseIsOldIsLost(t *testing.T) {
 	text := district(6)
 	for i := range 6 {
@@ -261,8 +260,8 @@ func TestANodeWhoseLeaseIsOldIsLost(t *testing.T) {
 	}
 }
 
-// A taint that was not there is not removed, a step beyond the end is said, drained pods are
-// counted, and the picture has a mark for every step and times that can be read.
+// A missing taint is not removed, a step beyond the end is noted, drained pods are counted, and the
+// picture has a mark for every step and legible times.
 func TestWhatATimelineSays(t *testing.T) {
 	scenario, err := simulate.ParseScenario("scenario.yaml", []byte(`
 apiVersion: berth.dev/v1alpha1

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Nodes selects nodes: by name, by zone and by labels. A node is selected if any of these
-// selects it. The zero value selects none, which is an error; all nodes have to be asked for.
+// Nodes selects nodes by name, by zone and by labels. A node matching any of these is selected. The
+// zero value selects nothing, which is an error; selecting all nodes must be explicit.
 type Nodes struct {
 	Node     string   `json:"node,omitempty"`
 	Nodes    []string `json:"nodes,omitempty"`
@@ -22,9 +22,8 @@ type Nodes struct {
 	All      bool     `json:"all,omitempty"`
 }
 
-// resolveNames returns the selected nodes by name, each once. It is an error if there are
-// none, or if a named node does not exist: that is a typing error, and doing nothing would
-// hide it.
+// resolveNames returns the selected nodes by name, without duplicates. An empty selection or an
+// unknown node is an error: it is probably a typo, and doing nothing would hide it.
 func (n Nodes) resolveNames(all *nodes) ([]string, error) {
 	found := map[string]bool{}
 	names := n.Nodes
@@ -57,7 +56,7 @@ func (n Nodes) resolveNames(all *nodes) ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// String describes the selection, for the error that it selects nothing.
+// String describes the selection, for the error about an empty selection.
 func (n Nodes) String() string {
 	switch {
 	case n.All:
@@ -74,10 +73,9 @@ func (n Nodes) String() string {
 	return "an empty choice: give node, nodes, zone, selector or all"
 }
 
-// NodeLike returns a new node of that name with the labels, taints and size of another,
-// except for what that node's own state has added. A node that reports conditions is copied
-// as ready; one that reports none, as in a hand-written manifest, stays silent. The model is
-// not changed.
+// NodeLike returns a new node of that name with the labels, taints and size of another, except for
+// the state of that node. A node with reported conditions is copied as ready; one without, as in a
+// hand-written manifest, stays silent. It does not modify the model.
 func NodeLike(like *v1.Node, name string) *v1.Node {
 	n := like.DeepCopy()
 	n.ObjectMeta = metav1.ObjectMeta{Name: name, UID: "", Labels: n.Labels, Annotations: nil}
@@ -94,19 +92,18 @@ func NodeLike(like *v1.Node, name string) *v1.Node {
 	return n
 }
 
-// ofState are the keys of the taints that reflect a node's state. Node health manages all of
-// them except out-of-service, which users set for a node that is shut down.
+// ofState holds the keys of taints that reflect a node's state. Node health manages all of them
+// except out-of-service, set by users for a node shut down.
 var ofState = map[string]bool{
 	v1.TaintNodeNotReady: true, v1.TaintNodeUnreachable: true, v1.TaintNodeUnschedulable: true, v1.TaintNodeMemoryPressure: true,
 	v1.TaintNodeDiskPressure: true, v1.TaintNodePIDPressure: true, v1.TaintNodeNetworkUnavailable: true, v1.TaintNodeOutOfService: true,
 }
 
-// OfState reports whether a taint reflects the node's state, so that removing it by hand does not
-// last.
+// OfState reports whether a taint reflects the node's state, so removing it by hand does not last.
 func OfState(t *v1.Taint) bool { return ofState[t.Key] }
 
-// notReady reports whether the node's Ready condition says so. A node without one counts as
-// ready.
+// notReady reports whether the node's Ready condition marks it as not ready. A node without the
+// condition counts as ready.
 func notReady(n *v1.Node) bool {
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == v1.NodeReady {
@@ -116,5 +113,5 @@ func notReady(n *v1.Node) bool {
 	return false
 }
 
-// keepsOff reports whether the node has a taint that keeps pods without tolerations off.
+// keepsOff reports whether the node has a taint that repels pods without tolerations.
 func keepsOff(n *v1.Node) bool { return rules.Untolerated(n.Spec.Taints, nil, rules.KeepsOff) != nil }

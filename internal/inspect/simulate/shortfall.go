@@ -17,24 +17,23 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Shortfall is how many pods of a workload do not exist though it wants them: no scheduler
-// knows of them, and none is pending. They are what "why is my pod not running?" asks about
-// if there is no pod to ask about.
+// Shortfall counts a workload's wanted but nonexistent pods: they are unknown to any scheduler and
+// not pending. It answers "why is my pod not running?" when there is no pod.
 type Shortfall struct {
 	Namespace string
 	Workload  string // as deployment/web
 	Labels    labels.Set
-	// Wanted is how many pods the workload wants, and Missing how many of them do not exist.
+	// Wanted is the number of pods the workload wants, and Missing the number of those missing.
 	Wanted, Missing int
-	// Refused is why the API server does not let them be created. Waits is for which pod the
-	// controller waits. If both are empty, they are about to be created.
+	// Refused is the reason the API server refuses their creation. Waits is the pod the controller
+	// waits for. If both are empty, they are about to be created.
 	Refused, Waits string
-	// Since is when the creation began to fail, by the controller's condition, or when the
-	// workload was created.
+	// Since is the time at which creation began to fail, by the controller's condition, or the
+	// workload's creation time.
 	Since metav1.Time
 }
 
-// Reason says why the pods are missing, to be put behind their number.
+// Reason explains why the pods are missing, as a text to follow their number.
 func (s *Shortfall) Reason() string {
 	switch {
 	case s.Refused != "":
@@ -45,7 +44,7 @@ func (s *Shortfall) Reason() string {
 	return "are about to be created"
 }
 
-// ShortfallOf returns what a workload, named as deployment/web, wants and lacks.
+// ShortfallOf returns the shortfall of a workload such as deployment/web.
 func (w *World) ShortfallOf(ref, namespace string) (Shortfall, error) {
 	l, err := w.workloads.findNamed(ref, namespace)
 	if err != nil {
@@ -54,8 +53,8 @@ func (w *World) ShortfallOf(ref, namespace string) (Shortfall, error) {
 	return w.shortfalls.shortfallOf(l, w.workloads.table().MakersOf(l), w.controllers.podsOf(l)), nil
 }
 
-// Shortfalls lists the workloads that lack pods, by name. ReplicaSets of Deployments are left
-// to these.
+// Shortfalls lists the workloads with missing pods by name. ReplicaSets of Deployments are covered
+// by the Deployments.
 func (w *World) Shortfalls() (list []Shortfall) {
 	for l := range w.workloads.table().All() {
 		if w.workloads.table().DeploymentOf(l) != nil {
@@ -73,17 +72,17 @@ func (w *World) Shortfalls() (list []Shortfall) {
 	return list
 }
 
-// shortfalls find out why pods do not exist. They ask admission as a controller would that is about
-// to create one, and create none.
+// shortfalls determines why pods do not exist. Like a controller about to create a pod, it runs
+// admission, but creates nothing.
 type shortfalls struct {
 	controllers *controllers
 	pods        *pods
 	bounds      *bounds
 }
 
-// MakeMissing makes the pods that a live cluster lacks: those that controllers are about to make,
-// and those that a quota refuses, which may have room for them later. What is refused for a reason
-// that is not known here, as by a webhook, is not made.
+// MakeMissing creates the pods missing in a live cluster: those controllers are about to create,
+// and those refused by a quota, which may have room for them later. It does not create pods refused
+// for reasons unknown here, such as a webhook.
 func (w *World) MakeMissing() {
 	for _, s := range w.Shortfalls() {
 		l, err := w.workloads.findNamed(s.Workload, s.Namespace)
@@ -99,7 +98,7 @@ func (w *World) MakeMissing() {
 	}
 }
 
-// makeMissing makes the pods that a workload wanted before the world began: budgets expect them
+// makeMissing creates pods already wanted by a workload before the world began: budgets expect them
 // already.
 func (c *controllers) makeMissing(l *workload.Workload) {
 	if l.Kind.GroupKind() == rules.StatefulSet {
@@ -111,7 +110,7 @@ func (c *controllers) makeMissing(l *workload.Workload) {
 	}
 }
 
-// shortfallOf is what a workload lacks. makers own its pods, the newest last, and pods are
+// shortfallOf returns a workload's shortfall. makers own its pods, the newest last, and pods are
 // those that count.
 func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Workload, pods []*pod) Shortfall {
 	owner := &Owner{Kind: l.Kind.Kind, Name: l.Object.GetName()}
@@ -123,8 +122,8 @@ func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Worklo
 		return s
 	}
 
-	// What the controller has written comes first: it was refused by the API server itself,
-	// whose webhooks and policies are not known here.
+	// The controller's condition takes precedence: it reports a refusal by the API server itself,
+	// including webhooks and policies unknown here.
 	for _, maker := range makers {
 		if message, since, failed := replicaFailure(maker.Object); failed {
 			s.Refused, s.Since = withoutName(message), since
@@ -133,8 +132,7 @@ func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Worklo
 	if s.Refused == "" && len(makers) > 0 {
 		s.Refused = withoutName(f.refusalOf(makers[len(makers)-1]))
 	}
-	// An OrderedReady StatefulSet makes one pod at a time, and waits for the one that is
-	// pending.
+	// An OrderedReady StatefulSet creates one pod at a time, and waits for the pending one.
 	if set, ok := l.Object.(*appsv1.StatefulSet); ok && s.Refused == "" && set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
 		if i := slices.IndexFunc(pods, func(p *pod) bool { return p.NodeName == "" }); i >= 0 {
 			s.Waits = pods[i].Name
@@ -143,8 +141,8 @@ func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Worklo
 	return s
 }
 
-// replicaFailure returns what a controller says of pods that it could not create. Only
-// ReplicaSets and ReplicationControllers write a condition for that; others report events.
+// replicaFailure returns a controller's message about pods it failed to create. Only ReplicaSets
+// and ReplicationControllers write a condition for that; other controllers report events.
 func replicaFailure(of metav1.Object) (message string, since metav1.Time, failed bool) {
 	switch o := of.(type) {
 	case *appsv1.ReplicaSet:
@@ -163,8 +161,9 @@ func replicaFailure(of metav1.Object) (message string, since metav1.Time, failed
 	return "", metav1.Time{}, false
 }
 
-// wantedBy is how many pods a workload wants at a time; there are as many as given. Of a
-// DaemonSet and a Job, that is what their controllers say, and never less than there are.
+// wantedBy returns the number of pods a workload wants at a time; there is the existing number. For
+// a DaemonSet or a Job, it is the number reported by the controller, but at least the existing
+// number.
 func wantedBy(l *workload.Workload, there int) int {
 	switch o := l.Object.(type) {
 	case *appsv1.DaemonSet:
@@ -186,8 +185,8 @@ func wantedBy(l *workload.Workload, there int) int {
 	return int(*l.Replicas)
 }
 
-// refusalOf says why the API server would refuse another pod of the workload; empty if it
-// would not. Nothing is created, and no quota is used up.
+// refusalOf returns the reason the API server would refuse another pod of the workload; empty if it
+// would not. It neither creates a pod nor uses up quota.
 func (f *shortfalls) refusalOf(l *workload.Workload) string {
 	p, err := f.pods.admitPod(f.controllers.podOf(l))
 	if err != nil {
@@ -196,8 +195,8 @@ func (f *shortfalls) refusalOf(l *workload.Workload) string {
 	return f.bounds.refusalOf(p)
 }
 
-// ofName is how a refusal begins that names its pod.
+// ofName matches the beginning of a refusal that names its pod.
 var ofName = regexp.MustCompile(`^pods "[^"]*" is forbidden: `)
 
-// withoutName leaves out the name of the pod, which is another one with each attempt.
+// withoutName strips the name of the pod, which differs with each attempt.
 func withoutName(refusal string) string { return ofName.ReplaceAllString(refusal, "") }

@@ -5,37 +5,37 @@ import (
 	"time"
 )
 
-// The version and kind of answers. Fields may be added; none is renamed or removed.
+// The version and kind of results. Fields may be added; none is renamed or removed.
 const (
 	APIVersion = "berth.dev/v1alpha1"
 	Kind       = "Simulation"
 )
 
-// Simulation is what becomes of a set of manifests.
+// Simulation is the result of simulating a set of manifests.
 type Simulation struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Pods are those that had no node, in the order in which they were decided. One that preempts
-	// is listed with its victims, and again when it is placed.
+	// Pods lists the pods that had no node, in order of decision. A preempting pod is listed with
+	// its victims, and again when it is placed.
 	Pods []Pod `json:"pods"`
-	// Groups are the pod groups that were not placed, in the order in which they were decided.
-	// Their pods are in Pods, each with its own reason.
+	// Groups lists the unplaced pod groups, in order of decision. Their pods are in Pods, each with
+	// a separate reason.
 	Groups []Group `json:"groups,omitempty"`
-	// Evictions are those that NoExecute taints and pressure cause, by when they are due. Those
-	// that are due after the time that passed have not happened yet.
+	// Evictions lists the evictions caused by NoExecute taints and pressure, by due time. Evictions
+	// due after the simulated time have not happened yet.
 	Evictions []Eviction `json:"evictions"`
-	// Timeline is what happened while time passed, and Samples the state of the cluster after each
-	// change. Both are set only if a scenario was played.
+	// Timeline lists the events as time passed, and Samples the state of the cluster after each
+	// change. Both are set only for a scenario.
 	Timeline []Event  `json:"timeline,omitempty"`
 	Samples  []Sample `json:"samples,omitempty"`
 
-	// Bound is how many pods have a node already, if there is none to place.
+	// Bound is the number of pods with a node, if there are none to place.
 	Bound int `json:"bound,omitempty"`
-	// Assumed is what was assumed about the scheduler's configuration.
+	// Assumed describes an assumption about the scheduler's configuration.
 	Assumed string `json:"assumed,omitempty"`
-	// Notes are things that a user should know, such as steps beyond the time that passed.
+	// Notes are messages for the user, such as steps beyond the simulated time.
 	Notes []string `json:"notes,omitempty"`
-	// For is how much time passed.
+	// For is the simulated time.
 	For Seconds `json:"for,omitempty"`
 }
 
@@ -43,22 +43,22 @@ type Simulation struct {
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// After is how much time had passed; left out at the beginning.
+	// After is the time passed since the start; omitted at the start.
 	After Seconds `json:"after,omitempty"`
-	// Group is the pod group that the pod was decided with.
+	// Group is the pod group decided together with the pod.
 	Group string `json:"group,omitempty"`
-	// Node is where the pod was placed; empty if it is pending.
+	// Node is the pod's node; empty if it is pending.
 	Node string `json:"node"`
-	// NominatedNode is where it has made room for itself by removing Victims.
+	// NominatedNode is the node on which the pod has made room for itself by removing Victims.
 	NominatedNode string `json:"nominatedNode"`
 	Victims       []Name `json:"victims"`
-	// Message is why it is pending, in the words of the FailedScheduling event.
+	// Message is the reason the pod is pending, in the words of the FailedScheduling event.
 	Message string `json:"message"`
-	// Nodes has the verdicts on every node, sorted by name, with Options.Explain.
+	// Nodes holds the verdicts on every node, sorted by name, with Options.Explain.
 	Nodes []Node `json:"nodes,omitempty"`
 }
 
-// Name names a pod.
+// Name identifies a pod.
 type Name struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -69,42 +69,42 @@ type Node struct {
 	Name     string `json:"name"`
 	Feasible bool   `json:"feasible"`
 
-	// Plugin is the first in the profile's order to reject the node, for these Reasons; Code is the
-	// first reason's stable name.
+	// Plugin is the first plugin in the profile's order to reject the node, for these Reasons; Code
+	// is the first reason's stable name.
 	Plugin  string   `json:"plugin,omitempty"`
 	Code    string   `json:"code,omitempty"`
 	Reasons []string `json:"reasons,omitempty"`
 
-	// Total is the sum of Scores: of each plugin that scored, the normalised score times its
-	// weight. Nothing is scored where only one node is feasible. Total is nil for nodes that are
-	// not feasible.
+	// Total is the sum of Scores: the normalised score times the weight of each plugin that scored.
+	// A single feasible node is not scored. Total is nil for infeasible nodes.
 	Total  *int64           `json:"total,omitempty"`
 	Scores map[string]int64 `json:"scores,omitempty"`
 }
 
-// Eviction is a pod that a NoExecute taint removes from its node, or its kubelet under pressure.
+// Eviction is the removal of a pod from its node by a NoExecute taint, or by a kubelet under
+// pressure.
 type Eviction struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Node      string `json:"node"`
-	// After is when, counted from the beginning.
+	// After is the time since the start.
 	After Seconds `json:"after"`
-	// Taint is the one that is due first, as key=value:effect.
+	// Taint is the first taint to fall due, as key=value:effect.
 	Taint string `json:"taint"`
-	// Message is the kubelet's, and Taint then empty.
+	// Message is the kubelet's message; Taint is then empty.
 	Message string `json:"message,omitempty"`
 }
 
-// Seconds is a time that has passed, written as "300s".
+// Seconds is a duration, written as "300s".
 type Seconds time.Duration
 
-// String writes whole seconds without a fraction: "300s", "0.5s". It is also the JSON
-// form, which time.ParseDuration reads.
+// String writes whole seconds without a fraction: "300s", "0.5s". It is also the JSON form, as
+// parsed by time.ParseDuration.
 func (s Seconds) String() string {
 	return strconv.FormatFloat(time.Duration(s).Seconds(), 'f', -1, 64) + "s"
 }
 
-// Duration is the same for arithmetic.
+// Duration converts s for arithmetic.
 func (s Seconds) Duration() time.Duration { return time.Duration(s) }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -117,15 +117,15 @@ func (s *Seconds) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Totals counts what a simulation lists.
+// Totals summarizes a simulation's lists.
 type Totals struct {
-	// Placed and Pending are pods, Victims those that had to make room, Evicted those that taints
-	// and kubelets remove, Drained those that drains do.
+	// Placed and Pending count pods, Victims preempted pods, Evicted pods removed by taints and
+	// kubelets, Drained pods removed by drains.
 	Placed, Pending, Victims, Evicted, Drained int
 }
 
-// Totals counts every pod once, by what became of it last: one that was pending and
-// is placed later is placed. A victim for which several pods wait is one, too.
+// Totals counts every pod once, by its last outcome: a pod first pending and placed later is
+// placed. A victim of several waiting pods also counts once.
 func (s *Simulation) Totals() Totals {
 	t := Totals{Evicted: len(s.Evictions)}
 	placed, victims := make(map[Name]bool, len(s.Pods)), map[Name]bool{}

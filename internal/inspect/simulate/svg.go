@@ -35,15 +35,13 @@ type line struct {
 	value        func(*Sample) int
 }
 
-// panel is one diagram. Its lines share an axis, whose top is the highest value that any of
-// them has.
+// panel is one diagram. Its lines share an axis, up to the highest value of any of them.
 type panel struct {
 	title string
 	lines []line
 }
 
-// panels are the diagrams from top to bottom. Evictions are counted so far, so their curve
-// only rises.
+// panels are the diagrams from top to bottom. Evictions are cumulative, so their curve only rises.
 var panels = []panel{
 	{"nodes", []line{
 		{"ready", colourGood, func(s *Sample) int { return s.Nodes - s.NotReady }},
@@ -58,10 +56,10 @@ var panels = []panel{
 	}},
 }
 
-// SVG draws the timeline: nodes, pods and evictions over time, and the times of operations.
-// until is the right end of the time axis. The picture has no scripts and loads nothing, so
-// that it can stand in a web page or a repository, and it follows the reader's dark colour
-// scheme. Without samples, the diagrams are empty.
+// SVG draws the timeline: nodes, pods and evictions over time, and the times of operations. until
+// is the right end of the time axis. The picture contains no scripts and loads nothing, so it can
+// be embedded in a web page or a repository, and it follows the reader's dark colour scheme.
+// Without samples, the diagrams are empty.
 func (s *Simulation) SVG(out io.Writer, until time.Duration) error {
 	b := bufio.NewWriter(out)
 	height := marginTop + len(panels)*(panelHeight+panelGap) + 10
@@ -80,7 +78,7 @@ func (s *Simulation) SVG(out io.Writer, until time.Duration) error {
 	return b.Flush()
 }
 
-// timeToX is where a time is on the time axis, in pixels.
+// timeToX returns the position of a time on the time axis, in pixels.
 func timeToX(at, until time.Duration) float64 {
 	if until == 0 {
 		return marginLeft
@@ -88,10 +86,9 @@ func timeToX(at, until time.Duration) float64 {
 	return marginLeft + plotWidth*float64(at)/float64(until)
 }
 
-// drawMarks draws when zones and nodes failed and recovered, and other operations: one mark
-// for all that was done at one time. A name is written in the first row where it does not
-// overlap the one before, and left out if there is none. Beyond mostMarks the picture would
-// be all marks, so the others are left out.
+// drawMarks draws the failures and recoveries of zones and nodes, and other operations: one mark
+// per time. A name is written in the first row without overlap, or omitted if every row overlaps.
+// Marks beyond mostMarks are omitted, because the picture would consist of marks.
 func (s *Simulation) drawMarks(b *bufio.Writer, until time.Duration, height int) {
 	last, drawn := Seconds(-1), 0
 	var ends [markRows]float64 // where the text of each row ends
@@ -116,8 +113,8 @@ func (s *Simulation) drawMarks(b *bufio.Writer, until time.Duration, height int)
 	}
 }
 
-// drawPanel draws one diagram, with the final values at its right. The curves are steps: a
-// sample holds until the next one.
+// drawPanel draws one diagram, with the final values at its right. The curves are steps: a sample
+// holds until the next one.
 func (s *Simulation) drawPanel(b *bufio.Writer, p *panel, top int, until time.Duration) {
 	highest := 1
 	for i := range s.Samples {

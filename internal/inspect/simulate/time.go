@@ -6,32 +6,31 @@ import (
 	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
-// clock is virtual time, and the agenda of what is to happen in it. Time never goes back, and
-// nothing happens before its time.
+// clock is virtual time with its agenda of calls. Time never goes back, and no call happens before
+// its time.
 //
-// Two scales are in use. The world counts from its beginning, as a [time.Duration]: that is
-// what answers show. Objects and the cores have absolute times: start plus that duration.
+// Two scales are in use. The world counts from its beginning, as a [time.Duration]: results show
+// that scale. Objects and the cores have absolute times: start plus that duration.
 type clock struct {
 	start  time.Time     // by the clock of the manifests
 	now    time.Duration // since then
 	agenda agenda.Agenda
 }
 
-// time is the time in the world.
+// time returns the world's current time.
 func (c *clock) time() time.Time { return c.start.Add(c.now) }
 
-// callAt schedules a call at a time from the beginning, or now if that has passed. Calls of
-// one time are made in the order in which they were scheduled. The call must cope with what
-// has changed until then: the pod or node that it is about may be gone.
+// callAt schedules a call at a time since the start, or now if that has passed. Calls of one time
+// run in the order of scheduling. The call must cope with changes until then: its pod or node may
+// no longer exist.
 func (c *clock) callAt(at time.Duration, do func()) { c.agenda.Add(c.start.Add(max(at, c.now)), do) }
 
-// runDue makes the calls that are due, and those that these calls schedule for the same time.
+// runDue makes the calls that are due, including calls they schedule for the same time.
 func (c *clock) runDue() { c.agenda.RunUntil(c.time(), nil) }
 
-// course says what happens next, and makes it happen. What is due at one time happens in a
-// fixed order: the agenda, node health, evictions, and then attempts to place pods, which
-// therefore see all of it. In a cluster these race; here the order is fixed so that two runs
-// of one scenario are identical.
+// course determines the next event and runs it. Events at one time happen in a fixed order: the
+// agenda, node health, evictions, and then attempts to place pods, which therefore see all of it.
+// In a cluster these race; here the order is fixed so that two runs of one scenario are identical.
 //
 //	next event = min(agenda, evictions, scheduler's back-offs and waits, node health)
 type course struct {
@@ -46,9 +45,9 @@ type course struct {
 	passing func(elapsed time.Duration) // see [World.Watch]; nil: nobody does
 }
 
-// nextEvent returns when the next event happens. If only renewals of Leases are left, there
-// is none: they go on for ever and change nothing, so a world with healthy nodes could never
-// become quiet.
+// nextEvent returns the time of the next event. Renewals of Leases do not count as events: they
+// continue forever and change nothing, so otherwise a world with healthy nodes could never become
+// quiet.
 func (t *course) nextEvent() (at time.Duration, ok bool) {
 	at, ok = t.nextDue()
 	if next, there := t.health.nextCall(); there && (ok && next < at || !ok && t.health.isBusy()) {
@@ -57,16 +56,16 @@ func (t *course) nextEvent() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// skipIdle leaves out the renewals of Leases until the next event, or until the given time, as long
-// as they are all that happens.
+// skipIdle skips the renewals of Leases until the next event, or until the given time, as long as
+// nothing else happens.
 func (t *course) skipIdle(until time.Duration) {
 	if at, ok := t.nextDue(); ok {
 		t.health.skipWaves(min(at, until))
 	}
 }
 
-// nextDue returns when the next event happens, apart from those of node health. A wait of the
-// scheduler that is over already counts as due now.
+// nextDue returns the time of the next event other than node health's. An expired wait of the
+// scheduler counts as due now.
 func (t *course) nextDue() (at time.Duration, ok bool) {
 	at, ok = t.nextChange()
 	if due, waits := t.scheduler.core.Due(); waits {
@@ -77,8 +76,7 @@ func (t *course) nextDue() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// nextChange is nextDue without attempts to place pods: when something changes that nobody
-// asked for.
+// nextChange is nextDue without attempts to place pods: the time of the next spontaneous change.
 func (t *course) nextChange() (at time.Duration, ok bool) {
 	if next, any := t.clock.agenda.Next(); any {
 		at, ok = next.Sub(t.clock.start), true
@@ -89,8 +87,8 @@ func (t *course) nextChange() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// Advance lets time pass until the given time from the beginning: events happen, controllers
-// replace pods that have gone, and these and all other pending pods are tried.
+// Advance lets time pass until the given time since the start: events happen, controllers replace
+// departed pods, and all pending pods are tried.
 func (w *World) Advance(until time.Duration) {
 	w.scheduler.trySettled()
 	for !w.allowed.mustStop() {
@@ -104,8 +102,8 @@ func (w *World) Advance(until time.Duration) {
 	w.clock.now = max(w.clock.now, until)
 }
 
-// Watch has passing called with the time in the world, before the events of each time happen.
-// One function at a time: the last one that was given is called.
+// Watch calls passing with the elapsed time before the events of each time happen. A later call
+// replaces the function.
 func (w *World) Watch(passing func(elapsed time.Duration)) { w.course.passing = passing }
 
 // runStep carries out the events of one time, and records a sample if any of them changed
@@ -116,8 +114,8 @@ func (t *course) runStep(at time.Duration) {
 		t.passing(t.clock.now)
 	}
 
-	// The cluster's log and the number of decisions tell whether anything changed: a sample
-	// for each of the thousands of Lease renewals would say nothing.
+	// The cluster's log and the number of decisions reveal changes: a sample for each of the
+	// thousands of Lease renewals would be useless.
 	log := t.scheduler.c.Log.Len()
 	t.clock.runDue()
 	t.health.runDue()
@@ -126,8 +124,8 @@ func (t *course) runStep(at time.Duration) {
 		t.controllers.departPod(p, ByTaint, p.due.Taint.ToString())
 	})
 
-	// Pods are tried last, when all changes of this time have been made. Until then the core
-	// only collects them as events.
+	// Try pods last, after all changes of this time. Until then the core only collects the changes
+	// as events.
 	decided := t.scheduler.decided
 	t.scheduler.trySettled()
 	if log != t.scheduler.c.Log.Len() || decided != t.scheduler.decided || t.report.touched {
@@ -138,16 +136,15 @@ func (t *course) runStep(at time.Duration) {
 	}
 }
 
-// OnlyTaints reports whether node health is still at work and nothing else is under way, such
-// as a drain or the end of a pod. Node health taints nodes at a limited rate, so with many
-// failed nodes this phase alone may take hours of virtual time.
+// OnlyTaints reports whether node health is still working and other activity, such as a drain or
+// the termination of a pod, has ended. Node health taints nodes at a limited rate, so with many
+// failed nodes this phase may take hours of virtual time.
 func (w *World) OnlyTaints() bool { return w.clock.agenda.Len() == 0 && w.health.isBusy() }
 
-// AdvanceUntilQuiet lets time pass until nothing is left to happen, and at most until then.
-// Two things do not count, for they repeat without end: evictions of pods that have returned
-// to a node where they may not stay, and of replacements that their kubelet evicts again. It
-// reports whether the world became quiet. Either way, the clock stays at the last event that
-// happened.
+// AdvanceUntilQuiet lets time pass until no events remain, but at most until the given time. It
+// ignores two endlessly repeating events: evictions of pods that returned to a node they may not
+// stay on, and of replacements evicted again by their kubelet. It reports whether the world became
+// quiet. Either way, the clock stays at the last event.
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.scheduler.trySettled()
 	for !w.allowed.mustStop() {

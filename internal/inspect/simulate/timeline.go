@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Event is something that happened while time passed: one line of the timeline. It is about a
-// pod or a pod group (Name is set), a node or a zone.
+// Event is an event of the simulated time: one line of the timeline. It concerns a pod or a pod
+// group (Name is set), a node or a zone.
 type Event struct {
 	After Seconds `json:"after"`
 	// Kind is a stable CamelCase name, such as NodeFailed, TaintAdded, PodEvicted, PodPlaced,
@@ -19,16 +19,16 @@ type Event struct {
 	Node      string `json:"node,omitempty"`
 	Zone      string `json:"zone,omitempty"`
 	Message   string `json:"message,omitempty"`
-	// Step is set if a step of the scenario did it directly, rather than as a later consequence.
+	// Step is set for a direct effect of a scenario step, as opposed to a later consequence.
 	Step bool `json:"step,omitempty"`
 }
 
-// Sample is the state of the cluster after something had happened: one point of the drawn
-// curves. It holds until the next one.
+// Sample is the state of the cluster after a change: one point of the drawn curves. It holds until
+// the next one.
 type Sample struct {
 	After Seconds `json:"after"`
-	// Nodes are all; NotReady those whose Ready condition is not True, as the API shows it; Tainted
-	// those with a taint that keeps pods off.
+	// Nodes counts all nodes; NotReady those without a True Ready condition in the API; Tainted
+	// those with a taint that repels pods.
 	Nodes    int `json:"nodes"`
 	NotReady int `json:"notReady"`
 	Tainted  int `json:"tainted"`
@@ -37,24 +37,23 @@ type Sample struct {
 	Evicted  int `json:"evicted"` // so far
 }
 
-// report is what an answer says, as it is collected. All components write to it, each when it
-// makes a change. The timeline and the samples are in order of time.
+// report collects the result. All components write to it, each when it makes a change. The timeline
+// and the samples are in order of time.
 type report struct {
 	clock    *clock
 	said     *Simulation
 	timed    bool // time may pass: there is a timeline
 	timeline []Event
 	samples  []Sample
-	// stepping is set while a step of the scenario is being done: events are marked with it.
+	// stepping is set while a scenario step runs: events are marked with it.
 	stepping bool
-	// touched is set when something has changed that the cluster's log does not show, such as
-	// a pod that was created and is pending. The next runStep takes a sample then, and clears
-	// it.
+	// touched is set after a change not recorded in the cluster's log, such as the creation of a
+	// pending pod. The next runStep then takes a sample and clears it.
 	touched bool
 	failed  error // an operation of the scenario could not be done, or a decision panicked
 }
 
-// addEvent adds to the timeline, and fills in the time. Without a timeline it does nothing.
+// addEvent adds an event to the timeline and fills in the time. Without a timeline it does nothing.
 func (r *report) addEvent(e Event) {
 	if !r.timed {
 		return
@@ -63,9 +62,9 @@ func (r *report) addEvent(e Event) {
 	r.timeline = append(r.timeline, e)
 }
 
-// addDecision adds a decision about the pod to the answer, and returns the entry, which the
-// caller may complete until the next one is added; nil for a quiet pod. together means that
-// there is an event for its whole group, so that the pod itself gets none.
+// addDecision adds a decision about the pod to the result, and returns the entry, which the caller
+// may complete until the next one is added; nil for a quiet pod. together means that an event
+// covers the whole group, so the pod itself gets none.
 func (r *report) addDecision(p *pod, said Pod, together bool) *Pod {
 	p.refusal = said.Message
 	if p.quiet {
@@ -85,8 +84,8 @@ func (r *report) addDecision(p *pod, said Pod, together bool) *Pod {
 	return &r.said.Pods[len(r.said.Pods)-1]
 }
 
-// tellTaints reports which taints were added and removed. A taint is another one if its key
-// or effect is; a changed value alone is not reported.
+// tellTaints reports added and removed taints. A taint is identified by key and effect; a changed
+// value is not reported.
 func (r *report) tellTaints(node string, before, after []v1.Taint) {
 	missing := func(in []v1.Taint, t *v1.Taint) bool {
 		return !slices.ContainsFunc(in, func(o v1.Taint) bool { return o.MatchTaint(t) })
@@ -103,8 +102,8 @@ func (r *report) tellTaints(node string, before, after []v1.Taint) {
 	}
 }
 
-// addSample adds the state of the cluster, in place of an earlier sample of the same time. A
-// sample that is equal to the one before is left out.
+// addSample adds the state of the cluster and replaces an earlier sample of the same time. It omits
+// a sample equal to the previous one.
 func (r *report) addSample(s Sample) {
 	s.After, s.Evicted = Seconds(r.clock.now), len(r.said.Evictions)
 	if last := len(r.samples) - 1; last >= 0 {
@@ -121,15 +120,14 @@ func (r *report) addSample(s Sample) {
 	r.samples = append(r.samples, s)
 }
 
-// Timeline is what has happened so far, in order of time. It must not be changed.
+// Timeline returns the events so far, in order of time. Callers must not modify it.
 func (w *World) Timeline() []Event { return w.report.timeline }
 
-// groupPending is the kind of the event of a pod group that waits.
+// groupPending is the kind of the event of a waiting pod group.
 const groupPending = "PodGroupPending"
 
-// Where writes what an event is about: a pod, a pod group, a node or a zone, as kubectl would
-// name it. The namespace default is left out. An event about nothing of these is written as
-// "-".
+// Where returns the subject of an event: a pod, a pod group, a node or a zone, named like in
+// kubectl. It omits the namespace default. An event without such a subject yields "-".
 func (e *Event) Where() string {
 	switch {
 	case e.Kind == groupPending:

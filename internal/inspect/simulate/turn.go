@@ -8,12 +8,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// How single pods are tried out of order: those ahead of one pod in the queue, so that a
-// question about that pod sees the cluster that it will see, and one pod that is not in the
-// queue at all.
+// Attempts for single pods out of order: the pods ahead of one pod in the queue, so that a request
+// about that pod sees the cluster at its turn, and a pod missing from the queue.
 
-// pendingInOrder lists the pending pods that may be tried, in the order in which they will
-// be. Gated pods are left out.
+// pendingInOrder lists the pending pods eligible for a try, in queue order, without gated pods.
 func (s *scheduler) pendingInOrder() []*cluster.Pod {
 	var pods []*pod
 	for _, p := range s.pending {
@@ -29,9 +27,9 @@ func (s *scheduler) pendingInOrder() []*cluster.Pod {
 	return list
 }
 
-// untilTurn tries the pods that are ahead of this one in the queue, and leaves all others
-// pending: all if it is nil. It stops at the group of the pod, which is decided together with
-// it, and when the core has no pod that may be tried now.
+// untilTurn tries the pods ahead of this one in the queue, or all if it is nil, and leaves the rest
+// pending. It stops at the group of the pod, which is decided together with it, and when the core
+// has no further pod to try now.
 func (s *scheduler) untilTurn(p *pod) {
 	s.showCreated()
 	for p != nil && !s.allowed.mustStop() {
@@ -47,12 +45,12 @@ func (s *scheduler) untilTurn(p *pod) {
 	}
 }
 
-// tryAlone tries a pod that does not preempt. If it does not fit, it is removed again, and
-// stops says why in the words of the FailedScheduling event; reasons counts the nodes by it.
-// stops is empty if the pod has a node. Callers settle the world first: other pods that may
-// be tried now would be tried as well.
+// tryAlone tries a pod without preemption. If the pod does not fit, tryAlone removes it again and
+// returns the reason in the words of the FailedScheduling event as stops, and counts the nodes by
+// reason. stops is empty if the pod has a node. Callers settle the world first, because other
+// pending pods would be tried as well.
 func (s *scheduler) tryAlone(p *pod) (stops string, reasons map[string]int) {
-	// Without preemption: the question is what fits, not what could be driven out.
+	// Without preemption: the request concerns free room, not room occupied by possible victims.
 	modest := *p.object
 	modest.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever)
 	s.addPending(p, &modest)
@@ -71,8 +69,8 @@ func (s *scheduler) tryAlone(p *pod) (stops string, reasons map[string]int) {
 	}
 
 	s.withdrawPod(p)
-	// The decision may have looked at some nodes only, or taken the verdict of a pod like it.
-	// The diagnosis is about all nodes.
+	// The decision may have examined only some nodes, or reused the verdict of a similar pod. The
+	// diagnosis covers all nodes.
 	if failure := s.core.Decider(p.Spec().SchedulerName).Diagnose(p.Pod); len(failure.Reasons) > 0 || failure.Rejection != nil {
 		return failure.Message(""), failure.Reasons
 	}

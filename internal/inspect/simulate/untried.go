@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// eachWaiting yields the pods in created, late and pending. Those in pending come in no order.
+// eachWaiting yields the pods in created, late and pending, the latter in no order.
 func (s *scheduler) eachWaiting(yield func(p *pod) bool) {
 	for _, p := range slices.Concat(s.created, s.late) {
 		if !yield(p) {
@@ -26,9 +26,8 @@ func (s *scheduler) eachWaiting(yield func(p *pod) bool) {
 	}
 }
 
-// showCreated shows new pods to the core, in the order in which they are to be tried. A pod
-// that is refused, or that no profile serves, gets a turn only: the core would not know what
-// to do with it.
+// showCreated shows new pods to the core, in queue order. A refused pod, or one without a profile,
+// only gets a turn: the core could not process it.
 func (s *scheduler) showCreated() {
 	created := s.created
 	s.created = nil
@@ -46,9 +45,9 @@ func (s *scheduler) showCreated() {
 	}
 }
 
-// listUntried lists the pods that are not tried, up to the given turn: the API server refuses
-// them, no profile serves them, or a gate keeps them out. Each is listed where it would have
-// been decided, and once. Of a group that is incomplete, all pods are listed together.
+// listUntried lists the pods that are not tried, up to the given turn: the API server refuses them,
+// no profile serves them, or a gate holds them back. Each is listed once, at the position of its
+// decision. The pods of an incomplete group are listed together.
 func (s *scheduler) listUntried(turn int) {
 	for ; s.passed < turn; s.passed++ {
 		p := s.turn[s.passed]
@@ -67,9 +66,9 @@ func (s *scheduler) listUntried(turn int) {
 	}
 }
 
-// whyUntried returns why the pod is not tried, or "" if it is. With explanations, a pod that
-// a plugin gates gets the verdicts on the nodes as well: they say whether it would fit
-// without the gate.
+// whyUntried returns the reason the pod is not tried, or "" if it is. With explanations, a pod
+// gated by a plugin also gets the verdicts on the nodes, which show whether it would fit without
+// the gate.
 func (s *scheduler) whyUntried(p *pod) (why string, nodes []Node) {
 	name := p.Spec().SchedulerName
 	profile := s.profiles[name]
@@ -86,8 +85,8 @@ func (s *scheduler) whyUntried(p *pod) (why string, nodes []Node) {
 	return why, nodes
 }
 
-// devicesOf returns the plugin for device claims if the profile runs it at PreEnqueue, or
-// nil. Its gate needs the cluster, so it is not among the profile's Gates.
+// devicesOf returns the plugin for device claims if the profile runs it at PreEnqueue, or nil. Its
+// gate needs the cluster, so it is not among the profile's Gates.
 func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
 	for _, filter := range profile.Filters {
 		if devices, ok := filter.(*plugins.DynamicResources); ok && profile.Has(plugins.PreEnqueue, devices.Name()) {
@@ -97,15 +96,15 @@ func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
 	return nil
 }
 
-// stubPod returns as much of a pod as a deletion needs. The whole object may have been
+// stubPod returns the part of a pod needed for a deletion, since the full object may have been
 // released.
 func stubPod(p *cluster.Pod) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}
 }
 
-// gateReason returns why the pod may not be tried yet, or "" if it may: scheduling gates,
-// other plugins at PreEnqueue, missing device claims, or an incomplete group, in this order.
-// A pod that no profile serves has no gates.
+// gateReason returns the reason the pod may not be tried yet, or "" if it may: scheduling gates,
+// other plugins at PreEnqueue, missing device claims, or an incomplete group, in this order. A pod
+// without a profile has no gates.
 func (s *scheduler) gateReason(p *cluster.Pod) string {
 	profile := s.profiles[p.Spec().SchedulerName]
 	if profile == nil {

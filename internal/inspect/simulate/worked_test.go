@@ -17,13 +17,13 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// TestWorkedCases runs the documentation's own examples, and more of the same kind. The commands of
-// the files:
+// TestWorkedCases runs the documentation's examples, and more of the same kind. The commands of the
+// files:
 //
-//	cluster   the manifests that the following ones are added to
+//	cluster   the manifests extended by the following ones
 //	config    the scheduler's configuration from here on
-//	simulate  with manifests of its own: what becomes of the pods; explain adds every node's word, for=10m lets time pass
-//	scenario  with steps: the timeline as people see it; kinds=(A,B) leaves out all other events, counts sums up
+//	simulate  with manifests: the fate of the pods; explain adds every node's verdict, for=10m lets time pass
+//	scenario  with steps: the timeline as written for people; kinds=(A,B) omits all other events, counts sums up
 func TestWorkedCases(t *testing.T) {
 	for _, dir := range []string{"testdata/worked", "testdata"} {
 		files, err := filepath.Glob(dir + "/*.txt")
@@ -107,7 +107,7 @@ func timeline(d *datadriven.TestData, s *simulate.Simulation) string {
 	return table + "\n"
 }
 
-// counts sums events up by what they say.
+// counts sums up events by their text.
 func counts(events []simulate.Event) string {
 	type sum struct {
 		n           int
@@ -129,7 +129,7 @@ func counts(events []simulate.Event) string {
 	return b.String()
 }
 
-// described writes a simulation a line a fact.
+// described writes a simulation with one fact per line.
 func described(s *simulate.Simulation) string {
 	var b strings.Builder
 	for i := range s.Pods {

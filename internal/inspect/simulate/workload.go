@@ -17,33 +17,32 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// workloads are the objects of the controllers that make pods. What these controllers do is
-// in controllers; this type knows what they want.
+// workloads holds the objects of controllers that create pods. Type controllers implements the
+// controllers' actions; this type determines the wanted pods.
 //
-// An owner that was deleted is remembered, because its pods may outlive it and must not be
-// made again. One that is not known at all, because its kind was not read, is taken to want
-// its pods.
+// A deleted owner is remembered, because its pods may outlive it and must not be recreated. An
+// unknown owner, of a kind that was not read, is assumed to want its pods.
 type workloads struct {
 	scheduler *scheduler           // has them, in its api
 	set       *manifest.Set        // what the world was made from, with its workloads as they were
 	deleted   map[rules.Owner]bool // those that were deleted
-	// renewed are those whose template was changed: pods of the old one may be left.
+	// renewed holds the owners with a changed template: pods of the old one may remain.
 	renewed map[rules.Owner]bool
-	// failures counts the pods that Jobs and their indexes have lost since the beginning, and
-	// failed has the Jobs that have failed because of it. Both forget a Job that is deleted.
+	// failures counts the pods lost by Jobs and their indexes since the start, and failed holds the
+	// Jobs failed as a result. Both forget a deleted Job.
 	failures map[rules.Owner]*failures
 	failed   map[rules.Owner]bool
-	// daemons are the DaemonSets, which every node is asked about; listed is set while the
-	// list is current. It is made anew after a workload has changed.
+	// daemons caches the DaemonSets, consulted for every node; listed is set while the cache is
+	// current. It is rebuilt after a workload has changed.
 	daemons []*appsv1.DaemonSet
 	listed  bool
 }
 
-// table has the workloads that exist.
+// table returns the existing workloads.
 func (w *workloads) table() *workload.Table { return w.scheduler.api.Workloads() }
 
-// findNamed finds a workload by TYPE/NAME as kubectl writes it, short names included. An
-// empty namespace means default.
+// findNamed finds a workload by TYPE/NAME, like kubectl, including short names. An empty namespace
+// means default.
 func (w *workloads) findNamed(ref, namespace string) (*workload.Workload, error) {
 	word, name, ok := strings.Cut(ref, "/")
 	if !ok {
@@ -62,16 +61,16 @@ func (w *workloads) findNamed(ref, namespace string) (*workload.Workload, error)
 	return l, nil
 }
 
-// keepWorkload adds a workload, or replaces the one of the same name. One that was deleted
-// and is created again wants its pods again.
+// keepWorkload adds a workload, or replaces the one of the same name. A recreated workload wants
+// its pods again.
 func (w *workloads) keepWorkload(object metav1.Object) {
 	w.scheduler.api.Follow(object, false)
 	w.listed = false
 	delete(w.deleted, workload.Of(object).Owner())
 }
 
-// forgetWorkload removes a workload. Its pods are not made again from then on, and a Job that is
-// made anew under its name begins without failures.
+// forgetWorkload removes a workload. Its pods are not recreated from then on, and a Job recreated
+// under its name begins without failures.
 func (w *workloads) forgetWorkload(l *workload.Workload) {
 	owner := l.Owner()
 	w.scheduler.api.Follow(l.Object, true)
@@ -81,10 +80,10 @@ func (w *workloads) forgetWorkload(l *workload.Workload) {
 	delete(w.failures, owner)
 }
 
-// isWanted reports whether the pod's controller would make it again: it has not been deleted, nor
-// begun to be, it has as many replicas, if it is a StatefulSet, and it has not failed, if it is a
-// Job. For other kinds, the number of replicas is the caller's business: a pod that leaves is
-// replaced, so the number stays.
+// isWanted reports whether the pod's controller would recreate it: the controller is neither
+// deleted nor being deleted, has as many replicas if it is a StatefulSet, and has not failed if it
+// is a Job. For other kinds, the caller tracks the number of replicas: a departed pod is replaced,
+// so the number stays the same.
 func (w *workloads) isWanted(object *v1.Pod) bool {
 	owner := rules.OwnerOf(object)
 	if owner == (rules.Owner{}) || w.deleted[owner] || w.failed[owner] {
@@ -101,8 +100,7 @@ func (w *workloads) isWanted(object *v1.Pod) bool {
 	return !ordered || workload.HasReplica(set, object.Name, int(*l.Replicas))
 }
 
-// daemonSets lists the DaemonSets, those that are being deleted included. The list must not
-// be changed.
+// daemonSets lists the DaemonSets, including those being deleted. Callers must not modify the list.
 func (w *workloads) daemonSets() []*appsv1.DaemonSet {
 	if w.listed {
 		return w.daemons
@@ -116,8 +114,8 @@ func (w *workloads) daemonSets() []*appsv1.DaemonSet {
 	return w.daemons
 }
 
-// daemonSet says whether a DaemonSet exists. Of manifests without any, it is not known: they
-// may be a part of a cluster. A whole cluster (set.Whole) without any has none.
+// daemonSet reports whether a DaemonSet exists. For manifests without DaemonSets the result is
+// unknown, because they may be part of a cluster; a whole cluster (set.Whole) is conclusive.
 func (w *workloads) daemonSet(namespace, name string) disruption.Presence {
 	switch {
 	case w.table().Named(rules.DaemonSet, namespace, name) != nil:
@@ -128,15 +126,15 @@ func (w *workloads) daemonSet(namespace, name string) disruption.Presence {
 	return disruption.Unknown
 }
 
-// isOrphaned reports whether the pod's DaemonSet does not exist, so that nobody makes it again. One
-// that was deleted meanwhile no longer wants its pods.
+// isOrphaned reports whether the pod's DaemonSet does not exist, so the pod is not recreated. A
+// DaemonSet deleted meanwhile no longer wants its pods.
 func (w *workloads) isOrphaned(p *v1.Pod, controller *metav1.OwnerReference) bool {
 	return rules.KindOf(controller) == rules.DaemonSet && w.daemonSet(p.Namespace, controller.Name) == disruption.Gone &&
 		!w.deleted[rules.OwnerOf(p)]
 }
 
-// podsOf returns the workload's pods in the order in which its controller removes them when
-// scaling down. Pods that have ended or are being deleted are not among them.
+// podsOf returns the workload's pods in the order of removal when scaling down, without ended and
+// terminating pods.
 func (c *controllers) podsOf(l *workload.Workload) []*pod {
 	list := c.podsBy(c.workloads.table().MakersOf(l))
 	// Longer names first: of web-9 and web-10, the second has the higher ordinal.
@@ -162,8 +160,7 @@ func (c *controllers) podsOf(l *workload.Workload) []*pod {
 	return list
 }
 
-// podsBy returns the pods of controllers that count for these: they have not ended, and are not
-// being deleted.
+// podsBy returns the pods counted by these controllers: pods neither ended nor being deleted.
 func (c *controllers) podsBy(owners []*workload.Workload) (list []*pod) {
 	for _, owner := range owners {
 		for _, object := range c.scheduler.api.PodsOf(owner.Owner()) {
@@ -175,18 +172,17 @@ func (c *controllers) podsBy(owners []*workload.Workload) (list []*pod) {
 	return list
 }
 
-// podOf creates a pod from a workload's template, named as its controller would name it. It
-// is not added.
+// podOf creates a pod from a workload's template, named like its controller would. It does not add
+// the pod.
 func (c *controllers) podOf(l *workload.Workload) *v1.Pod {
 	p := l.NewPod()
 	p.Name = c.pods.generateName(p.Namespace, l.Object.GetName()+"-")
 	return p
 }
 
-// dropPod removes a pod, placed or pending, which does not come back unless its controller
-// wants it.
+// dropPod removes a placed or pending pod, which returns only if its controller wants it.
 func (c *controllers) dropPod(p *pod, cause Cause, detail string) {
-	// Unless its controller makes it again, budgets expect one pod less.
+	// Unless the controller recreates the pod, budgets expect one pod less.
 	if cause != ByDeletion || !c.workloads.isWanted(p.object) {
 		c.budgets.expectPods(p, -1)
 	}
@@ -200,8 +196,8 @@ func (c *controllers) dropPod(p *pod, cause Cause, detail string) {
 	c.report.addEvent(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
 }
 
-// deleteNamed deletes a pod or a workload, by TYPE/NAME. The pods of a workload go with it,
-// as with kubectl delete, which cascades. An empty namespace means default.
+// deleteNamed deletes a pod or a workload by TYPE/NAME. A workload's pods are deleted with it, like
+// in kubectl delete, which cascades. An empty namespace means default.
 func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 	kind, name, _ := strings.Cut(op.Object, "/")
 	switch strings.ToLower(kind) {
@@ -243,16 +239,16 @@ func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 	return &Done{}, nil
 }
 
-// isMirror reports whether a pod only shows a static pod of its node, which deleting it does
-// not end.
+// isMirror reports whether a pod is the mirror of a static pod, which survives deletion of the
+// mirror.
 func isMirror(object *v1.Pod) bool {
 	_, mirror := object.Annotations[v1.MirrorPodAnnotationKey]
 	return mirror
 }
 
-// deleteEnded deletes a pod that has ended. Only controllers that keep one pod per ordinal or
-// node make it again: all others have replaced it when it ended. The result notes that no
-// room is freed.
+// deleteEnded deletes an ended pod. Only controllers keeping one pod per ordinal or node recreate
+// it: all other controllers replaced it when it ended. The result notes that the deletion frees no
+// room.
 func (c *controllers) deleteEnded(p *pod) *Done {
 	object := p.object
 	if len(object.Finalizers) > 0 {
@@ -283,8 +279,8 @@ func (c *controllers) deleteEnded(p *pod) *Done {
 	return done
 }
 
-// deletePod deletes a pod, which its controller makes again. A Job counts it as failed, even one
-// that was pending: its finalizer keeps it until then.
+// deletePod deletes a pod, which its controller recreates. A Job counts it as failed even if it was
+// pending: its finalizer keeps the pod until then.
 func (c *controllers) deletePod(p *pod) {
 	c.dropPod(p, ByDeletion, "")
 	if p.NodeName != "" || !c.workloads.isWanted(p.object) {

@@ -14,19 +14,18 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// World is a cluster in virtual time, with the outcome so far. It joins components, each of
-// which changes its own state only and knows no more of the others than newWorld gives it.
-// None of them knows the World, whose methods are what other packages may ask of it. It is
-// not safe for concurrent use.
+// World is a cluster in virtual time, with the outcome so far. It joins components; each changes
+// only its own state and knows the other components only as connected by newWorld. None of them
+// depends on the World itself, which is the interface for other packages. It is not safe for
+// concurrent use.
 //
-// One event goes around as follows. An operation, or the agenda, changes an object in pods,
-// nodes or workloads. That component shows the change to the scheduler's core, which requeues
-// the pods that the change may help, and calls whoever else reacts to it: node health, the
-// stand-ins for kubelets and controllers, the budgets. What they do takes effect at the same
-// virtual time; pods are tried last, when everything else of that time has happened (see
-// [course]).
+// An event propagates as follows. An operation, or the agenda, changes an object in pods, nodes or
+// workloads. That component shows the change to the scheduler's core, which requeues the pods the
+// change may help, and calls the reacting components: node health, the simulated kubelets and
+// controllers, the budgets. Their actions take effect at the same virtual time; pods are tried
+// last, after everything else of that time (see [course]).
 type World struct {
-	// options are those that the world was opened with, for a twin.
+	// options are the options the world was opened with, for a twin.
 	options Options
 	origin  manifest.Set // as it was at the beginning, for a twin
 
@@ -35,8 +34,8 @@ type World struct {
 	allowed allowed
 
 	// The API server's objects. c is the scheduler core's own cluster: objects enter it as events
-	// of the core, so that what is asked about pods here is what the core would decide by. Only
-	// trials that are taken back at once change it themselves.
+	// of the core, so queries about pods here match the core's decisions. Only trials, reverted
+	// immediately, change it directly.
 	c         *cluster.Cluster // as decisions see them
 	pods      pods
 	nodes     nodes
@@ -45,34 +44,32 @@ type World struct {
 	budgets   budgets
 	bounds    *bounds
 
-	// What reacts to them.
+	// Components reacting to them.
 	scheduler   scheduler
 	health      health
 	evictions   evictions
 	kubelets    kubelets
 	controllers controllers
 
-	// What moves them.
+	// Components changing them.
 	course     course
 	operations operations
-	// Shortfalls only ask: they change nothing.
+	// Shortfalls are read-only.
 	shortfalls shortfalls
 }
 
-// newWorld connects the components and fills them with all objects of the set but its pods,
-// which pods.admitAll adds afterwards. lasting means that time may pass, so that every pod
-// has to be kept.
+// newWorld connects the components and fills them with all objects of the set except its pods,
+// which pods.admitAll adds afterwards. lasting means that time may pass, so every pod must be kept.
 //
-// Components point to each other in circles, so the fields of w are filled in one after the
-// other. A pointer to a field, or a method value of one, may be handed out before the field
-// is filled in: both hold its address. Nothing may be called through them, though, until all
-// fields are.
+// Components refer to each other in cycles, so the fields of w are filled in one after the other. A
+// pointer to a field, or a method value of one, may be handed out before the field is filled in,
+// because both hold its address. Nothing may be called through them until all fields are filled in.
 func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if o.Profiles == nil {
 		o.Profiles = []*plugins.Profile{plugins.Default()}
 	}
-	// Before anything asks for the grace period, which also tells dead nodes from those whose
-	// clock is behind.
+	// Before any use of the grace period, which also distinguishes dead nodes from nodes with a
+	// slow clock.
 	if o.Health.MonitorPeriod == 0 {
 		o.Health = nodehealth.Defaults()
 	}
@@ -93,7 +90,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now
 	}
-	// Quotas judge by this time which terminating pods are overdue.
+	// Quotas use this time to detect overdue terminating pods.
 	w.bounds.now = w.clock.start
 	w.allowed = allowed{Allowance: o.Allowance, there: func() (pods, nodes int) { return len(w.pods.named), len(w.nodes.named) }}
 	// Empty lists instead of nil: JSON consumers get [] and not null.
@@ -138,9 +135,8 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if o.Progress != nil {
 		w.scheduler.progress = func(decided int) { o.Progress(decided, w.pods.entered) }
 	}
-	// A world without time to pass is opened to answer questions about a running cluster. Its
-	// pending pods were tried by the live scheduler long ago, so no back-off may hold them up
-	// here.
+	// A world opened without a time span serves requests about a running cluster. The live
+	// scheduler tried its pending pods long ago, so no back-off may delay them here.
 	if asked := lasting && o.For == 0; asked {
 		w.scheduler.behind = queue.MaxBackoff
 	}
@@ -160,12 +156,10 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	w.shortfalls = shortfalls{controllers: &w.controllers, pods: &w.pods, bounds: w.bounds}
 
-	// The core exists from here on. Pods refer to the other objects, which therefore come
-	// first.
+	// The core exists from here on. Pods refer to the other objects, so add those first.
 	w.c = w.scheduler.c
 	w.claims.Cluster, w.claims.Show, w.claims.ShowGone = w.c, w.scheduler.showObject, w.scheduler.showGone
-	// Budgets and the stand-ins for controllers look up the owners of pods here, from the
-	// first pod on.
+	// Budgets and the simulated controllers look up the owners of pods here, from the first pod on.
 	for _, object := range set.Controllers() {
 		w.scheduler.api.Follow(object, false)
 	}

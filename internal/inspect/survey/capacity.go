@@ -13,10 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Capacity is what still fits where.
+// Capacity reports the pods that still fit, and where.
 //
-// Sums say little: 100 free CPUs on 100 nodes run no pod of 2. So each group has its largest room,
-// and what is stranded: free, but of no use to a typical pod.
+// Sums are misleading: 100 free CPUs on 100 nodes run no pod of 2. So each group reports its
+// largest room, and its stranded room: free, but useless to a typical pod.
 type Capacity struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -25,46 +25,45 @@ type Capacity struct {
 	By     string  `json:"by"`
 	Groups []Group `json:"groups"`
 	Total  Group   `json:"total"`
-	// Typical is the median request of the pods that request anything. Stranded room is judged by
-	// it.
+	// Typical is the median request of the pods with requests. Stranded room is relative to it.
 	Typical Room `json:"typical"`
-	// Fill is how many more pods fit, if that was asked for.
+	// Fill is the number of further pods that fit, if requested.
 	Fill *simulate.Fill `json:"fill,omitempty"`
 }
 
-// Room is CPU in thousandths, memory in bytes, and pods. Pods is 0 where pod slots do not matter.
+// Room is CPU in thousandths, memory in bytes, and pods. Pods is 0 if pod slots do not matter.
 type Room struct {
 	CPU    int64 `json:"cpu"`
 	Memory int64 `json:"memory"`
 	Pods   int64 `json:"pods,omitempty"`
 }
 
-// Group is a set of nodes that are added up. Requested, Largest and Stranded count pods that are
-// terminating as still there, as the scheduler does. A node with 4 CPU and 1 GiB free, where
-// typical pods want 500m and 2 GiB, strands 4 CPU and no memory.
+// Group is the sum of a set of nodes. Like the scheduler, Requested, Largest and Stranded include
+// terminating pods. With typical pods of 500m and 2 GiB, a node with 4 CPU and 1 GiB free strands 4
+// CPU and no memory.
 type Group struct {
 	Name  string `json:"name"`
 	Nodes int    `json:"nodes"`
-	// Closed counts nodes that take no new pods: cordoned ones, and those with a taint that a plain
-	// pod does not tolerate.
+	// Closed counts nodes that take no new pods: cordoned ones, and nodes with a taint not
+	// tolerated by a plain pod.
 	Closed      int  `json:"closed,omitempty"`
 	Allocatable Room `json:"allocatable"`
-	// Requested may be above allocatable, on a node whose allocatable has shrunk.
+	// Requested may exceed allocatable on a node with shrunken allocatable.
 	Requested Room `json:"requested"`
 	// Largest is the free room of the open node with the most CPU left: no larger pod fits.
 	Largest Room `json:"largest"`
-	// It is "" if no open node has a pod slot left.
+	// LargestNode is "" if no open node has a pod slot left.
 	LargestNode string `json:"largestNode,omitempty"`
-	// Stranded is free room that no typical pod can use, because the node is closed, has no pod
-	// slot left, or lacks the other resource.
+	// Stranded is free room that no typical pod can use: the node is closed, is out of pod slots,
+	// or lacks the other resource.
 	Stranded Room `json:"stranded"`
 }
 
 // Ways are the ways to group nodes.
 var Ways = []string{"node", "zone", "shape"}
 
-// CapacityOf adds up the nodes, grouped by one of Ways. Requests count, not usage, as for the
-// scheduler. Fill is not set.
+// CapacityOf sums the nodes, grouped by one of Ways. Like the scheduler, it counts requests, not
+// usage. It does not set Fill.
 func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity {
 	c := &Capacity{APIVersion: simulate.APIVersion, Kind: KindCapacity, Source: source, By: by, Groups: []Group{},
 		Total: Group{Name: "total"}}
@@ -80,7 +79,7 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 			at[name] = i
 			c.Groups = append(c.Groups, Group{Name: name})
 		}
-		// A node with a taint that only some pods tolerate is closed to a plain one.
+		// A node with a taint tolerated only by some pods is closed to a plain one.
 		closed := n.Taints.Unschedulable || rules.Untolerated(taintsOf(n), nil, rules.KeepsOff) != nil
 		c.Groups[i].addNode(n, closed, c.Typical)
 		c.Total.addNode(n, closed, c.Typical)
@@ -90,11 +89,11 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 	return c
 }
 
-// taintsOf are the taints of a node as the cluster knows them.
+// taintsOf returns the taints of a node known to the cluster.
 func taintsOf(n *cluster.Node) []v1.Taint { return n.Taints.Taints }
 
-// groupOf names the group of a node: its own name, its zone, or its shape, which is the instance
-// type or, without that label, what it has.
+// groupOf returns the group of a node: its name, its zone, or its shape: the instance type or,
+// without that label, its capacity.
 func groupOf(w *simulate.World, n *cluster.Node, by string) string {
 	switch by {
 	case "zone":
@@ -109,8 +108,8 @@ func groupOf(w *simulate.World, n *cluster.Node, by string) string {
 	return n.Name
 }
 
-// typicalRequest is the median request of CPU and of memory, of the pods that request any. The
-// median is used, since one large pod would move an average. The two are of different pods.
+// typicalRequest returns the median request of CPU and of memory, among the pods that request any.
+// The median is robust against single large pods. The two medians belong to different pods.
 func typicalRequest(nodes []*cluster.Node) Room {
 	var cpus, memories []int64
 	for _, n := range nodes {
@@ -126,7 +125,8 @@ func typicalRequest(nodes []*cluster.Node) Room {
 	return Room{CPU: medianOf(cpus), Memory: medianOf(memories)}
 }
 
-// medianOf is the lower of the two middle values of an even number; 0 of none. It sorts the list.
+// medianOf returns the median, the lower of the two middle values of an even number; 0 of none. It
+// sorts the list.
 func medianOf(list []int64) int64 {
 	if len(list) == 0 {
 		return 0
@@ -136,7 +136,7 @@ func medianOf(list []int64) int64 {
 }
 
 // addNode adds a node to the group. A node without room for a typical pod's memory strands its CPU,
-// and the other way around.
+// and vice versa.
 func (g *Group) addNode(n *cluster.Node, closed bool, typical Room) {
 	size := Room{n.Size.MilliCPU, n.Size.Memory, n.Size.Pods}
 	used := Room{n.Requested.MilliCPU, n.Requested.Memory, int64(len(n.Pods))}
@@ -155,7 +155,7 @@ func (g *Group) addNode(n *cluster.Node, closed bool, typical Room) {
 	switch {
 	case closed:
 		g.Closed++
-	// The largest is the one with the most CPU, and with the same CPU the most memory: no mixture
+	// The largest node has the most CPU, and with the same CPU the most memory: it is not a mixture
 	// of several nodes.
 	case free.Pods > 0 && (g.LargestNode == "" || free.CPU > g.Largest.CPU || free.CPU == g.Largest.CPU && free.Memory > g.Largest.Memory):
 		g.Largest, g.LargestNode = Room{CPU: free.CPU, Memory: free.Memory}, n.Name
@@ -167,7 +167,7 @@ func (r Room) addRoom(o Room) Room {
 	return Room{addSaturating(r.CPU, o.CPU), addSaturating(r.Memory, o.Memory), addSaturating(r.Pods, o.Pods)}
 }
 
-// addSaturating saturates: a pod's request may be close to the largest number.
+// addSaturating adds with saturation, because a pod's request may be close to the largest number.
 func addSaturating(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

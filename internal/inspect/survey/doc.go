@@ -1,4 +1,4 @@
-// Package survey answers questions about all pods and nodes of a cluster: which workloads are
-// pending and why, which pods have to leave their nodes and when, and what still fits where. The
-// answers are plain data, for people and programs. Nothing is written to the cluster.
+// Package survey reports on all pods and nodes of a cluster: the pending workloads and the reasons,
+// the pods due for eviction and the times, and the pods that still fit. The reports are plain data,
+// for people and programs. It does not write to the cluster.
 package survey

@@ -6,10 +6,10 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Evictions are the pods that NoExecute taints evict, in order of time.
+// Evictions lists the pods to be evicted by NoExecute taints, in order of time.
 //
 // kube-controller-manager's taint eviction controller deletes a pod when the tolerationSeconds of
-// its tolerations are over, and does not say so before. This says it in advance.
+// its tolerations expire, without announcement. This list is the announcement.
 type Evictions struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -19,24 +19,26 @@ type Evictions struct {
 	scope Scope // that was asked about
 }
 
-// Eviction is a pod that has to leave.
+// Eviction is a pod due for eviction.
 type Eviction struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Node      string `json:"node"`
-	// Workload is as WorkloadOf names it.
+	// Workload is the name returned by WorkloadOf.
 	Workload string `json:"workload"`
-	// Due is when, and After how long that is after the state was read; 0s if it was due before.
+	// Due is the time of the eviction, and After the remaining time when the state was read; 0s if
+	// overdue.
 	Due   metav1.Time      `json:"due"`
 	After simulate.Seconds `json:"after"`
-	// Taint is the one that evicts it first, as key=value:effect.
+	// Taint is the first taint to evict the pod, as key=value:effect.
 	Taint string `json:"taint"`
-	// Lost is set if no controller replaces it. Other pods come back elsewhere, if they find room.
+	// Lost is set if no controller replaces the pod. Other pods return elsewhere, if they find
+	// room.
 	Lost bool `json:"lost,omitempty"`
 }
 
-// EvictionsOf lists the pods that have to leave, in a world that has just been read. The world says
-// what its taints and tolerations lead to by themselves; nothing is evicted by asking.
+// EvictionsOf lists the pods due for eviction in a newly read world. The world derives them from
+// taints and tolerations; the call evicts nothing.
 func EvictionsOf(w *simulate.World, scope Scope, source simulate.Source) *Evictions {
 	list := &Evictions{APIVersion: simulate.APIVersion, Kind: KindEvictions, Source: source, Evictions: []Eviction{}, scope: scope}
 	for _, e := range w.Outlook() {

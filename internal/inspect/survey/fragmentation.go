@@ -15,43 +15,43 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// KindFragmentation is the kind of the answer.
+// KindFragmentation is the kind of the report.
 const KindFragmentation = "Fragmentation"
 
-// Fragmentation is what of the free devices the pending pods and those that come can use.
+// Fragmentation reports how much of the free devices the pending and expected pods can use.
 //
-// Free devices are worth only what pods can make of them: a node with 2 free GPUs and no CPU left
-// has none, in effect. The scheduler's plugin Fragmentation measures that by the pods that come,
-// and this prints what it measures.
+// Free devices are worth only as much as pods can use: a node with 2 free GPUs and no CPU left
+// effectively has zero. The scheduler's plugin Fragmentation measures that against the expected
+// pods, and this report prints its measurements.
 type Fragmentation struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
-	// Resource is the extended resource that the devices provide, and Unit how much one has.
+	// Resource is the extended resource provided by the devices, and Unit the amount per device.
 	Resource v1.ResourceName `json:"resource"`
 	Unit     int64           `json:"unit"`
-	// Learnt is set if what comes was learnt from the pods that run or are pending. Otherwise the
-	// plugin's arguments in the scheduler's configuration say what comes.
+	// Learnt is set if the expected pods were learnt from running and pending pods. Otherwise the
+	// plugin's arguments in the scheduler's configuration define them.
 	Learnt bool `json:"learnt"`
 	// By is one of Pools.
 	By     string    `json:"by"`
 	Groups []Devices `json:"groups"`
 	Total  Devices   `json:"total"`
-	// Pods are the kinds of pods that want devices: those that are pending, and those that come.
+	// Pods lists the kinds of pods that want devices, pending or expected.
 	Pods []PodKind `json:"pods"`
-	// Tasks is all that comes, as arguments of the plugin Fragmentation.
+	// Tasks lists all expected pods, as arguments of the plugin Fragmentation.
 	Tasks []plugins.FragmentationTask `json:"tasks"`
 }
 
-// Devices are those of a group of nodes, in thousandths of a device. 2500 is two devices and a half
-// of one that pods share.
+// Devices sums the devices of a group of nodes, in thousandths of a device. 2500 is two devices and
+// half of a shared one.
 type Devices struct {
 	Name  string `json:"name"`
 	Nodes int    `json:"nodes"`
 	Size  int64  `json:"size"`
 	Free  int64  `json:"free"`
-	// Usable is what the next pod can use, on average. Left is what is expected to be left over in
-	// the end, when no pod fits any more.
+	// Usable is the amount the next pod can use, on average. Left is the amount expected to remain
+	// in the end, when no further pod fits.
 	Usable int64 `json:"usable"`
 	Left   int64 `json:"left"`
 }
@@ -61,17 +61,17 @@ type PodKind struct {
 	CPU     int64 `json:"cpu"`     // thousandths
 	Memory  int64 `json:"memory"`  // bytes
 	Devices int64 `json:"devices"` // thousandths of a device
-	// Pending counts the pods that are pending; Share is that of all pods that come, in percent.
+	// Pending counts the pending pods; Share is the share of all expected pods, in percent.
 	Pending int     `json:"pending,omitempty"`
 	Share   float64 `json:"share,omitempty"`
-	// Fit is how many of them the free room could take, were they alone to come. Fit adds up node
-	// by node, so it is a number of whole pods.
+	// Fit is the number of them the free room could take if no other pods arrived. Fit is summed
+	// node by node, so it counts whole pods.
 	Fit  int64 `json:"fit"`
 	kind plugins.Coming
 }
 
-// Pools are the ways to group nodes by what they have in common. A pool is what its label says, or
-// else the shape.
+// Pools are the ways to group nodes by common properties. A pool is the value of its label, or else
+// the shape.
 var Pools = []string{"pool", "shape", "zone", "node"}
 
 // poolOf returns the name of a node's group.
@@ -82,8 +82,8 @@ func poolOf(w *simulate.World, n *cluster.Node, by string) string {
 	return cmp.Or(plugins.PoolOf(n), groupOf(w, n, "shape"))
 }
 
-// FragmentationOf asks the plugin about all nodes. Nodes without devices of the plugin's resource
-// are left out.
+// FragmentationOf runs the plugin on all nodes. It omits nodes without devices of the plugin's
+// resource.
 func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, source simulate.Source) *Fragmentation {
 	c := w.Cluster()
 	s := &Fragmentation{APIVersion: simulate.APIVersion, Kind: KindFragmentation, Source: source, By: by, Learnt: !f.IsGiven(),
@@ -107,7 +107,7 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 		}
 		s.Groups[i].addRoom(&room)
 		s.Total.addRoom(&room)
-		// Each kind has the whole room to itself: the numbers must not be added up.
+		// Each kind has the whole room to itself, so the numbers must not be summed.
 		for i := range s.Pods {
 			s.Pods[i].Fit += f.Fitting(n, &s.Pods[i].kind)
 		}
@@ -117,8 +117,8 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 	return s
 }
 
-// listKinds lists the kinds of pods that want devices: pending ones first, then by share. Kinds
-// that differ in nothing that is printed, nor in the nodes that they may go to, are one.
+// listKinds lists the kinds of pods that want devices: pending ones first, then by share. It merges
+// kinds equal in everything printed and in their eligible nodes.
 func (s *Fragmentation) listKinds(w *simulate.World, f plugins.DeviceValuer) {
 	at := map[string]int{}
 	add := func(kind plugins.Coming, pending int, share float64) {
@@ -139,8 +139,8 @@ func (s *Fragmentation) listKinds(w *simulate.World, f plugins.DeviceValuer) {
 		s.Pods[i].Share += 100 * share
 	}
 
-	// All pending pods are learnt before the first is asked about: what comes depends on all of
-	// them.
+	// Learn all pending pods before evaluating the first, because the expected pods depend on all
+	// of them.
 	for _, p := range w.Queue() {
 		f.LearnPod(p)
 	}
@@ -165,7 +165,7 @@ func (d *Devices) addRoom(room *plugins.DeviceRoom) {
 	d.Left += room.Left
 }
 
-// Write writes the answer, for people or in one of answer.Formats, or as names.
+// Write writes the report, for people or in one of answer.Formats, or as names.
 func (s *Fragmentation) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, s, func(page *answer.Page) { s.writeForPeople(page, format == "wide") })
 }
@@ -178,16 +178,15 @@ func (s *Fragmentation) Names() (names []string) {
 	return names
 }
 
-// Gist is the answer without the time. It is compared by those who ask again and again, to see
-// whether something has changed.
+// Gist is the report without the time. Callers polling for changes compare it.
 func (s *Fragmentation) Gist() string { return fmt.Sprint(s.Groups, s.Total, len(s.Pods)) }
 
-// mostKinds is how many kinds of pods are listed without -o wide. The first are those that are
-// pending, and those that come most often.
+// mostKinds limits the kinds of pods listed without -o wide. Pending and most frequently expected
+// ones are first.
 const mostKinds = 10
 
-// writeForPeople writes the table of groups, and that of kinds of pods. Without wide, groups with
-// the most unusable devices come first, and others are only counted.
+// writeForPeople writes the table of groups, and the table of kinds of pods. Without wide, groups
+// with the most unusable devices are first, and the remaining ones are only counted.
 func (s *Fragmentation) writeForPeople(page *answer.Page, wide bool) {
 	if len(s.Groups) == 0 {
 		page.Line("No node has %s (--resource names another one).", s.Resource)
@@ -221,7 +220,7 @@ func (s *Fragmentation) writeForPeople(page *answer.Page, wide bool) {
 	page.Line("\n%s.", s.Source)
 }
 
-// printKinds prints which pods want devices, and how many more of each would fit.
+// printKinds prints the kinds of pods that want devices, and how many more of each would fit.
 func (s *Fragmentation) printKinds(page *answer.Page, wide bool) {
 	if len(s.Pods) == 0 {
 		page.Line("Nobody knows yet which pods come: none that wants %s is running or pending.", s.Resource)
@@ -252,17 +251,17 @@ func (s *Fragmentation) printKinds(page *answer.Page, wide bool) {
 	}
 }
 
-// tableRow is a group's row, in devices.
+// tableRow returns a group's row, in devices.
 func (d *Devices) tableRow() []string {
 	return []string{
 		d.Name, fmt.Sprint(d.Nodes), showDevices(d.Size), showDevices(d.Free), showDevices(d.Usable), showDevices(d.Left), d.bar(),
 	}
 }
 
-// barWidth is how many characters a bar has.
+// barWidth is the number of characters in a bar.
 const barWidth = 30
 
-// bar is a picture of the devices.
+// bar draws the devices.
 //
 //	###############.........xxxxxx    half is taken, 30 % usable, the rest free and of no use
 func (d *Devices) bar() string {
@@ -273,7 +272,7 @@ func (d *Devices) bar() string {
 	return strings.Repeat("#", taken) + strings.Repeat(".", usable) + strings.Repeat("x", barWidth-taken-usable)
 }
 
-// showDevices formats thousandths of a device with one decimal, if it needs one.
+// showDevices formats thousandths of a device with one decimal, if needed.
 func showDevices(thousandths int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(thousandths)/1000), ".0")
 }

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Gist is the answer without the time of the question and the age of pending pods. Two answers with
-// the same gist tell a reader the same. It is for those who ask again and again and print only what
-// is new, such as a watch.
+// Gist is the report without the time of the request and the age of pending pods. Reports with the
+// same gist have the same content for a reader. It serves callers that poll and print only changes,
+// such as a watch.
 func (p *Pending) Gist() string {
 	var gist strings.Builder
 	for i := range p.Workloads {
@@ -17,8 +17,8 @@ func (p *Pending) Gist() string {
 	return gist.String()
 }
 
-// Gist is the answer without the time of the question and the time left. The time at which a pod is
-// due stays in it: that is news if it changes.
+// Gist is the report without the time of the request and the time left. It includes the due time of
+// a pod, because its change is news.
 func (e *Evictions) Gist() string {
 	var gist strings.Builder
 	for i := range e.Evictions {
@@ -28,7 +28,7 @@ func (e *Evictions) Gist() string {
 	return gist.String()
 }
 
-// Gist is the answer without the time of the question.
+// Gist is the report without the time of the request.
 func (c *Capacity) Gist() string {
 	gist := fmt.Sprint(c.Groups)
 	if c.Fill != nil {

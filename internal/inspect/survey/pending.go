@@ -16,22 +16,22 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// The kinds of answers; their version is that of package simulate.
+// The kinds of reports; they share the version of package simulate.
 const (
-	// Each is the field kind of an answer in JSON or YAML.
+	// Each is the field kind of a report in JSON or YAML.
 	KindPending   = "PendingPods"
 	KindEvictions = "Evictions"
 	KindCapacity  = "Capacity"
 )
 
-// Scope selects the pods that are asked about. The zero value is all pods of all namespaces.
+// Scope selects the pods to report on. The zero value is all pods of all namespaces.
 type Scope struct {
 	// Namespace is empty for all.
 	Namespace string
 	Selector  labels.Selector // nil: all
 }
 
-// Covers reports whether a pod is asked about.
+// Covers reports whether a pod is in the scope.
 func (s Scope) Covers(p simulate.Found) bool {
 	return (s.Namespace == "" || p.Object.Namespace == s.Namespace) &&
 		(s.Selector == nil || s.Selector.Matches(labels.Set(p.Object.Labels)))
@@ -39,63 +39,63 @@ func (s Scope) Covers(p simulate.Found) bool {
 
 // Pending lists the pods without a node, by workload.
 //
-// It answers the first question on call: what is pending, and why? A cluster may have thousands of
-// pending pods for a handful of reasons, so they are listed by workload and reason, with one change
-// that would help.
+// It answers the first question on call: which pods are pending, and why? A cluster may have
+// thousands of pending pods for a handful of reasons, so they are listed by workload and reason,
+// with one change that would help.
 type Pending struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
-	// Pods is how many are pending in all, and Missing how many do not exist though a workload
-	// wants them.
+	// Pods is the total number of pending pods, and Missing the number of pods wanted by workloads
+	// but nonexistent.
 	Pods    int `json:"pods"`
 	Missing int `json:"missing,omitempty"`
-	// Workloads has several entries for a workload whose pods are pending for several reasons.
+	// Workloads has several entries for a workload with several reasons.
 	Workloads []Workload `json:"workloads"`
 
 	scope Scope // that was asked about
 }
 
-// Workload is a controller's pending pods that are kept off the nodes for the same reason, those of
-// a pod group, or a bare pod.
+// Workload is a set of pods pending for the same reason: a controller's pods, the pods of a pod
+// group, or a bare pod.
 type Workload struct {
 	Namespace string `json:"namespace"`
-	// Name is deployment/NAME and so on; pod/NAME of a bare pod, podgroup/NAME of the pods of a
+	// Name is deployment/NAME and so on; pod/NAME for a bare pod, podgroup/NAME for the pods of a
 	// group.
 	Name string `json:"name"`
-	// Pods are the names, the oldest first. Missing is how many do not exist, if the entry is about
-	// these.
+	// Pods lists the names, the oldest first. Missing is the number of nonexistent pods, if the
+	// entry concerns these.
 	Pods    []string `json:"pods"`
 	Missing int      `json:"missing,omitempty"`
-	// Since is when the oldest was created; For is how long ago that is.
+	// Since is the creation time of the oldest; For is its age.
 	Since metav1.Time      `json:"since"`
 	For   simulate.Seconds `json:"for"`
-	// State is that of the oldest pod; all pods of the entry are taken to be as it is.
+	// State is the oldest pod's state, representing all pods of the entry.
 	State explain.State `json:"state"`
-	// Reason is why the pods are pending. If it is a plugin's, that plugin rejects Nodes of Of
-	// nodes.
+	// Reason is the reason the pods are pending. If it is a plugin's, that plugin rejects Nodes of
+	// Of nodes.
 	Reason string `json:"reason"`
 	Plugin string `json:"plugin,omitempty"`
 	Nodes  int    `json:"nodes,omitempty"`
 	Of     int    `json:"of,omitempty"`
 	// Help is the smallest change that lets one of the pods run, if one was found.
 	Help string `json:"help,omitempty"`
-	// Command is a kubectl command that makes the change, if one does.
+	// Command is a kubectl command for the change, if there is one.
 	Command string `json:"command,omitempty"`
-	// Message is what the FailedScheduling event says.
+	// Message is the FailedScheduling event's message.
 	Message string `json:"message,omitempty"`
 }
 
-// PendingOf lists the workloads with pending pods: those with the most first. The world must have
-// just been read.
+// PendingOf lists the workloads with pending pods, by descending number of pods. The world must be
+// newly read.
 //
-// It explains the oldest pod of each entry, which costs a decision with all its reasons, and takes
-// it for all the others: pods of one workload and class have the same constraints. Explaining has
-// turns of pods come, so the world is not as it was afterwards.
+// It explains the oldest pod of each entry, which costs a decision with all its reasons, on behalf
+// of the whole entry: pods of one workload and class have the same constraints. Explaining tries
+// pods in the order of the queue, so it changes the world.
 func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending, error) {
 	p := &Pending{APIVersion: simulate.APIVersion, Kind: KindPending, Source: source, Workloads: []Workload{}, scope: scope}
 	type key struct{ namespace, workload, class string }
-	// The class tells pods of a workload apart that want different things, such as those of an old
+	// The class separates pods of a workload with different requirements, such as those of an old
 	// and a new ReplicaSet.
 	groups := map[key][]simulate.Found{}
 	for _, f := range w.Each() {
@@ -115,7 +115,7 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 	})
 	for _, k := range keys {
 		for _, pods := range byTurn(w, groups[k]) {
-			// The oldest stands for the others, and has been pending for the longest.
+			// The oldest represents the entry, and has been pending for the longest.
 			slices.SortStableFunc(pods, func(a, b simulate.Found) int {
 				return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
 			})
@@ -126,7 +126,7 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 			p.Workloads = append(p.Workloads, *one)
 		}
 	}
-	// Classes that turn out to be pending for the same reason are one line again.
+	// Classes pending for the same reason become one line again.
 	p.Workloads = mergeWorkloads(p.Workloads)
 	p.addMissing(w)
 	slices.SortFunc(p.Workloads, func(a, b Workload) int {
@@ -136,16 +136,16 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 	return p, nil
 }
 
-// countPods is how many pods the entry is about, existing or not.
+// countPods returns the number of pods of the entry, existing or not.
 func (one *Workload) countPods() int { return len(one.Pods) + one.Missing }
 
-// addMissing adds the pods that workloads want and that do not exist, unless they are about to be
-// created. A quota or an admission webhook that refuses pods leaves nothing but a workload with too
-// few: no pod is pending, and kubectl get pods shows nothing.
+// addMissing adds the pods wanted by workloads but nonexistent, unless they are about to be
+// created. If a quota or an admission webhook refuses pods, the only trace is a workload with too
+// few: kubectl get pods shows nothing pending.
 func (p *Pending) addMissing(w *simulate.World) {
 	for _, s := range w.Shortfalls() {
 		elsewhere := p.scope.Namespace != "" && s.Namespace != p.scope.Namespace
-		// Pods that are about to be made are not missing: nothing keeps their controller from it.
+		// Pods about to be created are not missing: nothing prevents their controller from it.
 		if elsewhere || p.scope.Selector != nil && !p.scope.Selector.Matches(s.Labels) || s.Refused == "" && s.Waits == "" {
 			continue
 		}
@@ -162,10 +162,10 @@ func (p *Pending) addMissing(w *simulate.World) {
 	}
 }
 
-// byTurn has the turn of pods from manifests come, which no scheduler has seen, and separates those
-// that get a node, and those that preempt others, from the rest: there may be room for some of a
-// workload. Pods of a group are placed together, or not at all. The parts are never empty. Pods
-// that an API server has stored are left as they are.
+// byTurn tries manifest pods, unknown to any scheduler so far, in the order of the queue. It
+// separates placed pods and preempting pods from the rest, because a workload may have room for
+// only some of its pods. Pods of a group are placed together, or not at all. The parts are never
+// empty. It leaves pods stored by an API server unchanged.
 //
 //	5 pods of a manifest, room for 2, and one that preempts: [2 placed] [1 preempting] [2 left]
 func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found) {
@@ -173,11 +173,11 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 		return [][]simulate.Found{pods}
 	}
 	for _, p := range pods {
-		// The pods of the workload have their turns in order, with those of others in between.
+		// The pods of the workload are tried in order, interleaved with pods of other workloads.
 		w.UntilTurn(p.Object.Namespace, p.Object.Name)
 	}
-	// Where a pod has preempted, its victims are leaving, and it is pending still: the decisions so
-	// far tell.
+	// After a preemption, the victims are still leaving and the preemptor is still pending: the
+	// decisions so far identify it.
 	turn := map[simulate.Name]int{} // of those that preempt, the decision
 	for i, d := range w.Pods() {
 		if name := (simulate.Name{Namespace: d.Namespace, Name: d.Name}); len(d.Victims) > 0 && turn[name] == 0 {
@@ -187,7 +187,7 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 	turnOf := func(p simulate.Found) int {
 		return turn[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
 	}
-	// Of one workload, some may have found room and others not: these are different answers.
+	// Some pods of a workload may have found room and some not: these are different entries.
 	var placed, preempting, left []simulate.Found
 	for _, p := range pods {
 		now, ok := w.Find(p.Object.Namespace, p.Object.Name)
@@ -200,7 +200,7 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 			left = append(left, p)
 		}
 	}
-	// The first has no victims that others have preempted before.
+	// The first has no victims already preempted by another pod.
 	slices.SortFunc(preempting, func(a, b simulate.Found) int { return cmp.Compare(turnOf(a), turnOf(b)) })
 	for _, part := range [][]simulate.Found{placed, preempting, left} {
 		if len(part) > 0 {
@@ -210,8 +210,8 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 	return parts
 }
 
-// mergeWorkloads combines a workload's entries that say the same: each pod of a DaemonSet, and each
-// pod with its own claim, is a class by itself. The order of the pods is that of the entries, the
+// mergeWorkloads combines a workload's entries with the same content: each pod of a DaemonSet, and
+// each pod with its own claim, is a separate class. The pods keep the order of the entries, the
 // oldest first.
 func mergeWorkloads(all []Workload) (kept []Workload) {
 	type key struct {
@@ -235,8 +235,8 @@ func mergeWorkloads(all []Workload) (kept []Workload) {
 	return kept
 }
 
-// newWorkload explains the first of the pods, which have to be the oldest first, and makes an entry
-// of them all.
+// newWorkload explains the first of the pods, sorted with the oldest first, and makes an entry of
+// them all.
 func newWorkload(w *simulate.World, name string, pods []simulate.Found) (*Workload, error) {
 	oldest := pods[0].Object
 	e, err := explain.Of(w, explain.Options{Namespace: oldest.Namespace, Name: oldest.Name})
@@ -250,7 +250,7 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found) (*Worklo
 	for _, p := range pods {
 		one.Pods = append(one.Pods, p.Object.Name)
 	}
-	// What explain says in general is replaced by something shorter where there is one.
+	// Replace explain's general summary with something shorter if available.
 	one.Reason = e.Summary
 	made := slices.IndexFunc(w.Pods(), func(d simulate.Pod) bool {
 		return d.Namespace == oldest.Namespace && d.Name == oldest.Name && len(d.Victims) > 0
@@ -267,7 +267,7 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found) (*Worklo
 		one.Reason = e.Leaving.Summary()
 	case e.Preemption != nil && e.Preemption.Helps:
 		one.Reason = preemptsText(len(e.Preemption.Victims), e.Preemption.Node)
-	// A label that no node has says more than the plugin that looks for it.
+	// A label missing on every node is more informative than the plugin that requires it.
 	case len(e.NoNodeHas) > 0:
 		one.Reason = "no node has " + strings.Join(e.NoNodeHas, " or ")
 	case e.Decisive != nil:
@@ -284,14 +284,14 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found) (*Worklo
 	return one, nil
 }
 
-// preemptsText says that a pod makes room for itself, and where.
+// preemptsText describes that a pod makes room for itself, and where.
 func preemptsText(victims int, node string) string {
 	return fmt.Sprintf("preempts %s on %s", answer.Count(victims, "pod"), node)
 }
 
-// ofGroup replaces the reason of one pod, and what would help it, by those of its group. What would
-// help a single pod of a gang is not said of it: explain leaves it out. It changes nothing if the
-// group is not known: then the reason of the pod stands.
+// ofGroup replaces the reason and the suggestion for one pod with those for its group. It omits
+// suggestions for a single pod of a gang, as explain does. If the group is unknown, it changes
+// nothing and the pod's reason remains.
 func (one *Workload) ofGroup(w *simulate.World, name string) error {
 	e, err := explain.OfGroup(w, explain.Options{Namespace: one.Namespace, Name: name})
 	if errors.Is(err, explain.ErrNoPod) || err == nil && e.Now == nil {
@@ -311,7 +311,7 @@ func (one *Workload) ofGroup(w *simulate.World, name string) error {
 		one.Reason = e.Leaving.Summary()
 	case t.Message != "":
 		one.Reason = t.Message
-	// Some of the group have room, and are placed without the others.
+	// Some pods of the group fit, and are placed without the rest.
 	case t.Fit < t.Tried:
 		one.Reason = fmt.Sprintf("%d of %d pods can be placed, and are when their turn comes", t.Fit, t.Tried)
 	default:
@@ -323,9 +323,9 @@ func (one *Workload) ofGroup(w *simulate.World, name string) error {
 	return nil
 }
 
-// WorkloadOf names the pod's workload as kubectl writes it: its controller or, if that is a
-// ReplicaSet of a Deployment, the Deployment. A bare pod is its own workload. Other controllers
-// above, such as an Argo Rollout, are as package simulate finds them.
+// WorkloadOf returns the kubectl name of the pod's workload: its controller or, for a ReplicaSet of
+// a Deployment, the Deployment. A bare pod is its own workload. Other higher-level controllers,
+// such as an Argo Rollout, are named by package simulate.
 func WorkloadOf(w *simulate.World, f simulate.Found) string {
 	if owner := w.OwnerOf(f.Object); owner != nil {
 		return owner.Workload()

@@ -31,8 +31,8 @@ func (p *Pending) Names() (names []string) {
 	return names
 }
 
-// scopeText says where nothing was found, as a hint that -A, or no -l, asks about more. "" if all
-// pods were asked about.
+// scopeText describes the scope of an empty result, as a hint that -A, or omitting -l, would cover
+// more. It returns "" if the scope was all pods.
 func (s Scope) scopeText() (words string) {
 	if s.Namespace != "" {
 		words = " in namespace " + s.Namespace
@@ -43,8 +43,8 @@ func (s Scope) scopeText() (words string) {
 	return words
 }
 
-// writeForPeople writes a line for each workload and reason, then what would help, and at the end
-// the sums.
+// writeForPeople writes a line for each workload and reason, then the helpful changes, and finally
+// the totals.
 func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	if len(p.Workloads) == 0 {
 		page.Line("No pod is pending%s.", p.scope.scopeText())
@@ -54,7 +54,7 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	rows := [][]string{{"NAMESPACE", "WORKLOAD", "PENDING", "SINCE", "WHY"}}
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
-		// Pods that do not exist have no names, and are listed in separate entries.
+		// Nonexistent pods lack names and are listed in separate entries.
 		count := fmt.Sprint(len(w.Pods))
 		if w.Missing > 0 {
 			count = fmt.Sprintf("%d missing", w.Missing)
@@ -86,8 +86,8 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	page.Line("\n%s pending%s, of %s. %s.", answer.Count(p.Pods, "pod"), missing, answer.Count(len(workloads), "workload"), p.Source)
 }
 
-// printHelps prints the changes that would help, each once for all workloads. They come in the
-// order of the workloads, so that what helps the most pods tends to come first.
+// printHelps prints the helpful changes, each once for all workloads. They follow the order of the
+// workloads, so a change that helps the most pods tends to be first.
 func (p *Pending) printHelps(page *answer.Page) {
 	// The same change often helps several workloads, such as a node selector's missing label.
 	type help struct{ text, command string }
@@ -120,7 +120,7 @@ func (p *Pending) printHelps(page *answer.Page) {
 	}
 }
 
-// why is the reason as it is printed: if a plugin rejects nodes, with how many.
+// why returns the printed reason: if a plugin rejects nodes, with their number.
 func (w *Workload) why() string {
 	if w.Nodes > 0 {
 		return fmt.Sprintf("%d of %s: %s", w.Nodes, answer.Count(w.Of, "node"), w.Reason)
@@ -128,12 +128,12 @@ func (w *Workload) why() string {
 	return w.Reason
 }
 
-// Write writes the pods that have to leave, for people or in one of answer.Formats, or as names.
+// Write writes the pods due for eviction, for people or in one of answer.Formats, or as names.
 func (e *Evictions) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, e, func(page *answer.Page) { e.writeForPeople(page, format == "wide") })
 }
 
-// Names returns the pods that have to leave.
+// Names returns the pods due for eviction.
 func (e *Evictions) Names() (names []string) {
 	for i := range e.Evictions {
 		names = append(names, "pod/"+e.Evictions[i].Name)
@@ -141,7 +141,7 @@ func (e *Evictions) Names() (names []string) {
 	return names
 }
 
-// writeForPeople writes the pods in order of time, without wide only the first.
+// writeForPeople writes the pods in order of time, only the first ones without wide.
 func (e *Evictions) writeForPeople(page *answer.Page, wide bool) {
 	if len(e.Evictions) == 0 {
 		page.Line("No pod has to leave its node%s.", e.scope.scopeText())
@@ -169,14 +169,14 @@ func (e *Evictions) writeForPeople(page *answer.Page, wide bool) {
 		rows = append(rows, []string{in, at, v.Namespace, v.Name, v.Node, workload, v.Taint})
 	}
 	page.Table("", rows)
-	// The number of pods is said at the end in any case.
+	// Print the number of pods at the end in any case.
 	if more := len(e.Evictions) - answer.Most; more > 0 && !wide {
 		page.Line("and %d more (-o wide lists them all)", more)
 	}
 	page.Line("\n%s to leave. %s.", answer.Count(len(e.Evictions), "pod"), e.Source)
 }
 
-// Write writes what fits where, for people or in one of answer.Formats, or as names.
+// Write writes the capacity, for people or in one of answer.Formats, or as names.
 func (c *Capacity) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, c, func(page *answer.Page) { c.writeForPeople(page, format == "wide") })
 }
@@ -189,8 +189,8 @@ func (c *Capacity) Names() (names []string) {
 	return names
 }
 
-// mostGroups is how many groups are listed without -o wide. Twenty rows fit on a screen with the
-// header and what follows.
+// mostGroups limits the groups listed without -o wide. Twenty rows fit on a screen with the header
+// and the lines below.
 const mostGroups = 20
 
 // writeForPeople writes a row for each group, and a total if there are several.
@@ -200,7 +200,7 @@ func (c *Capacity) writeForPeople(page *answer.Page, wide bool) {
 		page.Line("\n%s.", c.Source)
 		return
 	}
-	// A single node is open or closed; of several, the number of closed ones is said.
+	// A single node is open or closed; for several, print the number of closed ones.
 	single := c.By == Ways[0]
 	rows := [][]string{{strings.ToUpper(c.By), "NODES", "CPU", "MEMORY", "PODS", "LARGEST POD", "STRANDED"}}
 	if single {
@@ -240,7 +240,7 @@ func (c *Capacity) writeForPeople(page *answer.Page, wide bool) {
 	page.Line("%s.", c.Source)
 }
 
-// fitsText says how many more pods fit.
+// fitsText describes how many more pods fit.
 func fitsText(f *simulate.Fill) string {
 	switch f.Placed {
 	case 0:
@@ -259,7 +259,7 @@ func stateText(g *Group) string {
 	return "open"
 }
 
-// tableRow is a group's row. LARGEST POD is "none" if all of its nodes are closed or full.
+// tableRow returns a group's row. LARGEST POD is "none" if all of its nodes are closed or full.
 func (g *Group) tableRow() []string {
 	nodes := fmt.Sprint(g.Nodes)
 	if g.Closed > 0 {
@@ -277,11 +277,11 @@ func (g *Group) tableRow() []string {
 	}
 }
 
-// showCPU formats thousandths of CPU as quantities are, such as 1500m or 2.
+// showCPU formats thousandths of CPU like quantities, such as 1500m or 2.
 func showCPU(milli int64) string {
 	return resource.NewMilliQuantity(milli, resource.DecimalSI).String()
 }
 
-// showMemory is in whole mebibytes, or larger units. What is below a mebibyte is cut off, so that a
-// column has no long numbers.
+// showMemory formats bytes in whole mebibytes, or larger units. It truncates fractions of a
+// mebibyte to avoid long numbers in a column.
 func showMemory(bytes int64) string { return plugins.Amount(v1.ResourceMemory, bytes&^(1<<20-1)) }

@@ -52,8 +52,8 @@ func world(t *testing.T) *simulate.World {
 	return w
 }
 
-// Pods of a workload are one line, of a Deployment that is not in the input, too; the reason is
-// what has to change first.
+// Pods of a workload are one line, even of a Deployment missing from the input; the reason is the
+// first thing to change.
 func TestPendingByWorkload(t *testing.T) {
 	p, err := survey.PendingOf(world(t), survey.Scope{}, simulate.Source{})
 	if err != nil {
@@ -87,8 +87,8 @@ func TestPendingByWorkload(t *testing.T) {
 	}
 }
 
-// Pods from manifests are tried in their turn: those that make room for themselves are told from
-// those that there is nothing left to preempt for.
+// Pods from manifests are tried in queue order: pods that make room for themselves are
+// distinguished from pods for which no victims remain.
 func TestPodsThatPreempt(t *testing.T) {
 	const full = `
 apiVersion: v1
@@ -141,8 +141,8 @@ spec: {replicas: 3, selector: {matchLabels: {app: web}}, template: {metadata: {l
 	}
 }
 
-// TestOfAGroupItSaysHowManyCanBePlaced: three of four pods are enough, and the fourth finds no
-// room.
+// A group's entry reports how many pods can be placed: three of four are enough, and the fourth
+// finds no room.
 func TestOfAGroupItSaysHowManyCanBePlaced(t *testing.T) {
 	text := `
 apiVersion: v1
@@ -180,8 +180,8 @@ spec: {schedulingGroup: {podGroupName: train}, containers: [{name: c, image: i, 
 	}
 }
 
-// Pods that a quota keeps from being created are missing from every list: they are counted by what
-// their owner wants. Those of an ordered StatefulSet wait for the first.
+// Pods prevented by a quota are missing from every list: they are counted by their owner's desired
+// number. Those of an ordered StatefulSet wait for the first.
 func TestPodsThatDoNotExistAreCounted(t *testing.T) {
 	const quota = `
 apiVersion: v1

@@ -8,26 +8,25 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
-// How large a life is: few nodes, pods and taint keys, so that the same ones meet again and again.
+// A life is small: few nodes, pods and taint keys, to provoke repeated interactions between them.
 const (
 	nodes = 3
 	names = 5
 	churn = 40 * time.Second // for how long things happen
 )
 
-// Churn runs a random life of a small cluster and returns what went wrong; nil is a life without
-// fault. The world's seed decides everything that happens, so a life that went wrong can be run
-// again and traced.
+// Churn runs a random life of a small cluster and returns its errors, or nil. The world's seed
+// determines the whole life, so that a failed one can be repeated and traced.
 //
-// In the first 40 s taints come and go, pods are created, edited and deleted, watches break, and
-// the controller crashes, while requests are lost, refused, late or never answered. Then nothing
-// more happens. The life ends when every pod that had to go must be gone, whatever its tolerations
-// and back-off.
+// In the first 40 s taints are added and removed, pods are created, edited and deleted, watches
+// break, and the controller crashes, while requests are lost, refused, late or left without a
+// response. Then the cluster is idle. The life ends when every pod to be evicted must have been
+// deleted, whatever its tolerations and back-off.
 func Churn(w *World) []string {
 	w.Requests.Faults = randomFaults(w)
 	w.Devices.inUse = w.seed%4 == 2
 
-	// All that is there when the controller starts, so that it begins with full lists.
+	// Objects that exist before the controller starts, so that it begins with full lists.
 	for i := range nodes {
 		w.AddNode(nodeName(i))
 		if w.Devices.inUse {
@@ -39,21 +38,21 @@ func Churn(w *World) []string {
 		allocateDevice(w, podName(i))
 	}
 
-	// Then things happen, while faults last.
+	// Then random events happen, while faults last.
 	w.DelayWatches(randomDelay(w), randomDelay(w))
 	w.Controller.Start()
 	for range 10 + w.Rand.IntN(30) {
 		w.After(w.drawBetween(0, churn), func() { makeEvent(w) })
 	}
 	w.After(churn, func() {
-		// So that what happened last is seen in time.
+		// The last events are thus observed in time.
 		w.DelayWatches(0, 0)
 		if !w.Controller.Running() {
 			w.Controller.Start()
 		}
 	})
 
-	// Faults are over by then, and each deadline has passed: what is still wrong stays wrong.
+	// Faults are over by then, and each deadline has passed: remaining errors are permanent.
 	w.Run(churn + 2*recovers + longest*time.Second)
 	w.Devices.checkStatuses()
 	return w.Truth.Check()
@@ -62,12 +61,12 @@ func Churn(w *World) []string {
 const longest = 45 // seconds that any toleration lasts, unless it lasts forever
 
 // Flap adds a taint to a node with one pod, removes it and adds it again, up to two seconds apart,
-// and sometimes repeats that. At the end, if the taint is on, the pod must be gone; if it is off, a
-// pod that could stay must be there.
+// and sometimes repeats that. At the end, with the taint present, the pod must have been deleted;
+// without it, a pod that could stay must exist.
 //
-// Two seconds are the interesting time: times in objects have whole seconds, so two taints of one
-// second look like one, and a controller that remembers the first may spare or evict the pod by
-// mistake.
+// The interval of two seconds is critical: times in objects have whole seconds, so two taints
+// within one second look like a single one, and a controller that remembers the first may spare or
+// evict the pod by mistake.
 func Flap(w *World) []string {
 	w.AddNode("n1")
 	w.AddPod("p1", "n1", randomTolerations(w))
@@ -109,8 +108,8 @@ func FlapDevice(w *World) []string {
 		w.RefuseDeletes("p1", w.Rand.IntN(8))
 	}
 
-	// A taint can be withdrawn in three ways: out of the slice, by deleting the rule, and by a rule
-	// that has no effect any more.
+	// A taint can be withdrawn in three ways: from the slice, by deleting the rule, and by removing
+	// the rule's effect.
 	byRule := w.withChance(0.5)
 	set := func(on bool) {
 		switch {
@@ -143,8 +142,8 @@ func FlapDevice(w *World) []string {
 	return w.Truth.Check()
 }
 
-// randomFaults draws how unreliable the API is: not at all in three lives of ten, and else in all
-// ways at once, with an outage in some.
+// randomFaults draws the API's unreliability: none in three lives of ten, and otherwise all faults
+// together, with an outage in some.
 func randomFaults(w *World) Faults {
 	f := Faults{Until: Begin.Add(churn)}
 	if w.withChance(0.3) {
@@ -164,7 +163,7 @@ func randomFaults(w *World) Faults {
 	return f
 }
 
-// randomDelay draws how late a watch shows things: half of them are not late.
+// randomDelay draws the delay of a watch: zero in half of the cases.
 func randomDelay(w *World) time.Duration {
 	return []time.Duration{0, 0, 100 * time.Millisecond, 2 * time.Second}[w.Rand.IntN(4)]
 }
@@ -174,7 +173,7 @@ func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
 func podName(i int) string  { return fmt.Sprintf("p%d", i+1) }
 
 // randomTolerations draws up to three tolerations of the taints a, b and c, some without key, some
-// without seconds, and some with seconds that mean at once.
+// without seconds, and some with seconds that mean immediately.
 func randomTolerations(w *World) []v1.Toleration {
 	var list []v1.Toleration
 	for range w.Rand.IntN(4) {
@@ -192,7 +191,7 @@ func randomTolerations(w *World) []v1.Toleration {
 	return list
 }
 
-// makeEvent makes one random event happen in the cluster or at its controller.
+// makeEvent causes one random event in the cluster or at its controller.
 func makeEvent(w *World) {
 	node, pod, key := nodeName(w.Rand.IntN(nodes)), podName(w.Rand.IntN(names)), string(rune('a'+w.Rand.IntN(3)))
 	switch w.Rand.IntN(20) {
@@ -231,14 +230,14 @@ func makeEvent(w *World) {
 		w.After(w.drawBetween(0, time.Second), func() { w.AddNode(node) })
 	}
 
-	// In addition to what has happened: faults of both kinds must be able to meet.
+	// This is in addition to the event above: faults of both kinds must be able to interact.
 	if w.Devices.inUse && w.withChance(0.5) {
 		deviceHappening(w, node, pod, key)
 	}
 	comeBack(w, pod)
 }
 
-// deviceHappening makes one random event happen to devices.
+// deviceHappening causes one random event at devices.
 func deviceHappening(w *World, node, pod, key string) {
 	device := []string{"d1", "d2"}[w.Rand.IntN(2)]
 
@@ -271,14 +270,14 @@ func deviceHappening(w *World, node, pod, key string) {
 	}
 }
 
-// allocateDevice gives most pods a device, where there are any.
+// allocateDevice allocates a device to most pods, if there are any devices.
 func allocateDevice(w *World, pod string) {
 	if w.Devices.inUse && w.withChance(0.7) {
 		w.Devices.Allocate(pod, []string{"d1", "d2"}[w.Rand.IntN(2)], randomDeviceTolerations(w))
 	}
 }
 
-// randomDeviceTolerations draws the same for devices.
+// randomDeviceTolerations is randomTolerations for devices.
 func randomDeviceTolerations(w *World) (list []resourcev1.DeviceToleration) {
 	for _, t := range randomTolerations(w) {
 		list = append(list, resourcev1.DeviceToleration{
@@ -289,7 +288,7 @@ func randomDeviceTolerations(w *World) (list []resourcev1.DeviceToleration) {
 	return list
 }
 
-// comeBack acts as a StatefulSet: a deleted pod returns under its name.
+// comeBack acts like a StatefulSet: a deleted pod is recreated under its name.
 func comeBack(w *World, pod string) {
 	if w.PodNamed(pod) == nil && w.withChance(0.7) {
 		node, tolerations := nodeName(w.Rand.IntN(nodes)), randomTolerations(w)
@@ -316,14 +315,14 @@ func flapTaint(w *World, node, key string) {
 	}
 }
 
-// crashController kills the controller, which is started again within five seconds, unless
-// something else has started it before.
+// crashController kills the controller and restarts it within five seconds, unless it has been
+// restarted before.
 func crashController(w *World) {
 	if !w.Controller.Running() {
 		return
 	}
 	w.Controller.Crash()
-	// Something else may have started the controller by then.
+	// Another event may have started the controller by then.
 	life := w.Controller.life
 	w.After(w.drawBetween(0, 5*time.Second), func() {
 		if w.Controller.life == life {

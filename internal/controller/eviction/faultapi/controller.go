@@ -6,16 +6,16 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Controller is the controller under test, over all its lives: it is killed and started again, and
-// each time knows nothing. What was meant for an earlier life (an answer, an alarm) must not reach
-// a later one, as no process gets another one's.
+// Controller is the controller under test, over all its lives: it is killed and restarted without
+// state. A response or alarm for an earlier life must not reach a later one, just as a process
+// never receives another one's.
 type Controller struct {
 	world *World
-	// NewCore makes the controller's core, at first and after each crash.
+	// NewCore makes the controller's core, initially and after each crash.
 	NewCore func() *eviction.Core
 	// Told, if set, is called with each of the controller's events and its actions.
 	Told func(event eviction.Event, actions []eviction.Action)
-	// Ahead is how far the controller's wall clock is ahead of the API's.
+	// Ahead is the offset of the controller's wall clock from the API's.
 	Ahead time.Duration
 
 	core   *eviction.Core // nil: crashed
@@ -36,8 +36,8 @@ func (c *Controller) Start() {
 	c.world.Devices.feed.listAgain()
 }
 
-// Crash kills the controller. Its state, its queued events and the answers that it waits for are
-// lost; its requests are carried out all the same.
+// Crash kills the controller. Its state, its queued events and outstanding responses are lost; its
+// requests are still carried out.
 func (c *Controller) Crash() {
 	if c.core == nil {
 		return
@@ -53,14 +53,14 @@ func (c *Controller) Crash() {
 	}
 }
 
-// Running reports whether there is a controller.
+// Running reports whether the controller is running.
 func (c *Controller) Running() bool { return c.core != nil }
 
-// Core returns the controller's core, nil while there is none.
+// Core returns the controller's core, or nil if it is not running.
 func (c *Controller) Core() *eviction.Core { return c.core }
 
-// stepCore gives the controller an event and carries out its actions. What is shown while no
-// controller runs is lost.
+// stepCore passes an event to the controller and carries out its actions. Without a running
+// controller, the event is lost.
 func (c *Controller) stepCore(event eviction.Event) {
 	if c.core == nil {
 		return
@@ -75,7 +75,7 @@ func (c *Controller) stepCore(event eviction.Event) {
 	}
 	if at, ok := c.core.Wake(); ok && !at.Equal(c.wakeAt) {
 		c.wakeAt = at
-		// An alarm of an earlier life, or one that was replaced by another, must not ring.
+		// An alarm from an earlier life, or replaced by another one, must not ring.
 		life := c.life
 		c.world.After(max(0, at.Sub(c.world.Now)), func() {
 			if c.life == life && c.wakeAt.Equal(at) {

@@ -17,8 +17,8 @@ import (
 // Driver is the driver of all devices. Each node has a pool of its name, in one slice.
 const Driver = "gpu.example.com"
 
-// Devices are the objects that tell of devices, and the watch that shows them. What is stored is
-// never changed, only replaced: a watch may still have to show it.
+// Devices are the objects describing devices, and their watch. Stored objects are never changed,
+// only replaced, because a watch may not have delivered them yet.
 type Devices struct {
 	world *World
 	inUse bool // in this life: other lives are as they were before there were any
@@ -30,8 +30,8 @@ type Devices struct {
 	given  map[types.NamespacedName]time.Time       // when the claim got its device
 }
 
-// AddSlice publishes a node's devices, without taints, in place of those published before. The
-// generation grows, as with a driver that starts again.
+// AddSlice publishes a node's devices, without taints, replacing any published before. The
+// generation grows, as after a restart of a driver.
 func (d *Devices) AddSlice(node string, names ...string) {
 	generation := int64(1)
 	if before := d.slices[node]; before != nil {
@@ -44,14 +44,14 @@ func (d *Devices) AddSlice(node string, names ...string) {
 	d.writeSlice(s)
 }
 
-// writeSlice stores a slice. What is stored is never changed.
+// writeSlice stores a slice. Stored slices are never changed.
 func (d *Devices) writeSlice(s *eviction.Slice) {
 	d.world.Truth.justifyAll()
 	d.slices[s.Name] = s
 	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.SliceSeen{Slice: *s}) })
 }
 
-// RemoveSlice deletes a node's slice, as a driver does that ends.
+// RemoveSlice deletes a node's slice, like a terminating driver.
 func (d *Devices) RemoveSlice(node string) {
 	if d.slices[node] != nil {
 		d.world.Truth.justifyAll()
@@ -60,14 +60,14 @@ func (d *Devices) RemoveSlice(node string) {
 	}
 }
 
-// TaintDevice taints a device in its slice, or takes that back. The API server sets the time.
+// TaintDevice adds or removes the taint of a device in its slice. The API server sets the time.
 func (d *Devices) TaintDevice(node, device, key string, on bool) {
 	before := d.slices[node]
 	if before == nil {
 		return
 	}
 
-	// A copy: the stored slice may still have to be shown.
+	// A copy, because the stored slice may not have been delivered yet.
 	s := *before
 	s.Devices = slices.Clone(before.Devices)
 	for i := range s.Devices {
@@ -89,13 +89,13 @@ func (d *Devices) TaintDevice(node, device, key string, on bool) {
 	d.writeSlice(&s)
 }
 
-// deviceTaint is a taint as the API server stores it now: with the time in whole seconds.
+// deviceTaint returns a taint as stored by the API server now, with the time in whole seconds.
 func (d *Devices) deviceTaint(key string) v1.Taint {
 	return v1.Taint{Key: key, Value: "v", Effect: v1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: d.world.Now.Truncate(time.Second)}}
 }
 
-// SetRule creates a rule, or changes what it selects: devices of a node, "" all; and its effect.
-// The API server sets the time of its taint, at its creation and when the effect changes.
+// SetRule creates a rule, or changes its effect and its selector: devices of a node, or all with
+// "". The API server sets the time of its taint, at its creation and when the effect changes.
 func (d *Devices) SetRule(name, node string, effect v1.TaintEffect) {
 	d.world.Truth.justifyAll()
 	r := &eviction.Rule{Name: name, Generation: 1, Taint: d.deviceTaint(name), Selector: &resourcev1.DeviceTaintSelector{}}
@@ -105,7 +105,7 @@ func (d *Devices) SetRule(name, node string, effect v1.TaintEffect) {
 	r.Taint.Effect = effect
 	if before := d.rules[name]; before != nil {
 		r.UID, r.Generation, r.Condition = before.UID, before.Generation+1, before.Condition
-		// Otherwise the taint counts from now: for pods it is as if it had been added.
+		// Otherwise the taint counts from now, like a new one.
 		if before.Taint.Effect == effect {
 			r.Taint.TimeAdded = before.Taint.TimeAdded
 		}
@@ -116,7 +116,7 @@ func (d *Devices) SetRule(name, node string, effect v1.TaintEffect) {
 	d.showRule(r)
 }
 
-// showRule stores a rule and shows it.
+// showRule stores a rule and delivers it.
 func (d *Devices) showRule(r *eviction.Rule) {
 	d.rules[r.Name] = r
 	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.RuleSeen{Rule: *r}) })
@@ -132,19 +132,19 @@ func (d *Devices) RemoveRule(name string) {
 	}
 }
 
-// Rule returns the rule of that name, nil if there is none.
+// Rule returns the rule with the name, or nil.
 func (d *Devices) Rule(name string) *eviction.Rule { return d.rules[name] }
 
-// Allocate gives a device of its node to a pod, by a claim that it names and that has the pod's
-// name, with these tolerations. It does nothing if there is no such pod. Whether the node has such
-// a device is not checked, as a slice may have gone.
+// Allocate gives a device of its node to a pod, through a claim with the pod's name and these
+// tolerations, named by the pod. It does nothing without such a pod. The existence of the device is
+// not checked, as a slice may have been deleted.
 func (d *Devices) Allocate(name, device string, tolerations []resourcev1.DeviceToleration) {
 	p := d.world.PodNamed(name)
 	if p == nil {
 		return
 	}
 	d.world.Truth.justifyAll()
-	// The pod names the claim before it exists, as a pod whose claim is made from a template.
+	// The pod names the claim before it exists, like a pod with a claim template.
 	if !slices.ContainsFunc(p.Claims, func(ref eviction.ClaimRef) bool { return ref.Name == name }) {
 		p.Claims, p.ResourceVersion = append(slices.Clone(p.Claims), eviction.ClaimRef{Name: name}), d.world.nextVersion()
 		d.world.showPod(p)
@@ -155,7 +155,7 @@ func (d *Devices) Allocate(name, device string, tolerations []resourcev1.DeviceT
 	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.ClaimSeen{Claim: *c}) })
 }
 
-// Deallocate takes the device of a pod's claim back.
+// Deallocate releases the device of a pod's claim.
 func (d *Devices) Deallocate(name string) {
 	key := types.NamespacedName{Namespace: "default", Name: name}
 	if d.claims[key] != nil {
@@ -168,12 +168,12 @@ func (d *Devices) Deallocate(name string) {
 // CutDevices breaks the watches of devices for that long; see feed.Cut.
 func (d *Devices) CutDevices(wait time.Duration, lists bool) { d.feed.Cut(wait, lists) }
 
-// HoldDevices holds back what watches show of devices until then.
+// HoldDevices delays the events of devices until then.
 func (d *Devices) HoldDevices(until time.Time) { d.feed.HoldUntil = until }
 
-// listDevices shows all objects, as lists of their kinds do.
+// listDevices delivers all objects, like lists of their kinds.
 func (d *Devices) listDevices() {
-	// One after the other, so between two of them the controller knows less than there is.
+	// One after the other, so between two of them the controller has incomplete state.
 	for _, kind := range []eviction.Kind{eviction.Claims, eviction.Slices, eviction.Rules} {
 		d.world.Controller.stepCore(eviction.Listing{Kind: kind})
 		switch kind {
@@ -195,7 +195,7 @@ func (d *Devices) listDevices() {
 	}
 }
 
-// readDevices answers with the objects as they are now, without those that do not exist.
+// readDevices responds with the current objects, omitting nonexistent ones.
 func (d *Devices) readDevices(a eviction.ReadDevices) eviction.Answered {
 	read := &eviction.Devices{}
 	for _, name := range a.Claims {
@@ -218,7 +218,7 @@ func (d *Devices) readDevices(a eviction.ReadDevices) eviction.Answered {
 	return eviction.Answered{Devices: read}
 }
 
-// writeStatus stores the condition of the rule that has the UID, and shows the rule.
+// writeStatus stores the condition of the rule with the UID, and delivers the rule.
 func (d *Devices) writeStatus(a eviction.WriteStatus) eviction.Answered {
 	before := d.rules[a.Rule]
 	switch {
@@ -265,8 +265,8 @@ func (d *Devices) dueByDevice(p *Pod) (least eviction.Due) {
 			if t.Key != "" && t.Key != taint.Key || t.Effect != "" && t.Effect != resourcev1.DeviceTaintEffectNoExecute {
 				continue
 			}
-			// One that never ends counts more than any with seconds; of those with seconds the
-			// least counts.
+			// An unlimited toleration overrides any with seconds; of the latter, the fewest seconds
+			// win.
 			forever = forever || t.TolerationSeconds == nil || t.Effect == ""
 			if t.TolerationSeconds != nil {
 				if seconds := time.Duration(max(0, *t.TolerationSeconds)) * time.Second; !tolerated || seconds < stay {
@@ -282,7 +282,7 @@ func (d *Devices) dueByDevice(p *Pod) (least eviction.Due) {
 	return least
 }
 
-// checkStatuses checks, at the end, that the rules' statuses tell of the pods that they ask to go.
+// checkStatuses checks, at the end, that the rules' statuses count the pods evicted by them.
 func (d *Devices) checkStatuses() {
 	for _, r := range sortedValues(d.rules, cmp.Compare[string]) {
 		pods := 0
@@ -300,7 +300,7 @@ func (d *Devices) checkStatuses() {
 			}
 		}
 
-		// Whether there are pods must be right. Their number may be that of a moment ago, since
+		// The existence of pods must be right. Their number may be slightly out of date, since
 		// statuses are written at intervals.
 		if is := r.Condition; is.ObservedGeneration != r.Generation || (is.Status == metav1.ConditionTrue) != (pods > 0) {
 			d.world.Truth.reportWrong("rule %s, generation %d, asks %d pods to go, and its status is %s %q of generation %d",

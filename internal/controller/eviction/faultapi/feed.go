@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// feed is a watch: it shows every change in order, at once or late, until it is cut. Then it
-// continues where it was, or lists again.
+// feed is a watch: it delivers every change in order, immediately or late, until it is cut. Then it
+// resumes, or lists again.
 type feed struct {
 	world *World
 	list  func() // shows the controller everything that there is now
@@ -25,13 +25,13 @@ type feed struct {
 	HoldUntil time.Time // nothing is shown before
 }
 
-// change is one change, with its object as it was then.
+// change is one change, with its object at that time.
 type change struct {
 	show func()
 }
 
-// showChange shows the controller a change when its time comes. While there is no controller nobody
-// watches.
+// showChange schedules the delivery of a change to the controller. Without a controller, there is
+// no watch.
 func (f *feed) showChange(do func()) {
 	if f.world.Controller.core == nil {
 		return
@@ -42,14 +42,14 @@ func (f *feed) showChange(do func()) {
 	}
 }
 
-// scheduleNext shows the next unshown change when its time comes.
+// scheduleNext schedules the delivery of the next change.
 func (f *feed) scheduleNext() {
 	w := f.world
 	at := w.Now.Add(time.Millisecond)
 	if f.Delay > 0 {
 		at = at.Add(w.drawBetween(0, f.Delay))
 	}
-	// Never before the change before it: a watch keeps the order.
+	// Never before the previous change: a watch keeps the order.
 	at = latestOf(at, f.last, f.HoldUntil)
 	f.last = at
 	cut := f.cut
@@ -62,9 +62,9 @@ func (f *feed) scheduleNext() {
 	})
 }
 
-// Cut breaks the watch. After a while it is back, with the changes that it missed or with a list. A
-// watch that is broken already stays so. While it is broken, changes wait to be shown; a list makes
-// them void, since it shows their outcome.
+// Cut breaks the watch. It later resumes with the missed changes, or with a list. A broken watch
+// stays broken. Meanwhile, changes are queued; a list discards them, since it delivers their
+// outcome.
 func (f *feed) Cut(wait time.Duration, lists bool) {
 	w := f.world
 	if w.Controller.core == nil || f.broken {
@@ -90,13 +90,13 @@ func (f *feed) Cut(wait time.Duration, lists bool) {
 	})
 }
 
-// loseUnshown drops what was not shown yet, and ends a cut.
+// loseUnshown drops undelivered changes, and ends a cut.
 func (f *feed) loseUnshown() {
 	f.cut++
 	f.unshown, f.last, f.broken = nil, time.Time{}, false
 }
 
-// listAgain begins anew with a list.
+// listAgain restarts with a list.
 func (f *feed) listAgain() {
 	f.loseUnshown()
 	f.list()
@@ -106,16 +106,16 @@ func (f *feed) listAgain() {
 func (w *World) CutPods(wait time.Duration, lists bool)  { w.podFeed.Cut(wait, lists) }
 func (w *World) CutNodes(wait time.Duration, lists bool) { w.nodeFeed.Cut(wait, lists) }
 
-// DelayWatches delays each change by up to that much. Those of devices are like those of nodes.
+// DelayWatches delays each change by up to that much. Changes of devices are delayed like nodes'.
 func (w *World) DelayWatches(pods, nodes time.Duration) {
 	w.podFeed.Delay, w.nodeFeed.Delay, w.Devices.feed.Delay = pods, nodes, nodes
 }
 
-// HoldNodes holds back changes of nodes until then.
+// HoldNodes delays changes of nodes until then.
 func (w *World) HoldNodes(until time.Time) { w.nodeFeed.HoldUntil = until }
 
-// listPods shows all pods at one moment. A list of a real API server may take longer; what changes
-// meanwhile follows in the watch.
+// listPods delivers all pods at one moment. A real API server's list may take longer; changes in
+// the meantime follow in the watch.
 func (w *World) listPods() {
 	w.Controller.stepCore(eviction.PodsListing{})
 	for _, p := range sortedValues(w.pods, byName) {
@@ -124,8 +124,8 @@ func (w *World) listPods() {
 	w.Controller.stepCore(eviction.PodsListed{})
 }
 
-// listNodes shows all nodes. What a controller knows from a list alone may be less than the truth;
-// see becomesDoubtful.
+// listNodes delivers all nodes. A controller with only a list may know less than the truth; see
+// becomesDoubtful.
 func (w *World) listNodes() {
 	w.Controller.stepCore(eviction.NodesListing{})
 	for _, n := range sortedValues(w.nodes, cmp.Compare[string]) {
@@ -148,7 +148,7 @@ func sortedValues[K comparable, V any](m map[K]V, order func(a, b K) int) []V {
 	return values
 }
 
-// latestOf returns the latest of the times, of which there is at least one.
+// latestOf returns the latest of at least one time.
 func latestOf(times ...time.Time) time.Time {
 	return slices.MaxFunc(times, time.Time.Compare)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Node is a node with the truth about its taints: what a controller is shown of them, in whole
-// seconds and perhaps late, is in eviction.Node.
+// Node is a node with the truth about its taints. eviction.Node has the controller's view of them,
+// in whole seconds and possibly late.
 type Node struct {
 	eviction.Node
 	since       map[string]time.Time // when each taint really came
@@ -28,14 +28,14 @@ type Node struct {
 type Pod struct {
 	eviction.Pod
 	Grace time.Duration // between a delete and the end of the pod
-	// Deletes are when deletes of it arrived.
+	// Deletes are the arrival times of deletes for it.
 	Deletes []time.Time
-	// justified is the last moment at which it had to go, if that has passed.
+	// justified is the last moment at which its eviction was required, if that has passed.
 	justified time.Time
 	refuse    int // deletes of it that a webhook will refuse
 }
 
-// nextVersion returns a resource version that no object had before.
+// nextVersion returns a new resource version.
 func (w *World) nextVersion() string {
 	w.rev++
 	return strconv.Itoa(w.rev)
@@ -53,7 +53,7 @@ func (w *World) AddNode(name string) {
 	w.showNode(n)
 }
 
-// RemoveNode deletes a node. Its pods stay until they are collected.
+// RemoveNode deletes a node. Its pods stay until they are garbage-collected.
 func (w *World) RemoveNode(name string) {
 	n := w.nodes[name]
 	if n == nil {
@@ -70,8 +70,8 @@ func (w *World) HasTaint(node, key string) bool {
 	return n != nil && slices.ContainsFunc(n.Taints, func(t v1.Taint) bool { return t.Key == key })
 }
 
-// Taint adds a NoExecute taint to a node. stamped writes its timeAdded, as controllers do and
-// kubectl does not.
+// Taint adds a NoExecute taint to a node. stamped sets its timeAdded, like controllers and unlike
+// kubectl.
 func (w *World) Taint(node, key, value string, stamped bool) {
 	n := w.nodes[node]
 	if n == nil || w.HasTaint(node, key) {
@@ -97,12 +97,12 @@ func (w *World) Untaint(node, key string) {
 	w.writeTaints(n, slices.DeleteFunc(slices.Clone(n.Taints), func(t v1.Taint) bool { return t.Key == key }))
 }
 
-// writeTaints stores another list of taints. What a controller can learn of it later is recorded
-// here.
+// writeTaints stores another list of taints. It records the information available to a controller
+// later.
 func (w *World) writeTaints(n *Node, taints []v1.Taint) {
 	w.traceLine("node %s taints: %s", n.Name, describeTaints(taints))
 	n.Taints, n.written, n.unseen, n.noteTrouble = taints, w.Now, true, w.Now
-	// The API server keeps this time in whole seconds.
+	// The API server stores this time in whole seconds.
 	n.Witness = w.Now.Truncate(time.Second)
 	if w.Controller.core == nil {
 		n.becomesDoubtful(w.Now)
@@ -122,9 +122,9 @@ func describeTaints(taints []v1.Taint) string {
 	return strings.Join(words, " ")
 }
 
-// becomesDoubtful records that a controller may not have seen the list of taints being written, or
-// died before it could write its note: every taint without a time of its own may then be as young
-// as that write.
+// becomesDoubtful records that a controller may not have observed the write of the list of taints,
+// or died before it could write its note: every taint without a time may then be as young as that
+// write.
 func (n *Node) becomesDoubtful(now time.Time) {
 	if !n.unseen && now.Sub(n.noteTrouble) > 10*time.Second {
 		return
@@ -136,8 +136,8 @@ func (n *Node) becomesDoubtful(now time.Time) {
 	}
 }
 
-// showNode gives the node a new version and shows it as it is now. The list of taints counts as
-// seen only if it has not been written again until then.
+// showNode gives the node a new version and delivers its current state. The list of taints counts
+// as observed only if it has not been rewritten by then.
 func (w *World) showNode(n *Node) {
 	n.ResourceVersion = w.nextVersion()
 	seen, written := n.Node, n.written
@@ -149,16 +149,15 @@ func (w *World) showNode(n *Node) {
 	})
 }
 
-// Heartbeat writes a node's status, which changes nothing here but the version: a note that was
-// made for the version before is refused.
+// Heartbeat writes a node's status, which only changes the version: a note for the previous version
+// is refused.
 func (w *World) Heartbeat(node string) {
 	if n := w.nodes[node]; n != nil {
 		w.showNode(n)
 	}
 }
 
-// AddPod creates a pod on a node, unless its name is taken: then it returns nil. The node need not
-// exist.
+// AddPod creates a pod on a node, or returns nil if the name is taken. The node need not exist.
 func (w *World) AddPod(name, node string, tolerations []v1.Toleration) *Pod {
 	key := types.NamespacedName{Namespace: "default", Name: name}
 	if w.pods[key] != nil {
@@ -173,7 +172,7 @@ func (w *World) AddPod(name, node string, tolerations []v1.Toleration) *Pod {
 	return p
 }
 
-// PodNamed returns the pod that has the name now.
+// PodNamed returns the pod that currently has the name.
 func (w *World) PodNamed(name string) *Pod {
 	return w.pods[types.NamespacedName{Namespace: "default", Name: name}]
 }
@@ -188,7 +187,7 @@ func (w *World) Edit(name string, tolerations []v1.Toleration) {
 	}
 }
 
-// Touch writes a pod's status, which changes nothing here.
+// Touch writes a pod's status without an effective change.
 func (w *World) Touch(name string) {
 	if p := w.PodNamed(name); p != nil {
 		p.ResourceVersion = w.nextVersion()
@@ -203,13 +202,13 @@ func (w *World) RefuseDeletes(name string, times int) {
 	}
 }
 
-// showPod shows the pod as it is now.
+// showPod delivers the current state of the pod.
 func (w *World) showPod(p *Pod) {
 	seen := p.Pod
 	w.podFeed.showChange(func() { w.Controller.stepCore(eviction.PodSeen{Pod: seen}) })
 }
 
-// Terminate carries out a delete: the pod is terminating, then gone. A second delete changes
+// Terminate carries out a delete: the pod is terminating, then deleted. A second delete changes
 // nothing.
 func (w *World) Terminate(p *Pod) {
 	if p.Terminating {
@@ -220,7 +219,7 @@ func (w *World) Terminate(p *Pod) {
 	w.After(p.Grace, func() { w.removePod(p) })
 }
 
-// removePod removes the pod, unless it has gone already.
+// removePod removes the pod, unless it has already been removed.
 func (w *World) removePod(p *Pod) {
 	if w.pods[p.Name] != p {
 		return

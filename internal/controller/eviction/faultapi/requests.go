@@ -6,25 +6,25 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Faults are the failures and when they end. The zero Faults is an API that always answers.
+// Faults are the failures and their end. The zero Faults is an API that always responds.
 type Faults struct {
 	Until time.Time // nothing but an outage fails afterwards
 	// Lost, Unanswered and Refused are the probabilities that a request is lost before it is
-	// carried out, is carried out and never answered, or is rejected.
+	// carried out, is carried out without a response, or is rejected.
 	Lost, Unanswered, Refused float64
-	// Slow is how late a request, and its answer, may be; SlowChance is the probability of being
-	// late.
+	// Slow is the maximum delay of a request, and of its response; SlowChance is the probability of
+	// a delay.
 	Slow       time.Duration
 	SlowChance float64
 	// Down is an outage: no request arrives.
 	DownFrom, DownTo time.Time
-	// LostAnswers is how many of the next deletes lose their answers.
+	// LostAnswers is the number of further deletes with a lost response.
 	LostAnswers int
 }
 
-// Requests are what the controller asks of the API. Each is carried out after a while and answered
-// after another one, unless a fault of its time prevents either. Every request of a life gets
-// exactly one answer, as the controller's contract says.
+// Requests are the controller's requests to the API. Each is carried out after a while and gets a
+// response after another one, unless a current fault prevents either. Every request of a life gets
+// exactly one response, as required by the controller's contract.
 type Requests struct {
 	world  *World
 	Faults Faults
@@ -48,7 +48,7 @@ func (r *Requests) isDown() bool {
 	return !r.world.Now.Before(r.Faults.DownFrom) && r.world.Now.Before(r.Faults.DownTo)
 }
 
-// carryOut sends a request. The Eviction API refuses always, as with a budget that never allows a
+// carryOut sends a request. The Eviction API always refuses, like a budget that never allows a
 // disruption.
 func (r *Requests) carryOut(action eviction.Action) {
 	if r.world.Trace != nil {
@@ -91,8 +91,8 @@ func (r *Requests) carryOut(action eviction.Action) {
 	}
 }
 
-// sendRequest carries out the request and answers it, unless a fault prevents either. A request
-// that was given up may still arrive.
+// sendRequest carries out the request and responds to it, unless a fault prevents either. An
+// abandoned request may still arrive.
 func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answered) {
 	if carryOut, action := do, r.sending; r.Respond != nil {
 		do = func() eviction.Answered { return r.Respond(action, carryOut) }
@@ -100,7 +100,7 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 	const least, most = 500 * time.Microsecond, 2 * time.Millisecond
 	there, back := r.world.drawBetween(least, most), r.world.drawBetween(least, most)
 	outcome := eviction.OK
-	// The controller learns at once: a connection is refused.
+	// The controller learns immediately: the connection is refused.
 	if r.isDown() {
 		outcome = eviction.Failed
 		r.answerLater(ticket, there, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
@@ -125,7 +125,7 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 			outcome = []eviction.Outcome{eviction.Refused, eviction.Busy, eviction.Conflict, eviction.Failed}[r.world.Rand.IntN(4)]
 			r.failRequest(ticket, there+back, outcome)
 			return
-		// The hardest case for a controller: what it asked for happens, and it does not know.
+		// The hardest case for a controller: its request is carried out without its knowledge.
 		case r.world.withChance(r.Faults.Unanswered):
 			r.world.After(there, func() { do() })
 			r.failRequest(ticket, back+r.world.drawBetween(0, timeout), eviction.Failed)
@@ -135,8 +135,8 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 
 	life := r.world.Controller.life
 	r.world.After(there, func() {
-		// Carried out also for a controller that has been killed meanwhile: the request was on its
-		// way.
+		// Carried out even if the controller has been killed in the meantime: the request was
+		// already sent.
 		answer := do()
 		if r.world.Controller.life == life {
 			r.answerLater(ticket, back, func() eviction.Answered { return answer })
@@ -144,21 +144,21 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 	})
 }
 
-// failRequest answers a request that was not carried out, or so it seems.
+// failRequest responds to a request that was not carried out, or appears not to have been.
 func (r *Requests) failRequest(ticket eviction.Ticket, wait time.Duration, outcome eviction.Outcome) {
 	r.Refusals++
 	r.noteFailed()
 	r.answerLater(ticket, wait, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
 }
 
-// noteFailed makes every node's note doubtful for a while, regardless of which request failed.
+// noteFailed makes every node's note doubtful for a while, regardless of the failed request's node.
 func (r *Requests) noteFailed() {
 	for _, n := range r.world.nodes {
 		n.noteTrouble = r.world.Now
 	}
 }
 
-// answerLater answers after a while, unless the controller has been killed meanwhile.
+// answerLater responds after a while, unless the controller has been killed in the meantime.
 func (r *Requests) answerLater(ticket eviction.Ticket, wait time.Duration, of func() eviction.Answered) {
 	life := r.world.Controller.life
 	r.world.After(wait, func() {
@@ -170,8 +170,7 @@ func (r *Requests) answerLater(ticket eviction.Ticket, wait time.Duration, of fu
 	})
 }
 
-// readNode and its siblings are the API server's side of each request, at the moment when it
-// arrives.
+// readNode and its siblings are the API server's side of each request, executed on its arrival.
 func (r *Requests) readNode(a eviction.ReadNode) eviction.Answered {
 	n := r.world.nodes[a.Node]
 	if n == nil {
@@ -207,7 +206,7 @@ func (r *Requests) markPod(a eviction.Mark) eviction.Answered {
 	return eviction.Answered{Pod: &read}
 }
 
-// deletePod notes every delete that arrives, and carries it out unless the UID is another or a
+// deletePod records every delete that arrives, and carries it out unless the UID differs or a
 // webhook refuses.
 func (r *Requests) deletePod(a eviction.Delete) eviction.Answered {
 	p := r.world.pods[a.Name]

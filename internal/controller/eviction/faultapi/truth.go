@@ -10,34 +10,35 @@ import (
 )
 
 const (
-	// outdated is how long ago the reason for a delete may have ended when it is sent: what the
-	// attempt read is no older, unless answers are slow.
+	// outdated is the maximum time between the end of the reason for a delete and its sending: the
+	// attempt's reads are not older, unless responses are slow.
 	outdated = time.Second
-	// soon is how soon a due pod is gone if nothing fails.
+	// soon is the time to delete a due pod without failures.
 	soon = 3 * time.Second
-	// recovers is how soon all due pods are gone once faults end: the longest back-off and a few
+	// recovers is the time to delete all due pods once faults end: the longest back-off and a few
 	// attempts.
 	recovers = 25 * time.Second
 )
 
-// Truth knows when each pod really has to go, and holds the controller to it: no delete without a
-// reason, none too early, none later than faults excuse. It shares no code with the controller but
-// the rule of the deadline itself.
+// Truth computes the real deadline of each pod, and checks the controller against it: no delete may
+// be without a reason, too early, or later than faults excuse. Apart from the deadline rule itself,
+// it does not share code with the controller.
 type Truth struct {
 	world *World
-	// EarlyBy is how early a test accepts evictions, because the controller's wall clock is ahead.
+	// EarlyBy is the amount by which evictions may be early, because the controller's wall clock is
+	// ahead.
 	EarlyBy time.Duration
 
 	Wrong []string // what should not have happened
 }
 
-// trueDeadline is when the pod really has to go. With atTheLatest it is the latest time that a
-// controller which missed something may arrive at: a taint without a time of its own may then count
-// from when the list was last written.
+// trueDeadline returns the pod's real deadline. With atTheLatest it is the latest one a controller
+// with missed events may compute: a taint without a time may then count from the last write of the
+// list.
 func (t *Truth) trueDeadline(p *Pod, atTheLatest bool) eviction.Due {
 	byDevice := t.world.Devices.dueByDevice(p)
 	if atTheLatest && !byDevice.Stays() {
-		// Times in objects have whole seconds, and a device may be given that was tainted before.
+		// Times in objects have whole seconds, and a device may be allocated after it was tainted.
 		byDevice.At = latestOf(byDevice.At.Add(time.Second), t.world.Devices.given[p.Name])
 	}
 	n := t.world.nodes[p.Node]
@@ -59,7 +60,7 @@ func (t *Truth) trueDeadline(p *Pod, atTheLatest bool) eviction.Due {
 	return byNode
 }
 
-// justifyPods records, before a node's taints change, which pods had to go.
+// justifyPods records the due pods before a node's taints change.
 func (t *Truth) justifyPods(node string) {
 	for _, p := range t.world.pods {
 		if p.Node == node {
@@ -75,25 +76,24 @@ func (t *Truth) justifyAll() {
 	}
 }
 
-// justifyPod records that the pod had to go until now, if that is so. It is called before
-// everything that may change that: a delete that was sent shortly after such a change was right
-// when its attempt read.
+// justifyPod records that the pod was due until now, if that is so. It is called before every
+// change that may affect this: a delete sent shortly after such a change was justified at the time
+// of its attempt's reads.
 func (t *Truth) justifyPod(p *Pod) {
 	if t.trueDeadline(p, false).By(t.world.Now.Add(t.EarlyBy)) {
 		p.justified = t.world.Now
 	}
 }
 
-// checkSent checks a delete when it is sent: the pod must have had to go at that moment, or shortly
-// before.
+// checkSent checks a delete when it is sent: the pod must be due then, or have been shortly before.
 func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
 	p := t.world.pods[name]
 	if p == nil || uid != "" && p.UID != uid || p.Terminating {
 		return // it can do no harm
 	}
 	t.justifyPod(p)
-	// How old what the attempt has read may be. Where answers are slow, an attempt reads again, and
-	// what is fresh enough doubles each time up to 64 s.
+	// The allowed age of the attempt's reads. With slow responses an attempt reads again, and the
+	// allowed age doubles each time up to 64 s.
 	window := outdated
 	if t.world.Requests.Faults.Slow > outdated {
 		window = 64 * outdated
@@ -103,8 +103,8 @@ func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
 	}
 }
 
-// checkCarriedOut checks a delete when it is carried out: whether it is too late, and if it named
-// no UID, whether it takes a pod that nobody meant.
+// checkCarriedOut checks a delete when it is carried out: it must not be late, and without a UID,
+// it must not hit an unintended pod.
 func (t *Truth) checkCarriedOut(p *Pod, asked types.UID) {
 	if asked == "" {
 		t.justifyPod(p)
@@ -117,15 +117,16 @@ func (t *Truth) checkCarriedOut(p *Pod, asked types.UID) {
 	}
 }
 
-// latenessOf returns by how much a pod that goes now, or is still there, is later than faults
-// excuse; 0 or less if it is not. Without faults a pod has to go within soon of its deadline. A
-// deadline during faults, or shortly after them, is excused until recovers after their end.
+// latenessOf returns the delay, beyond that excused by faults, of a pod that is deleted now or
+// still exists; 0 or less means on time. Without faults a pod must be deleted within soon of its
+// deadline. A deadline during faults, or shortly after them, is excused until recovers after their
+// end.
 func (t *Truth) latenessOf(p *Pod) time.Duration {
 	due := t.trueDeadline(p, true)
 	if due.Stays() {
 		return 0
 	}
-	// As if nothing ever failed; then what faults excuse.
+	// First the limit without failures, then the extension for faults.
 	limit := due.At.Add(soon)
 	faults := t.world.Requests.Faults.Until
 	if excuse := faults.Add(recovers); excuse.After(limit) && due.At.Before(faults.Add(recovers-soon)) {
@@ -134,7 +135,7 @@ func (t *Truth) latenessOf(p *Pod) time.Duration {
 	return t.world.Now.Sub(limit)
 }
 
-// Check checks the state at the end, and returns everything that went wrong.
+// Check checks the state at the end, and returns all errors.
 func (t *Truth) Check() []string {
 	for _, p := range sortedValues(t.world.pods, byName) {
 		if !p.Terminating && t.latenessOf(p) > 0 {
@@ -144,7 +145,7 @@ func (t *Truth) Check() []string {
 	return t.Wrong
 }
 
-// reportWrong records what should not have happened, with the time since the beginning.
+// reportWrong records an error with the time since the beginning.
 func (t *Truth) reportWrong(format string, args ...any) {
 	what := fmt.Sprintf("%s: ", t.world.Now.Sub(Begin)) + fmt.Sprintf(format, args...)
 	t.world.traceLine("WRONG %s", what)

@@ -12,16 +12,16 @@ import (
 	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
-// Begin is when every World begins.
+// Begin is the start time of every World.
 var Begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 
 // World is the API, its controller, and the clock of both. It owns the nodes, the pods and the
-// time; what else there is has a type of its own:
+// time; everything else has a separate type:
 //
-//   - [Devices]: claims, slices and rules, and the watch that shows them
-//   - [Requests]: what the controller asks of the API, and which of it fails
+//   - [Devices]: claims, slices and rules, and their watch
+//   - [Requests]: the controller's requests to the API, and their failures
 //   - [Controller]: the controller under test, its lives and its wall clock
-//   - [Truth]: what should have happened, and what did although it should not
+//   - [Truth]: the expected behavior, and deviations from it
 //
 // A test makes a world, acts on it, and lets time pass:
 //
@@ -35,7 +35,7 @@ var Begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 type World struct {
 	Now  time.Time
 	Rand *rand.Rand
-	// Trace, if set, is called with everything that happens.
+	// Trace, if set, is called with every event.
 	Trace func(at time.Time, what string)
 
 	Devices    Devices
@@ -55,7 +55,7 @@ type World struct {
 }
 
 // New returns a world without objects. Its controller is not started yet. Two worlds with the same
-// seed, in which the same is done, are equal in everything that happens.
+// seed and the same operations behave identically.
 func New(seed uint64) *World {
 	w := &World{
 		Now:   Begin,
@@ -77,12 +77,12 @@ func New(seed uint64) *World {
 	return w
 }
 
-// After schedules a call. It happens while time passes (Run), and never at once.
+// After schedules a call. It happens while time passes (Run), and never immediately.
 func (w *World) After(wait time.Duration, do func()) {
 	w.agenda.Add(w.Now.Add(wait), do)
 }
 
-// RunUntil lets time pass, with everything that happens in it.
+// RunUntil lets time pass, including scheduled events.
 func (w *World) RunUntil(end time.Time) {
 	w.agenda.RunUntil(end, func(now time.Time) { w.Now = now })
 	w.Now = end
@@ -91,7 +91,7 @@ func (w *World) RunUntil(end time.Time) {
 // Run lets that much time pass.
 func (w *World) Run(d time.Duration) { w.RunUntil(w.Now.Add(d)) }
 
-// traceLine tells the trace what happens.
+// traceLine adds an event to the trace.
 func (w *World) traceLine(format string, args ...any) {
 	if w.Trace != nil {
 		w.Trace(w.Now, fmt.Sprintf(format, args...))
@@ -103,11 +103,11 @@ func (w *World) drawBetween(least, most time.Duration) time.Duration {
 	return least + time.Duration(w.Rand.Int64N(int64(most-least)+1))
 }
 
-// withChance draws true with that probability. With 0 it draws nothing, so that a fault that is off
+// withChance draws true with that probability. With 0 it draws nothing, so that a disabled fault
 // does not change the rest of a life.
 func (w *World) withChance(p float64) bool { return p > 0 && w.Rand.Float64() < p }
 
-// nextUID returns a UID that no object had before, with the name in it for the trace.
+// nextUID returns a new UID containing the name, for the trace.
 func (w *World) nextUID(of string) types.UID {
 	w.uids++
 	return types.UID(fmt.Sprintf("%s#%d", of, w.uids))

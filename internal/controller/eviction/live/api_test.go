@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// api is an API server that watches how an Evictor treats its pods.
+// api is an API server that observes an Evictor's treatment of its pods.
 type api struct {
 	*fakeapi.Server
 	t *testing.T
@@ -41,7 +41,7 @@ func newAPI(t *testing.T) *api {
 
 func (a *api) client() kubernetes.Interface { return fakeapi.ClientOf(a) }
 
-// RoundTrip counts what is being answered about single pods.
+// RoundTrip counts requests in progress for single pods.
 func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !strings.Contains(r.URL.Path, "/pods/") {
 		return a.Server.RoundTrip(r)
@@ -58,7 +58,7 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.Server.RoundTrip(r)
 }
 
-// noteDeleted notes when a pod was first found deleted.
+// noteDeleted records the time a pod was first found deleted.
 func (a *api) noteDeleted(name string) {
 	if slices.ContainsFunc(a.Pods(), func(p *v1.Pod) bool { return p.Name == name }) {
 		return
@@ -70,13 +70,13 @@ func (a *api) noteDeleted(name string) {
 	})
 }
 
-// deletedAt is when a pod was first found deleted.
+// deletedAt returns the time a pod was first found deleted.
 func (a *api) deletedAt(name string) (at time.Time) {
 	a.locked(func() { at = a.deleted[name] })
 	return at
 }
 
-// checkMarked: a pod has its condition before it is deleted.
+// checkMarked checks that a pod has its condition before it is deleted.
 func (a *api) checkMarked(name string) {
 	for _, p := range a.Pods() {
 		if p.Name == name && !slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
@@ -87,7 +87,7 @@ func (a *api) checkMarked(name string) {
 	}
 }
 
-// fault has every request take a while, so that requests overlap.
+// fault delays every request, so that requests overlap.
 func (a *api) fault(r *http.Request) fakeapi.Fault {
 	f := fakeapi.Fault{Late: 5 * time.Millisecond}
 	if r.Method != http.MethodDelete {

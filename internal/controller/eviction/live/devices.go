@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// devicesAgain is how often the API server is asked for a kind that it does not list.
+	// devicesAgain is the interval between checks for a kind not listed by the API server.
 	devicesAgain = time.Minute
 	// devicesSoon is the pause after another failure.
 	devicesSoon = time.Second
 )
 
-// deviceFeeds show the core everything of devices: claims, slices and rules, each in a feed of its
-// own. Until all three have been listed, no status of a rule is written.
+// deviceFeeds supply the core with the state of devices: claims, slices and rules, each in a
+// separate feed. Statuses of rules are not written until all three have been listed.
 func (e *Evictor) deviceFeeds() []func(context.Context) {
 	kind := func(kind eviction.Kind, resource string, list func() runtime.Object, seen, gone func(runtime.Object)) func(context.Context) {
 		sink := feed.Sink{
@@ -60,16 +60,15 @@ func (e *Evictor) deviceFeeds() []func(context.Context) {
 	}
 }
 
-// followSource runs a feed once the API server lists its kind, now or later: one before v1.37 has
-// no DeviceTaintRules, and an older one no devices. Until then there is nothing of it: an empty
-// list is shown, so that the component counts as synced. Missing permissions are treated alike.
-// Either is logged once.
+// followSource runs a feed once the API server lists its kind, now or later: before v1.37 it lacks
+// DeviceTaintRules, and older versions lack devices. Until then it delivers an empty list, so that
+// the component counts as synced. Missing permissions are treated alike. Either is logged once.
 func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 	said := false
 	for {
 		asking, cancel := context.WithTimeout(ctx, answerWithin)
-		// A list of one object: discovery would tell that the API is served, and not whether it may
-		// be read.
+		// A list with a limit of one object: discovery would show that the API is served, but not
+		// whether it may be read.
 		_, err := source.List(asking, metav1.ListOptions{Limit: 1})
 		cancel()
 		if err == nil {
@@ -77,8 +76,8 @@ func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 			return
 		}
 
-		// An API server that is only away is asked again soon: nothing is known of devices until
-		// then.
+		// A temporarily unavailable API server is retried soon, because the state of devices is
+		// unknown until then.
 		wait := devicesSoon
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			wait = devicesAgain
@@ -98,9 +97,10 @@ func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 	}
 }
 
-// readDevices reads what asks a pod to go. Objects that do not exist are left out; any other
-// failure fails the whole reading, since half of it could make a pod look free. Pools and rules are
-// read once for all pods that ask at the same time; claims are a pod's own.
+// readDevices reads the device objects requiring a pod's eviction. Nonexistent objects are omitted;
+// any other failure fails the whole read, since a partial result could make a pod look free. Pools
+// and rules are read once for all pods that request them at the same time; claims are specific to a
+// pod.
 func (r *requests) readDevices(ctx context.Context, a eviction.ReadDevices) (*eviction.Devices, error) {
 	var read eviction.Devices
 	for _, name := range a.Claims {
@@ -149,7 +149,7 @@ func (r *requests) readPool(ctx context.Context, at eviction.PoolAt) (read []evi
 	return read, err
 }
 
-// readRule reads a rule, nil if there is none of the name.
+// readRule reads a rule, or returns nil if it does not exist.
 func (r *requests) readRule(ctx context.Context, name string) (*eviction.Rule, error) {
 	var rule resourcev1.DeviceTaintRule
 	err := r.devices.Get().Resource("devicetaintrules").Name(name).MaxRetries(0).Do(ctx).Into(&rule)
@@ -163,11 +163,11 @@ func (r *requests) readRule(ctx context.Context, name string) (*eviction.Rule, e
 	return &read, nil
 }
 
-// writeStatus applies the condition to the rule, in the name that upstream's controller has: what
-// that one has written is taken over. It is forced, because two owners of one condition would
-// otherwise be a conflict.
+// writeStatus applies the condition to the rule under the field manager of upstream's controller,
+// and thus takes over that controller's writes. It is forced, because two owners of one condition
+// would otherwise be a conflict.
 func (r *requests) writeStatus(ctx context.Context, a eviction.WriteStatus) error {
-	// A rule that was made anew under the name is not written to.
+	// A rule recreated under the name is not written.
 	metadata := preconditions(a.UID, "")
 	metadata["name"] = a.Rule
 	patch, err := json.Marshal(map[string]any{

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// devices makes a node with pods, each with a device of its own.
+// devices makes a node with pods, each with a separate device.
 func (a *api) devices(pods int) *resourcev1.ResourceSlice {
 	a.addNode("n")
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "n-gpus"}}
@@ -59,8 +59,8 @@ func (a *api) rule() *resourcev1.DeviceTaintRule {
 	return rule
 }
 
-// TestEvictsFromTaintedDevices: first for a slice's taint, then all for that of a rule, whose
-// status counts them.
+// TestEvictsFromTaintedDevices evicts one pod for a slice's taint, and then all for a rule's; the
+// rule's status counts them.
 func TestEvictsFromTaintedDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)
@@ -83,9 +83,9 @@ func TestEvictsFromTaintedDevices(t *testing.T) {
 	})
 }
 
-// TestServerWithoutTheAPIs has no DeviceTaintRules, as one before v1.37, or nothing of devices, or
-// the evictor may not read it. Pods are evicted for what there is; the server is asked now and
-// then, and what it has later counts.
+// TestServerWithoutTheAPIs uses a server without DeviceTaintRules, as before v1.37, without
+// devices, or with missing permissions. Pods are evicted for the available kinds; the server is
+// checked occasionally, and kinds that appear later count.
 func TestServerWithoutTheAPIs(t *testing.T) {
 	for name, lacks := range map[string]struct {
 		path   string
@@ -129,10 +129,10 @@ func TestServerWithoutTheAPIs(t *testing.T) {
 }
 
 // TestDeviceCountdownSurvivesAChangeOfLeader: one of two evictors loses its lease while pods
-// tolerate the taints of their devices, and the other one begins, at once or some time later. Every
-// pod leaves at its deadline, or as soon as there is an evictor again, and none leaves early. The
-// same where the first one was killed: of what it has asked for last it hears nothing, and some of
-// that never arrived.
+// tolerate the taints of their devices, and the other one begins, immediately or some time later.
+// Every pod is evicted at its deadline, or as soon as an evictor is running again, and none is
+// evicted early. The same holds if the first one was killed: it never receives the responses to its
+// last requests, some of which never arrived.
 func TestDeviceCountdownSurvivesAChangeOfLeader(t *testing.T) {
 	for _, gap := range []time.Duration{0, 7 * time.Second} {
 		for _, killed := range []bool{false, true} {
@@ -152,7 +152,7 @@ func changeLeader(t *testing.T, gap time.Duration, killed bool) {
 	tainted := a.taintDevicesOf(slice)
 
 	// In the second before the change, two pods are due: at 14 s, and right at its end. The waits
-	// are in virtual time: when the leader ends, and how long there is none, is what is tested.
+	// are in virtual time: the leader's end and the gap after it are under test.
 	time.Sleep(time.Until(tainted.Add(15*time.Second - 2*time.Millisecond)))
 	if killed {
 		a.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -182,8 +182,8 @@ func changeLeader(t *testing.T, gap time.Duration, killed bool) {
 	}
 }
 
-// taintDevicesOf taints all devices, of which each pod tolerates that for as many seconds as its
-// number is: the even ones in the slice, and each odd one by a rule.
+// taintDevicesOf taints all devices, the even ones in the slice, and each odd one by a rule. Each
+// pod tolerates its taint for as many seconds as its number.
 func (a *api) taintDevicesOf(slice *resourcev1.ResourceSlice) (at time.Time) {
 	at = time.Now()
 	for i := range slice.Spec.Devices {

@@ -17,23 +17,23 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// Name and DeviceName are the component's, as in kube-controller-manager's --controllers: for the
-// taints of nodes, and for those of devices.
+// Name and DeviceName are the component's names for node taints and for device taints, as in
+// kube-controller-manager's --controllers.
 const (
 	Name       = journal.Eviction
 	DeviceName = "device-taint-eviction-controller"
 )
 
-// idle is how long the loop sleeps while nothing is due.
+// idle bounds the loop's sleep without a deadline.
 const idle = time.Hour
 
-// Events are where the events of pods go: those that are evicted for the taints of their nodes, and
-// for those of their devices. Without a log (nil), such taints are not followed and evict nobody.
+// Events are the logs for events of pods evicted for the taints of their nodes, and of their
+// devices. With a nil log, such taints are ignored and do not evict pods.
 type Events struct{ Nodes, Devices *eventlog.Log }
 
-// Evictor evicts pods from tainted nodes and devices. It is the Core in a loop (package loop):
-// feeds leave events in the loop's inbox, the loop's goroutine gives them to the Core, and each
-// action that comes back is a request on a goroutine of its own.
+// Evictor evicts pods from tainted nodes and devices. It runs the Core in a loop (package loop):
+// feeds put events into the loop's inbox, the loop's goroutine passes them to the Core, and each
+// resulting action is a request on a separate goroutine.
 type Evictor struct {
 	*loop.Loop[eviction.Event, eviction.Action]
 	requests *requests           // carries out the core's actions
@@ -47,15 +47,15 @@ type Evictor struct {
 	told                    eviction.Stats // the counts that metrics have
 }
 
-// New returns an evictor. The client should have no rate limit: options bound what is in flight,
-// and a limiter would let deletes wait behind reads.
+// New returns an evictor. The client should have no rate limit: options bound the requests in
+// flight, and a limiter would let deletes wait behind reads.
 func New(client kubernetes.Interface, events Events, options eviction.Options) *Evictor {
 	e := &Evictor{
 		Loop:     loop.New[eviction.Event, eviction.Action](Name),
 		requests: newRequests(client.CoreV1().RESTClient(), client.ResourceV1().RESTClient()),
 		events:   events,
 	}
-	// The loop's clock is never set; times that others write into objects are wall-clock times.
+	// The loop's clock is never adjusted; times in objects are wall-clock times.
 	options.Wall = func(time.Time) time.Time { return e.wall }
 	e.core = eviction.New(options)
 	e.Step, e.Tick, e.Tell, e.Do = e.stepCore, eviction.Tick{}, e.tellMetrics, e.runAction
@@ -74,10 +74,10 @@ func (e *Evictor) Record(j *journal.OfEviction) {
 	j.Save = func() any { return e.core.Save() }
 }
 
-// stepCore gives the core an event. The wall clock is read once per step, so that the core and its
-// journal see the same time.
+// stepCore passes an event to the core. The wall clock is read once per step, so that the core and
+// its journal see the same time.
 func (e *Evictor) stepCore(now time.Time, event eviction.Event) []eviction.Action {
-	// Without its monotonic reading, as the journal has it: a replay must compute the same times.
+	// Without its monotonic reading, like the journal's: a replay must compute the same times.
 	e.wall = time.Now().Round(0).UTC()
 	actions := e.core.Step(now, event)
 	if e.journal != nil {
@@ -86,7 +86,7 @@ func (e *Evictor) stepCore(now time.Time, event eviction.Event) []eviction.Actio
 	return actions
 }
 
-// Synced reports whether all that is followed has been seen. Any goroutine may call it.
+// Synced reports whether all followed kinds have been listed. Any goroutine may call it.
 func (e *Evictor) Synced() bool {
 	if !e.podsListed.Load() || e.events.Nodes != nil && !e.nodesListed.Load() {
 		return false
@@ -99,8 +99,8 @@ func (e *Evictor) Synced() bool {
 	return true
 }
 
-// Run evicts until the context ends, and returns once no request is in flight. It learns everything
-// from the API. An Evictor runs once.
+// Run evicts until the context ends, and returns once all requests have completed. It learns
+// everything from the API. An Evictor runs once.
 func (e *Evictor) Run(ctx context.Context) {
 	feeds := []func(context.Context){func(ctx context.Context) { feed.Run(ctx, e.podSource(), e.podSink()) }}
 	if e.events.Nodes != nil {
@@ -112,8 +112,8 @@ func (e *Evictor) Run(ctx context.Context) {
 	e.Loop.Run(ctx, feeds...)
 }
 
-// runAction records an event at once, and returns a request for everything else. An event that
-// cannot be written holds nothing up: the log has a queue of its own.
+// runAction records an event immediately, and returns a request for everything else. A failed write
+// of an event does not block: the log has a separate queue.
 func (e *Evictor) runAction(ctx context.Context, action eviction.Action) func(context.Context) eviction.Event {
 	if event, ok := action.(eviction.Record); ok {
 		klog.FromContext(ctx).V(2).Info(event.Message(), "pod", klog.KRef(event.Name.Namespace, event.Name.Name), "uid", event.UID)
@@ -129,19 +129,19 @@ func (e *Evictor) runAction(ctx context.Context, action eviction.Action) func(co
 	return func(ctx context.Context) eviction.Event { return e.requests.carryOut(ctx, action) }
 }
 
-// podSource shows all pods that have a node.
+// podSource lists and watches all scheduled pods.
 func (e *Evictor) podSource() feed.Source {
 	pods := feed.Of(e.requests.client, "", "pods", func() runtime.Object { return &v1.PodList{} })
 	pods.Selector = "spec.nodeName!=" // pods that are not bound are not evicted
 	return pods
 }
 
-// nodeSource shows all nodes.
+// nodeSource lists and watches all nodes.
 func (e *Evictor) nodeSource() feed.Source {
 	return feed.Of(e.requests.client, "", "nodes", func() runtime.Object { return &v1.NodeList{} })
 }
 
-// podSink converts pods to what the core keeps of them, before they wait in the inbox.
+// podSink converts pods to the core's representation before they are queued in the inbox.
 func (e *Evictor) podSink() feed.Sink {
 	var known tolerations // used by the feed's goroutine alone
 	return feed.Sink{
@@ -149,7 +149,7 @@ func (e *Evictor) podSink() feed.Sink {
 		Listed:  func() { e.See(eviction.PodsListed{}); e.podsListed.Store(true) },
 		Seen: func(o runtime.Object) {
 			pod := eviction.PodOf(o.(*v1.Pod))
-			// The pods of a workload have equal tolerations, which need be kept once.
+			// The pods of a workload have equal tolerations, which need to be kept only once.
 			pod.Tolerations = known.shareList(pod.Tolerations)
 			e.Show(eviction.PodSeen{Pod: pod}, feed.SizeOf(o))
 		},

@@ -63,8 +63,8 @@ func TestEvictsBoundedNumberAtOnce(t *testing.T) {
 	})
 }
 
-// TestGoesOnAfterAnOutage breaks every connection in the middle of things. When the API is back,
-// all go, and it does not take a reflector's half minute.
+// TestGoesOnAfterAnOutage breaks every connection in the middle of evictions. When the API is back,
+// all pods are evicted, without a reflector's half minute.
 func TestGoesOnAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)
@@ -85,7 +85,7 @@ func TestGoesOnAfterAnOutage(t *testing.T) {
 	})
 }
 
-// TestRefusedDeleteHoldsUpNobodyElse has a webhook refuse one pod five times.
+// TestRefusedDeleteHoldsUpNobodyElse makes a webhook refuse one pod five times.
 func TestRefusedDeleteHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)
@@ -99,9 +99,9 @@ func TestRefusedDeleteHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestWebhookThatIsGoneDelaysEvictions has the API server wait for a webhook for the longest time
-// that it can be told to, and then delete the pods. They are not to wait until the webhook is back,
-// which may be because they are evicted.
+// TestWebhookThatIsGoneDelaysEvictions configures the longest webhook timeout allowed by the API
+// server; the pods are then deleted. They must not wait for the webhook's recovery, which may
+// depend on their eviction.
 func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// The first four are upstream's, by name and meaning, so that dashboards keep working. The others
-// are what the Core counts, and tell of an API server in trouble: retries grow when it refuses,
-// averted when its watches lag.
+// The first four are upstream's, by name and meaning, so that dashboards keep working. The rest are
+// the Core's counters, and indicate an API server in trouble: retries grow when it refuses, averted
+// when its watches lag.
 var (
 	deletions = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem:      "taint_eviction_controller",
@@ -63,14 +63,14 @@ var (
 	})
 )
 
-// Metrics are the package's, for the registry of the process that runs it.
+// Metrics returns the package's metrics, for the registry of the process that runs it.
 func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{deletions, deletionDuration, deviceDeletions, deviceDeletionDuration, pending,
 		retries, cancelled, averted}
 }
 
-// countDelete counts a delete that the API server has accepted, and how long after the pod's
-// deadline that was. One that failed is counted when a later try succeeds.
+// countDelete counts an accepted delete, and records its delay after the pod's deadline. A failed
+// one is counted when a later try succeeds.
 func countDelete(err error, due eviction.Due) {
 	if err != nil {
 		return
@@ -80,20 +80,20 @@ func countDelete(err error, due eviction.Due) {
 		count, duration = deviceDeletions, deviceDeletionDuration
 	}
 	count.Inc()
-	// The deadline is by the Core's clock and this by the wall clock, which may have been set.
+	// The deadline is by the Core's clock and this by the wall clock, which may have been adjusted.
 	duration.Observe(max(0, time.Since(due.At).Seconds()))
 }
 
 // tellMetrics updates the metrics from the Core. The loop calls it each second on its own
 // goroutine; it may read the Core.
 func (e *Evictor) tellMetrics() {
-	// So that taints that nobody waits for any more have no series.
+	// Taints without waiting pods thus have no series.
 	pending.Reset()
 	for taint, n := range e.core.Pending() {
 		pending.WithLabelValues(taint).Set(float64(n))
 	}
 	now := e.core.Stats()
-	// The Core counts from its beginning, and a counter takes what has been added.
+	// The Core counts from its start, and a counter needs the increment.
 	retries.Add(float64(now.Retries - e.told.Retries))
 	cancelled.Add(float64(now.Cancelled - e.told.Cancelled))
 	averted.Add(float64(now.Averted - e.told.Averted))

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// answerWithin bounds a request after which another attempt is no worse; other pods need its
+	// answerWithin bounds a request: another attempt is no worse by then, and other pods need its
 	// slot.
 	answerWithin = 10 * time.Second
-	// deletedWithin bounds a delete or eviction: longer than the API server takes for any request
-	// (--request-timeout, a minute). A webhook that is gone takes up to 30 s of that, 10 s by
-	// default, before the API server goes on without it. What is given up earlier is not carried
-	// out, and neither is the next attempt; and the webhook may be on the node that is lost.
+	// deletedWithin bounds a delete or eviction. It exceeds the API server's own limit for any
+	// request (--request-timeout, a minute). An unreachable webhook takes up to 30 s of that, 10 s
+	// by default, before the API server proceeds without it. A request canceled earlier is not
+	// carried out, and neither is the next attempt; and the webhook may be on the lost node.
 	deletedWithin = 65 * time.Second
 )
 
 // fieldManager owns the note on nodes and nothing else: the managed fields of the taints must
-// remain with those who write taints.
+// remain with the writers of the taints.
 const fieldManager = "berth-eviction"
 
-// requests carries out a Core's requests. client-go's own retries are off: whether and when to
-// retry is up to the Core.
+// requests carries out a Core's requests. client-go's own retries are disabled: the Core decides
+// whether and when to retry.
 type requests struct {
 	client  rest.Interface // for pods and nodes
 	devices rest.Interface // for resource.k8s.io
@@ -45,15 +45,15 @@ type requests struct {
 	complaint seldom.Line // about requests that failed, of all kinds together
 }
 
-// newRequests returns requests that go through the two clients.
+// newRequests returns requests that use the two clients.
 func newRequests(client, devices rest.Interface) *requests {
 	r := &requests{client: client, devices: devices}
 	r.nodes.get, r.pools.get, r.rules.get = r.readNode, r.readPool, r.readRule
 	return r
 }
 
-// carryOut sends one request and returns the answer for its ticket. It always returns an answer,
-// also when ctx ends: the core counts on one per ticket.
+// carryOut sends one request and returns the response for its ticket. It always returns a response,
+// even when ctx ends: the core relies on one per ticket.
 func (r *requests) carryOut(ctx context.Context, action eviction.Action) eviction.Answered {
 	limit := answerWithin
 	switch action.(type) {
@@ -61,7 +61,7 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		limit = deletedWithin
 	}
 
-	// The limit is for the whole action. A reading of devices has several requests.
+	// The limit applies to the whole action. A read of devices has several requests.
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var answer eviction.Answered
@@ -100,15 +100,15 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		answer.RetryAfter = time.Duration(seconds) * time.Second
 	}
 
-	// What fails because the process ends, or has run out of its time, is no news.
+	// Failures caused by the end of the process, or of its time, are not worth logging.
 	if err != nil && ctx.Err() == nil {
 		r.logFailure(ctx, action, answer.Outcome, err)
 	}
 	return answer
 }
 
-// logFailure logs a failure: at level 3 if it is Gone or Conflict, which are answers like others,
-// or if one was logged a moment ago. Thousands of pods may fail for the same reason.
+// logFailure logs a failure: at level 3 for Gone or Conflict, which are normal responses, or
+// shortly after a previous one. Thousands of pods may fail for the same reason.
 func (r *requests) logFailure(ctx context.Context, action eviction.Action, outcome eviction.Outcome, err error) {
 	log := klog.FromContext(ctx)
 	if outcome == eviction.Gone || outcome == eviction.Conflict || !r.complaint.Due() {
@@ -117,8 +117,8 @@ func (r *requests) logFailure(ctx context.Context, action eviction.Action, outco
 	log.Info("Request failed, will try again", "request", action, "outcome", outcome, "err", err)
 }
 
-// outcomeOf sorts an error by what it means for the pod. What has no status of the API server, such
-// as a lost connection, is Failed: the request may have been carried out.
+// outcomeOf classifies an error by its meaning for the pod. Errors without a status from the API
+// server, such as a lost connection, are Failed: the request may have been carried out.
 func outcomeOf(err error) eviction.Outcome {
 	switch {
 	case err == nil:
@@ -152,7 +152,7 @@ func (r *requests) readPod(ctx context.Context, a eviction.ReadPod) (*eviction.P
 	return podOf(r.client.Get().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).MaxRetries(0).Do(ctx))
 }
 
-// podOf is the pod in an answer.
+// podOf returns the pod in a response.
 func podOf(result rest.Result) (*eviction.Pod, error) {
 	var pod v1.Pod
 	if err := result.Into(&pod); err != nil {
@@ -163,7 +163,7 @@ func podOf(result rest.Result) (*eviction.Pod, error) {
 }
 
 // markPod writes the DisruptionTarget condition with upstream's reason and message, and returns the
-// pod as it is then. A Job's podFailurePolicy goes by that condition.
+// resulting pod. A Job's podFailurePolicy evaluates that condition.
 func (r *requests) markPod(ctx context.Context, a eviction.Mark) (*eviction.Pod, error) {
 	condition := v1.PodCondition{
 		Type:               v1.DisruptionTarget,
@@ -202,14 +202,14 @@ func preconditions(uid types.UID, resourceVersion string) map[string]any {
 	return metadata
 }
 
-// deletePod deletes the pod with that UID, with the grace period that its spec has.
+// deletePod deletes the pod with that UID, with the grace period from its spec.
 func (r *requests) deletePod(ctx context.Context, a eviction.Delete) error {
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID))}
 	return r.client.Delete().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).
 		MaxRetries(0).Body(&options).Do(ctx).Error()
 }
 
-// evictPod does so through the Eviction API, which asks budgets and marks the pod itself.
+// evictPod does so through the Eviction API, which checks budgets and marks the pod itself.
 func (r *requests) evictPod(ctx context.Context, a eviction.Evict) error {
 	return r.client.Post().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).SubResource("eviction").
 		MaxRetries(0).Body(&policyv1.Eviction{
@@ -218,9 +218,9 @@ func (r *requests) evictPod(ctx context.Context, a eviction.Evict) error {
 	}).Do(ctx).Error()
 }
 
-// annotateNode sets the note by server-side apply. On a node that was created without managed
-// fields, the API server keeps none until the first apply, and nothing would show when the taints
-// were last written. The note is removed like any other annotation, regardless of its owner.
+// annotateNode sets the note by server-side apply. On a node created without managed fields, the
+// API server keeps none until the first apply, and the last write of the taints would be unknown.
+// The note is removed like any other annotation, regardless of its owner.
 func (r *requests) annotateNode(ctx context.Context, a eviction.Annotate) error {
 	metadata := preconditions("", a.ResourceVersion)
 	metadata["name"] = a.Node

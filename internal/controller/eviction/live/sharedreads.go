@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// sharedReads let pods share reads of what they have in common: their node, a pool of devices, a
-// rule. No caller gets the result of a read that began before the call: while one is in flight,
+// sharedReads let pods share reads of common objects: their node, a pool of devices, a rule. A
+// caller never gets the result of a read that began before the call: while one is in flight,
 // further callers share the next one.
 //
-// For example, a is read for the first caller. While that is under way, ten more ask for a: the
+// For example, a is read for the first caller. During the read, ten more callers request a: the
 // first of them waits for the end of the read, and begins another one; the other nine get its
 // result. So there are two reads for eleven callers, and no result is too old.
 type sharedReads[K comparable, V any] struct {
@@ -18,9 +18,9 @@ type sharedReads[K comparable, V any] struct {
 	reads map[K]*sharedRead[V] // the last one asked for
 }
 
-// sharedRead is one read and those who wait for it.
+// sharedRead is one read and its waiting callers.
 type sharedRead[V any] struct {
-	// Under mu. What is closed has begun, or has been given up, and nobody joins it any more.
+	// Under mu. A closed read has begun, or has been given up, and cannot be joined.
 	closed bool
 	askers int // that wait for it, or have got its result
 
@@ -31,9 +31,9 @@ type sharedRead[V any] struct {
 	err   error
 }
 
-// readShared returns what get returns for the key, from a read that begins after the call. A caller
-// whose ctx ends does not wait any longer. The read goes on for the others: it has answerWithin,
-// whoever began it, and ends earlier only if nobody waits for it.
+// readShared returns the result of get for the key, from a read that begins after the call. The
+// caller stops waiting when its ctx ends. The read continues for the other callers: it has
+// answerWithin, regardless of its first caller, and ends earlier only without waiting callers.
 func (r *sharedReads[K, V]) readShared(ctx context.Context, key K) (V, error) {
 	read := r.joinRead(ctx, key)
 	select {
@@ -46,13 +46,13 @@ func (r *sharedReads[K, V]) readShared(ctx context.Context, key K) (V, error) {
 	}
 }
 
-// joinRead returns the read that has not begun yet, and starts one if there is none. Of ctx it has
-// the values only.
+// joinRead returns the next read that has not begun yet, starting one if necessary. It uses only
+// the values of ctx.
 func (r *sharedReads[K, V]) joinRead(ctx context.Context, key K) *sharedRead[V] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	read := r.reads[key]
-	// What has begun may have read before this call.
+	// A read in progress may have read before this call.
 	if read == nil || read.closed {
 		read = &sharedRead[V]{after: read, done: make(chan struct{})}
 		ctx, read.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -66,7 +66,7 @@ func (r *sharedReads[K, V]) joinRead(ctx context.Context, key K) *sharedRead[V] 
 	return read
 }
 
-// leaveRead ends the read if its last asker leaves.
+// leaveRead ends the read if its last caller leaves.
 func (r *sharedReads[K, V]) leaveRead(read *sharedRead[V]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (r *sharedReads[K, V]) leaveRead(read *sharedRead[V]) {
 	}
 }
 
-// carryOut waits for the read before it and then reads.
+// carryOut waits for the previous read and then reads.
 func (r *sharedReads[K, V]) carryOut(ctx context.Context, key K, read *sharedRead[V]) {
 	defer read.stop()
 	if read.after != nil {

@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestReadingsAreSharedAndNeverOlderThanTheirAsker has many ask for one node,
-// one each 3 ms, while a reading takes 10 ms.
+// TestReadingsAreSharedAndNeverOlderThanTheirAsker runs many callers for one node, one each 3 ms,
+// while a read takes 10 ms.
 func TestReadingsAreSharedAndNeverOlderThanTheirAsker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -52,8 +52,7 @@ func TestReadingsAreSharedAndNeverOlderThanTheirAsker(t *testing.T) {
 	})
 }
 
-// TestAskerThatWaitsGivesUpAlone has one of those who share a reading run out
-// of time.
+// TestAskerThatWaitsGivesUpAlone lets one of several callers sharing a read run out of time.
 func TestAskerThatWaitsGivesUpAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads sharedReads[string, *eviction.Node]
@@ -79,8 +78,9 @@ func TestAskerThatWaitsGivesUpAlone(t *testing.T) {
 	})
 }
 
-// TestAReadIsNotBoundedByWhoBeganIt: those that joined get its result when that one has run out of
-// time, a read that is not answered ends by itself, and one that nobody waits for ends at once.
+// TestAReadIsNotBoundedByWhoBeganIt: joined callers get its result after the first caller has run
+// out of time, a read without a response ends by itself, and a read without waiting callers ends
+// immediately.
 func TestAReadIsNotBoundedByWhoBeganIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads sharedReads[string, *eviction.Node]

@@ -13,12 +13,11 @@ type tolerations struct {
 	known map[string][]v1.Toleration
 }
 
-// mostShared bounds the lists that are remembered.
+// mostShared bounds the number of remembered lists.
 const mostShared = 10_000
 
-// shareList returns a list that equals the given one and that must not be changed; nil for an empty
-// one. A list that is new is copied: the given one may keep a whole page of a list of pods in
-// memory.
+// shareList returns an immutable list equal to the given one, or nil for an empty one. A new list
+// is copied: the given one may keep a whole page of a list of pods in memory.
 func (t *tolerations) shareList(list []v1.Toleration) []v1.Toleration {
 	if len(list) == 0 {
 		return nil

@@ -21,8 +21,8 @@ func (w *World) AddPod(name string, grouped bool, responders ...v1.EvictionRespo
 	return p
 }
 
-// Terminate begins a pod's end, which is after its grace period. A pod that is ending already is
-// left alone.
+// Terminate begins a pod's termination, which takes its grace period. An already terminating pod is
+// unchanged.
 func (w *World) Terminate(p *v1.Pod) {
 	if p.DeletionTimestamp != nil {
 		return
@@ -34,7 +34,7 @@ func (w *World) Terminate(p *v1.Pod) {
 	w.after(w.Grace, func() { w.RemovePod(p.Name, p.UID) })
 }
 
-// RemovePod removes a pod at once, unless another one has its name by now.
+// RemovePod removes a pod immediately, unless its name belongs to another pod by now.
 func (w *World) RemovePod(name string, uid types.UID) {
 	if p := w.Pod(name); p != nil && p.UID == uid {
 		w.remove(p)
@@ -42,14 +42,14 @@ func (w *World) RemovePod(name string, uid types.UID) {
 	}
 }
 
-// EndPod has its containers end.
+// EndPod terminates the pod's containers.
 func (w *World) EndPod(name string) {
 	p := w.Pod(name).DeepCopy()
 	p.Status.Phase = v1.PodSucceeded
 	w.write(p)
 }
 
-// AddRequest has somebody ask for a pod's eviction. The UID may be wrong: the API server does not
+// AddRequest creates a request for a pod's eviction. The UID may be wrong: the API server does not
 // check it.
 func (w *World) AddRequest(name, requester, pod string, uid types.UID) {
 	r := &lifecyclev1alpha1.EvictionRequest{
@@ -60,27 +60,27 @@ func (w *World) AddRequest(name, requester, pod string, uid types.UID) {
 	w.write(r)
 }
 
-// SetIntent has a requester withdraw, or ask again.
+// SetIntent withdraws or renews a request.
 func (w *World) SetIntent(name string, intent lifecyclev1alpha1.EvictionRequestIntent) {
 	r := w.Request(name).DeepCopy()
 	if r.Spec.Intent != intent {
 		r.Spec.Intent = intent
 		r.Generation++
-		// For checkEviction: an eviction that is under way then is no mistake.
+		// For checkEviction: an eviction already in progress then is not an error.
 		w.withdrawn[r.Spec.Target.Pod.UID] = w.Now
 		w.write(r)
 	}
 }
 
-// DeleteRequest has a requester delete its request.
+// DeleteRequest deletes a requester's request.
 func (w *World) DeleteRequest(name string) {
 	r := w.Request(name)
 	w.withdrawn[r.Spec.Target.Pod.UID] = w.Now
 	w.remove(r)
 }
 
-// Respond has another responder, if it is its turn, report: that it goes on, or that it has done.
-// It returns false if it is not its turn, or if Validate refuses the write.
+// Respond lets another responder, if it is its turn, report progress or completion. It returns
+// false if it is not its turn, or if Validate refuses the write.
 func (w *World) Respond(pod, responder, message string, completes bool) (done bool) {
 	for _, e := range All[*lifecyclev1alpha1.Eviction](w) {
 		if e.Spec.Target.Pod.Name != pod {

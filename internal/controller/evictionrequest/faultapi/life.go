@@ -14,16 +14,16 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// others are responders that pods may have, in the order in which they act: by priority, and of the
-// last two by domain.
+// others are responders that pods may have, in the order they act: by priority, and the last two by
+// domain.
 var others = []v1.EvictionResponder{
 	{Name: "acme.io/controller", Priority: ptr.To[int32](10000)}, {Name: "b.example.com/migrate", Priority: ptr.To[int32](5000)},
 	{Name: "example.com/checkpoint", Priority: ptr.To[int32](5000)},
 }
 
-// Life plays some hours of a few pods: requests that come, go and change, budgets, other
-// responders, pods that somebody deletes or replaces, a server that fails, a controller that is
-// killed. Then everything works for an hour. It returns what is wrong in the end.
+// Life plays some hours of a few pods: requests that are created, deleted and changed, budgets,
+// other responders, deleted or replaced pods, a failing server, a killed controller. Then
+// everything works for an hour. It returns the remaining errors.
 func (w *World) Life(steps int) (wrong []string) {
 	w.Start()
 	names := []string{"a", "b", "c"}
@@ -44,13 +44,13 @@ func (w *World) Life(steps int) (wrong []string) {
 	if !w.Running() {
 		w.Start()
 	}
-	// Longer than any responder may be silent, one after the other, and than the longest pause
+	// Longer than the maximum silence of all responders in sequence, and than the longest pause
 	// between evictions.
 	w.Run(2 * time.Hour)
 	return w.judge()
 }
 
-// comes makes a pod with some of the responders, and now and then one of a group, which cannot be
+// comes makes a pod with some of the responders, and occasionally one of a group, which cannot be
 // evicted by request.
 func (w *World) comes(name string) {
 	var responders []v1.EvictionResponder
@@ -62,8 +62,8 @@ func (w *World) comes(name string) {
 	w.AddPod(name, w.random.IntN(10) == 0, responders...)
 }
 
-// happen does one of the things that users, other controllers and machines do, at random. What does
-// not fit the moment does nothing.
+// happen performs a random action of users, other controllers and machines. An action not
+// applicable at the moment does nothing.
 func (w *World) happen(name string) {
 	p := w.Pod(name)
 	request := fmt.Sprintf("%s-%d", name, w.random.IntN(3))
@@ -95,7 +95,7 @@ func (w *World) happen(name string) {
 	case 9, 10, 11:
 		w.Respond(name, others[w.random.IntN(len(others))].Name, "goes on", w.random.IntN(3) == 0)
 
-	// What goes wrong: the pod, this process, the server, its connection.
+	// Failures of the pod, this process, the server, and its connection.
 	case 12:
 		w.disturb(name)
 	case 13:
@@ -113,7 +113,7 @@ func (w *World) happen(name string) {
 	}
 }
 
-// disturb has a pod go, or another one take its place.
+// disturb deletes a pod, or replaces it by another one.
 func (w *World) disturb(name string) {
 	p := w.Pod(name)
 	switch n := w.random.IntN(4); {
@@ -129,16 +129,15 @@ func (w *World) disturb(name string) {
 	}
 }
 
-// judge says what is wrong once everything has come to rest: a request without an answer, or one
-// that says what is not so; an Eviction that is left over, or that waits for a responder for ever.
+// judge returns the errors once everything has settled: a request without a response, or with a
+// false status; an Eviction left over, or waiting for a responder forever.
 func (w *World) judge() (wrong []string) {
 	wanted := map[types.UID]bool{}
 	for _, r := range All[*lifecyclev1alpha1.EvictionRequest](w) {
 		evicted := meta.IsStatusConditionTrue(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionTargetEvicted))
 		failed := meta.FindStatusCondition(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
 		p := w.Pod(r.Spec.Target.Pod.Name)
-		// A pod that is terminating is not there any more after its grace period, which has long
-		// passed.
+		// A terminating pod no longer exists after its grace period, which has long passed.
 		there := p != nil && p.UID == r.Spec.Target.Pod.UID && p.Status.Phase == v1.PodRunning
 		wanted[r.Spec.Target.Pod.UID] = true
 
@@ -165,8 +164,7 @@ func (w *World) judge() (wrong []string) {
 	return append(wrong, w.Wrong...)
 }
 
-// activeOf names the responder whose turn it is, "" if it is nobody's. It shares no code with the
-// core.
+// activeOf names the responder in turn, or returns "". It shares no code with the core.
 func activeOf(e *lifecyclev1alpha1.Eviction) string {
 	for _, r := range e.Status.TargetResponders {
 		if r.State == lifecyclev1alpha1.ResponderStateActive {
@@ -176,13 +174,14 @@ func activeOf(e *lifecyclev1alpha1.Eviction) string {
 	return ""
 }
 
-// checkEviction records an eviction that nobody had a right to: no request has wanted it for longer
-// than a change takes to be seen, or it is another responder's turn.
+// checkEviction records an unauthorized eviction: the last request for it ended longer ago than a
+// change takes to be observed, or it is another responder's turn.
 func (w *World) checkEviction(p *v1.Pod) {
 	wanted := slices.ContainsFunc(All[*lifecyclev1alpha1.EvictionRequest](w), func(r *lifecyclev1alpha1.EvictionRequest) bool {
 		return r.Spec.Target.Pod.UID == p.UID && r.Spec.Intent == lifecyclev1alpha1.EvictionRequestIntentEviction
 	})
-	// Or the core could not see that: its watches were broken, or it was not running for a moment.
+	// Or the core could not observe that: its watches were broken, or it was not running for a
+	// moment.
 	if !wanted && w.Now.Sub(w.withdrawn[p.UID]) > time.Second && w.Now.After(w.cut.Add(time.Second)) {
 		w.Wrong = append(w.Wrong, fmt.Sprintf("%s: pod %s was evicted, which nobody wants", w.Now.Sub(Begin), p.Name))
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
 )
 
-// send carries out a request of the core, and answers it. A request, its arrival and its answer are
-// three moments; the process may be killed at the first, and the answer is then for nobody.
+// send carries out a request of the core, and responds to it. A request, its arrival and its
+// response are three moments; if the process is killed at the first, the response is dropped.
 func (w *World) send(a evictionrequest.Action) {
 	if w.core == nil { // killed at one before
 		return
@@ -29,7 +29,7 @@ func (w *World) send(a evictionrequest.Action) {
 		return
 	}
 	if killed {
-		// The request is on its way, and its answer comes to nobody.
+		// The request has been sent, and its response is dropped.
 		defer w.Kill()
 	}
 
@@ -79,7 +79,7 @@ func ticketOf(a evictionrequest.Action) evictionrequest.Ticket {
 
 // carryOut is the API server's side of a request.
 func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
-	// Of those that arrive, so that a test can tell how often the core asked for the same.
+	// Only requests that arrive are counted, so that a test can detect repeated requests.
 	w.Requests[fmt.Sprintf("%T", a)]++
 
 	switch a := a.(type) {
@@ -94,7 +94,7 @@ func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
 	case evictionrequest.Create:
 		return w.create(a.Eviction)
 
-	// A write replaces what it is about and nothing else, as the API server has it.
+	// A write replaces only the part it covers, like the API server's.
 	case evictionrequest.Label:
 		return w.update(a.Eviction, func(current metav1.Object) metav1.Object {
 			next := current.(*lifecyclev1alpha1.Eviction).DeepCopy()
@@ -126,15 +126,15 @@ func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
 	panic(fmt.Sprintf("%T", a))
 }
 
-// evict is the eviction subresource: it refuses a pod with a budget, and else begins its end.
+// evict is the eviction subresource: it refuses a pod with a budget, and otherwise begins its
+// termination.
 func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.Answered {
 	p := w.Pod(name.Name)
 	w.say("evict %s", name.Name)
 	switch {
 	case p == nil:
 		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
-	// The real API server checks the precondition of the delete, and answers with a conflict as
-	// well.
+	// The real API server checks the precondition of the delete, and also responds with a conflict.
 	case p.UID != uid:
 		return evictionrequest.Answered{Outcome: evictionrequest.Conflict, Message: "the UID in the precondition is another one"}
 	case w.Refuses[p.Name] != "":
@@ -146,10 +146,10 @@ func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.
 	return evictionrequest.Answered{}
 }
 
-// create makes an Eviction without status, as the API server does: it drops the status of a new
+// create makes an Eviction without status, like the API server, which drops the status of a new
 // object.
 func (w *World) create(e *lifecyclev1alpha1.Eviction) evictionrequest.Answered {
-	// As live.requests: it reads the one that is there.
+	// Like live.requests, it reads the existing one.
 	if there := w.objects[keyOf(e)]; there != nil {
 		return evictionrequest.Answered{Written: there}
 	}
@@ -163,7 +163,7 @@ func (w *World) create(e *lifecyclev1alpha1.Eviction) evictionrequest.Answered {
 	return evictionrequest.Answered{Written: e}
 }
 
-// update changes an object if it still has the version that the caller knows.
+// update changes an object if it still has the version known to the caller.
 func (w *World) update(o metav1.Object, change func(current metav1.Object) metav1.Object) evictionrequest.Answered {
 	current := w.objects[keyOf(o)]
 	switch {
@@ -182,7 +182,7 @@ func (w *World) update(o metav1.Object, change func(current metav1.Object) metav
 	return evictionrequest.Answered{Written: next}
 }
 
-// validate asks Validate, if it is set. Not ok: the answer is the refusal.
+// validate calls Validate, if it is set. If not ok, the response is the refusal.
 func (w *World) validate(next, before metav1.Object) (evictionrequest.Answered, bool) {
 	if w.Validate == nil {
 		return evictionrequest.Answered{}, true
@@ -195,7 +195,7 @@ func (w *World) validate(next, before metav1.Object) (evictionrequest.Answered, 
 	return evictionrequest.Answered{Outcome: evictionrequest.Failed, Message: err.Error()}, false
 }
 
-// sayWritten tells how an Eviction or a request stands after a write.
+// sayWritten traces the state of an Eviction or a request after a write.
 func (w *World) sayWritten(o metav1.Object) {
 	switch o := o.(type) {
 	case *lifecyclev1alpha1.EvictionRequest:
@@ -215,7 +215,7 @@ func (w *World) sayWritten(o metav1.Object) {
 	}
 }
 
-// sayConditions names the condition that is true, or says what is waited for.
+// sayConditions names the condition that is true, or the awaited one.
 func sayConditions(conditions []metav1.Condition) (text string) {
 	for _, c := range conditions {
 		if c.Status == metav1.ConditionTrue || text == "" && c.Reason == string(lifecyclev1alpha1.EvictionConditionReasonAwaitingEviction) {

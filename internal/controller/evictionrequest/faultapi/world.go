@@ -1,6 +1,6 @@
 // Package faultapi is an API server with EvictionRequests, Evictions and pods in virtual time, for
-// tests of the core: it answers late, loses answers, shows changes late, and refuses what a real
-// one refuses for a disruption budget. The core may be killed at any request.
+// tests of the core: it delays and loses responses, delays events, and refuses evictions like a
+// real one with a disruption budget. The core may be killed at any request.
 package faultapi
 
 import (
@@ -20,33 +20,33 @@ import (
 	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
-// Begin is when every world begins.
+// Begin is the start time of every world.
 var Begin = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// Faults are what goes wrong. The zero Faults is a server that always answers, and shows changes
-// after 20 ms.
+// Faults are the server's failures. The zero Faults is a server that always responds, and delivers
+// changes after 20 ms.
 type Faults struct {
 	Lost, Unanswered float64       // of requests: before, and after they were carried out
 	Late             time.Duration // at most, until a change is shown
 	Down             bool          // nothing is answered
 }
 
-// World is the API server, the kubelets, and the process that has the core.
+// World is the API server, the kubelets, and the process running the core.
 type World struct {
 	Now    time.Time
 	Faults Faults
 	Trace  func(at time.Time, what string)
 	// RespondTo, if set, returns the response to each request, and carries it out or not.
 	RespondTo func(a evictionrequest.Action, do func() evictionrequest.Answered) evictionrequest.Answered
-	// Blind: watches show no changes any more.
+	// Blind stops the watches from delivering changes.
 	Blind bool
-	// Validate, if set, refuses a write as the API server would.
+	// Validate, if set, refuses a write like the API server.
 	Validate func(next, before metav1.Object) error
-	// Refuses is why the Eviction API refuses a pod: a disruption budget. "": it does not.
+	// Refuses is the reason the Eviction API refuses a pod: a disruption budget; "" if it does not.
 	Refuses map[string]string
 	// Evicted counts the evictions that were carried out, by UID.
 	Evicted map[types.UID]int
-	// Requests counts what was asked of the server, by what.
+	// Requests counts the requests to the server, by type.
 	Requests map[string]int
 	// KillAt ends the process when it makes its nth request from now, before the request is carried
 	// out or after it; 0: never.
@@ -65,7 +65,7 @@ type World struct {
 	options  evictionrequest.Options
 	shownTo  map[string]time.Time // when the last change of a kind is shown: in their order
 	cut      time.Time            // until when no change is shown
-	// withdrawn is when a request for a pod was last withdrawn or deleted.
+	// withdrawn is the time a request for a pod was last withdrawn or deleted.
 	withdrawn map[types.UID]time.Time
 }
 
@@ -81,7 +81,7 @@ func New(seed uint64) *World {
 // keyOf identifies an object by its type, namespace and name.
 func keyOf(o metav1.Object) string { return fmt.Sprintf("%T/%s/%s", o, o.GetNamespace(), o.GetName()) }
 
-// say tells the trace what happens.
+// say adds an event to the trace.
 func (w *World) say(format string, args ...any) {
 	if w.Trace != nil {
 		w.Trace(w.Now, fmt.Sprintf(format, args...))
@@ -96,14 +96,14 @@ func (w *World) Start() {
 	w.Relist()
 }
 
-// Kill ends the process. Requests under way are carried out all the same; their answers are lost.
+// Kill ends the process. Requests in flight are still carried out, but their responses are lost.
 func (w *World) Kill() { w.life, w.core, w.KillAt = w.life+1, nil, 0 }
 
 // Running reports whether the process runs.
 func (w *World) Running() bool { return w.core != nil }
 
-// Relist shows the core everything anew, as after a watch that was too old. The kinds are listed
-// one after the other, in one moment.
+// Relist relists everything for the core, as after an expired watch. The kinds are listed one after
+// the other, in one moment.
 func (w *World) Relist() {
 	for kind := range evictionrequest.Pods + 1 {
 		w.step(evictionrequest.Listing{Kind: kind})
@@ -116,7 +116,7 @@ func (w *World) Relist() {
 	}
 }
 
-// kindOf is the kind that the core knows the object by.
+// kindOf returns the core's kind of the object.
 func kindOf(o metav1.Object) evictionrequest.Kind {
 	switch o.(type) {
 	case *lifecyclev1alpha1.EvictionRequest:
@@ -127,7 +127,7 @@ func kindOf(o metav1.Object) evictionrequest.Kind {
 	return evictionrequest.Pods
 }
 
-// seenOf is the event that shows an object.
+// seenOf returns the event for a new or changed object.
 func seenOf(o metav1.Object) evictionrequest.Event {
 	switch o := o.(type) {
 	case *lifecyclev1alpha1.EvictionRequest:
@@ -138,7 +138,7 @@ func seenOf(o metav1.Object) evictionrequest.Event {
 	return evictionrequest.PodSeen{Pod: evictionrequest.PodOf(o.(*v1.Pod))}
 }
 
-// goneOf is the event that an object was deleted.
+// goneOf returns the event for a deleted object.
 func goneOf(o metav1.Object) evictionrequest.Event {
 	switch o := o.(type) {
 	case *lifecyclev1alpha1.EvictionRequest:
@@ -149,8 +149,7 @@ func goneOf(o metav1.Object) evictionrequest.Event {
 	return evictionrequest.PodGone{Name: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}, UID: o.GetUID()}
 }
 
-// step gives the core an event, and sends what it asks for. While there is no process, nothing
-// happens.
+// step passes an event to the core, and sends its requests. Without a process, it does nothing.
 func (w *World) step(e evictionrequest.Event) {
 	if w.core == nil {
 		return
@@ -163,14 +162,14 @@ func (w *World) step(e evictionrequest.Event) {
 // after schedules a call.
 func (w *World) after(d time.Duration, do func()) { w.agenda.Add(w.Now.Add(d), do) }
 
-// Run lets time pass, with everything that happens in it and with the core's Ticks. What happens at
-// the same moment as a Tick comes first.
+// Run lets time pass, including scheduled events and the core's Ticks. Events at the same moment as
+// a Tick are first.
 func (w *World) Run(d time.Duration) {
 	until := w.Now.Add(d)
 	for steps := 0; ; steps++ {
 		if steps > 1_000_000 {
 			// Each step passes time or makes a request; so many in one call are a loop between the
-			// core and its own answers.
+			// core and its own responses.
 			panic("the core does not come to rest")
 		}
 		first, some := w.agenda.Next()
@@ -220,8 +219,8 @@ func (w *World) remove(o metav1.Object) {
 	w.show(o, goneOf(o))
 }
 
-// show has the process see a change, after those of the same kind before it. What happens while the
-// watches are cut is not shown; the list at the end of the cut shows its outcome.
+// show delivers a change to the process, after previous ones of the same kind. Changes while the
+// watches are cut are not delivered; the list at the end of the cut contains their outcome.
 func (w *World) show(o metav1.Object, e evictionrequest.Event) {
 	late := 20 * time.Millisecond
 	if w.Faults.Late > 0 {
@@ -240,7 +239,7 @@ func (w *World) show(o metav1.Object, e evictionrequest.Event) {
 	})
 }
 
-// Cut breaks all watches for a time. What has happened meanwhile is seen by a list.
+// Cut breaks all watches for a time. Changes in the meantime are delivered by a list.
 func (w *World) Cut(d time.Duration) {
 	life := w.life
 	w.cut = w.Now.Add(d)
@@ -251,7 +250,7 @@ func (w *World) Cut(d time.Duration) {
 	})
 }
 
-// named returns the object of like's type with that name, nil if there is none.
+// named returns the object of like's type with that name, or nil.
 func named[T metav1.Object](w *World, like T, name string) (found T) {
 	like.SetNamespace("default")
 	like.SetName(name)
@@ -259,10 +258,10 @@ func named[T metav1.Object](w *World, like T, name string) (found T) {
 	return found
 }
 
-// Pod returns a pod, nil if there is none.
+// Pod returns a pod, or nil.
 func (w *World) Pod(name string) *v1.Pod { return named(w, &v1.Pod{}, name) }
 
-// Request returns a request, nil if there is none.
+// Request returns a request, or nil.
 func (w *World) Request(name string) *lifecyclev1alpha1.EvictionRequest {
 	return named(w, &lifecyclev1alpha1.EvictionRequest{}, name)
 }

@@ -22,12 +22,12 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// Name is the component's, as in kube-controller-manager's --controllers.
+// Name is the component's name in kube-controller-manager's --controllers.
 const Name = journal.NodeHealth
 
-// Controller turns the state of nodes into taints. It is the Core in a loop (package loop): watches
-// of nodes and Leases leave events in its inbox, and writes come back as actions, each on a
-// goroutine of its own.
+// Controller turns the state of nodes into taints. It runs the Core in a loop (package loop):
+// watches of nodes and Leases put events in its inbox, and the resulting writes are actions, each
+// on a separate goroutine.
 type Controller struct {
 	*loop.Loop[nodehealth.Event, nodehealth.Action]
 	client   kubernetes.Interface
@@ -44,10 +44,11 @@ type Controller struct {
 	told                      map[string]int // the evictions by zone that metrics have
 }
 
-// New returns a controller. The client should have no rate limit: options bound what is in flight.
+// New returns a controller. The client should have no rate limit: options bound the requests in
+// flight.
 //
-// A step that comes later than away after the one before means that the process was stopped: the
-// core is woken each MonitorPeriod, so that much is no normal delay.
+// A step delayed by more than away means that the process was stopped: the core is woken each
+// MonitorPeriod, so that exceeds any normal delay.
 func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.Options) *Controller {
 	c := &Controller{
 		Loop:     loop.New[nodehealth.Event, nodehealth.Action](Name),
@@ -57,7 +58,7 @@ func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.O
 		told:     map[string]int{},
 		away:     max(2*options.MonitorPeriod, options.MonitorGracePeriod/2),
 	}
-	// The loop's clock is never set; times that are written into objects are wall-clock times.
+	// The loop's clock is never adjusted; times in objects are wall-clock times.
 	options.Wall = func(time.Time) time.Time { return c.wall }
 	c.core = nodehealth.New(options)
 	c.Step, c.Tick, c.Tell, c.Do, c.Wake = c.step, nodehealth.Tick{}, c.tellMetrics, c.do, c.core.Wake
@@ -70,10 +71,10 @@ func (c *Controller) Record(j *journal.OfNodeHealth) {
 	j.Save = func() any { return c.core.Save() }
 }
 
-// Synced reports whether all nodes and leases have been seen.
+// Synced reports whether all nodes and Leases have been listed.
 func (c *Controller) Synced() bool { return c.nodesListed.Load() && c.leasesListed.Load() }
 
-// Run keeps taints up to date until the context ends, and returns once no write is in flight. A
+// Run keeps taints up to date until the context ends, and returns once all writes have completed. A
 // Controller runs once.
 func (c *Controller) Run(ctx context.Context) {
 	c.Loop.Run(ctx,
@@ -82,8 +83,8 @@ func (c *Controller) Run(ctx context.Context) {
 	)
 }
 
-// step gives the core an event, and before that says if the process was stopped: a suspended
-// machine, or a container without processor time, would else find all nodes silent when it wakes.
+// step passes an event to the core, preceded by Away if the process was stopped: otherwise a
+// resumed machine, or a container starved of CPU, would find all nodes silent.
 func (c *Controller) step(now time.Time, event nodehealth.Event) []nodehealth.Action {
 	before := c.stepped
 	c.stepped = now
@@ -107,8 +108,8 @@ func (c *Controller) give(now time.Time, event nodehealth.Event) []nodehealth.Ac
 	return actions
 }
 
-// do carries out an action of the core, or returns the request that does. Events and log lines are
-// dealt with at once.
+// do carries out an action of the core, or returns a request that does. It handles events and log
+// lines immediately.
 func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(context.Context) nodehealth.Event {
 	log := klog.FromContext(ctx)
 	switch a := action.(type) {
@@ -146,18 +147,18 @@ func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(cont
 	}
 }
 
-// nodeSource shows all nodes.
+// nodeSource lists and watches all nodes.
 func (c *Controller) nodeSource() feed.Source {
 	return feed.Of(c.client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })
 }
 
-// leaseSource shows the Leases that kubelets renew, every 10 s by default.
+// leaseSource lists and watches the Leases renewed by kubelets, every 10 s by default.
 func (c *Controller) leaseSource() feed.Source {
 	return feed.Of(c.client.CoordinationV1().RESTClient(), v1.NamespaceNodeLease, "leases",
 		func() runtime.Object { return &coordinationv1.LeaseList{} })
 }
 
-// nodeSink gives the core what nodes show, and says when they cannot be seen.
+// nodeSink passes nodes to the core, and reports when they are invisible.
 func (c *Controller) nodeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { c.See(nodehealth.NodesListing{}) },
@@ -171,8 +172,8 @@ func (c *Controller) nodeSink() feed.Sink {
 	}
 }
 
-// leaseSink is that for Leases. The core does not ask which Leases a list shows: one that is
-// missing is no sign of life, and no more.
+// leaseSink does the same for Leases. The core does not track the Leases in a list: a missing one
+// only means the absence of a sign of life.
 func (c *Controller) leaseSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() {},
@@ -189,8 +190,8 @@ func (c *Controller) leaseSink() feed.Sink {
 	}
 }
 
-// sight records which watches are broken. Signs of life come through both, and a node may use
-// either: silence counts only while both work.
+// sight records which watches are broken. Both deliver signs of life, and a node may use either:
+// silence counts only while both work.
 type sight struct {
 	mu   sync.Mutex
 	lost map[string]*lostWatch
@@ -199,7 +200,7 @@ type sight struct {
 // lostWatch is a broken watch.
 type lostWatch struct{ since, listed time.Time }
 
-// lost is called when a watch breaks, back when it shows changes again.
+// lost is called when a watch breaks, back when it delivers changes again.
 func (c *Controller) lost(watch string) {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()
@@ -212,8 +213,8 @@ func (c *Controller) lost(watch string) {
 	c.See(nodehealth.Blind{})
 }
 
-// polled is called after each list. Where watches are refused and lists succeed, as with missing
-// permissions, lists show the signs of life.
+// polled is called after each list. If watches are refused and lists succeed, as with missing
+// permissions, lists provide the signs of life.
 func (c *Controller) polled(watch string) {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()
@@ -232,9 +233,9 @@ func (c *Controller) polled(watch string) {
 }
 
 const (
-	// listsWithin is how old a list may be that replaces a broken watch.
+	// listsWithin is the maximum age of a list that replaces a broken watch.
 	listsWithin = 45 * time.Second
-	// blindFor is how long a watch may be broken before the replica is not ready.
+	// blindFor is the time a watch may be broken before the replica is not ready.
 	blindFor = time.Minute
 )
 
@@ -255,7 +256,7 @@ func (c *Controller) Blind() error {
 	return nil
 }
 
-// back notes that a watch shows changes again. The core can see once all of them do.
+// back records that a watch delivers changes again. The core can see once all of them do.
 func (c *Controller) back(watch string) {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()

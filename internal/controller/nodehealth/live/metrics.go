@@ -10,8 +10,8 @@ func perZone(name, help string) *metrics.GaugeVec {
 		StabilityLevel: metrics.ALPHA}, []string{"zone"})
 }
 
-// The first six are upstream's, by name, labels and meaning; the zone's key has the zero byte that
-// it has there.
+// The first six are upstream's, by name, labels and meaning; as there, the zone's key contains a
+// zero byte.
 var (
 	zoneHealth     = perZone("zone_health", "Gauge measuring percentage of healthy nodes per zone.")
 	zoneSize       = perZone("zone_size", "Gauge measuring number of registered Nodes per zones.")
@@ -51,20 +51,20 @@ var (
 	})
 )
 
-// Metrics are the package's, for the registry of the process that runs it.
+// Metrics returns the package's metrics, for the registry of the process that runs it.
 func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{zoneHealth, zoneSize, unhealthyNodes, evictionsTotal, passDuration, writeDuration,
 		evictionRate, evictionsWaiting, droppedWrites}
 }
 
 // tellMetrics updates the metrics from the Core. The loop calls it each second on its own
-// goroutine. Gauges are reset, so that zones that no longer exist have no series.
+// goroutine. Gauges are reset, so that deleted zones do not keep a series.
 func (c *Controller) tellMetrics() {
 	for _, gauge := range []*metrics.GaugeVec{zoneHealth, zoneSize, unhealthyNodes, evictionRate, evictionsWaiting} {
 		gauge.Reset()
 	}
 	for _, z := range c.core.Zones() {
-		// A zone of excluded nodes only has nothing that could be unhealthy.
+		// A zone with only excluded nodes lacks nodes that could be unhealthy.
 		health := 100.
 		if z.Size > 0 {
 			health = float64(100*(z.Size-z.Unhealthy)) / float64(z.Size)

@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// answerWithin bounds a write: longer than the API server takes for any request
-	// (--request-timeout, a minute). A webhook that is gone takes up to 30 s of that, and what is
-	// given up earlier is not carried out, however often it is tried.
+	// answerWithin bounds a write. It exceeds the API server's own limit for any request
+	// (--request-timeout, a minute). An unreachable webhook takes up to 30 s of that, and a request
+	// canceled earlier never succeeds, however often it is retried.
 	answerWithin = 65 * time.Second
 	// markWithin bounds marking all pods of a node: hundreds of writes.
 	markWithin = 2 * time.Minute
-	// readWithin bounds a read, after which the next pass asks again.
+	// readWithin bounds a read, which is repeated by the next pass.
 	readWithin   = 10 * time.Second
 	fieldManager = "berth-node-health"
 )
@@ -41,17 +41,17 @@ type requests struct {
 	complaint seldom.Line
 
 	mu sync.Mutex // marks is used by the loop's goroutine and by requests
-	// marks ends the marking of pods that is under way, by ticket.
+	// marks holds the cancel functions of markings in progress, by ticket.
 	marks map[nodehealth.Ticket]context.CancelFunc
 }
 
-// newRequests returns requests that go through the client.
+// newRequests returns requests that use the client.
 func newRequests(client kubernetes.Interface, events *eventlog.Log) *requests {
 	return &requests{client: client, events: events, marks: map[nodehealth.Ticket]context.CancelFunc{}}
 }
 
-// carryOut writes to a node: its status with a strategic merge, which replaces the conditions that
-// are named, or its taints and labels with a merge patch, which replaces the whole list of taints.
+// carryOut writes to a node: its status with a strategic merge, which replaces the named
+// conditions, or its taints and labels with a merge patch, which replaces the whole list of taints.
 // Both fail if the node has changed since.
 func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodehealth.Answered {
 	switch a := action.(type) {
@@ -76,7 +76,7 @@ func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodeh
 	return nodehealth.Answered{}
 }
 
-// readLease reads a node's Lease. Where that is forbidden, what the watch shows has to do.
+// readLease reads a node's Lease. Without permission, the watch must suffice.
 func (r *requests) readLease(ctx context.Context, a nodehealth.ReadLease) nodehealth.Answered {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
@@ -85,7 +85,7 @@ func (r *requests) readLease(ctx context.Context, a nodehealth.ReadLease) nodehe
 	switch {
 	case err == nil:
 		answer.Lease = leaseOf(lease)
-	// For the core it is as if there was no Lease: silence is then judged by the watch alone.
+	// The core treats this like a missing Lease: silence is then judged only by the watch.
 	case apierrors.IsForbidden(err):
 		answer.Outcome = nodehealth.Gone
 		fallthrough
@@ -97,7 +97,7 @@ func (r *requests) readLease(ctx context.Context, a nodehealth.ReadLease) nodehe
 	return answer
 }
 
-// leaseOf converts an API Lease. One that was never renewed has no time.
+// leaseOf converts an API Lease. A Lease that was never renewed lacks a time.
 func leaseOf(lease *coordinationv1.Lease) *nodehealth.LeaseSeen {
 	seen := &nodehealth.LeaseSeen{Name: lease.Name, ResourceVersion: lease.ResourceVersion}
 	if lease.Spec.RenewTime != nil {
@@ -106,7 +106,8 @@ func leaseOf(lease *coordinationv1.Lease) *nodehealth.LeaseSeen {
 	return seen
 }
 
-// marking returns the request that marks a node's pods. stopMarking ends it, also before it begins.
+// marking returns the request that marks a node's pods. stopMarking cancels it, even before it
+// begins.
 func (r *requests) marking(ctx context.Context, a nodehealth.MarkPods) func(context.Context) nodehealth.Event {
 	ctx, cancel := context.WithTimeout(ctx, markWithin)
 	r.mu.Lock()
@@ -123,8 +124,8 @@ func (r *requests) marking(ctx context.Context, a nodehealth.MarkPods) func(cont
 	}
 }
 
-// stopMarking ends a marking, if it is under way. It is called at the end of each as well, to free
-// the context.
+// stopMarking cancels a marking in progress. It is also called at the end of each, to free the
+// context.
 func (r *requests) stopMarking(ticket nodehealth.Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +149,7 @@ func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name
 	node, err := r.client.CoreV1().Nodes().Patch(ctx, name, kind, body, metav1.PatchOptions{FieldManager: fieldManager}, subresource...)
 	answer := nodehealth.Answered{Ticket: ticket, Outcome: outcome(err)}
 	if answer.Outcome == nodehealth.Stale {
-		// Live: the watch may not have shown yet what was in the way.
+		// Live: the watch may not have delivered the conflicting change yet.
 		node, err = r.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	} else if err != nil && ctx.Err() == nil {
 		log := klog.FromContext(ctx)
@@ -171,7 +172,7 @@ func preconditions(uid types.UID, resourceVersion string) map[string]any {
 	return map[string]any{"uid": uid, "resourceVersion": resourceVersion}
 }
 
-// outcome sorts an error by what it means for the core.
+// outcome classifies an error by its meaning for the core.
 func outcome(err error) nodehealth.Outcome {
 	switch {
 	case err == nil:
@@ -184,9 +185,9 @@ func outcome(err error) nodehealth.Outcome {
 	return nodehealth.Failed
 }
 
-// markPods sets Ready=False on the node's pods that say otherwise. The pods are listed, since this
-// process keeps none. One that cannot be written does not hold up the others; it is tried again
-// with all of them.
+// markPods sets Ready=False on the node's pods with a different status. The pods are listed, since
+// this process keeps none. A failed write does not hold up the remaining pods; it is retried with
+// all of them.
 func (r *requests) markPods(ctx context.Context, node string) error {
 	pods, err := r.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
@@ -203,8 +204,8 @@ func (r *requests) markPods(ctx context.Context, node string) error {
 	return errors.Join(failed...)
 }
 
-// markPod writes the condition on condition of the pod's version, so that a kubelet that is back is
-// not overruled. A pod without the condition has nothing to be marked.
+// markPod writes the condition conditionally on the pod's version, so that a recovered kubelet is
+// not overruled. A pod without the condition is not marked.
 func (r *requests) markPod(ctx context.Context, pod *v1.Pod) error {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type != v1.PodReady || condition.Status == v1.ConditionFalse {

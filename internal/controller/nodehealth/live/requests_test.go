@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestWebhookThatIsGoneDelaysTaints has the API server wait for a webhook for the longest time that
-// it can be told to, and then write the node. Its pods are not to stay until the webhook is back.
+// TestWebhookThatIsGoneDelaysTaints configures the longest webhook timeout allowed by the API
+// server; the node is then written. Its pods must not wait for the webhook's recovery.
 func TestWebhookThatIsGoneDelaysTaints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()
@@ -38,8 +38,8 @@ func TestWebhookThatIsGoneDelaysTaints(t *testing.T) {
 	})
 }
 
-// TestMarkingEndsWhenTheNodeIsBack: the kubelet does not write statuses that have not changed for
-// it, so pods that are marked after that would stay NotReady for some time.
+// TestMarkingEndsWhenTheNodeIsBack: the kubelet does not rewrite statuses it considers unchanged,
+// so pods marked later would stay NotReady for some time.
 func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()
@@ -71,7 +71,7 @@ func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 		if marked != 1 {
 			t.Errorf("%d pods were marked, want the first one only", marked)
 		}
-		// One that has not begun does not begin.
+		// A marking canceled before it begins does not begin.
 		request = c.do(t.Context(), nodehealth.MarkPods{Ticket: 2, Node: "n"})
 		c.do(t.Context(), nodehealth.StopMarking{Ticket: 2, Node: "n"})
 		if answer := request(t.Context()).(nodehealth.Answered); answer.Outcome != nodehealth.Failed {
@@ -80,7 +80,7 @@ func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 	})
 }
 
-// TestAProcessThatWasStoppedReadsBeforeItJudges: that time has passed is what it notices first.
+// TestAProcessThatWasStoppedReadsBeforeItJudges: it first notices that time has passed.
 func TestAProcessThatWasStoppedReadsBeforeItJudges(t *testing.T) {
 	client := fakeapi.New().Client()
 	c := New(client, eventlog.New(client, "test"), nodehealth.Defaults())

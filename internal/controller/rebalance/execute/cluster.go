@@ -20,16 +20,16 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// cluster is the state of the API as far as it has been seen.
+// cluster is the observed state of the API.
 //
-// It is written by the events that the owner is shown, and by nothing else: what was requested
-// counts once it is seen. Plans, which run on other goroutines, get forks of it.
+// Only the events passed to its owner update it: a write counts once it has been observed. Plans
+// run on other goroutines and get forks of it.
 type cluster struct{ *world.World }
 
-// newCluster returns a cluster of which nothing has been seen.
+// newCluster returns an empty cluster.
 func newCluster() *cluster { return &cluster{world.Open(nil)} }
 
-// covered are the pods that a budget covers and that have not ended.
+// covered iterates over the non-terminal pods selected by a budget.
 func (c *cluster) covered(b *policyv1.PodDisruptionBudget) iter.Seq[*v1.Pod] {
 	return func(yield func(*v1.Pod) bool) {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
@@ -44,7 +44,7 @@ func (c *cluster) covered(b *policyv1.PodDisruptionBudget) iter.Seq[*v1.Pod] {
 	}
 }
 
-// see takes up an object that is new, has changed, or is gone.
+// see applies the creation, update or deletion of an object.
 func (c *cluster) see(event Event) {
 	switch e := event.(type) {
 	case Seen:
@@ -54,7 +54,7 @@ func (c *cluster) see(event Event) {
 	}
 }
 
-// podsOf returns which pods a controller has.
+// podsOf returns the UIDs of a controller's pods.
 func (c *cluster) podsOf(owner rules.Owner) map[types.UID]bool {
 	pods := map[types.UID]bool{}
 	for _, p := range c.PodsOf(owner) {
@@ -63,8 +63,8 @@ func (c *cluster) podsOf(owner rules.Owner) map[types.UID]bool {
 	return pods
 }
 
-// opened returns a fork for a plan of moves. Nodes that are closed only during moves are open in
-// it, because the plan closes them itself. Those that are empty stay closed.
+// opened returns a fork for planning moves. Nodes tainted only for the duration of moves are open
+// in the fork, because the plan closes them itself. Empty nodes stay closed.
 func (c *cluster) opened() *world.World {
 	w, holding := c.Fork(), c.holding()
 	for n := range world.All[*v1.Node](w) {
@@ -77,8 +77,8 @@ func (c *cluster) opened() *world.World {
 	return w
 }
 
-// pod returns the pod of that name if it is still the same one. nil also means that another one has
-// its name by now, as that of a StatefulSet soon has.
+// pod returns the pod with the given name and UID, or nil. The name may already belong to a
+// replacement, as is usual for a StatefulSet.
 func (c *cluster) pod(namespace, name string, uid types.UID) *v1.Pod {
 	p, there := world.Get[*v1.Pod](c.World, namespace, name)
 	if !there || p.UID != uid {
@@ -87,8 +87,8 @@ func (c *cluster) pod(namespace, name string, uid types.UID) *v1.Pod {
 	return p
 }
 
-// scaled returns what a surge scales, if it is still the same one. nil if it is not there, or
-// another one has its name.
+// scaled returns the object scaled by a surge, or nil if it is missing or its name now belongs to a
+// different object.
 func (c *cluster) scaled(s rebalance.Scaled) metav1.Object {
 	l := c.Workloads().By(rules.Owner{Namespace: s.Namespace, UID: s.UID})
 	if l == nil || l.Kind.Kind != s.Kind || l.Object.GetName() != s.Name {
@@ -97,8 +97,9 @@ func (c *cluster) scaled(s rebalance.Scaled) metav1.Object {
 	return l.Object
 }
 
-// split reports whether what scales a ReplicaSet, and is no Deployment, has pods of another one.
-// Such a rollout is under way: it is not known which ReplicaSet would get one more replica.
+// split reports whether a ReplicaSet's controller other than a Deployment also runs pods of a
+// second ReplicaSet. Such a rollout is in progress, and an additional replica could end up in
+// either ReplicaSet.
 func (c *cluster) split(object metav1.Object) bool {
 	through := rebalance.ThroughOf(object)
 	if _, set := object.(*appsv1.ReplicaSet); !set || through == nil {
@@ -113,9 +114,9 @@ func (c *cluster) split(object metav1.Object) bool {
 	return false
 }
 
-// notMade returns why a ReplicaSet's controller could not make a pod, or "". Where a quota or an
-// admission webhook refuses the pod, the ReplicaSet's condition ReplicaFailure says so. owner is
-// KIND/NAME.
+// notMade returns the reason a ReplicaSet's controller could not create a pod, or "". The
+// ReplicaSet reports rejections by a quota or an admission webhook in its ReplicaFailure condition.
+// owner is KIND/NAME.
 func (c *cluster) notMade(namespace, owner string) string {
 	_, name, _ := strings.Cut(owner, "/")
 	rs, there := world.Get[*appsv1.ReplicaSet](c.World, namespace, name)
@@ -130,9 +131,9 @@ func (c *cluster) notMade(namespace, owner string) string {
 	return ""
 }
 
-// whole reports whether all pods of a workload run and are ready. Then its controller removes the
-// one with the lowest deletion cost first. kube-controller-manager removes pods that are not
-// running, or not ready, before it compares costs.
+// whole reports whether all pods of a workload are running and ready. Only then does its controller
+// remove the pod with the lowest deletion cost first: kube-controller-manager removes pods that are
+// not running or not ready before comparing costs.
 func (c *cluster) whole(w rules.Owner) bool {
 	for _, p := range c.PodsOf(w) {
 		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) && (!ready(p) || p.Status.Phase != v1.PodRunning) {
@@ -142,11 +143,11 @@ func (c *cluster) whole(w rules.Owner) bool {
 	return true
 }
 
-// forbids returns which budget does without none of the ready pods that it covers once a surge is
-// over, or "".
+// forbids returns a message about a budget unable to spare any of its ready pods after a surge, or
+// "".
 //
-// It counts anew instead of reading the budget's status, which lags behind: the pod more that was
-// just made may be in neither of its numbers yet.
+// It counts pods rather than reading the budget's status, which lags: the pod added by the surge
+// may be missing from either of its numbers.
 func (c *cluster) forbids(victim *v1.Pod) string {
 	for b := range world.In[*policyv1.PodDisruptionBudget](c.World, victim.Namespace) {
 		var count disruption.Count
@@ -159,7 +160,7 @@ func (c *cluster) forbids(victim *v1.Pod) string {
 			continue
 		}
 		s := count.Status(b, c.Workloads())
-		// One pod less is expected then, and one healthy pod less is there.
+		// By then there is one expected pod less, and one healthy pod less.
 		if desired := disruption.Desired(&b.Spec, int(s.ExpectedPods-1)); s.CurrentHealthy-1 < desired {
 			return fmt.Sprintf("the disruption budget %s needs %d healthy pods, and would have %d", b.Name, desired, s.CurrentHealthy-1)
 		}
@@ -167,19 +168,19 @@ func (c *cluster) forbids(victim *v1.Pod) string {
 	return ""
 }
 
-// node returns the node of that name, or nil.
+// node returns the node with the given name, or nil.
 func (c *cluster) node(name string) *v1.Node {
 	n, _ := world.Get[*v1.Node](c.World, "", name)
 	return n
 }
 
-// nodes returns all nodes by name, so that requests come in the same order each time.
+// nodes returns all nodes sorted by name, so that requests are issued in a stable order.
 func (c *cluster) nodes() []*v1.Node {
 	return slices.Collect(world.All[*v1.Node](c.World))
 }
 
-// holding returns the nodes with a pod that can run elsewhere. Mirror pods, pods of DaemonSets and
-// pods that have ended do not count: they do not keep a node from being empty.
+// holding returns the nodes with a pod that can run elsewhere. Mirror pods, DaemonSet pods and
+// terminal pods do not count: a node with only such pods is empty.
 func (c *cluster) holding() map[string]bool {
 	nodes := map[string]bool{}
 	for p := range world.All[*v1.Pod](c.World) {
@@ -193,16 +194,16 @@ func (c *cluster) holding() map[string]bool {
 	return nodes
 }
 
-// satisfied reports whether a workload has all the pods that it wants without the victim, so that
-// there will be no successor. It is false for kinds that want no number of pods, or are unknown. A
-// false negative only means that a successor is waited for until the time for that is up.
+// satisfied reports whether a workload has all its desired pods without the victim and will not
+// create a successor. It returns false for unknown kinds and for kinds without a replica count. A
+// false negative only causes a wait for a successor until the time limit.
 func (c *cluster) satisfied(p *departure) bool {
 	l := c.Workloads().By(p.owner)
 	return l != nil && l.Replicas != nil &&
 		c.live(p.owner) >= int(*l.Replicas)
 }
 
-// live counts the pods of a controller that neither end nor have ended.
+// live counts the pods of a controller that are neither terminating nor terminal.
 func (c *cluster) live(owner rules.Owner) (count int) {
 	for _, p := range c.PodsOf(owner) {
 		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
@@ -212,10 +213,9 @@ func (c *cluster) live(owner rules.Owner) (count int) {
 	return count
 }
 
-// successor returns, of the new pods that may have been made in place of another one, the one that
-// most likely was: one on its node rather than a pending one. isNew leaves out pods that were there
-// before, or that succeed others. to is where it was planned to land: of several that may be it,
-// that one is taken.
+// successor returns the most likely replacement of a pod: it prefers scheduled pods over pending
+// ones, and a ready pod on the planned node, to, over both. isNew excludes pods that already
+// existed and successors of other pods.
 func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Pod) bool) *v1.Pod {
 	var list []*v1.Pod
 	for _, p := range c.PodsOf(rules.Owner{Namespace: of.Namespace, UID: of.Owner}) {
@@ -238,14 +238,14 @@ func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Po
 	}
 
 	return slices.MinFunc(list, func(a, b *v1.Pod) int {
-		// The oldest of equals is the most likely to have been made for this victim, and the UID
-		// makes the choice the same each time.
+		// Among equals, the oldest pod most likely replaces this victim. The UID makes the choice
+		// deterministic.
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
 }
 
-// ready reports whether the pod's condition Ready is true. Unlike [disruption.IsReady], a pod
-// without the condition is not ready: in a cluster, the kubelet reports it.
+// ready reports whether the pod's Ready condition is true. Unlike [disruption.IsReady], it treats a
+// pod without the condition as not ready, because in a cluster the kubelet reports the condition.
 func ready(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodReady &&

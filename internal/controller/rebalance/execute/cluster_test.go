@@ -22,7 +22,8 @@ func podOf(namespace, name string, owner types.UID) *v1.Pod {
 	}}
 }
 
-// TestPodsOfAnotherNamespaceAreNoSuccessors: whoever may create pods there can name any owner.
+// TestPodsOfAnotherNamespaceAreNoSuccessors: any user with permission to create pods in another
+// namespace can set an arbitrary owner reference.
 func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 	two := int32(2)
 	web := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}, Spec: appsv1.ReplicaSetSpec{Replicas: &two}}
@@ -53,7 +54,7 @@ func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 	}
 }
 
-// TestNoPodSucceedsTwo: also where the first of them is no longer followed.
+// TestNoPodSucceedsTwo also covers a first victim that is no longer followed.
 func TestNoPodSucceedsTwo(t *testing.T) {
 	m := &mover{}
 	m.init(nil, newCluster(), nil)
@@ -73,8 +74,8 @@ func TestNoPodSucceedsTwo(t *testing.T) {
 	}
 }
 
-// TestABudgetIsOfTheScaleDuringASurge: of how many pods maxUnavailable is, their controllers say,
-// as to the disruption controller, and not how many of them there are.
+// TestABudgetIsOfTheScaleDuringASurge: maxUnavailable applies to the controllers' scale, as in the
+// disruption controller, rather than to the number of existing pods.
 func TestABudgetIsOfTheScaleDuringASurge(t *testing.T) {
 	most, labels := intstr.FromInt32(1), map[string]string{"app": "web"}
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}

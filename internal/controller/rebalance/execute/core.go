@@ -11,18 +11,18 @@ import (
 
 // Options are the operator's choices. Zero values are the defaults.
 //
-// The policy and the scheduler's profiles are not here: they are those of who makes the plans
-// (package live).
+// The policy and the scheduler's profiles belong to the planner (package live).
 type Options struct {
-	// Surge has pods leave once one more replica of their workload is ready, where that can be.
+	// Surge evicts pods only after an additional replica of their workload is ready, where
+	// possible.
 	Surge bool
-	// Every is how often a run begins; 0: there is a single run.
+	// Every is the interval between starts of runs; 0 means a single run.
 	Every time.Duration
-	// Wall converts the Core's clock to wall-clock time; nil: both are the same.
+	// Wall converts the Core's clock to wall-clock time; nil means both are the same.
 	Wall func(now time.Time) time.Time
 }
 
-// Bounds of a run. Each is how long the Core waits before it takes the run for failed, or goes on.
+// Bounds of a run. Each limits how long the Core waits before it fails the run or proceeds.
 const (
 	allRefused  = 10 * time.Minute // for how long the evictions of one pod after the other may be put off
 	placesFor   = 20 * time.Second // how long the scheduler has to place pending pods that fit
@@ -30,25 +30,25 @@ const (
 	restsFor    = 30 * time.Minute // a workload that was moved; doubled by each miss up to longestRest
 	longestRest = 24 * time.Hour
 	suspended   = 30 * time.Minute // between a run that was stopped and the next
-	// One miss in a row may be chance, such as a pod that another scheduler has placed; two say
-	// that proofs do not hold here.
+	// A single miss may be accidental, such as a pod placed by another scheduler; two in a row
+	// indicate that proofs do not hold in this cluster.
 	mostMissed   = 2  // in a row
 	mostRefused  = 3  // moves whose evictions are refused, in a row
 	mostStale    = 5  // plans in a row that were outdated before they could be followed
 	mostOutdated = 15 // the same, with those that pods on the successor's node do not outdate
-	// With names of the greatest length, 2,000 entries have some 900 KB, and a ConfigMap may have 1
+	// With names of maximum length, 2,000 entries take about 900 KB; a ConfigMap is limited to 1
 	// MiB.
 	mostResting = 2000 // workloads in the journal
 )
 
-// phase is what the Core waits for.
+// phase is the state of the Core's state machine.
 //
 //	learning -> planning -> tainting -> noting -> evicting -> arriving -> planning ...
 //	                                          \-> surging  -> arriving
 //	planning -> tainting -> ending -> idle
 //
-// pausing comes before planning where a plan would be of no use yet, and restoring before the first
-// plan of a run, if surges were left behind.
+// pausing precedes planning while a plan would be useless, and restoring precedes the first plan of
+// a run with leftover surges.
 type phase int
 
 const (
@@ -66,11 +66,11 @@ const (
 	over
 )
 
-// Core decides what to do next. At most one move is in progress, and it is in the journal before
-// its victim is evicted.
+// Core decides the next action. At most one move is in progress, and it is journaled before its
+// victim is evicted.
 //
-// It does no I/O and has no clock. Step is the only way in, and must not be called by two
-// goroutines at once. A phase waits for one thing only: the answer to its request, an object, or a
+// Core performs no I/O and has no clock. Step is its only entry point, and must not be called
+// concurrently. Each phase waits for a single thing: the response to its request, an object, or a
 // time.
 type Core struct {
 	mover
@@ -82,14 +82,14 @@ type Core struct {
 	asked  bool // the journal has been requested
 
 	waiting map[Ticket]SetTaint // taints that are being written
-	// written covers the time between a write and the event that shows it. Otherwise a node that
-	// was just closed would look open, and be written again.
+	// written covers the time between a write and its event. Without it, a node that was just
+	// closed would look open and be written again.
 	written map[string]string // by node, a taint that was or may have been written and was not seen yet
 	closes  bool              // the taints being written close nodes for a plan
 	closed  map[string]bool   // nodes that this run has closed
 
 	run run
-	// plan is the newest plan, move the one in progress or nil; both end with the run.
+	// plan is the newest plan, and move the one in progress or nil; both end with the run.
 	plan  *rebalance.Plan
 	proof proof // of the plan's first move
 	move  *departure
@@ -97,23 +97,23 @@ type Core struct {
 
 // run is the state of one run.
 //
-// The zero value is a run that has not begun. Nothing of it survives: what the next run or process
-// has to know is in the journal.
+// The zero value is a run that has not begun. None of it is persisted: state needed by the next run
+// or process is in the journal.
 type run struct {
 	began time.Time
 	told  bool // the first plan has been reported
-	// moves counts those that were made, and misses those of them whose successor did not arrive as
+	// moves counts completed moves, and misses those with a successor that did not arrive as
 	// proved.
 	moves, misses int
 	missed        int // in a row
-	// withheld counts moves whose evictions were refused until they were given up; stale counts
-	// plans that were outdated before they could be followed.
+	// withheld counts moves abandoned because their evictions kept being refused; stale counts
+	// plans outdated before use.
 	withheld int // in a row
 	stale    int // in a row
 	refusal  refusal
-	// arrived are the successors of this run: they are not moved again, so a run is finite.
+	// arrived holds the successors of this run: they are not moved again, which makes a run finite.
 	arrived map[types.UID]bool
-	// spent counts the moves of the run towards the policy's limits.
+	// spent counts the run's moves against the policy's limits.
 	spent    rebalance.Spent
 	resting  map[string]Rest // the journal's when the run began, and workloads that were refused since
 	placing  time.Time       // since when pods are pending that the scheduler is about to place
@@ -122,8 +122,8 @@ type run struct {
 	failed   int // writes, in a row
 }
 
-// refusal is the history of evictions that the API server has put off since the last one that it
-// accepted. It bounds how long a run tries: for one pod, and for one pod after the other.
+// refusal is the history of evictions deferred by the API server since the last accepted one. It
+// bounds a run's attempts, both for a single pod and across pods.
 type refusal struct {
 	uid   types.UID
 	since time.Time // of this pod
@@ -131,8 +131,8 @@ type refusal struct {
 	count int       // in a row: pauses grow with it
 }
 
-// New returns a Core that has seen nothing of the cluster. The first Step makes it request the
-// journal; it begins when that and the whole cluster have been seen.
+// New returns a Core without any cluster state. The first Step requests the journal; the Core
+// begins once it has the journal and the whole cluster.
 func New(options Options) *Core {
 	c := &Core{
 		options: options, waiting: map[Ticket]SetTaint{}, written: map[string]string{},
@@ -143,10 +143,10 @@ func New(options Options) *Core {
 	return c
 }
 
-// Step applies an event and returns the actions that follow from it and from the time.
+// Step applies an event and returns the actions resulting from it and from the time.
 //
-// The actions belong to the caller, who carries them out in this order and feeds the answers back
-// as events. Time must not go backward.
+// The caller owns the actions, executes them in order, and feeds the responses back as events. Time
+// must not go backward.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.beginStep(now)
 	if !c.asked {
@@ -156,9 +156,9 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 
 	switch e := event.(type) {
 	case Seen:
-		// Before the cluster is updated: what matters is whether the pod had a node before.
+		// notice needs the pod's previous node, so it runs before the cluster is updated.
 		c.proof.notice(e.Object)
-		// The write has been seen. From now on the node itself says what it is.
+		// The write has been observed. From now on the node object is authoritative.
 		if n, ok := e.Object.(*v1.Node); ok && c.written[n.Name] == taintOf(n) {
 			delete(c.written, n.Name)
 		}
@@ -177,14 +177,14 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	return c.actions
 }
 
-// Wake returns when the next Tick is due if no event comes first.
+// Wake returns the time of the next Tick, unless an event arrives first.
 func (c *Core) Wake() (at time.Time, ok bool) { return c.at, !c.at.IsZero() && c.phase != over }
 
-// enter changes the phase, and clears the alarm: each phase sets its own.
+// enter changes the phase and clears the alarm: each phase sets its own.
 func (c *Core) enter(p phase) { c.phase, c.at = p, time.Time{} }
 
-// advance does what follows from the time, or from what was seen. It is called after every event,
-// so each case must be cheap, and must do nothing twice.
+// advance acts on the time and on observed state. It runs after every event, so each case must be
+// cheap and idempotent.
 func (c *Core) advance() {
 	due := !c.at.IsZero() && !c.now.Before(c.at)
 
@@ -196,7 +196,7 @@ func (c *Core) advance() {
 	case idle:
 		if c.stopping {
 			c.enter(over)
-			// Another process has written the journal since: what it says has to be read again.
+			// Another process has since written the journal, so it must be read again.
 		} else if due && !c.journal.recalled {
 			c.enter(learning)
 			c.do(Recall{})
@@ -210,7 +210,7 @@ func (c *Core) advance() {
 			c.ask()
 		}
 
-	// A move is under way, from eviction to arrival.
+	// A move is in progress, from eviction to arrival.
 	case evicting:
 		c.tryEviction()
 	case surging, restoring:
@@ -222,8 +222,8 @@ func (c *Core) advance() {
 
 const interrupted = "interrupted" // why a run, a drain or a roll has ended after Stop
 
-// begin starts a run. What an earlier one has left of surges is put back first. Resting workloads
-// are copied: a workload that is refused in this run rests in it, but not in the journal.
+// begin starts a run. It first undoes surges left behind by an earlier run. Resting workloads are
+// copied: a workload refused in this run rests for the run, but not in the journal.
 func (c *Core) begin() {
 	c.found = map[types.UID]bool{}
 	c.run = run{began: c.now, arrived: map[types.UID]bool{}, resting: map[string]Rest{}}
@@ -233,7 +233,7 @@ func (c *Core) begin() {
 		c.run.resting[workload] = rest
 	}
 
-	// A scale that is one too high would make every count of replicas wrong, and the plan with it.
+	// A scale that is one too high would falsify every replica count, and therefore the plan.
 	c.recoverSurges()
 	if len(c.surges.list) > 0 {
 		c.enter(restoring)
@@ -243,12 +243,11 @@ func (c *Core) begin() {
 	c.resume()
 }
 
-// resume follows up a move in the journal, or forgets it if it was not made.
+// resume continues a journaled move, or drops it if it was not made.
 //
-// The journal is written before the eviction, so the move may not have begun. The victim tells: if
-// it is there and not terminating, it was not evicted, or only asked to leave by an
-// EvictionRequest, which is withdrawn. If it has gone, it may have gone for another reason; its
-// successor is waited for all the same.
+// The journal is written before the eviction, so the move may not have begun. A victim that exists
+// and is not terminating was not evicted, or has only an EvictionRequest, which is withdrawn. A
+// missing victim may have disappeared for another reason; resume still waits for its successor.
 func (c *Core) resume() {
 	f := c.journal.Move
 	if f == nil {
@@ -256,7 +255,7 @@ func (c *Core) resume() {
 		return
 	}
 
-	// What the earlier process has asked for, or has had kept, is taken back with the move.
+	// Requests and reservations made by the previous process are withdrawn together with the move.
 	c.move = departureOf(f)
 	c.move.asked, c.room = c.now, c.move
 	if !c.leaves(c.move) {
@@ -265,25 +264,25 @@ func (c *Core) resume() {
 		return
 	}
 
-	// When it was evicted is not known. Counting from now only waits longer.
+	// The time of the eviction is unknown. Counting from now only waits longer.
 	c.move.at, c.move.left = c.now, c.now
 	c.tell(c.move, Resumed, "", "")
 	c.enter(arriving)
 	c.follow()
 }
 
-// finish ends a run for a reason: nodes are opened again, and the journal is written. It is the way
-// to end early. A run that is done ends by end.
+// finish ends a run early with a reason: it reopens nodes and writes the journal. A completed run
+// ends through end.
 func (c *Core) finish(why string) {
 	c.run.stopped = why
 	c.close(nil)
 }
 
-// done reports the end of a run, and waits for the next one.
+// done reports the end of a run and waits for the next one.
 //
-// The next run begins Every after this one began, or at once if it took longer. After one that was
-// stopped it is at least the constant suspended: what stopped it, such as moves that miss, is
-// seldom over in a moment.
+// The next run begins Every after the start of this one, or immediately if it took longer. A
+// stopped run is followed by a pause of at least the constant suspended, because the cause, such as
+// moves that miss, rarely disappears quickly.
 func (c *Core) done() {
 	c.do(Done{Moves: c.run.moves, Misses: c.run.misses, Stopped: c.run.stopped, Plan: c.plan})
 	c.move = nil

@@ -12,18 +12,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// departure is one pod's way out: asked to leave, leaving, gone, and succeeded. A move is one, and
-// a drain has many.
+// departure tracks one pod from the request to leave, through termination, to its successor. A move
+// has one departure, a drain has many.
 //
-// It is created when the pod's turn comes. Its plan does not change any more, also if later plans
-// see things differently: what is checked on arrival is what the eviction was based on.
+// It is created when the pod's turn arrives. Its plan is fixed even if later plans differ, because
+// the arrival is checked against the plan behind the eviction.
 type departure struct {
 	rebalance.Departure
 	owner rules.Owner
-	// flight is what the scheduler is shown of it, and the journal of a move has; nil: nothing.
+	// flight is the departure as published to the scheduler and journaled for a move; nil means
+	// none.
 	flight *Flight
-	// known tells the successor from the pods that were there. After a restart it is not known
-	// which they were; then creation times have to do (see Flight.Begun).
+	// known distinguishes the successor from existing pods. These are unknown after a restart;
+	// creation times substitute for them then (see Flight.Begun).
 	known map[types.UID]bool // the workload's pods before; nil after a restart
 	grace *int64             // overrides that of the pod
 	past  bool               // past disruption budgets: the pod is deleted, not evicted
@@ -31,7 +32,7 @@ type departure struct {
 	attempt           // to have it leave
 	tried   time.Time // when its eviction was requested first
 	answer  string    // what the last answer to that has said
-	// maybe: from then on a pod that is gone counts as evicted by this departure.
+	// maybe: a pod missing from then on counts as evicted by this departure.
 	maybe bool      // it may have been evicted: an answer was lost, or it was asked for
 	asked time.Time // when an EvictionRequest was first there; zero: none
 
@@ -40,19 +41,18 @@ type departure struct {
 	landed time.Time // when its successor was first seen on a node
 	next   types.UID // the successor, as far as is known
 	ended  bool      // the successor is no longer waited for, or was ready before the pod left
-	// awaited is set once it was said that the successor is waited for.
+	// awaited is set once the wait for the successor has been reported.
 	awaited bool
 }
 
-// flightOf returns a departure as a journal has it. Only what the scheduler has to know is filled
-// in.
+// flightOf returns a departure in its journal form, with only the fields needed by the scheduler.
 func flightOf(p *rebalance.Departure, owner types.UID, begun time.Time) *Flight {
 	return &Flight{OwnerUID: owner, Begun: metav1.NewTime(begun), Move: rebalance.Move{
 		Namespace: p.Namespace, Name: p.Name, UID: p.UID, To: p.To, Surge: p.Surge, Cost: rebalance.Cost{GraceSeconds: p.Grace},
 	}}
 }
 
-// departureOf returns the departure that is in a journal.
+// departureOf returns the departure recorded in a journal.
 func departureOf(f *Flight) *departure {
 	return &departure{flight: f, owner: rules.Owner{Namespace: f.Namespace, UID: f.OwnerUID}, Departure: rebalance.Departure{
 		Namespace: f.Namespace, Name: f.Name, UID: f.UID, Owner: f.Owner, From: f.From, To: f.To, Or: f.Or,
@@ -60,16 +60,17 @@ func departureOf(f *Flight) *departure {
 	}}
 }
 
-// follows reports whether the workload's controller makes a successor. When a Job or a controller
-// of another kind makes the pod again is up to it: a drain does not wait for these.
+// follows reports whether the workload's controller creates a successor. Jobs and custom
+// controllers recreate pods at their discretion, so a drain does not wait for them.
 func (p *departure) follows() bool {
 	kind, _, _ := strings.Cut(p.Owner, "/")
 	return !p.Lost && (kind == "ReplicaSet" || kind == "ReplicationController" || kind == statefulSet)
 }
 
-// expected returns until when the next eviction waits for the successor to have a node; the zero
-// time if the successor is made only when the pod is gone. A StatefulSet's successor is not made
-// while the pod terminates, so until then there is no limit, and no other pod is evicted.
+// expected returns the time until which the next eviction waits for the successor to be scheduled,
+// or the zero time if the successor is created only after the pod is deleted. A StatefulSet creates
+// its successor only after the pod has terminated; until then there is no limit, and no other pod
+// is evicted.
 func (p *departure) expected() time.Time {
 	switch {
 	case !strings.HasPrefix(p.Owner, statefulSet+"/"):
@@ -82,14 +83,14 @@ func (p *departure) expected() time.Time {
 
 const statefulSet = "StatefulSet"
 
-// ends returns by when the pod must have ended. A grace period may be longer than a Duration holds.
-// leavingFor is added for a kubelet that is slow to report the end.
+// ends returns the time by which the pod must have terminated. A grace period may exceed the range
+// of a Duration. leavingFor allows for a kubelet that reports termination late.
 func (p *departure) ends() time.Time {
 	grace := time.Duration(min(p.Grace, int64(longestGrace/time.Second))) * time.Second
 	return p.at.Add(grace + leavingFor)
 }
 
-// precedes reports whether a pod of the workload was there before the departure.
+// precedes reports whether a pod of the workload existed before the departure.
 func (p *departure) precedes(o *v1.Pod) bool {
 	if p.known == nil {
 		return o.CreationTimestamp.Time.Before(p.flight.Begun.Time)
@@ -97,8 +98,8 @@ func (p *departure) precedes(o *v1.Pod) bool {
 	return p.known[o.UID]
 }
 
-// homeless says what is missing of a pod's successor. With next nil, no successor was seen at all;
-// otherwise it ends with the scheduler's message, if there is one.
+// homeless returns a message about a pod's missing or unscheduled successor. A nil next means that
+// no successor was observed; otherwise the message ends with the scheduler's, if there is one.
 func homeless(next *v1.Pod) string {
 	if next == nil {
 		return "no successor was made"
@@ -116,7 +117,7 @@ func unschedulable(p *v1.Pod) string {
 	return ""
 }
 
-// graceOf returns the pod's own grace period in seconds, with the API server's default.
+// graceOf returns the pod's grace period in seconds, with the API server's default.
 func graceOf(p *v1.Pod) int64 {
 	if p.Spec.TerminationGracePeriodSeconds != nil {
 		return *p.Spec.TerminationGracePeriodSeconds

@@ -1,28 +1,27 @@
-// Package execute carries out what package rebalance plans: moves, drains and rolls.
+// Package execute carries out the plans of package rebalance: moves, drains and rolls.
 //
-// A mover has pods leave: it evicts them, or has their successors come first (a surge), and keeps
-// room for these. What a lost answer, a refusal and a pod that has gone mean is decided there, for
-// all. It has two policies, the Core's and the Drainer's, which say which pod leaves next and what
-// is waited for.
+// A mover removes pods: it evicts them, or creates their successors first (a surge), and reserves
+// room for the successors. It handles lost responses, refusals and missing pods for all callers.
+// Its two policies, the Core and the Drainer, choose the next pod and the conditions to wait for.
 //
-// The Core makes one move at a time, each proved on the newest state right before it is made. It
-// requests a plan, makes its first move, waits until the successor is ready, and requests another
-// plan. So every move is the first of a plan that was proved a moment ago, with all moves that an
-// attempt needs. What a plan says about later moves is never relied on.
+// The Core makes one move at a time, each proved on the newest state immediately before it is made.
+// It requests a plan, makes the first move, waits until the successor is ready, and requests
+// another plan. Every move is therefore the first of a freshly proved plan, which includes all
+// moves needed by an attempt. The Core never relies on the later moves of a plan.
 //
-// Before a pod is evicted, the move is written into a journal, one object in the API. A process
-// that starts with a move in its journal looks at the victim: if it is still there, the move is
-// forgotten; if it is terminating or gone, its successor is waited for. So after a crash no second
-// pod is evicted for the same cause. The journal is written with the version that was read, so of
-// two processes that carry out moves one stops. The journal also has the workloads that rest
-// because they were moved recently.
+// Before evicting a pod, the Core writes the move to a journal, a single API object. A process that
+// starts with a journaled move looks at the victim: if it is still running, the move is dropped; if
+// it is terminating or deleted, the process waits for its successor. So a crash never causes a
+// second eviction for the same reason. The journal is written with the resource version that was
+// read, so of two processes carrying out moves one stops. The journal also lists workloads resting
+// after a recent move.
 //
-// Berth's scheduler keeps the room of a successor, see package cycle. That is not relied on:
-// another scheduler may place it, and a pod of a higher priority may take the room. What happens is
-// noticed on arrival. Two successors in a row that land elsewhere end the run, and so does one that
-// finds no node.
+// Berth's scheduler reserves a successor's room, see package cycle. Package execute does not rely
+// on the reservation: another scheduler may place the successor, and a pod of a higher priority may
+// take the room. Deviations are detected on arrival. The run ends after two successive successors
+// that land elsewhere, or after one that does not fit on any node.
 //
-// The Drainer drains nodes, and the Roller has it drain one after the other. It makes the same kind
-// of plan, has many pods terminate at a time, and needs no journal. One room is kept at a time: the
-// next pod is evicted when the successor of the one before has a node.
+// The Drainer drains nodes, and the Roller makes it drain one after the other. It uses the same
+// kind of plan, lets many pods terminate concurrently, and needs no journal. It reserves room for a
+// single successor at a time: the next pod is evicted once the previous successor is scheduled.
 package execute

@@ -15,30 +15,30 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// DrainOptions say what to drain, and how. They stay the same for the whole drain, except that
-// Leaving.Returned grows.
+// DrainOptions configure a drain. They are constant for the whole drain, except for
+// Leaving.Returned, which grows.
 type DrainOptions struct {
 	rebalance.Leaving
-	// AllowPending continues although successors find no other node.
+	// AllowPending continues even if successors do not fit on another node.
 	AllowPending bool
-	// Timeout ends the drain; 0: never.
+	// Timeout ends the drain; 0 means never.
 	Timeout time.Duration
-	// DryRun plans, and changes nothing.
+	// DryRun plans without changing anything.
 	DryRun bool
-	// OnlyRestore puts back what a drain that was killed has left of surges, and drains nothing.
+	// OnlyRestore undoes surges left behind by a killed drain, and drains nothing.
 	OnlyRestore bool
-	// Wall is as in Options.
+	// Wall has the same meaning as in Options.
 	Wall func(now time.Time) time.Time
 }
 
-// Bounds of a drain. They are short where the drain stands still meanwhile (landsFor), and long
-// enough elsewhere not to burden the API server.
+// Bounds of a drain. They are short for waits that block the drain (landsFor), and otherwise long
+// enough to spare the API server.
 const (
 	landsFor   = 5 * time.Second  // for how long the next eviction waits for a successor to get a node
 	plannedFor = 10 * time.Second // for how long a plan is good while only what it predicts happens
 )
 
-// stage is what a Drainer waits for.
+// stage is the state of the Drainer's state machine.
 //
 //	listing -> recovering -> checking -> cordoning -> replanning <-> emptying -> [closing ->] drained
 type stage int
@@ -55,20 +55,20 @@ const (
 )
 
 // Drainer drains nodes. It cordons them, evicts the pods in the order of a plan, and ends when the
-// pods are gone and their successors have a node. The next eviction waits until the successor of
-// the previous pod has a node, so that each landing is decided on the state that its plan was made
-// on. Pods terminate concurrently, except for those of StatefulSets. If a successor lands
-// elsewhere, or another pod gets a node, a new plan is made; if that happens faster than plans are
-// made, the newest one counts.
+// pods are deleted and their successors are scheduled. The next eviction waits until the previous
+// successor is scheduled, so that each placement is decided on the state assumed by the plan. Pods
+// terminate concurrently, except for StatefulSet pods. If a successor lands elsewhere, or another
+// pod is scheduled, the Drainer replans; if that happens faster than plans complete, the newest
+// plan is used.
 //
-// From before each eviction until its successor has a node, Berth's scheduler keeps the room of the
-// successor. As with a move, that is not relied on.
+// From before each eviction until its successor is scheduled, Berth's scheduler reserves the
+// successor's room. As with a move, the Drainer does not rely on the reservation.
 //
-// It has no journal: the cordoned nodes and the pods on them are all that another run has to know.
+// Drainer has no journal: the cordoned nodes and the pods on them are sufficient for another run.
 //
-// Unlike kubectl drain, which evicts all pods at once, it decides for each pod where its successor
-// goes before the pod is evicted. Like kubectl drain, it never evicts past a budget, unless it is
-// told to.
+// Unlike kubectl drain, which evicts all pods concurrently, Drainer chooses a destination for each
+// successor before evicting the pod. Like kubectl drain, it never violates a budget unless
+// instructed to.
 type Drainer struct {
 	mover
 	options DrainOptions
@@ -78,8 +78,8 @@ type Drainer struct {
 
 	waiting map[Ticket]string // nodes that are being cordoned
 
-	// plan is the newest plan; nil until the first one is there. next is the index of the pod that
-	// is evicted next. Pods before it have been tried.
+	// plan is the newest plan; nil until the first one is complete. next is the index of the next
+	// pod to evict. Pods before it have been tried.
 	plan    *rebalance.Draining
 	planned time.Time
 	stale   bool // the plan is no longer good
@@ -87,14 +87,14 @@ type Drainer struct {
 	next    int  // of the plan's pods
 
 	under []*departure // pods that were evicted, in order
-	// They are not counted as evicted until their pods are seen to leave, nor evicted again without
-	// a look at them.
+	// They count as evicted only when their pods are observed to terminate, and their pods are
+	// checked before another eviction.
 	unsure []*departure // evictions that may come yet: an answer was lost, or they were asked for
-	// held are the pods whose eviction was put off; one stays in it when its time is up, until
-	// it is evicted.
+	// held are the pods with a deferred eviction; a pod stays in it past its deadline, until it is
+	// evicted.
 	held map[types.UID]putOff
-	// restored are surges of an earlier run that were put back. The pods that they had in addition
-	// are waited for, until settled, before anything is planned.
+	// restored are surges of an earlier run that were undone. Planning waits, until settled, for
+	// the removal of their additional pods.
 	restored []*surge
 	settled  time.Time
 	rolls    bool                 // it is a Roller's, which plans when it has ended
@@ -107,18 +107,18 @@ type Drainer struct {
 	count    int                  // pods that have left
 }
 
-// putOff is an eviction that the API server refuses for now.
+// putOff is an eviction currently refused by the API server.
 type putOff struct {
 	until time.Time
 	why   string
 }
 
-// NewDrainer returns a Drainer that has seen nothing of the cluster. The nodes are known when it is
-// stepped with Listed.
+// NewDrainer returns a Drainer without any cluster state. It learns the nodes when stepped with
+// Listed.
 func NewDrainer(options DrainOptions) *Drainer { return newDrainer(options, newCluster()) }
 
-// newDrainer returns a Drainer that has seen a cluster. The cluster may be shared with the caller,
-// which then must not change it while the drain is on: a Roller keeps one for all of its turns.
+// newDrainer returns a Drainer with existing cluster state. The caller may share the cluster but
+// must not change it during the drain: a Roller keeps one for all of its turns.
 func newDrainer(options DrainOptions, cluster *cluster) *Drainer {
 	d := &Drainer{
 		options: options, waiting: map[Ticket]string{}, held: map[types.UID]putOff{},
@@ -128,9 +128,9 @@ func newDrainer(options DrainOptions, cluster *cluster) *Drainer {
 	return d
 }
 
-// Step applies an event and returns the actions that follow from it and from the time.
+// Step applies an event and returns the actions resulting from it and from the time.
 //
-// The actions belong to the caller. After DrainDone there are no more.
+// The caller owns the actions. DrainDone is the last action.
 func (d *Drainer) Step(now time.Time, event Event) []Action {
 	d.beginStep(now)
 	if d.begun.IsZero() {
@@ -144,11 +144,10 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 	case Seen:
 		if pod, ok := e.Object.(*v1.Pod); ok && pod.Spec.NodeName != "" {
 			before := d.cluster.pod(pod.Namespace, pod.Name, pod.UID)
-			// A pod that was not foreseen has taken room that the plan may have given to a
-			// successor.
+			// An unforeseen pod has taken room that the plan may have assigned to a successor.
 			d.stale = d.stale || (before == nil || before.Spec.NodeName == "") && !d.foretold(pod)
 		}
-		// Pods that wait for it may leave now: there is no need to wait for the next look.
+		// Pods waiting for this budget may be evicted now, without waiting for the next look.
 		if budget, ok := e.Object.(*policyv1.PodDisruptionBudget); ok && budget.Status.DisruptionsAllowed > 0 {
 			d.allows(budget)
 		}
@@ -172,8 +171,8 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 	return d.actions
 }
 
-// Wake returns when the next Tick is due if no event comes first. While surges are put back, the
-// timeout has had its effect.
+// Wake returns the time of the next Tick, unless an event arrives first. The timeout has already
+// taken effect while surges are being undone.
 func (d *Drainer) Wake() (at time.Time, ok bool) {
 	at = d.at
 	if end := d.deadline(); !end.IsZero() && d.stage != closing && (at.IsZero() || end.Before(at)) {
@@ -182,7 +181,7 @@ func (d *Drainer) Wake() (at time.Time, ok bool) {
 	return at, !at.IsZero() && d.stage != drained
 }
 
-// deadline is when the timeout is over; zero if there is none.
+// deadline returns the end of the timeout, or zero without one.
 func (d *Drainer) deadline() time.Time {
 	if d.options.Timeout == 0 || d.begun.IsZero() {
 		return time.Time{}
@@ -190,8 +189,8 @@ func (d *Drainer) deadline() time.Time {
 	return d.begun.Add(d.options.Timeout)
 }
 
-// foretold reports whether a pod that has got a node is a successor on the planned node. Then the
-// plan is as good as before: it has counted with that pod.
+// foretold reports whether a newly scheduled pod is a successor on its planned node. The plan
+// already includes that pod, and stays valid.
 func (d *Drainer) foretold(pod *v1.Pod) bool {
 	follows := func(p *departure) bool {
 		return !p.ended && p.owner == rules.OwnerOf(pod) && p.To == pod.Spec.NodeName
@@ -212,16 +211,16 @@ func (d *Drainer) allows(budget *policyv1.PodDisruptionBudget) {
 	}
 }
 
-// settles marks the plan as stale if pods wait for a workload's rollout, for another of its pods or
-// for a quota, and that has changed.
+// settles marks the plan as stale if it has pods waiting for the rollout of a workload, for another
+// of its pods, or for a quota, and that has changed.
 func (d *Drainer) settles(object metav1.Object) {
 	if d.plan == nil || d.stage != emptying {
 		return
 	}
 	of := ""
 	switch o := object.(type) {
-	// Its ReplicaSets have its name and a hash. A Deployment whose name begins alike only causes a
-	// plan too many.
+	// The names of its ReplicaSets consist of its name and a hash. A Deployment with a longer name
+	// that shares the prefix only causes a superfluous plan.
 	case *appsv1.Deployment:
 		of = "ReplicaSet/" + o.Name + "-"
 	case *appsv1.ReplicaSet:

@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// closesFor bounds how long a drain that is over, timed out or interrupted puts surges back.
+// closesFor bounds the undoing of surges after a drain is done, timed out or interrupted.
 const closesFor = 30 * time.Second
 
-// outOfTime is what the timeout stops. A node that is empty by then is drained, whatever has become
-// of the successors, if these may stay pending. It returns what the drain ends with, or "" if it is
-// as good as done.
+// outOfTime handles the timeout. A node empty by then counts as drained regardless of its
+// successors, if they may stay pending. outOfTime returns the reason for ending the drain, or "" if
+// it is effectively done.
 func (d *Drainer) outOfTime() string {
 	left, ending := d.remaining()
 	if d.stage < emptying || left+ending > 0 {
@@ -30,8 +30,8 @@ func (d *Drainer) outOfTime() string {
 	return ""
 }
 
-// remaining counts the pods that are still to be evicted, and those that have not ended yet. Each
-// pod counts once, also if it is in the plan and has been evicted since.
+// remaining counts the pods still to be evicted, and the evicted pods still terminating. Each pod
+// counts once, even if it is in the plan and has since been evicted.
 func (d *Drainer) remaining() (left, ending int) {
 	if d.plan == nil {
 		return 0, 0
@@ -63,7 +63,7 @@ func (d *Drainer) remaining() (left, ending int) {
 	return left, ending
 }
 
-// end ends the drain; why is what stopped it, or "". The first reason counts.
+// end ends the drain; why is the cause of an interruption, or "". The first reason wins.
 func (d *Drainer) end(why string) {
 	if d.stage != closing && d.stage != drained {
 		d.stage, d.stopped = closing, why
@@ -71,8 +71,8 @@ func (d *Drainer) end(why string) {
 	}
 }
 
-// close reports the end once surges are put back and the eviction in flight is answered, so that it
-// counts.
+// close reports the end once surges are undone and the response to the eviction in flight has
+// arrived, so that the eviction counts.
 func (d *Drainer) close() {
 	d.at = time.Time{}
 	if d.ended.IsZero() {
@@ -98,8 +98,8 @@ func (d *Drainer) close() {
 	d.do(DrainDone{Evicted: d.count, Left: left, Ending: ending, Stopped: d.stopped})
 }
 
-// withdraw takes back what was asked for the pods that stay. Otherwise responders would evict pods
-// after the command has ended.
+// withdraw withdraws the requests for remaining pods. Otherwise responders would evict pods after
+// the command has exited.
 func (d *Drainer) withdraw() {
 	pods := map[types.UID]bool{}
 	for _, p := range d.unsure {

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// tell reports progress.
+// tell reports the progress of a departure.
 func (d *Drainer) tell(p *departure, result Result, node, message string) {
 	told := DrainTold{Result: result, Node: node, Message: message}
 	if p != nil {
@@ -18,7 +18,7 @@ func (d *Drainer) tell(p *departure, result Result, node, message string) {
 	d.do(told)
 }
 
-// leaving counts a pod, and follows it.
+// leaving counts a pod and follows it.
 func (d *Drainer) leaving(p *departure) {
 	delete(d.held, p.UID)
 	d.count++
@@ -26,14 +26,14 @@ func (d *Drainer) leaving(p *departure) {
 	d.under = append(d.under, p)
 }
 
-// vanished has the rest planned again: the plan has counted on the pod's successor. Until the watch
-// shows that the pod is gone, plans may still contain it.
+// vanished marks the plan as stale, because it includes the pod's successor. Plans may still
+// contain the pod until the watch delivers its deletion.
 func (d *Drainer) vanished(p *departure) {
 	d.stale = true
 	d.held[p.UID] = putOff{d.nextFor(p.UID), "the API server reports it gone, and the watch has not shown that yet"}
 }
 
-// putOff has others evicted meanwhile: a responder or a budget may take minutes.
+// putOff lets the drain evict other pods meanwhile: a responder or a budget may take minutes.
 func (d *Drainer) putOff(p *departure, e Answered) {
 	if p.maybe {
 		d.unsure = append(d.unsure, p)
@@ -47,16 +47,17 @@ func (d *Drainer) refused(p *departure, e Answered) {
 	d.end(fmt.Sprintf("error when evicting %s/%s: %s", p.Namespace, p.Name, e.Message))
 }
 
-// follow checks where the evicted pods and their successors are.
+// follow checks the evicted pods and their successors.
 //
-// A pod is followed until it is gone and its successor has a node, in whichever order. Several are
-// followed at a time, in the order of their evictions.
+// A pod is followed until it is deleted and its successor is scheduled, in either order. Several
+// pods are followed concurrently, in eviction order.
 func (d *Drainer) follow() {
 	d.settle()
 	var still []*departure
 	for _, p := range d.under {
 		victim := d.victim(p)
-		// With --skip-wait-for-delete-timeout, a pod that takes too long to end counts as gone.
+		// With --skip-wait-for-delete-timeout, a pod that takes too long to terminate counts as
+		// deleted.
 		overdue := victim != nil && victim.DeletionTimestamp != nil && d.options.Overdue > 0
 		if overdue {
 			at := victim.DeletionTimestamp.Add(d.options.Overdue)
@@ -66,7 +67,7 @@ func (d *Drainer) follow() {
 		}
 		if p.left.IsZero() && (victim == nil || overdue) {
 			p.left = d.now
-			// A StatefulSet makes no successor while the pod is there, which may be for ever.
+			// A StatefulSet creates no successor while the pod exists, which may be forever.
 			p.ended = p.ended || overdue && strings.HasPrefix(p.Owner, statefulSet+"/")
 			d.tell(p, Left, "", "")
 		}
@@ -76,7 +77,7 @@ func (d *Drainer) follow() {
 		if p.left.IsZero() || !p.ended {
 			still = append(still, p)
 		}
-		// What a pod has run into may have ended the drain.
+		// Following a pod may have ended the drain.
 		if d.stage != emptying {
 			return
 		}
@@ -84,17 +85,17 @@ func (d *Drainer) follow() {
 	d.under = still
 }
 
-// followSuccessor looks for the successor of one pod.
+// followSuccessor follows the successor of one pod.
 //
-// A drain needs the successor on a node, not ready: what it waits for is that the room which was
-// planned is really taken.
+// A drain needs the successor scheduled, but not ready: it waits until the planned room is actually
+// taken.
 func (d *Drainer) followSuccessor(p *departure) {
 	next := d.successorOf(p)
 	switch {
 	case next != nil && next.Spec.NodeName != "":
 		p.ended = true
 		node, result := next.Spec.NodeName, Arrived
-		// The plan has counted with another node.
+		// The plan assumed another node.
 		if node != p.To {
 			d.stale = true
 			if p.Stranded == "" && !slices.Contains(p.Or, node) {
@@ -102,7 +103,7 @@ func (d *Drainer) followSuccessor(p *departure) {
 			}
 		}
 
-		// It tolerates the cordon. To evict it again would go on forever, so it stays.
+		// The successor tolerates the cordon. Evicting it would loop forever, so it stays.
 		if slices.Contains(d.options.Nodes, node) {
 			d.options.Returned[next.UID] = true
 		}
@@ -112,7 +113,7 @@ func (d *Drainer) followSuccessor(p *departure) {
 	case p.left.IsZero():
 	case !p.follows(), next == nil && d.cluster.satisfied(p):
 		p.ended = true
-	// A moment is given to the controller and the scheduler before anything is said.
+	// The controller and the scheduler get a moment before the wait is reported.
 	case d.now.Before(p.left.Add(landsFor)):
 		d.wake(p.left.Add(landsFor))
 	case d.options.AllowPending:
@@ -128,15 +129,15 @@ func (d *Drainer) followSuccessor(p *departure) {
 	}
 }
 
-// accepts reports whether nothing is gained by waiting for a successor to get a node: the user
-// accepts that it stays pending, and the scheduler has tried it where the plan says that it finds
-// none, or without the pod on the node.
+// accepts reports whether waiting longer for the successor to be scheduled is pointless: the user
+// accepts a pending successor, and the scheduler has rejected it as predicted by the plan, or after
+// the victim left the node.
 func (d *Drainer) accepts(p *departure, next *v1.Pod) bool {
 	return d.options.AllowPending && next != nil && unschedulable(next) != "" && (p.Stranded != "" || !p.left.IsZero())
 }
 
-// leavePending follows the successor of a pod no longer, although it has no node. The next plan has
-// to place it first, so this one is stale.
+// leavePending stops following an unscheduled successor. The next plan must place it first, so this
+// one is stale.
 func (d *Drainer) leavePending(p *departure, next *v1.Pod) {
 	p.ended, d.stale = true, true
 	d.tell(p, Pending, "", homeless(next))

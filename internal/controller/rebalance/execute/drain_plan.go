@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// recover puts back what an earlier run has left behind, and then plans.
+// recover undoes surges left behind by an earlier run, and then plans.
 func (d *Drainer) recover() {
 	if !d.options.DryRun {
 		d.surges.recover(func(p *v1.Pod) bool { return slices.Contains(d.options.Nodes, p.Spec.NodeName) })
@@ -23,8 +23,8 @@ func (d *Drainer) recover() {
 	}
 }
 
-// ask requests a plan, after which the drain is in the given stage. Pods whose surges are under way
-// are left to these.
+// ask requests a plan and enters the given stage. Pods with a surge in progress are left to the
+// surge.
 func (d *Drainer) ask(then stage) {
 	d.stage, d.at, d.stale = then, time.Time{}, false
 	leaving := d.options.Leaving
@@ -39,8 +39,8 @@ func (d *Drainer) ask(then stage) {
 
 // replanned handles a plan.
 //
-// The first plan is shown and may refuse the drain; nothing was changed before it. Later ones may
-// refuse it, too: a pod may have come since that must not be evicted.
+// The first plan is reported and may refuse the drain before anything has changed. A later plan may
+// refuse it as well, if a pod that must not be evicted has appeared since.
 func (d *Drainer) replanned(plan *rebalance.Draining) {
 	first := d.stage == checking
 	if !first && d.stage != replanning {
@@ -50,7 +50,7 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 	if d.late++; !d.stale {
 		d.late = 0
 	}
-	// In a busy cluster some pod gets a node while any plan is made: then this one has to do.
+	// In a busy cluster, some pod is scheduled during every plan; this plan is then used anyway.
 	d.stale = d.stale && d.late < mostStale
 	if first {
 		d.do(DrainTold{Result: Proved, Plan: plan})
@@ -69,8 +69,8 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 	}
 }
 
-// prevents says why the pods of a plan may not leave, or "": some are refused, or so many of them
-// are stranded.
+// prevents returns the reason the pods of a plan may not be evicted, or "": some are refused, or
+// too many would be stranded.
 func (o *DrainOptions) prevents(refused []rebalance.Kept, stranded, pods int) string {
 	switch {
 	case len(refused) > 0:
@@ -81,7 +81,7 @@ func (o *DrainOptions) prevents(refused []rebalance.Kept, stranded, pods int) st
 	return ""
 }
 
-// refusals says which pods prevent the drain, as kubectl does.
+// refusals lists the pods preventing the drain in kubectl's format.
 //
 //	cannot delete Pods with local storage (use --delete-emptydir-data to override): web/a, web/b
 func refusals(list []rebalance.Kept) string {
@@ -99,7 +99,7 @@ func refusals(list []rebalance.Kept) string {
 	return strings.Join(reasons, "; ")
 }
 
-// cordon makes the nodes unschedulable. One that is already needs no request.
+// cordon makes the nodes unschedulable, skipping nodes that already are.
 func (d *Drainer) cordon() {
 	d.stage = cordoning
 	for _, name := range d.options.Nodes {
@@ -113,8 +113,8 @@ func (d *Drainer) cordon() {
 	}
 }
 
-// cordoned reports whether all nodes have been seen cordoned. A node that has gone meanwhile does
-// not count. The answer to the request is not enough: the plan is made from what has been seen.
+// cordoned reports whether all nodes have been observed as cordoned, ignoring deleted nodes. The
+// response to the request is insufficient, because plans use the observed state.
 func (d *Drainer) cordoned() bool {
 	return !slices.ContainsFunc(d.options.Nodes, func(name string) bool {
 		n := d.cluster.node(name)
@@ -122,7 +122,7 @@ func (d *Drainer) cordoned() bool {
 	})
 }
 
-// cordonAnswered handles the answer to a request to cordon a node. Later answers come to the mover.
+// cordonAnswered handles the response to a cordon request. Later responses go to the mover.
 func (d *Drainer) cordonAnswered(e Answered) {
 	name, ok := d.waiting[e.Ticket]
 	if !ok {

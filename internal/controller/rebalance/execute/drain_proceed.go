@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// settle counts the evictions that may have been made, once their pods are seen to leave. It is
-// called at each step while pods leave, and at the end.
+// settle counts unconfirmed evictions once their pods are observed to terminate. It runs on each
+// step while pods terminate, and at the end.
 func (d *Drainer) settle() {
 	if p := d.evicting; p != nil && d.leaves(p) {
 		d.retryEviction()
@@ -27,10 +27,10 @@ func (d *Drainer) settle() {
 	})
 }
 
-// advance does what follows from the time, or from what was seen.
+// advance acts on the time and on observed state.
 //
-// The order matters: what ends the drain comes first, then stages in the order in which they follow
-// each other, so that one step may pass through several.
+// The order matters: first the conditions that end the drain, then the stages in sequence, so that
+// one step may pass through several.
 func (d *Drainer) advance() {
 	switch d.stage {
 	case drained:
@@ -67,7 +67,8 @@ func (d *Drainer) advance() {
 	}
 	if d.stage == emptying {
 		d.at = time.Time{}
-		// Notes of another run that was killed, too: pods that wait for their workloads go on then.
+		// This includes notes of another killed run: pods waiting for those workloads then
+		// continue.
 		if at := d.surges.expires; !at.IsZero() && !d.now.Before(at) {
 			d.recover()
 			d.stale = true
@@ -83,11 +84,11 @@ func (d *Drainer) advance() {
 	}
 }
 
-// proceed makes the next eviction, or waits for what prevents it.
+// proceed makes the next eviction, or waits for its preconditions.
 //
-// One thing is done at most: an eviction, a surge, or a request for a plan. Before that, everything
-// has to have settled that the plan has counted with: evictions in flight, successors without a
-// node, surges whose pod has no node.
+// It does at most one thing: an eviction, a surge, or a request for a plan. Beforehand, everything
+// assumed by the plan must have settled: evictions in flight, unscheduled successors, and surges
+// with an unscheduled pod.
 func (d *Drainer) proceed() {
 	if d.evicting != nil {
 		d.retryEviction()
@@ -110,8 +111,8 @@ func (d *Drainer) proceed() {
 		case d.now.Before(until):
 			d.wake(until)
 			return
-		// It has not come within landsFor, and the drain does not stand still for it; but the plan
-		// at hand takes its room for used.
+		// The successor did not appear within landsFor, and the drain does not block on it; but the
+		// current plan counts its room as taken.
 		case d.planned.Before(until): // the next plan places the successor first
 			d.stale = true
 		}
@@ -122,7 +123,7 @@ func (d *Drainer) proceed() {
 			return
 		}
 	}
-	// Pods are passed over that wait for something: they get their turn with the next plan.
+	// Pods waiting for something are skipped: their turn is in the next plan.
 	for ; d.next < len(d.plan.Pods); d.next++ {
 		p := &d.plan.Pods[d.next]
 		if p.Waits != "" || d.now.Before(d.held[p.UID].until) || d.stays[p.UID] != "" {
@@ -132,8 +133,7 @@ func (d *Drainer) proceed() {
 		if victim != nil && d.surges.of(victim) != nil {
 			continue
 		}
-		// It is asked only now, when there is a pod to evict: a plan that is stale while nothing
-		// can leave does no harm.
+		// Replan only now, with a pod to evict: a stale plan does no harm while no pod can leave.
 		if d.stale || d.now.Sub(d.planned) > plannedFor || victim == nil || victim.DeletionTimestamp != nil {
 			d.ask(replanning)
 			return
@@ -148,7 +148,7 @@ func (d *Drainer) proceed() {
 	d.rest()
 }
 
-// begin has a pod leave, by a surge or an eviction.
+// begin removes a pod by a surge or an eviction.
 func (d *Drainer) begin(p *departure) {
 	if p.follows() && p.To != "" {
 		p.flight = flightOf(&p.Departure, p.owner.UID, d.wall())
@@ -157,7 +157,7 @@ func (d *Drainer) begin(p *departure) {
 		d.surges.begin(p)
 		return
 	}
-	// An eviction of the same pod that was not settled goes on as this one.
+	// An unconfirmed earlier eviction of the same pod continues as this one.
 	d.unsure = slices.DeleteFunc(d.unsure, func(before *departure) bool {
 		if before.UID == p.UID {
 			p.maybe, p.asked = true, before.asked
@@ -167,17 +167,17 @@ func (d *Drainer) begin(p *departure) {
 	d.evict(p)
 }
 
-// leaveRoom frees the room that is kept, unless the pod that leaves is still to be succeeded.
+// leaveRoom releases the reservation, unless the leaving pod still awaits its successor.
 func (d *Drainer) leaveRoom() {
 	if p := d.room; p != nil && (p.ended || p.at.IsZero() && p != d.evicting && !d.surges.places(p)) {
 		d.freeRoom()
 	}
 }
 
-// rest waits for budgets, for pods that terminate and for their successors.
+// rest waits for budgets, for terminating pods and for their successors.
 //
-// The plan has no other pod that could leave now. It is made again when something has changed, when
-// a refusal's time is up, or after lastPause; if nothing is left to wait for, the drain is over.
+// The plan has no other pod that could leave now. rest replans after a change, after the deadline
+// of a refusal, or after lastPause. Once there is nothing to wait for, the drain is over.
 func (d *Drainer) rest() {
 	d.leaveRoom()
 	var waits []string
@@ -212,7 +212,7 @@ func (d *Drainer) rest() {
 		d.ask(replanning)
 	case len(waits) > 0:
 		d.wake(again)
-		// What is waited for is said when it changes, not at each look.
+		// Report the wait when it changes, not on each look.
 		if text := strings.Join(waits, "\n"); text != d.waits {
 			d.waits = text
 			d.do(DrainTold{Result: Withheld, Waiting: len(waits), Message: waits[0], Held: told})

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// surgeEnded has a pod stay whose surges keep failing. What the plan predicts needs no other one,
-// unless more pods of the workload leave, which waited for this one.
+// surgeEnded keeps a pod on its node after repeated surge failures. An outcome predicted by the
+// plan needs no new plan, unless more pods of the workload are to leave and waited for this one.
 func (d *Drainer) surgeEnded(s *surge) {
 	d.stale = d.stale || s.why != "" || d.waitsFor(s)
 	if d.stage == recovering {
@@ -22,16 +22,16 @@ func (d *Drainer) surgeEnded(s *surge) {
 		d.held[s.UID] = putOff{d.paced(s.UID), s.why}
 		return
 	}
-	// A surge that fails is tried again with a new plan, since another node may do. After
-	// mostSurges the pod stays, and the drain ends with the reason; without a surge it would have a
-	// gap, which --surge is to prevent.
+	// A failed surge is retried with a new plan, because another node may work. After mostSurges
+	// the pod stays, and the drain ends with the reason: evicting without a surge would cause the
+	// gap that --surge prevents.
 	if d.tried[s.UID]++; s.final || d.tried[s.UID] >= mostSurges {
 		d.stays[s.UID] = fmt.Sprintf("%s/%s stays: %s", s.Namespace, s.Name, s.why)
 	}
 }
 
-// restoring reports whether surges of an earlier run are still being put back that the drain waits
-// for: all of them if it is to do nothing else, and otherwise those of pods that exist.
+// restoring reports whether the drain waits for surges of an earlier run to be undone: for all of
+// them if it does nothing else, and otherwise for those of existing pods.
 func (d *Drainer) restoring() bool {
 	return slices.ContainsFunc(d.surges.list, func(s *surge) bool { return d.options.OnlyRestore && !d.rolls || !s.foreign })
 }
@@ -44,9 +44,8 @@ func (d *Drainer) waitsFor(s *surge) bool {
 	})
 }
 
-// crowded reports whether pods that surges of an earlier run had in addition are still there. Until
-// they are gone they take up room, so that a plan may find none for the next surge. It gives up
-// after settlesFor.
+// crowded reports whether additional pods from surges of an earlier run still exist. They occupy
+// room, so a plan may find none for the next surge. It gives up after settlesFor.
 func (d *Drainer) crowded() bool {
 	if !d.now.Before(d.settled) {
 		return false
@@ -55,8 +54,8 @@ func (d *Drainer) crowded() bool {
 
 	return slices.ContainsFunc(d.restored, func(s *surge) bool {
 		object, count := d.cluster.scaled(s.scaled), 0
-		// Whose the pods are is not known once the victim is gone. Where others have scaled up
-		// since, none is too many.
+		// The owner of the pods is unknown once the victim has been deleted. If the workload has
+		// been scaled up further, none of its pods is surplus.
 		if object == nil || s.owner.UID == "" || replicasOf(object) > s.note.replicas+1 {
 			return false
 		}

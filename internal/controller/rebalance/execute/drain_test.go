@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// TestAPodThatLeavesLateTakesNoAnswerFromAnother: while the eviction of the second pod is in
-// flight, the first one leaves that was only asked to. Both count.
+// TestAPodThatLeavesLateTakesNoAnswerFromAnother: while the second pod's eviction is in flight, the
+// first pod terminates after an EvictionRequest. Both count.
 func TestAPodThatLeavesLateTakesNoAnswerFromAnother(t *testing.T) {
 	first, second := podOf("shop", "web-1", "web"), podOf("shop", "web-2", "web")
 	plan := &rebalance.Draining{}

@@ -14,19 +14,17 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// explainsAfter is for how long a surge goes on before it is said what it waits for: most are over
-// by then.
+// explainsAfter is the age at which a surge in progress reports its wait; most are over by then.
 const explainsAfter = 10 * time.Second
 
-// Held is a pod that does not leave yet, and why. It is for the events and lines that say what a
-// drain waits for.
+// Held is a pod with a delayed eviction and the reason, for events and for the drain's output.
 type Held struct {
 	Pod *rebalance.Departure
 	Why string
 }
 
-// heldBack says why a pod waits, and what would help. A budget's refusal says how many pods are
-// healthy, not which one is not: that is added, since it is what the user has to look at.
+// heldBack returns the reason a pod waits, and a remedy. A budget's refusal has only the number of
+// healthy pods; heldBack adds the unready pod, because the user must look at that one.
 func (d *Drainer) heldBack(p *rebalance.Departure, why string) Held {
 	if p.Budget == "" || why == p.NoSurge {
 		return Held{p, why}
@@ -43,8 +41,8 @@ func (d *Drainer) heldBack(p *rebalance.Departure, why string) Held {
 	return Held{p, why}
 }
 
-// unreadyOf says which pod of a budget is not ready, and why, or "". It looks at all pods, so it is
-// asked only when something is to be said.
+// unreadyOf describes a budget's first unready pod and its cause, or returns "". It scans all pods,
+// so it is called only before reporting.
 func (c *cluster) unreadyOf(namespace, budget string) string {
 	b, ok := world.Get[*policyv1.PodDisruptionBudget](c.World, namespace, budget)
 	if !ok {
@@ -68,8 +66,8 @@ func (c *cluster) unreadyOf(namespace, budget string) string {
 	return text
 }
 
-// unreadiness says why a pod is not ready. The first cause that is known: no node, a container that
-// does not start, or no more than that.
+// unreadiness describes the first known cause of an unready pod: unscheduled, a container that does
+// not start, or unspecified.
 func unreadiness(p *v1.Pod) string {
 	switch why := failing(p); {
 	case p.Spec.NodeName == "":
@@ -80,8 +78,8 @@ func unreadiness(p *v1.Pod) string {
 	return p.Name + " is not ready"
 }
 
-// explain says what a surge waits for, if that takes long. The same words are not said twice in a
-// row.
+// explain reports the condition a surge waits for, if it takes long, without repeating the previous
+// report.
 func (ss *surges) explain(s *surge, victim, next *v1.Pod) {
 	if at := s.since.Add(explainsAfter); ss.now.Before(at) {
 		ss.wake(at)

@@ -4,8 +4,8 @@ import (
 	"cmp"
 )
 
-// recall handles the journal as read from the API. A journal that cannot be read ends the run: it
-// may have a move in it, and a second one must not begin.
+// recall handles the journal read from the API. An unreadable journal ends the run: it may contain
+// a move, and a second one must not begin.
 func (c *Core) recall(e Recalled) {
 	if e.Err != nil {
 		c.run.stopped = "the journal cannot be read: " + e.Err.Error()
@@ -15,8 +15,7 @@ func (c *Core) recall(e Recalled) {
 	c.journal.load(e)
 }
 
-// end writes what the run leaves behind. A journal that is as it was in the API is not written
-// again.
+// end writes the final state of the run, unless the journal is unchanged.
 func (c *Core) end() {
 	if c.stopping && c.run.stopped == "" {
 		c.run.stopped = interrupted
@@ -30,7 +29,7 @@ func (c *Core) end() {
 	c.note()
 }
 
-// note writes the journal as it is now. The answer comes to noted.
+// note writes the current journal. The response goes to noted.
 func (c *Core) note() {
 	c.journal.write = c.nextTicket()
 	c.do(Note{Ticket: c.journal.write, Journal: c.journal.copied(), Version: c.journal.version})
@@ -38,23 +37,23 @@ func (c *Core) note() {
 
 // noted continues once the journal has been written.
 //
-// It is the point of no return of a move: right after it, the victim is evicted. So everything that
-// may have changed during the write is looked at once more.
+// It is the point of no return of a move, immediately followed by the eviction. So it rechecks
+// everything that may have changed during the write.
 func (c *Core) noted(e Answered) {
 	switch {
 	case e.Outcome == OK:
 		c.journal.saved(e.Version)
 		c.run.failed = 0
 	case e.Outcome == NotFound && c.journal.version != "": // somebody has deleted it
-		// It is made anew.
+		// The journal is recreated.
 		c.journal.version = ""
 		c.note()
 		return
 	case e.Outcome == Conflict:
 		c.yield()
 		return
-	// The same write is harmless to repeat: if the first was carried out, package live finds its
-	// own journal there.
+	// Repeating the write is harmless: if the first one succeeded, package live finds its own
+	// journal there.
 	case e.Outcome != Refused && c.run.failed < 3:
 		c.run.failed++
 		c.note()
@@ -90,9 +89,9 @@ func (c *Core) noted(e Answered) {
 	c.evict(c.move)
 }
 
-// yield ends a run because another process has written the journal: that one carries out moves. Of
-// the nodes that are closed, this run opens those that it has closed itself; the journal is the
-// other's. Two processes with the same journal would take turns at outdating each other's plans.
+// yield ends a run because another process has written the journal and therefore carries out moves.
+// The run reopens only the nodes it has closed itself; the journal belongs to the other process.
+// Two processes sharing a journal would keep outdating each other's plans.
 func (c *Core) yield() {
 	c.run.stopped = cmp.Or(c.run.stopped, "another process carries out moves: it wrote the journal")
 	c.move = nil
@@ -104,8 +103,8 @@ func (c *Core) yield() {
 	c.close(nil)
 }
 
-// rest leaves a workload alone, after a miss for the rest of this run, too. Without a miss, other
-// pods of the workload may still be moved in this run.
+// rest stops moving pods of a workload for some time, and after a miss also for the rest of this
+// run. Without a miss, other pods of the workload may still be moved in this run.
 func (c *Core) rest(workload string, missed bool) {
 	if rest := c.journal.rest(workload, missed, c.wall()); missed {
 		c.run.resting[workload] = rest

@@ -7,11 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// logbook is the journal as this process has it, and what it knows of the one in the API. No victim
-// is evicted before its move is in the API: whoever starts anew finds there what may be under way.
+// logbook is this process's copy of the journal and its knowledge of the version in the API. A
+// victim is evicted only after its move has been written, so a new process finds any move that may
+// be in progress.
 //
 // Two processes must not carry out moves at the same time. There is no lock: a write carries the
-// version that was read, and the API server refuses the second one.
+// version that was read, and the API server rejects the second write.
 type logbook struct {
 	Journal
 	version  string // of the journal in the API; "": there is none
@@ -20,7 +21,7 @@ type logbook struct {
 	write    Ticket // of the last write; answers to others are late
 }
 
-// load takes over what was read. An empty journal, or none, is as good as any: Resting is never nil
+// load adopts the journal that was read, which may be empty or missing. Resting is never nil
 // afterwards.
 func (l *logbook) load(e Recalled) {
 	l.recalled, l.version = true, e.Version
@@ -30,8 +31,8 @@ func (l *logbook) load(e Recalled) {
 	}
 }
 
-// copied returns the journal for a write that goes on while this one changes. The caller of the
-// write marshals it on another goroutine.
+// copied returns a copy of the journal to write while this one changes. The caller of the write
+// marshals it on another goroutine.
 func (l *logbook) copied() Journal {
 	journal := Journal{Resting: maps.Clone(l.Resting)}
 	if l.Move != nil {
@@ -41,17 +42,17 @@ func (l *logbook) copied() Journal {
 	return journal
 }
 
-// saved notes that the journal has been written. One with a move is written again at its end.
-// version is that which the write has produced.
+// saved records a successful write and the version it produced. A journal with a move is written
+// again when the move ends.
 func (l *logbook) saved(version string) { l.version, l.dirty = version, l.Move != nil }
 
-// lost notes that another process has written the journal: it is that one's now.
+// lost records that another process has written the journal and now owns it.
 func (l *logbook) lost() { l.recalled, l.Move, l.dirty = false, nil, false }
 
-// dropMove takes the move out. That it is over has to be written.
+// dropMove removes the move. Its end must be written.
 func (l *logbook) dropMove() { l.Move, l.dirty = nil, true }
 
-// rest leaves a workload alone for some time. Each miss doubles the time.
+// rest stops moving pods of a workload for some time. Each miss doubles the time.
 //
 //	first miss    1 h
 //	second        2 h
@@ -71,8 +72,8 @@ func (l *logbook) rest(workload string, missed bool, wall time.Time) Rest {
 	return rest
 }
 
-// forgetRests drops what is over. A workload that missed is remembered for longestRest after that,
-// so that the next miss adds to it. wall is the wall-clock time: rests outlive the process.
+// forgetRests drops expired rests. A workload that missed is remembered for another longestRest, so
+// that the next miss adds to it. wall is the wall-clock time: rests outlive the process.
 func (l *logbook) forgetRests(wall time.Time) {
 	for workload, rest := range l.Resting {
 		until := rest.Until.Time
@@ -84,7 +85,7 @@ func (l *logbook) forgetRests(wall time.Time) {
 		}
 	}
 
-	// The journal is one object of the API, whose size is limited: those that end first go first.
+	// The journal is one API object of limited size; rests that end first are dropped first.
 	for len(l.Resting) > mostResting {
 		first := ""
 		for workload, rest := range l.Resting {

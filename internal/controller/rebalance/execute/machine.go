@@ -2,12 +2,12 @@ package execute
 
 import "time"
 
-// machine is what the state machines of this package have in common: each is stepped with a time
-// and an event, and answers with actions. The time stands still during a step, so that all that a
-// step does happens at one moment; the alarm is what has it stepped again although nothing happens.
+// machine is the common part of this package's state machines. Each is stepped with a time and an
+// event and returns actions. The time is constant during a step; the alarm triggers another step in
+// the absence of events.
 //
-// That keeps decisions free of I/O, so tests drive them with a script of events and times
-// (testdata/*.execution.txt).
+// This keeps decisions free of I/O, so tests drive the state machines with scripts of events and
+// times (testdata/*.execution.txt).
 type machine struct {
 	now     time.Time
 	at      time.Time // the alarm: when to look again, at the latest; zero: only at an event
@@ -16,13 +16,13 @@ type machine struct {
 	wallOf  func(now time.Time) time.Time
 }
 
-// beginStep begins a step: its time, and no actions yet.
+// beginStep begins a step at the given time and without actions.
 func (m *machine) beginStep(now time.Time) { m.now, m.actions = now, nil }
 
-// do adds an action to the answer of this step.
+// do adds an action to the result of this step.
 func (m *machine) do(action Action) { m.actions = append(m.actions, action) }
 
-// nextTicket returns the ticket of a new request. 0 is never one, and means that no request is in
+// nextTicket returns the ticket of a new request. It never returns 0, which means no request in
 // flight.
 func (m *machine) nextTicket() Ticket {
 	m.tickets++
@@ -36,7 +36,7 @@ func (m *machine) wake(at time.Time) {
 	}
 }
 
-// wall is the time of the step on the clock that API objects are stamped with.
+// wall is the time of the step on the clock used for API timestamps.
 func (m *machine) wall() time.Time {
 	if m.wallOf == nil {
 		return m.now

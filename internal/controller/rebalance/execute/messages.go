@@ -9,29 +9,29 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// Event is something that happened. Only the types of this file are events. Those that answer a
-// request are in no order with objects that are seen: a write may be seen before it is answered.
+// Event is an input to a state machine; this file defines all of its types. Responses to requests
+// and observed objects arrive in no particular order: a write may be observed before its response.
 type Event interface{ event() }
 
 type (
-	// Tick means only that time has passed, as Wake asked for.
+	// Tick signals the passing of time, as requested by Wake.
 	Tick struct{}
-	// Seen is an object that is new or has changed.
+	// Seen reports a new or changed object.
 	Seen struct{ Object metav1.Object }
-	// Gone is an object that was deleted.
+	// Gone reports a deleted object.
 	Gone struct{ Object metav1.Object }
 	// Listed means that all existing objects have been Seen.
 	Listed struct{}
-	// Recalled is the answer to Recall.
+	// Recalled is the response to Recall.
 	Recalled struct {
 		Journal Journal
 		Version string // "" if there is none yet
-		// Err is set if the journal could not be read, or is no journal; then the run ends.
+		// Err is set if the journal could not be read or is invalid; then the run ends.
 		Err error
 	}
-	// Planned is the answer to MakePlan.
+	// Planned is the response to MakePlan.
 	Planned struct{ Plan *rebalance.Plan }
-	// Answered is the answer to any other request.
+	// Answered is the response to any other request.
 	Answered struct {
 		Ticket     Ticket
 		Outcome    Outcome
@@ -39,20 +39,18 @@ type (
 		RetryAfter time.Duration // as the server asks, with Busy
 		Version    string        // of the journal that was written
 	}
-	// NoRoom means that no room is kept for successors, and why.
+	// NoRoom reports the reason for not reserving room for successors.
 	NoRoom struct{ Why string }
-	// Unanswered means that evictions are made directly, since nobody answers EvictionRequests, and
-	// why.
+	// Unanswered reports the reason for evicting directly: EvictionRequests have no responder.
 	Unanswered struct{ Why string }
-	// DrainPlanned is the answer to PlanDrain.
+	// DrainPlanned is the response to PlanDrain.
 	DrainPlanned struct{ Plan *rebalance.Draining }
-	// RollPlanned is the answer to PlanRoll.
+	// RollPlanned is the response to PlanRoll.
 	RollPlanned struct {
 		Plan *rebalance.Roll
 		Turn *rebalance.Turn // if the next turn alone was asked for
 	}
-	// Stop means that no further move begins. A victim that has been evicted is followed to the
-	// end.
+	// Stop prevents further moves. An evicted victim is followed to the end.
 	Stop struct{}
 )
 
@@ -71,17 +69,17 @@ func (Unanswered) event() {}
 func (DrainPlanned) event() {}
 func (RollPlanned) event()  {}
 
-// Action is something to do. All are requests, which are answered, except for FreeRoom and
-// Withdraw, and those that report progress or an end.
+// Action is an output of a state machine. Each action is a request with a response, except for
+// FreeRoom, Withdraw, and reports of progress or of an end.
 //
-// The core does not wait for an answer where it stands: it goes on with other events, and takes the
-// answer as one of them.
+// The core does not block on a response: it continues with other events, and receives the response
+// as an event.
 type Action interface{ action() }
 
 type (
 	// Recall reads the journal.
 	Recall struct{}
-	// MakePlan plans on a state.
+	// MakePlan requests a plan for a state.
 	MakePlan struct {
 		State   *rebalance.State
 		Options rebalance.Options // all but the profiles and how they place
@@ -90,8 +88,8 @@ type (
 	Note struct {
 		Ticket  Ticket
 		Journal Journal
-		// Version is the one that was read or written last; "": the journal must not exist yet. A
-		// write of another process in between is a Conflict.
+		// Version is the version last read or written; "" requires that the journal does not exist
+		// yet. A write by another process in between causes a Conflict.
 		Version string
 	}
 	// SetTaint sets the taint berth.dev/emptying:NoSchedule with this value on a node, or removes
@@ -100,7 +98,7 @@ type (
 		Ticket      Ticket
 		Node, Value string
 	}
-	// PlanDrain plans a drain on a state.
+	// PlanDrain requests a drain plan for a state.
 	PlanDrain struct {
 		State   *rebalance.State
 		Leaving *rebalance.Leaving
@@ -110,13 +108,13 @@ type (
 		Ticket Ticket
 		Node   string
 	}
-	// PlanRoll plans a roll on a state, or its next turn alone.
+	// PlanRoll requests a plan for a whole roll or only for its next turn.
 	PlanRoll struct {
 		State   *rebalance.State
 		Rolling *rebalance.Rolling
 		Next    bool
 	}
-	// SetNode opens or closes a node, and notes on it how far its roll is, in one request.
+	// SetNode opens or closes a node and sets the note of its roll's progress, in one request.
 	SetNode struct {
 		Ticket   Ticket
 		Node     string
@@ -124,8 +122,8 @@ type (
 		Note     string
 	}
 	// Evict requests an eviction. Grace overrides the pod's own grace period. Delete deletes the
-	// pod past disruption budgets instead. Before that, Room, if set, is kept instead of any other.
-	// Without Direct, it may be requested by an EvictionRequest, and the answer is Asked.
+	// pod, bypassing disruption budgets. If set, Room first replaces any other reservation. Without
+	// Direct, an EvictionRequest may be used, with the outcome Asked.
 	Evict struct {
 		Ticket          Ticket
 		Namespace, Name string
@@ -134,13 +132,12 @@ type (
 		Delete, Direct  bool
 		Room            *Flight
 	}
-	// Withdraw withdraws the EvictionRequests for these pods, if there are any.
+	// Withdraw withdraws existing EvictionRequests for these pods.
 	Withdraw struct{ Pods map[types.UID]bool }
-	// Scale has a workload want another number of pods, and sets its label berth.dev/surge, in one
-	// request. A label is set only where there is none and the workload wants From pods: otherwise
-	// the answer is Conflict. One is taken away only if it is Before. If the workload does not want
-	// From pods then, its scale stays as it is. Before that, Room, if set, is kept instead of any
-	// other.
+	// Scale sets a workload's replicas and its label berth.dev/surge in one request. It sets the
+	// label only on a workload without one and with From replicas, and otherwise results in a
+	// Conflict. It removes the label only if its value is Before; a scale other than From is then
+	// left unchanged. If set, Room first replaces any other reservation.
 	Scale struct {
 		Ticket        Ticket
 		Of            rebalance.Scaled
@@ -148,14 +145,15 @@ type (
 		Before, After string
 		Room          *Flight
 	}
-	// Mark gives a pod the lowest deletion cost; with Keep the highest, with Clear its own again.
+	// Mark sets a pod's deletion cost to the lowest value, or with Keep to the highest; Clear
+	// restores the original one.
 	Mark struct {
 		Ticket          Ticket
 		Namespace, Name string
 		UID             types.UID
 		Clear, Keep     bool
 	}
-	// FreeRoom has the room of an Evict kept no longer.
+	// FreeRoom releases the reservation of an Evict.
 	FreeRoom struct{ Room *Flight }
 	// Told reports progress.
 	Told struct {
@@ -167,7 +165,7 @@ type (
 	// Done ends a run.
 	Done struct {
 		Moves, Misses int
-		// Stopped is why the run ended early; "" if nothing was left to move.
+		// Stopped is the reason the run ended early, or "" if it ran out of moves.
 		Stopped string
 		// Plan is the last one.
 		Plan *rebalance.Plan
@@ -184,11 +182,11 @@ type (
 	}
 	// DrainDone ends a drain.
 	DrainDone struct {
-		// Evicted counts the pods that were evicted, Left those that were not and are still there,
-		// and Ending those that have not ended yet.
+		// Evicted counts the evicted pods, Left the existing pods not evicted, and Ending the
+		// evicted pods still terminating.
 		Evicted, Left, Ending int
-		// Stopped is why it ended before the nodes were empty and the successors had nodes; "" if
-		// it did not.
+		// Stopped is the reason the drain ended before the nodes were empty and the successors
+		// scheduled, or "" if it did not.
 		Stopped string
 	}
 )
@@ -206,7 +204,7 @@ func (Told) action()     {}
 func (Done) action()     {}
 
 type (
-	// RollTold reports the progress of a roll. That of the pods is a DrainTold.
+	// RollTold reports the progress of a roll. The progress of its pods is a DrainTold.
 	RollTold struct {
 		Result  Result
 		Plan    *rebalance.Roll // with Proved
@@ -215,11 +213,11 @@ type (
 	}
 	// RollDone ends a roll.
 	RollDone struct {
-		// Done counts the nodes that have been rolled, of Nodes; Evicted the pods that have left.
+		// Done counts the rolled nodes, of Nodes; Evicted counts the pods that have left.
 		Done, Nodes, Evicted int
-		// Turn are the nodes whose turn has begun and not ended. They stay cordoned.
+		// Turn holds the nodes of the unfinished turn. They stay cordoned.
 		Turn []string
-		// Stopped is why it ended before all nodes were done; "" if they are.
+		// Stopped is the reason the roll ended before all nodes were done, or "" if it did not.
 		Stopped string
 	}
 )
@@ -234,14 +232,14 @@ func (Cordon) action()    {}
 func (DrainTold) action() {}
 func (DrainDone) action() {}
 
-// Ticket identifies a request, so that its answer can be matched.
+// Ticket matches a response to its request.
 type Ticket uint64
 
-// Outcome is the API's answer to a request.
+// Outcome is the API's response to a request.
 //
-// What matters is what the core may conclude: whether the request was carried out, was not, or may
-// have been. Failed leaves that open, and with Asked it may still happen at any time; after the
-// others it is known.
+// It determines whether a request was carried out, was not carried out, or is in doubt. Failed
+// leaves it in doubt, and an Asked eviction may happen at any time; all other outcomes are
+// definite.
 type Outcome int
 
 const (
@@ -279,38 +277,37 @@ const (
 	Roomless  Result = "Roomless"  // no room is kept for successors; Message says why
 )
 
-// Results are those that end a move, for metrics.
+// Results holds the results that end a move, for metrics.
 var Results = []Result{Arrived, Elsewhere, Pending, Unready, Stuck, Withheld, Ended}
 
-// missed reports whether the proof turned out wrong. Moves that were withheld, or ended by
-// themselves, prove nothing either way.
+// missed reports whether the proof turned out wrong. Withheld moves and moves that ended by
+// themselves prove nothing either way.
 func (r Result) missed() bool { return r == Elsewhere || r == Pending || r == Unready || r == Stuck }
 
-// Journal is what has to be known after a restart.
+// Journal is the state that survives a restart.
 //
-// It is JSON in a ConfigMap; see package live.
+// It is stored as JSON in a ConfigMap; see package live.
 type Journal struct {
 	// Move is the one in progress.
 	Move *Flight `json:"move,omitempty"`
-	// Resting are the workloads that were moved recently, as NAMESPACE/Kind/NAME.
+	// Resting holds the recently moved workloads, as NAMESPACE/Kind/NAME.
 	Resting map[string]Rest `json:"resting,omitempty"`
 }
 
-// Flight is a move in progress. It says what is needed to recognize the victim and its successor
-// later.
+// Flight is a move in progress. It identifies the victim and its successor later.
 type Flight struct {
 	rebalance.Move
 	OwnerUID types.UID `json:"ownerUID,omitempty"`
-	// Begun is by the wall clock, to the second, as creationTimestamps are: after a restart, pods
-	// that were made before it are no successors.
+	// Begun is the wall-clock time, to the second like creationTimestamps: after a restart, pods
+	// created earlier are not successors.
 	Begun metav1.Time `json:"begun"`
-	// Unready is set if the victim was not ready: then its successor need not be, either.
+	// Unready is set if the victim was not ready; then its successor need not be ready either.
 	Unready bool `json:"unready,omitempty"`
 }
 
-// Rest is how long a workload is left alone.
+// Rest is a period without moves of a workload.
 type Rest struct {
 	Until metav1.Time `json:"until"`
-	// Misses counts moves in a row whose successors did not arrive; each doubles the rest.
+	// Misses counts consecutive moves without an arrival; each doubles the rest.
 	Misses int `json:"misses,omitempty"`
 }

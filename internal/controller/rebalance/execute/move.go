@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// start writes a move into the journal. The eviction follows once it is there. m may be outdated
-// already, since taints may have been written since it was planned.
+// start writes a move to the journal. The eviction follows once it is written. m may already be
+// outdated, because taints may have been written since it was planned.
 func (c *Core) start(m *rebalance.Move) {
 	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
 	if victim == nil || c.proof.outdated(m) {
@@ -28,7 +28,7 @@ func (c *Core) start(m *rebalance.Move) {
 	f.Next, f.Improves = nil, nil
 	c.move = departureOf(f)
 	c.move.known = c.cluster.podsOf(c.move.owner)
-	// An override is sent only where it differs, since EvictionRequests have no grace period.
+	// An override is sent only if it differs, because EvictionRequests lack a grace period.
 	if m.Cost.GraceSeconds != graceOf(victim) {
 		c.move.grace = &f.Cost.GraceSeconds
 	}
@@ -38,7 +38,7 @@ func (c *Core) start(m *rebalance.Move) {
 	c.note()
 }
 
-// tryEviction goes on with an eviction that is being tried, as long as the plan still holds.
+// tryEviction continues an eviction attempt while the plan holds.
 func (c *Core) tryEviction() {
 	c.at = time.Time{}
 	switch m := c.move; {
@@ -47,8 +47,8 @@ func (c *Core) tryEviction() {
 	case c.stopping:
 		c.drop()
 		c.finish(interrupted)
-	// Even where an eviction was sent and its answer lost: if it has an effect later, the pod is
-	// seen to leave, and plans start from that.
+	// This applies even if the response to an eviction was lost: if it takes effect later, the pod
+	// is observed to terminate, and plans start from that.
 	case c.proof.outdated(&m.flight.Move):
 		c.drop()
 		c.again()
@@ -57,7 +57,7 @@ func (c *Core) tryEviction() {
 	}
 }
 
-// drop forgets a move, and withdraws what was asked for a pod that has not left.
+// drop forgets a move, and withdraws any EvictionRequest for a pod that has not left.
 func (c *Core) drop() {
 	if m := c.move; m != nil && !m.asked.IsZero() && m.at.IsZero() {
 		c.do(Withdraw{Pods: map[types.UID]bool{m.UID: true}})
@@ -67,10 +67,10 @@ func (c *Core) drop() {
 	c.journal.dropMove()
 }
 
-// putOff plans again after a pause: by the time the pod may be evicted, its proof is stale. Pauses
-// are doubled while refusals last, across plans, and start anew with the first eviction that is
-// accepted. Once an eviction may have been made, a refusal is no reason to plan again: the same
-// eviction is repeated, as it is while a responder is at work.
+// putOff replans after a pause: by the time the pod may be evicted, its proof is stale. Pauses
+// double while refusals last, across plans, and reset with the first accepted eviction. Once an
+// eviction may have been made, a refusal does not cause a new plan: the same eviction is repeated,
+// as during the work of a responder.
 func (c *Core) putOff(m *departure, e Answered) {
 	r := &c.run.refusal
 	switch {
@@ -98,27 +98,27 @@ func (c *Core) putOff(m *departure, e Answered) {
 		c.refused(m, e)
 	default:
 		c.drop()
-		// The next plan may find this pod's budget spent and nothing else to do. Then the run is
-		// not over: budgets recover.
+		// The next plan may find this pod's budget spent and no other move. The run is not over
+		// then: budgets recover.
 		c.run.settling = latest(c.run.settling, c.now.Add(refusedFor))
 		c.later(pause)
 	}
 }
 
-// refused gives the move up.
+// refused gives up the move.
 func (c *Core) refused(_ *departure, e Answered) {
 	c.conclude(Withheld, "", "the eviction was refused: "+e.Message)
 }
 
-// vanished ends the move: no eviction of it can have had effect, so the pod went for another
-// reason, such as a node that is drained. Until the watch shows that the pod is gone, plans may
-// still contain it.
+// vanished ends the move: none of its evictions can have taken effect, so the pod left for another
+// reason, such as a node drain. Plans may still contain the pod until the watch delivers its
+// deletion.
 func (c *Core) vanished(m *departure) {
 	c.postpone(m, c.nextFor(m.UID))
 	c.conclude(Ended, "", "the pod went by itself")
 }
 
-// postpone has a move's workload rest in this run until the given time.
+// postpone rests a move's workload in this run until the given time.
 func (c *Core) postpone(m *departure, until time.Time) {
 	workload, rest := m.flight.Workload(), metav1.NewTime(c.wall().Add(until.Sub(c.now)))
 	if before := c.run.resting[workload].Until; before.Before(&rest) {
@@ -134,10 +134,10 @@ func (c *Core) leaving(*departure) {
 	c.follow()
 }
 
-// follow checks where the victim and its successor are.
+// follow checks the victim and its successor.
 //
-// It is called at each event, and sets the alarm for the one limit that counts at the moment: the
-// victim's end, the making of the successor, its node, its readiness.
+// It runs on each event, and sets the alarm for the currently relevant limit: the victim's
+// termination, or the successor's creation, scheduling or readiness.
 func (c *Core) follow() {
 	m := c.move
 	victim := c.victim(m)
@@ -151,7 +151,7 @@ func (c *Core) follow() {
 	switch {
 	case next != nil && next.Spec.NodeName != "":
 		c.followLanded(next)
-	// A successor without a node is no miss as long as the victim may hold its room.
+	// An unscheduled successor is not a miss while the victim may occupy its room.
 	case victim != nil:
 		c.wait(m.ends(), Stuck, "the pod does not end")
 	case m.To == "": // it had ended, and was only to be removed
@@ -164,20 +164,20 @@ func (c *Core) follow() {
 	}
 }
 
-// followLanded follows a successor that has a node until it is ready. Where it landed is judged
-// only then, since a workload whose pods do not start is the worse news.
+// followLanded follows a scheduled successor until it is ready. Only then does it judge the
+// destination, because a workload with pods that do not start is the worse news.
 func (c *Core) followLanded(next *v1.Pod) {
 	m := c.move
 	node := next.Spec.NodeName
 	if m.landed.IsZero() {
 		m.landed = c.now
 	}
-	// A victim that was not ready is not expected to have a better successor.
+	// The successor of an unready victim is not expected to do better.
 	if !ready(next) && !m.flight.Unready {
 		c.wait(m.landed.Add(unreadyFor), Unready, fmt.Sprintf("the successor %s on %s does not become ready", next.Name, node))
 		return
 	}
-	// Also where it was not planned: it is not moved a second time.
+	// This includes a successor on an unplanned node: it is not moved a second time.
 	c.run.arrived[next.UID] = true
 	if node != m.To && !slices.Contains(m.Or, node) {
 		c.conclude(Elsewhere, node, fmt.Sprintf("the successor %s landed on %s", next.Name, node))
@@ -194,15 +194,16 @@ func (c *Core) wait(until time.Time, result Result, message string) {
 	}
 }
 
-// conclude ends a move, and plans the next one or ends the run. It is the only end of a move whose
-// eviction was tried: it reports, counts, lets the workload rest, and takes the move out of the
-// journal.
+// conclude ends a move and plans the next one or ends the run. Every move with an attempted
+// eviction ends here: conclude reports it, counts it, rests the workload, and removes the move from
+// the journal.
 func (c *Core) conclude(result Result, node, message string) {
 	m := c.move
 	c.tell(m, result, node, message)
 	workload := m.flight.Workload()
 	switch {
-	// Its proof was not wrong, so it is no miss, and the journal's rests are as before.
+	// Its proof was not wrong, so it does not count as a miss, and the journal's rests stay
+	// unchanged.
 	case result == Withheld:
 		c.run.withheld++
 		c.run.resting[workload] = Rest{Until: metav1.NewTime(c.wall().Add(restsFor))} // for this run
@@ -228,8 +229,8 @@ func (c *Core) conclude(result Result, node, message string) {
 	switch {
 	case c.stopping:
 		c.finish(interrupted)
-	// A pod that was running is now pending because of this run. Whatever the cause, another move
-	// would not make it better.
+	// This run has turned a running pod into a pending one. Whatever the cause, another move would
+	// not help.
 	case result == Pending:
 		c.finish(fmt.Sprintf("%s/%s: %s", m.Namespace, m.Name, message))
 	case c.run.missed >= mostMissed:
@@ -241,7 +242,7 @@ func (c *Core) conclude(result Result, node, message string) {
 	}
 }
 
-// tell reports progress. What becomes of a move after a surge is said at its end.
+// tell reports progress. The result of a move after a surge is reported at its end.
 func (c *Core) tell(m *departure, result Result, node, message string) {
 	told := Told{Result: result, Node: node, Message: message}
 	switch {

@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// recoverSurges takes up the surge of the move in the journal and, with permission to surge, those
-// that are older than a surge lasts. Without that permission the scales of others cannot be
-// written, so only the Core's own surge is taken up, whose journal shows that it could.
+// recoverSurges recovers the surge of the journaled move and, with permission to surge, surges
+// exceeding the maximum age. Without that permission it cannot write other workloads' scales, so it
+// recovers only the Core's own surge; the journal shows that the permission existed.
 func (c *Core) recoverSurges() {
 	f := c.journal.Move
 	if own := f != nil && f.Surge != nil; own || c.options.Surge {
@@ -16,16 +16,16 @@ func (c *Core) recoverSurges() {
 	}
 }
 
-// beginSurge has the victim leave after its successor is ready. The move is in the journal by now,
-// so that a process that starts anew puts the scale back.
+// beginSurge removes the victim after its successor is ready. The move is already journaled, so
+// that a new process undoes the scale.
 func (c *Core) beginSurge() {
 	c.enter(surging)
 	c.surges.begin(c.move)
 }
 
-// followSurges moves the surge of the move on, or those that an earlier process has left behind. It
-// is called at each event of these two phases. A stop gives up what is not past the point of
-// return; see [surges.follow].
+// followSurges advances the move's surge, or the surges left behind by an earlier process. It runs
+// on each event of these two phases. A stop gives up surges before the point of no return; see
+// [surges.follow].
 func (c *Core) followSurges() {
 	stopped := ""
 	if c.stopping {
@@ -39,12 +39,12 @@ func (c *Core) followSurges() {
 	}
 }
 
-// surgeEnded withholds a move whose surge was given up.
+// surgeEnded withholds a move with an abandoned surge.
 func (c *Core) surgeEnded(s *surge) {
 	m := c.move
 	switch {
 	case c.phase == restoring || s.why == "": // the pod leaves, so it is a move like any other
-	// Nothing was scaled, so there is nothing to withhold.
+	// The workload was not scaled, so the move is not withheld.
 	case s.outdated:
 		c.postpone(m, c.paced(m.UID))
 		c.drop()

@@ -10,24 +10,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Bounds of a departure, whatever it is for. They are generous to a cluster under load, and short
-// enough not to hang on one pod: controllers make pods and schedulers place them within seconds,
-// but large images take minutes to pull, and a kubelet may be slow to report that a pod has ended.
+// Bounds of any departure. They are generous to a cluster under load, and short enough not to hang
+// on one pod: controllers create pods and schedulers place them within seconds, but large images
+// take minutes to pull, and a kubelet may report termination late.
 const (
 	pendingFor = time.Minute      // for how long a successor may be without a node, or not be made at all
 	unreadyFor = 10 * time.Minute // for how long it may be on its node without being ready
 	leavingFor = 2 * time.Minute  // beyond its grace period, for how long a pod may take to end
 	refusedFor = 2 * time.Minute  // for how long the same eviction is tried
 	retryAfter = 5 * time.Second  // until an eviction that is put off is tried again, as kubectl does
-	// longestGrace is the longest grace period that is waited for: a year. It is there for
-	// arithmetic: grace periods are int64 seconds, and a time.Duration overflows after 292 years.
+	// longestGrace caps the grace period at a year, for the sake of arithmetic: grace periods are
+	// int64 seconds, and a time.Duration overflows after 292 years.
 	longestGrace = 365 * 24 * time.Hour
 )
 
-// mover has pods leave, in the same way for moves and for drains: one eviction is tried at a time,
-// a request whose answer was lost is repeated, and a pod that has gone counts as evicted if it may
-// have been. Which pod is next, what a refusal means and what is waited for afterwards is up to its
-// policy.
+// mover removes pods in the same way for moves and for drains: it attempts one eviction at a time,
+// repeats a request after losing its response, and counts a missing pod as evicted if it may have
+// been. Its policy chooses the next pod, interprets refusals, and determines the wait that follows.
 type mover struct {
 	machine
 	policy  policy
@@ -35,39 +34,40 @@ type mover struct {
 	surges  *surges
 
 	stopping bool // no further pod leaves
-	// evicting is the departure whose eviction is tried, although many pods may be terminating;
-	// room the one whose successor's room is kept; nil: none.
+	// evicting is the departure with an eviction attempt, although many pods may be terminating;
+	// room is the departure with a reservation for its successor. nil means none.
 	evicting, room *departure
-	// found are the successors of all departures: none succeeds two pods.
+	// found holds the successors of all departures: a pod succeeds at most one pod.
 	found map[types.UID]bool
-	// paces space the requests about each pod, across plans: a plan may choose a pod again whose
-	// eviction had no effect, or which the watch still shows although it is gone.
+	// paces space the requests per pod, across plans: a plan may choose a pod again after an
+	// ineffective eviction, or before the watch delivers its deletion.
 	paces map[types.UID]*ask.Pace
 }
 
-// policy is what tells a drain from a run of moves. Its methods are called within a step.
+// policy distinguishes a drain from a run of moves. Its methods are called within a step.
 type policy interface {
-	// tell reports the progress of a departure; nil: what is about none.
+	// tell reports the progress of a departure; nil means a report unrelated to a departure.
 	tell(p *departure, result Result, node, message string)
-	// leaving takes a pod that leaves from now on, which has been told.
+	// leaving takes over a pod that leaves from now on, after it has been reported.
 	leaving(p *departure)
-	// vanished takes a pod that has left for another reason.
+	// vanished handles a pod that left for another reason.
 	vanished(p *departure)
-	// putOff takes an eviction that is refused for now or was asked for, and refused one that is
-	// refused for good or has failed for too long. Neither is tried again by itself.
+	// putOff handles an eviction that is refused for now or submitted as an EvictionRequest, and
+	// refused one that is refused permanently or has failed for too long. Neither is retried
+	// automatically.
 	putOff(p *departure, e Answered)
 	refused(p *departure, e Answered)
-	// surgeEnded is called when the scale is what it was. If the surge was given up, why says so.
+	// surgeEnded is called with the scale restored. The why of an abandoned surge has the reason.
 	surgeEnded(s *surge)
 }
 
-// init makes the mover of a policy. It knows what the cluster does.
+// init initializes the mover of a policy. The mover shares the policy's cluster.
 func (m *mover) init(policy policy, cluster *cluster, wall func(time.Time) time.Time) {
 	*m = mover{machine: machine{wallOf: wall}, policy: policy, cluster: cluster, surges: &surges{mover: m}, found: map[types.UID]bool{},
 		paces: map[types.UID]*ask.Pace{}}
 }
 
-// take takes up what an event means to any mover.
+// take handles the part of an event common to all movers.
 func (m *mover) take(event Event) {
 	switch e := event.(type) {
 	case Seen, Gone:
@@ -88,8 +88,8 @@ func (m *mover) take(event Event) {
 	}
 }
 
-// evict requests the eviction of a pod, for the first time or again. While the request is in
-// flight, there is no alarm: its answer decides.
+// evict requests the eviction of a pod, or repeats the request. While it is in flight there is no
+// alarm: the response decides.
 func (m *mover) evict(p *departure) {
 	if p.tried.IsZero() {
 		p.tried = m.now
@@ -100,7 +100,7 @@ func (m *mover) evict(p *departure) {
 	m.do(Evict{Ticket: p.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: p.grace, Delete: p.past, Room: p.flight})
 }
 
-// paced records a request about a pod and returns when the next one may follow.
+// paced records a request about a pod and returns the earliest time for the next one.
 func (m *mover) paced(uid types.UID) time.Time {
 	pace := m.paces[uid]
 	if pace == nil {
@@ -111,7 +111,7 @@ func (m *mover) paced(uid types.UID) time.Time {
 	return pace.Next
 }
 
-// nextFor returns when the next request about a pod may be sent.
+// nextFor returns the earliest time for the next request about a pod.
 func (m *mover) nextFor(uid types.UID) time.Time {
 	if pace := m.paces[uid]; pace != nil {
 		return pace.Next
@@ -119,7 +119,7 @@ func (m *mover) nextFor(uid types.UID) time.Time {
 	return m.now
 }
 
-// evictionAnswered handles the answer to an eviction.
+// evictionAnswered handles the response to an eviction.
 //
 //	OK                    the pod is leaving
 //	NotFound              it has left: by this departure, if one of its evictions may have been made
@@ -150,8 +150,9 @@ func (m *mover) evictionAnswered(p *departure, e Answered) {
 	}
 }
 
-// retryEviction goes on with the eviction in progress, unless its request is in flight: it may have
-// been made, and then the pod leaves; else it is tried again when it is time.
+// retryEviction continues the eviction in progress, unless its request is in flight. If it may have
+// been made and the pod leaves, retryEviction takes the pod as evicted; otherwise it retries when
+// the next attempt is due.
 func (m *mover) retryEviction() {
 	switch p := m.evicting; {
 	case p.ticket != 0:
@@ -164,9 +165,9 @@ func (m *mover) retryEviction() {
 	}
 }
 
-// leave goes on with a pod that is known to leave: it was evicted, or its controller removes it
-// since its successor was ready before. From here on its successor is looked for. The eviction of
-// another pod may be in flight, and goes on.
+// leave handles a pod known to be leaving: it was evicted, or its controller removes it because its
+// successor was ready first. From here on its successor is tracked. An eviction of another pod may
+// be in flight, and continues.
 func (m *mover) leave(p *departure) {
 	if m.evicting == p {
 		m.evicting = nil
@@ -180,18 +181,18 @@ func (m *mover) leave(p *departure) {
 	m.policy.leaving(p)
 }
 
-// victim returns the pod of a departure, nil once it is gone.
+// victim returns the pod of a departure, or nil after its deletion.
 func (m *mover) victim(p *departure) *v1.Pod { return m.cluster.pod(p.Namespace, p.Name, p.UID) }
 
-// leaves reports whether a pod has been seen to terminate, or to be gone.
+// leaves reports whether a pod has been observed as terminating or deleted.
 func (m *mover) leaves(p *departure) bool {
 	victim := m.victim(p)
 	return victim == nil || victim.DeletionTimestamp != nil
 }
 
-// successorOf returns the pod that the workload has most likely made in place of one, or nil. It
-// may be another one at each call, as long as the departure is not over. A scale-up at the same
-// moment can be confused with it, and then either pod is as good.
+// successorOf returns the most likely replacement of a departure's pod, or nil. The result may
+// change between calls until the departure is over. It may be confused with a pod of a simultaneous
+// scale-up; either pod is equally good then.
 func (m *mover) successorOf(p *departure) *v1.Pod {
 	delete(m.found, p.next)
 	p.next = ""
@@ -203,15 +204,15 @@ func (m *mover) successorOf(p *departure) *v1.Pod {
 	return next
 }
 
-// keepRoom has the scheduler keep the room of a pod's successor instead of any other; the request
-// that has the pod leave shows it.
+// keepRoom makes the scheduler reserve room for a pod's successor, replacing any other reservation;
+// the request that removes the pod carries it.
 func (m *mover) keepRoom(p *departure) {
 	if p.flight != nil {
 		m.room = p
 	}
 }
 
-// freeRoom has no room kept any longer.
+// freeRoom releases any reservation.
 func (m *mover) freeRoom() {
 	if p := m.room; p != nil {
 		m.room = nil
@@ -219,14 +220,14 @@ func (m *mover) freeRoom() {
 	}
 }
 
-// attempt is a request that is repeated until its answer says what has become of it.
+// attempt is a request repeated until its outcome is known.
 type attempt struct {
 	ticket Ticket    // of the request in flight; 0: it is made at retry
 	retry  time.Time // when it is made again
 	failed int       // requests that failed, in a row
 }
 
-// again has the request made again after a pause.
+// again schedules another try after a pause.
 func (a *attempt) again(now time.Time, asked time.Duration) {
 	a.ticket, a.retry = 0, now.Add(pauseAfter(a.failed, asked))
 	a.failed++
@@ -238,12 +239,12 @@ const (
 	lastPause  = 15 * time.Second // the longest of them
 )
 
-// putOffFor returns for how long an eviction is not tried again that is refused for now or was
-// asked for.
+// putOffFor returns the delay before retrying an eviction that was refused for now or submitted as
+// an EvictionRequest.
 func putOffFor(e Answered) time.Duration { return min(max(retryAfter, e.RetryAfter), lastPause) }
 
-// pauseAfter returns the pause after a try that was not the first to fail in a row. A longer one
-// that the server asks for is made, up to lastPause.
+// pauseAfter returns the pause after consecutive failures. It honors a longer pause requested by
+// the server, up to lastPause.
 func pauseAfter(failed int, asked time.Duration) time.Duration {
 	return min(max(firstPause<<min(failed, 5), asked), lastPause)
 }

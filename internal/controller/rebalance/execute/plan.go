@@ -11,15 +11,15 @@ import (
 
 // ask requests a plan for the current state.
 //
-// Taints of this run are not in the state (see [cluster.state]): a plan closes nodes itself, and
-// says so for each of its moves.
+// The state excludes taints of this run (see [cluster.state]): a plan closes nodes itself, and
+// lists them for each of its moves.
 func (c *Core) ask() {
 	if c.stopping {
 		c.finish(interrupted)
 		return
 	}
 	c.enter(planning)
-	// What happens from here on, until the plan is there, may outdate it.
+	// From here on until the plan arrives, any change may outdate it.
 	c.proof.restart(c.run.stale >= mostStale)
 	resting := map[string]time.Time{}
 	for workload, rest := range c.run.resting {
@@ -31,14 +31,14 @@ func (c *Core) ask() {
 	})
 }
 
-// later plans again after a pause.
+// later replans after a pause.
 func (c *Core) later(pause time.Duration) {
 	c.enter(pausing)
 	c.at = c.now.Add(pause)
 }
 
-// planned handles a plan, which is as old as it took to make. One that comes in another phase is of
-// no use.
+// planned handles a plan, whose age is the time it took to compute. It ignores plans in other
+// phases.
 func (c *Core) planned(plan *rebalance.Plan) {
 	if c.phase != planning {
 		return
@@ -51,8 +51,8 @@ func (c *Core) planned(plan *rebalance.Plan) {
 	case len(plan.Moves) > 0 && c.proof.outdated(&plan.Moves[0]):
 		c.again()
 		return
-	// The plan has placed these pods where it thinks the scheduler will. It is better to see where
-	// they really go.
+	// The plan assumes a placement for these pods. Waiting for the scheduler's actual decision is
+	// better.
 	case len(plan.Moves) > 0 && c.places(plan):
 		c.later(firstPause)
 		return
@@ -68,12 +68,11 @@ func (c *Core) planned(plan *rebalance.Plan) {
 	c.close(closed(plan))
 }
 
-// again plans again because the plan is outdated. Where some pod gets a node while any plan is
-// made, none that is newer can be had: then pods that get a node no longer count, and the arrival
-// shows whether the proof still held. If plans are outdated for other reasons even so, the run
-// ends.
+// again replans because the plan is outdated. If some pod is scheduled during every plan, a fresher
+// one is unattainable: newly scheduled pods are then ignored, and the arrival shows whether the
+// proof still held. If plans still become outdated for other reasons, the run ends.
 //
-//	plans 1 to 5 in a row     any pod that gets a node of the successor outdates them
+//	plans 1 to 5 in a row     any pod scheduled to the successor's node outdates them
 //	plans 6 to 15             only a change of the victim, or of the node itself, does
 //	after the 15th            the run ends
 func (c *Core) again() {
@@ -84,8 +83,8 @@ func (c *Core) again() {
 	c.later(firstPause)
 }
 
-// followed counts outdated plans anew, since one could be followed. Pods that get a node count
-// again once a plan was made during which the successor's node got none.
+// followed resets the count of outdated plans after a usable one. Newly scheduled pods matter again
+// once the successor's node got none during a plan.
 func (c *Core) followed(m *rebalance.Move) {
 	if !c.proof.busy || !c.proof.disturbed(m) {
 		c.run.stale = 0
@@ -94,10 +93,9 @@ func (c *Core) followed(m *rebalance.Move) {
 	}
 }
 
-// places reports whether the scheduler is about to place pending pods. If several nodes are as
-// good, it chooses, and moves are proved after that. It says so for placesFor at the most: pods
-// that the scheduler could place but does not, such as those of another scheduler, must not hold up
-// moves forever.
+// places reports whether the scheduler is about to place pending pods. It chooses among equally
+// good nodes, so moves are proved after that. places returns true for at most placesFor: pods not
+// placed despite available room, such as another scheduler's, must not block moves forever.
 func (c *Core) places(plan *rebalance.Plan) bool {
 	waits := slices.ContainsFunc(plan.Arrivals, func(a rebalance.Arrival) bool { return a.After == 0 })
 	switch {
@@ -110,7 +108,8 @@ func (c *Core) places(plan *rebalance.Plan) bool {
 }
 
 // lags reports whether a pod was skipped only because of a status that the last move may have made
-// stale. Both pass by themselves: a rollout is done, a budget's controller counts again.
+// stale. Both conditions clear by themselves: the rollout completes, or the budget's controller
+// recounts.
 func lags(plan *rebalance.Plan) bool {
 	for i := range plan.Stays {
 		if code := plan.Stays[i].Code; code == rebalance.OwnerBusy || code == rebalance.BudgetSpent {

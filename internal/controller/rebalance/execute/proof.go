@@ -9,13 +9,13 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// proof says whether what a plan's first move was proved with still holds. A plan is as old as it
-// took to make: meanwhile the victim may have gone, and another pod may have taken the room that
-// its successor was to have.
+// proof tracks whether the assumptions behind a plan's first move still hold. A plan's age is the
+// time it took to compute: meanwhile the victim may have been deleted, and another pod may have
+// taken its successor's room.
 //
-// It errs on the side of planning again: a plan costs less than a pod that was disturbed for
-// nothing. What it does not look at (labels, budgets, other pods that leave) shows at the eviction
-// or at the arrival.
+// It errs on the side of replanning: a plan is cheaper than a needless disruption. Conditions
+// outside the proof (labels, budgets, other leaving pods) surface at the eviction or at the
+// arrival.
 type proof struct {
 	cluster *cluster
 	// nil until the first plan is requested
@@ -23,12 +23,12 @@ type proof struct {
 	busy   bool            // that does not count for this plan: so many before it were outdated
 }
 
-// restart forgets what has happened: a plan is made from the state of this moment. It is called
-// when a plan is requested.
+// restart discards recorded changes when a plan is requested, because the plan uses the current
+// state.
 func (p *proof) restart(busy bool) { p.filled, p.busy = map[string]bool{}, busy }
 
-// notice remembers a node that gets a pod. It has to see an object before the cluster does. A pod
-// that loses its node does no harm: room grows.
+// notice records a node that gets a pod. It must see an object before the cluster does. Losing a
+// pod is harmless to a node: its room grows.
 func (p *proof) notice(object metav1.Object) {
 	pod, ok := object.(*v1.Pod)
 	if !ok || pod.Spec.NodeName == "" || p.filled == nil {
@@ -39,15 +39,14 @@ func (p *proof) notice(object metav1.Object) {
 	}
 }
 
-// outdated reports whether something that a move depends on has changed in the meantime. It is
-// asked when the plan is there, again once the journal is written, and before every try of the
-// eviction.
+// outdated reports whether a dependency of a move has changed in the meantime. It is checked when
+// the plan arrives, again after the journal is written, and before every eviction attempt.
 func (p *proof) outdated(m *rebalance.Move) bool {
 	victim := p.cluster.pod(m.Namespace, m.Name, m.UID)
 	if victim == nil || victim.DeletionTimestamp != nil || victim.Spec.NodeName != m.From {
 		return true
 	}
-	// The removal of a pod that has ended needs no node.
+	// Removing a terminal pod needs no node.
 	if m.To == "" {
 		return false
 	}
@@ -55,8 +54,8 @@ func (p *proof) outdated(m *rebalance.Move) bool {
 	return n == nil || n.Spec.Unschedulable || n.DeletionTimestamp != nil || !p.busy && p.disturbed(m)
 }
 
-// disturbed reports whether another pod has got a node on which the successor may land. Any of the
-// equals counts: the successor may have been meant for it.
+// disturbed reports whether another pod has been scheduled to a candidate node of the successor.
+// All equally good nodes count, because the successor may have been meant for any of them.
 func (p *proof) disturbed(m *rebalance.Move) bool {
 	return p.filled[m.To] || slices.ContainsFunc(m.Or, func(name string) bool { return p.filled[name] })
 }

@@ -16,41 +16,41 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// RollAnnotation is on nodes that are rolled and records their progress. It is all that another run
-// needs, and is removed when the roll is complete.
+// RollAnnotation records the progress of nodes being rolled. It is the only state needed by another
+// run, and is removed when the roll is complete.
 const RollAnnotation = "berth.dev/roll"
 
 // RollNote is the value of RollAnnotation.
 //
-// It stands on the node, not in a journal, because a roll may take days: kubectl describe node
-// shows what is done with the node, and a node that is deleted takes its note along.
+// It is stored on the node rather than in a journal because a roll may take days: kubectl describe
+// node shows the node's progress, and deleting the node deletes its note.
 type RollNote struct {
-	// Begun is when the roll began, and tells it from earlier ones.
+	// Begun is the start of the roll, and distinguishes it from earlier ones.
 	Begun metav1.Time `json:"begun"`
 	State RollState   `json:"state"`
 	// Cordoned is set if the node was cordoned before. It is cordoned again in the end.
 	Cordoned bool `json:"cordoned,omitempty"`
-	// Before is what the node was when its turn began, to tell that it has restarted. It is the
-	// text of beforeOf, and is only ever compared.
+	// Before is the result of beforeOf at the start of the node's turn, compared to detect a
+	// restart.
 	Before string `json:"before,omitempty"`
-	// Instead is the node in whose place this one has come.
+	// Instead is the name of the node replaced by this one.
 	Instead string `json:"instead,omitempty"`
 }
 
-// RollState is how far the roll of a node is.
+// RollState is the progress of a node's roll.
 type RollState string
 
 const (
-	// A node without a note, or with that of an earlier roll, is in none of these states.
+	// A node without a note, or with a note of an earlier roll, is in none of these states.
 	rollNext RollState = "next" // closed, since its turn is still to come
 	rollTurn RollState = "turn" // its turn has begun
 	rollDone RollState = "done"
-	// One node has it while the notes of a complete roll are removed: a run that finds it has
-	// nothing to continue.
+	// One node has it while the notes of a complete roll are removed: a run that finds it does not
+	// continue the roll.
 	rollComplete RollState = "complete"
 )
 
-// Until is what a node's turn waits for once the node is empty.
+// Until is the condition that ends an empty node's turn.
 type Until string
 
 const (
@@ -59,21 +59,21 @@ const (
 	UntilNew     Until = "new"     // another node has come in its place, and is ready
 )
 
-// RollOptions say what to roll, and how.
+// RollOptions configure a roll.
 type RollOptions struct {
-	// DrainOptions are those of each turn. Nodes is not used.
+	// DrainOptions apply to each turn. Nodes is not used.
 	DrainOptions
 	Selector labels.Selector
-	// AtOnce returns how many nodes, of so many, have their turn together. It is a function because
-	// --max-unavailable may be a percentage, and how many nodes there are is known only when they
-	// have been seen.
+	// AtOnce returns the number of nodes per turn for a total number of nodes. It is a function
+	// because --max-unavailable may be a percentage, and the total is unknown until the nodes have
+	// been listed.
 	AtOnce func(nodes int) int
 	Until  Until
-	// Restart begins anew where an earlier run was not finished.
+	// Restart starts a new roll instead of continuing an unfinished one.
 	Restart bool
 }
 
-// rollStage is what a Roller waits for.
+// rollStage is the state of the Roller's state machine.
 //
 //	rollListing -> rollRestoring -> rollPlanning -> turnPlanning -> turnClosing -> turnEmptying
 //	    -> [turnOpening -> turnRest ->] turnWaiting -> turnEnding -> turnPlanning ...
@@ -96,18 +96,18 @@ const (
 	rollOver
 )
 
-// Roller rolls nodes. It decides the plan of the whole once, so that it can be shown, and each turn
-// anew when it comes, by the same rules. A turn is a Drainer's: what that promises holds here.
+// Roller rolls nodes. It plans the whole roll once, for display, and replans each turn when it
+// begins, by the same rules. Each turn is a Drainer with its guarantees.
 //
-// Which nodes are done stands on the nodes. So a run that is killed is followed by one that goes on
-// with the nodes whose turn had begun.
+// Progress is recorded on the nodes, so after a killed run the next one continues with the nodes in
+// an unfinished turn.
 //
-// Its own requests are SetNode and PlanRoll. Everything else that it asks for comes from the
-// Drainer of the turn, whose actions and answers it passes on.
+// Its own requests are SetNode and PlanRoll. All other requests are issued by the turn's Drainer;
+// the Roller forwards its actions and their responses.
 type Roller struct {
 	machine
 	options RollOptions
-	// cluster is shared with the drainer, which writes it while it is there; see pass.
+	// cluster is shared with the drainer, which updates it while one exists; see pass.
 	cluster *cluster
 	drainer *Drainer // of the turn; nil between drains
 
@@ -117,35 +117,34 @@ type Roller struct {
 	listed   bool
 	stopping bool
 
-	// begun identifies the roll: notes with another time are of other rolls. It is not when this
-	// process began.
+	// begun identifies the roll: notes with another time belong to other rolls. It is not the start
+	// of this process.
 	begun  metav1.Time
 	total  int
 	closed map[string]bool // nodes that were cordoned before
 	turn   *rebalance.Turn
-	// A node of the turn that is in none of these maps had gone before its turn.
+	// A node of the turn in none of these maps was deleted before its turn.
 	uids   map[string]types.UID // of the turn's nodes
 	before map[string]string    // what they were
 	came   map[string]string    // a node that has come in the place of another one, by that one
 	tries  int                  // of the turn
-	// draining is when the first drain of the turn began; zero before.
+	// draining is the start of the turn's first drain; zero before.
 	draining time.Time
 	evicted  int
 	rolled   int // nodes that are done, counted before their notes are removed
 	stopped  string
 	waits    string // the last message about nodes that are waited for
 
-	// wanted is what nodes are to be, until they have been seen so; each stage sets its own. writes
-	// are those that lead there.
+	// wanted is the desired state of nodes until they are observed in it; each stage sets its own.
+	// writes are the requests in progress.
 	wanted map[string]SetNode
 	writes map[string]*attempt // by node
 }
 
-// rollTickets are above those of any Drainer, so that an answer tells whose it is.
+// rollTickets exceed those of any Drainer, which identifies the recipient of a response.
 const rollTickets = Ticket(1) << 32
 
-// NewRoller returns a Roller that has seen nothing of the cluster. The nodes are known when Listed
-// comes.
+// NewRoller returns a Roller without any cluster state. It learns the nodes with Listed.
 func NewRoller(options RollOptions) *Roller {
 	return &Roller{
 		machine: machine{tickets: rollTickets, wallOf: options.Wall},
@@ -153,9 +152,9 @@ func NewRoller(options RollOptions) *Roller {
 	}
 }
 
-// Step applies an event and returns the actions that follow from it and from the time.
+// Step applies an event and returns the actions resulting from it and from the time.
 //
-// The actions belong to the caller. After RollDone there are no more.
+// The caller owns the actions. RollDone is the last action.
 func (r *Roller) Step(now time.Time, event Event) []Action {
 	r.beginStep(now)
 	switch e := event.(type) {
@@ -180,8 +179,8 @@ func (r *Roller) Step(now time.Time, event Event) []Action {
 	return r.actions
 }
 
-// pass hands an event to the drain of the turn, which shares what has been seen of the cluster.
-// Either the drainer or the Roller updates the cluster, never both.
+// pass forwards an event to the turn's drain, which shares the cluster state. Either the drainer or
+// the Roller updates the cluster, never both.
 func (r *Roller) pass(event Event) {
 	if r.drainer != nil {
 		r.drain(event)
@@ -196,8 +195,8 @@ func (r *Roller) pass(event Event) {
 	}
 }
 
-// beginDrain begins a drain whose timeout counts from the given time. The drainer finds the cluster
-// as the roll has seen it, so it needs no events but Listed.
+// beginDrain begins a drain with a timeout counted from the given time. The drainer shares the
+// roll's cluster state, so it needs no events except Listed.
 func (r *Roller) beginDrain(options DrainOptions, begun time.Time) {
 	options.Returned = map[types.UID]bool{}
 	r.at = time.Time{} // until it is over, only the drainer sets alarms
@@ -206,8 +205,8 @@ func (r *Roller) beginDrain(options DrainOptions, begun time.Time) {
 	r.drain(Listed{})
 }
 
-// drain hands an event to the drain of the turn, and takes up what it does. DrainDone stays inside,
-// since it ends a turn and not the roll.
+// drain forwards an event to the turn's drain and handles the resulting actions. DrainDone is not
+// forwarded, because it ends a turn rather than the roll.
 func (r *Roller) drain(event Event) {
 	if r.drainer == nil {
 		return
@@ -226,7 +225,7 @@ func (r *Roller) drain(event Event) {
 	}
 }
 
-// Wake returns when the next Tick is due if no event comes first.
+// Wake returns the time of the next Tick, unless an event arrives first.
 func (r *Roller) Wake() (at time.Time, ok bool) {
 	at = r.at
 	if r.drainer != nil {
@@ -237,19 +236,18 @@ func (r *Roller) Wake() (at time.Time, ok bool) {
 	return at, !at.IsZero() && r.stage != rollOver
 }
 
-// noteOf returns what a node says of a roll. ok is false without the annotation, or if it is no
-// note.
+// noteOf returns a node's roll note. ok is false if the annotation is missing or invalid.
 func noteOf(n *v1.Node) (note RollNote, ok bool) {
 	return note, json.Unmarshal([]byte(n.Annotations[RollAnnotation]), &note) == nil
 }
 
-// nodes are those that the selector selects. They are read from the cluster each time, since nodes
-// come and go in a roll.
+// nodes returns the selected nodes. They are read from the cluster each time, because nodes appear
+// and disappear during a roll.
 func (r *Roller) nodes() []*v1.Node {
 	return slices.DeleteFunc(r.cluster.nodes(), func(n *v1.Node) bool { return !r.options.Selector.Matches(labels.Set(n.Labels)) })
 }
 
-// nodeReady reports whether a node can take pods, but for being cordoned.
+// nodeReady reports whether a node can take pods, apart from being cordoned.
 func nodeReady(n *v1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady &&
@@ -257,9 +255,9 @@ func nodeReady(n *v1.Node) bool {
 	})
 }
 
-// beforeOf is what a node is: it differs once the node has restarted, or was not ready for a
-// moment. A node that was made anew has another UID, and one that was rebooted another boot ID; one
-// whose kubelet or runtime was exchanged in place has another version.
+// beforeOf returns a fingerprint of a node that changes once the node has restarted or was briefly
+// not ready. A recreated node has another UID, and a rebooted one another boot ID; after an
+// in-place upgrade of the kubelet or the runtime, the version differs.
 func beforeOf(n *v1.Node) string {
 	info := n.Status.NodeInfo
 	text := []string{string(n.UID), info.BootID, info.KernelVersion, info.OSImage, info.KubeletVersion, info.ContainerRuntimeVersion}
@@ -271,13 +269,13 @@ func beforeOf(n *v1.Node) string {
 	return strings.Join(text, "|")
 }
 
-// find reads from the nodes how far an earlier run has come, and decides which roll this is.
+// find reads the progress of an earlier run from the nodes, and identifies the current roll.
 //
-// The roll is the newest one that any node has a note of, unless all of its nodes are done, or
-// Restart is set: then it is a new one. Its time is made later than that of the last one, so that
-// notes of the two cannot be confused, even if both begin within a second.
+// The current roll is the newest one with a note on any node, unless all of its nodes are done or
+// Restart is set: then it is a new one. A new roll's time is later than the previous one's, so that
+// their notes cannot be confused even if both begin within a second.
 //
-// find reports whether the newest roll is complete, and only its notes remain to be removed.
+// find reports whether the newest roll is complete, with only its notes to remove.
 func (r *Roller) find() (complete bool) {
 	finished := true
 	for _, n := range r.nodes() {
@@ -301,7 +299,7 @@ func (r *Roller) find() (complete bool) {
 	for _, n := range r.nodes() {
 		note, ok := noteOf(n)
 		r.closed[n.Name] = n.Spec.Unschedulable
-		// So its cordon says nothing; the note has what it was before.
+		// Its cordon is therefore meaningless; the note has the original state.
 		if ok && note.State != rollDone && note.State != rollComplete { // it is cordoned by a roll
 			r.closed[n.Name] = note.Cordoned
 		}
@@ -314,8 +312,8 @@ func (r *Roller) find() (complete bool) {
 	return false
 }
 
-// is reports whether the roll of a node is that far. A node that is younger than the roll is done.
-// It was made after the roll began, so it is as new as a rolled node: it needs no turn.
+// is reports whether the roll of a node has reached a state. A node created after the roll began is
+// done: it is as new as a rolled node, and needs no turn.
 func (r *Roller) is(n *v1.Node, state RollState) bool {
 	note, ok := noteOf(n)
 	switch {
@@ -327,9 +325,9 @@ func (r *Roller) is(n *v1.Node, state RollState) bool {
 	return false
 }
 
-// restore puts back what a run that was killed has left of surges, and then asks for the plan of
-// the whole. The additional replicas take up room, and a plan that counts them may be refused: then
-// no turn would begin, and nobody put them back.
+// restore undoes surges left behind by a killed run, and then requests the plan of the whole roll.
+// The additional replicas take up room, and a plan counting them may be refused: no turn would
+// begin then, and the surges would never be undone.
 func (r *Roller) restore() {
 	r.stage = rollRestoring
 	options := r.options.DrainOptions
@@ -337,14 +335,14 @@ func (r *Roller) restore() {
 	r.beginDrain(options, r.now)
 }
 
-// rolling is what the planner has to know. The caller owns what it returns.
+// rolling returns the planner's input, owned by the caller.
 func (r *Roller) rolling() *rebalance.Rolling {
 	plan := &rebalance.Rolling{Leaving: r.options.Leaving, AtOnce: r.options.AtOnce(r.total), Closed: maps.Clone(r.closed)}
 	plan.Nodes = nil
 	for _, n := range r.nodes() {
 		switch {
 		case r.is(n, rollDone):
-			// Nodes with a note come first: by them the zone is known in which the roll goes on.
+			// Nodes with a note are listed first: they determine the zone to continue in.
 			if _, noted := noteOf(n); noted {
 				plan.Done = slices.Insert(plan.Done, 0, n.Name)
 			} else {
@@ -359,10 +357,9 @@ func (r *Roller) rolling() *rebalance.Rolling {
 	return plan
 }
 
-// ask requests the plan of the next turn, or of the whole. The plan of the whole is asked for once,
-// that of each turn when it comes.
+// ask requests the plan of the whole roll, once, or of the next turn, when it begins.
 //
-// Nodes may be deleted or relabeled at any time, so that none is left.
+// Nodes may be deleted or relabeled at any time, so the roll may run out of nodes.
 func (r *Roller) ask(stage rollStage) {
 	rolling := r.rolling()
 	if stage == turnPlanning && len(rolling.Nodes) == 0 {
@@ -373,8 +370,8 @@ func (r *Roller) ask(stage rollStage) {
 	r.do(PlanRoll{State: &rebalance.State{AsOf: r.wall(), World: r.cluster.Fork()}, Rolling: rolling, Next: stage == turnPlanning})
 }
 
-// planned handles a plan. A refusal or a pod without a node in any turn ends the roll before it has
-// changed anything.
+// planned handles a plan. A refusal or a pod without a node in any turn ends the roll before any
+// change.
 func (r *Roller) planned(e RollPlanned) {
 	switch r.stage {
 	case rollPlanning:

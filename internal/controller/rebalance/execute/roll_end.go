@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// endTurn opens the nodes of the turn, and notes that they are done. A node that has come in the
-// place of another gets the note, with the name of that one.
+// endTurn opens the nodes of the turn, and notes that they are done. A replacement node gets the
+// note, including the name of its predecessor.
 func (r *Roller) endTurn() {
 	r.stage, r.wanted = turnEnding, map[string]SetNode{}
 	for _, name := range r.turn.Nodes {
@@ -26,7 +26,7 @@ func (r *Roller) endTurn() {
 			message = "stays cordoned, as it was before"
 		}
 
-		// Without a newcomer, as with UntilDrained, there is no node to write a note on.
+		// Without a newcomer, as with UntilDrained, the note has no node.
 		if node != "" {
 			r.want(node, r.closed[node], done)
 		}
@@ -40,11 +40,11 @@ func (r *Roller) next() {
 	r.ask(turnPlanning)
 }
 
-// stop ends the roll; why is what stopped it, or "". Nodes whose turn is still to come are open
-// again then.
+// stop ends the roll; why is the cause of an interruption, or "". It reopens nodes awaiting their
+// turn.
 //
-// It may be called more than once: the first reason counts. With DryRun nothing was closed, so
-// there is nothing to open.
+// It may be called more than once: the first reason counts. With DryRun no nodes were closed, so
+// none are reopened.
 func (r *Roller) stop(why string) {
 	if r.stage == rollReopening || r.stage == rollOver {
 		return
@@ -89,8 +89,8 @@ func (r *Roller) clear() {
 	}
 }
 
-// end reports what has become of the roll. The nodes of the turn keep their notes, by which another
-// run goes on.
+// end reports the result of the roll. The nodes of the turn keep their notes, which another run
+// needs to continue.
 func (r *Roller) end() {
 	r.stage = rollOver
 	var turn []string
@@ -102,8 +102,8 @@ func (r *Roller) end() {
 	r.do(RollDone{Done: r.rolled, Nodes: r.total, Evicted: r.evicted, Turn: turn, Stopped: r.stopped})
 }
 
-// overdue reports whether a roll that ends has waited long enough for its nodes to be seen as they
-// were written. What it leaves behind, the next run puts right.
+// overdue reports whether an ending roll has waited long enough to observe its writes to nodes. The
+// next run repairs any leftovers.
 func (r *Roller) overdue() bool {
 	until := r.entered.Add(closesFor)
 	if r.now.Before(until) {

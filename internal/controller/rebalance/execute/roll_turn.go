@@ -19,16 +19,16 @@ const (
 	untaintedFor = 30 * time.Second // for how long a node that was opened may have the taint of a cordoned one
 )
 
-// begin begins a turn: its nodes are closed and noted, and so are those of later turns.
+// begin begins a turn: it closes and notes its nodes and those of later turns.
 //
-// The stages of a turn, and what each leaves on the nodes:
+// The stages of a turn, and the resulting state of the nodes:
 //
 //	turnClosing    turn's nodes: cordoned, "turn"; later ones: cordoned, "next"
 //	turnOpening    some later ones: open, "next"
 //	turnEnding     turn's nodes: open, "done"
 //	rollReopening  later ones: open, "next"
 //
-// A process that finds these notes knows what to do, whenever the one before was killed.
+// These notes are sufficient for a new process to continue, whenever the previous one was killed.
 func (r *Roller) begin(turn *rebalance.Turn) {
 	r.turn, r.wanted, r.stage = turn, map[string]SetNode{}, turnClosing
 	r.uids, r.before = map[string]types.UID{}, map[string]string{}
@@ -38,8 +38,8 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 			continue
 		}
 		before := beforeOf(n)
-		// Its turn had begun before this process did. What it was then is in the note; by now it
-		// may have restarted.
+		// Its turn began before this process started. The note has the node's state from then; by
+		// now the node may have restarted.
 		if note, ok := noteOf(n); ok && r.is(n, rollTurn) {
 			before = note.Before
 		} else {
@@ -55,7 +55,7 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 	}
 }
 
-// done counts the nodes that have been rolled.
+// done counts the rolled nodes.
 func (r *Roller) done() (count int) {
 	for _, n := range r.nodes() {
 		if r.is(n, rollDone) {
@@ -65,7 +65,7 @@ func (r *Roller) done() (count int) {
 	return count
 }
 
-// want says what a node is to be. It is only written down here; settled makes the requests.
+// want records a node's desired state; settled issues the requests.
 func (r *Roller) want(node string, cordoned bool, note RollNote) {
 	note.Begun, note.Cordoned = r.begun, r.closed[node]
 	text, err := json.Marshal(note)
@@ -75,9 +75,9 @@ func (r *Roller) want(node string, cordoned bool, note RollNote) {
 	r.wanted[node] = SetNode{Node: node, Cordoned: cordoned, Note: string(text)}
 }
 
-// settled writes what nodes are to be, and reports whether all have been seen so. Nodes that are
-// gone do not count. It is called at each step of a stage that waits for nodes. A write that was
-// answered but not seen is made again after firstPause, which changes nothing if it is only late.
+// settled writes the desired state of nodes, and reports whether all of them, ignoring deleted
+// nodes, are observed in it. It runs on each step of a stage that waits for nodes. An acknowledged
+// but unobserved write is repeated after firstPause, which is a no-op if the event is only late.
 func (r *Roller) settled() bool {
 	settled := true
 	for _, n := range r.cluster.nodes() {
@@ -110,11 +110,10 @@ func (r *Roller) settled() bool {
 	return settled
 }
 
-// closes reports whether a node that has been opened still has the taint of a cordoned one, which
-// the node controller removes a moment later. Until then nothing can be planned for the node. The
-// taint is removed by the node controller of kube-controller-manager, on the change of
-// spec.unschedulable. After untaintedFor the roll goes on anyway: where that controller is down,
-// the node is of little use, but the roll must not hang.
+// closes reports whether a reopened node still has the taint of a cordoned one.
+// kube-controller-manager's node controller removes the taint shortly after spec.unschedulable
+// changes. Until then, plans cannot use the node. After untaintedFor the roll continues regardless:
+// with that controller down, the node is of little use, but the roll must not hang.
 func (r *Roller) closes(n *v1.Node) bool {
 	until := r.entered.Add(untaintedFor)
 	if n.Spec.Unschedulable || !r.now.Before(until) {
@@ -127,13 +126,13 @@ func (r *Roller) closes(n *v1.Node) bool {
 	return tainted
 }
 
-// answered handles the answer to a write of a node. A write that is refused stops the roll: without
-// notes no other process could go on with it.
+// answered handles the response to a node write. A refused write stops the roll: without notes,
+// another process could not continue it.
 func (r *Roller) answered(e Answered) {
 	for name, write := range r.writes {
 		switch {
 		case write.ticket != e.Ticket:
-		// A write without effect is repeated, ever more seldom.
+		// A write without effect is repeated at increasing intervals.
 		case e.Outcome == OK:
 			write.again(r.now, 0)
 		case e.Outcome == Refused:
@@ -146,14 +145,14 @@ func (r *Roller) answered(e Answered) {
 	}
 }
 
-// empty begins the drain of the turn's nodes. If nodes are opened afterwards, pods that find no
-// place before stay for now.
+// empty begins the drain of the turn's nodes. If nodes are opened afterwards, pods that do not fit
+// before then stay for now.
 func (r *Roller) empty(stage rollStage) {
 	r.stage = stage
 	options := r.options.DrainOptions
 	options.Nodes = slices.DeleteFunc(slices.Clone(r.turn.Nodes), func(name string) bool { return r.cluster.node(name) == nil })
 	options.Fitting = stage == turnEmptying && len(r.turn.Opens) > 0
-	// The timeout is that of the turn, which may drain more than once.
+	// The timeout applies to the turn, which may drain more than once.
 	if r.draining.IsZero() {
 		r.draining = r.now
 	}
@@ -162,10 +161,10 @@ func (r *Roller) empty(stage rollStage) {
 
 // drained handles the end of a drain.
 //
-// If it was stopped because pods of its plan find no node, the turn is planned again, up to
-// mostTries times without an eviction, as long as the timeout allows: the cluster has changed since
-// the roll was planned, and room may come. Whatever else has stopped it stops the roll, with the
-// turn's nodes as they are.
+// If the drain stopped because pods of its plan do not fit on any node, the turn is replanned, up
+// to mostTries times without an eviction and within the timeout: the cluster has changed since the
+// roll was planned, and room may become available. Any other cause stops the roll and leaves the
+// turn's nodes unchanged.
 func (r *Roller) drained(a DrainDone) {
 	again, end := r.now.Add(retryAfter), r.drainer.deadline()
 	retried := r.drainer.stranded && (end.IsZero() || again.Before(end))
@@ -197,9 +196,8 @@ func (r *Roller) drained(a DrainDone) {
 	}
 }
 
-// advance does what follows from the time, or from what was seen. One step may pass through several
-// stages, such as a turn whose nodes are empty already. It stops where a stage does not change, or
-// a drainer takes over.
+// advance acts on the time and on observed state. One step may pass through several stages, such as
+// a turn with empty nodes. It stops when the stage does not change, or when a drainer takes over.
 func (r *Roller) advance() {
 	if r.stopping && r.drainer == nil {
 		r.stop(interrupted)
@@ -212,7 +210,7 @@ func (r *Roller) advance() {
 	}
 }
 
-// proceed goes on to the next stage, if it can.
+// proceed moves to the next stage, if possible.
 func (r *Roller) proceed() {
 	if r.stage == turnPlanning && !r.at.IsZero() { // again, after a pause
 		if !r.now.Before(r.at) {
@@ -267,8 +265,8 @@ func (r *Roller) proceed() {
 	}
 }
 
-// exchanged reports whether all nodes of the turn are what is waited for. It says what it waits for
-// when that changes.
+// exchanged reports whether all nodes of the turn have reached the awaited state. It reports
+// changes of the wait.
 func (r *Roller) exchanged() bool {
 	var waits []string
 	for _, name := range r.turn.Nodes {
@@ -288,8 +286,8 @@ func (r *Roller) exchanged() bool {
 	return len(waits) == 0
 }
 
-// lacks returns what is still waited for of a node whose turn it is, or "". Until drained it lacks
-// nothing.
+// lacks returns the unmet condition of a node in the current turn, or "". Until drained, it returns
+// "".
 func (r *Roller) lacks(name string) string {
 	n := r.cluster.node(name)
 	switch r.options.Until {
@@ -316,11 +314,11 @@ func (r *Roller) lacks(name string) string {
 	return ""
 }
 
-// newcomer returns the node that has come in the place of one that is gone, or "".
+// newcomer returns the replacement of a deleted node, or "".
 //
-// Each new node stands for one that is gone. It is a node that the selector selects, without a
-// note, younger than the roll and ready. Once chosen it stays the same, so that two nodes that are
-// gone at once need two new ones.
+// Each new node replaces a single deleted node. It is selected by the selector, ready, without a
+// note, and younger than the roll. The choice is permanent, so that two simultaneously deleted
+// nodes require two new ones.
 func (r *Roller) newcomer(gone string) string {
 	if r.came[gone] != "" {
 		return r.came[gone]

@@ -25,9 +25,9 @@ const (
 	mostLeft   = 100              // notes of gone pods that a run takes up: anyone can write such labels
 )
 
-// surgeNote is the value of the label that a workload has while it has one more replica. It is
-// written in the same request as the scale, and taken away in the same as the scale is put back. So
-// whoever finds it knows what to put back.
+// surgeNote is the value of a workload's label while it has an additional replica. It is written in
+// the same request as the scale, and removed in the same request that restores the scale. It
+// therefore contains everything needed to undo the surge.
 //
 //	berth.dev/surge=3_0c1b..._1760000000    it had 3 replicas, and the pod of that UID is to leave
 //
@@ -38,11 +38,11 @@ type surgeNote struct {
 	begun    int64 // Unix time
 }
 
-// String is the label's value. readNote reads it.
+// String returns the label's value, parsed by readNote.
 func (n surgeNote) String() string { return fmt.Sprintf("%d_%s_%d", n.replicas, n.pod, n.begun) }
 
-// readNote reads a label's value; ok is false if it is none that Berth has written. Then nothing is
-// put back.
+// readNote parses a label's value; ok is false for values not written by Berth. The scale is then
+// left unchanged.
 func readNote(text string) (n surgeNote, ok bool) {
 	parts := strings.Split(text, "_")
 	if len(parts) != 3 {
@@ -53,7 +53,7 @@ func readNote(text string) (n surgeNote, ok bool) {
 	return surgeNote{int32(replicas), types.UID(parts[1]), begun}, err == nil && err2 == nil
 }
 
-// surgeStep is what a surge waits for.
+// surgeStep is the state of a surge.
 //
 //	raising -> growing -> marking -> lowering -> removing -> restored      all pods ready
 //	                   \-> leaving -> lowering -> removing -> restored     another pod is not ready
@@ -74,13 +74,13 @@ const (
 	restored                  // nothing
 )
 
-// surge has one pod leave after its successor is ready. Its workload is scaled up by one; then the
-// pod gets the lowest deletion cost and the scale is what it was, so that the controller removes
-// this pod. No budget is asked: at no time there are fewer ready pods than before, and it is looked
-// at before the scale is put back. Where another pod of the workload is not ready, the controller
-// would remove that one whatever the costs are: then the pod is evicted, and the budget is asked.
-// If a surge is given up when all pods are ready, the pod gets the highest cost before: of pods
-// that are equal the controller may remove any.
+// surge removes a pod after its successor is ready. It scales the workload up by one, sets the
+// lowest deletion cost on the pod, and restores the scale, so that the controller removes this pod.
+// This does not use the eviction API: the number of ready pods never falls below the initial one,
+// and budgets are checked before the scale is restored. If another pod of the workload is not
+// ready, the controller would remove that one regardless of costs; the pod is then evicted, subject
+// to budgets. If a surge is given up while all pods are ready, the pod first gets the highest cost:
+// among equal pods the controller may remove any.
 type surge struct {
 	*departure // the pod
 	note       surgeNote
@@ -94,28 +94,27 @@ type surge struct {
 	marked  bool      // the pod has, or may have, the lowest deletion cost, or the highest
 	back    bool      // the scale is what it was
 	foreign bool      // its pod is gone: it is scaled back, but nothing waits for that
-	// final and outdated are of a surge that was given up, and tell the policy what to do with the
-	// pod.
+	// final and outdated describe a surge that was given up, and determine the policy's handling of
+	// the pod.
 	final    bool // trying again would not help
 	outdated bool // the plan was: trying again with another one may help
-	// why is "" for one that succeeds. It is set by giveUp before the scale is put back.
+	// why is "" for a successful surge. giveUp sets it before the scale is restored.
 	why  string // why it was given up
 	told string // what it was last said to wait for
 }
 
-// surges are the departures of a mover whose successors come first. Its policy calls follow when
-// something may have changed.
+// surges are the departures of a mover that create the successor first. Its policy calls follow
+// after potentially relevant changes.
 type surges struct {
 	*mover
 	list []*surge
-	// expires is when the first note of another run, seen by recover, counts as left behind; zero
-	// if there is none.
+	// expires is the time at which the oldest note of another run, seen by recover, counts as left
+	// behind; zero without such a note.
 	expires time.Time
 }
 
-// of returns the surge of a pod, or of its workload. At most one surge of a workload goes on at a
-// time: with two, it would not be known which pod is the successor of which, nor what scale to put
-// back.
+// of returns the surge of a pod, or of its workload. A workload has at most one surge at a time:
+// with two, neither the pods' successors nor the scale to restore could be determined.
 func (ss *surges) of(p *v1.Pod) *surge {
 	for _, s := range ss.list {
 		if s.UID == p.UID || s.owner == rules.OwnerOf(p) {
@@ -125,14 +124,14 @@ func (ss *surges) of(p *v1.Pod) *surge {
 	return nil
 }
 
-// places reports whether the pod's successor is still to get a node. Until then its room has to be
-// kept.
+// places reports whether the pod's successor is still unscheduled. Until then its room must be
+// reserved.
 func (ss *surges) places(p *departure) bool {
 	return slices.ContainsFunc(ss.list, func(s *surge) bool { return s.departure == p && s.step <= growing && !s.placed })
 }
 
-// begin has the pod's workload get one more replica. The pod must be there, and its workload must
-// have no other surge. The first request is made at once.
+// begin adds a replica to the pod's workload. The pod must exist, and its workload must not have
+// another surge. The first request is made immediately.
 func (ss *surges) begin(p *departure) {
 	s := &surge{
 		departure: p, scaled: p.Surge.Scaled, template: templateOf(ss.cluster.scaled(p.Surge.Scaled)), since: ss.now,
@@ -142,8 +141,8 @@ func (ss *surges) begin(p *departure) {
 	ss.request(s)
 }
 
-// request makes the request that a step waits for. Each is safe to repeat: whether it was carried
-// out is seen from the label, the annotations or the pod's UID.
+// request issues the request of the current step. Each is idempotent: its effect is visible in the
+// label, the annotations or the pod's UID.
 func (ss *surges) request(s *surge) {
 	s.ticket = ss.nextTicket()
 	change := Scale{Ticket: s.ticket, Of: s.scaled, From: s.note.replicas, To: s.note.replicas + 1, After: s.note.String()}
@@ -158,23 +157,23 @@ func (ss *surges) request(s *surge) {
 	case leaving:
 		ss.do(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: s.grace, Direct: true})
 	case lowering:
-		// The note goes with the scale. If the scale was changed by others since, only the note
-		// goes.
+		// The note is removed together with the scale. If the scale has since been changed by
+		// another client, only the note is removed.
 		change.From, change.To, change.Before, change.After = change.To, change.From, change.After, ""
 		ss.do(change)
 	}
 }
 
-// enter begins a step. Its request is due at once.
+// enter begins a step. Its request is due immediately.
 func (s *surge) enter(step surgeStep, now time.Time) {
 	s.step, s.since, s.attempt = step, now, attempt{retry: now}
 }
 
-// giveUp has the scale put back, and the pod stay.
+// giveUp restores the scale and keeps the pod.
 //
-// What has to be undone depends on how far it is. If all pods are ready, the controller may choose
-// any of them to remove, the victim among them; so the victim is marked to be kept before the scale
-// is lowered. If another one is not ready, that one goes first anyway.
+// The steps to undo depend on its progress. If all pods are ready, the controller may remove any of
+// them, including the victim; so the victim is first marked to be kept. If another pod is not
+// ready, that one is removed first anyway.
 func (ss *surges) giveUp(s *surge, why string) {
 	s.why = why
 	object := ss.cluster.scaled(s.scaled)
@@ -191,7 +190,7 @@ func (ss *surges) giveUp(s *surge, why string) {
 	}
 }
 
-// answered handles the answer to a surge's request, and reports whether it was one.
+// answered handles the response to a surge's request, and reports whether it was one.
 func (ss *surges) answered(e Answered) bool {
 	i := slices.IndexFunc(ss.list, func(s *surge) bool { return s.ticket != 0 && s.ticket == e.Ticket })
 	if i >= 0 {
@@ -201,8 +200,8 @@ func (ss *surges) answered(e Answered) bool {
 	return i >= 0
 }
 
-// takeAnswer takes the answer to the request of the surge's step. Outcomes that it does not name
-// are tried again after a pause.
+// takeAnswer handles the response to the request of the surge's step. Outcomes not listed are
+// retried after a pause.
 func (ss *surges) takeAnswer(s *surge, e Answered) {
 	fails := e.Outcome == Refused || ss.now.Sub(s.since) >= refusedFor
 	switch {
@@ -211,7 +210,7 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 	case e.Outcome == NotFound && s.step == sparing:
 		s.marked = false
 		s.enter(lowering, ss.now)
-	// The mark only improves the odds: without it, the scale is put back all the same.
+	// The mark only improves the odds: the scale is restored even without it.
 	case s.step == sparing && fails:
 		s.enter(clearing, ss.now)
 	case e.Outcome == NotFound && (s.step == marking || s.step == leaving):
@@ -224,20 +223,20 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 	case s.step == raising && e.Outcome == Refused:
 		s.why, s.final = fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message), true
 		s.enter(restored, ss.now)
-	// giveUp finds out by the label whether it was.
+	// giveUp determines from the label whether it was.
 	case s.step == raising && fails: // it may have been made
 		ss.giveUp(s, fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message))
 	case s.step == marking && fails:
 		ss.giveUp(s, "its deletion cost cannot be set: "+e.Message)
-	// A budget that says no for so long may do so forever.
+	// A budget that refuses for so long may do so forever.
 	case s.step == leaving && fails:
 		ss.giveUp(s, "it cannot be evicted: "+e.Message)
-	// An annotation that stays does less harm than a scale that stays.
+	// A leftover annotation does less harm than a leftover scale.
 	case s.step == clearing && fails:
 		s.marked = false
 		s.enter(lowering, ss.now)
-	// The label stays, so a later run tries again. A ReplicaSet whose owner has no scale is refused
-	// every time.
+	// The label stays, so a later run retries. A ReplicaSet with an owner that cannot be scaled is
+	// refused every time.
 	case s.step == lowering && fails:
 		s.why = fmt.Sprintf("%s cannot be scaled back: %s", s.scaled, e.Message)
 		s.enter(restored, ss.now)
@@ -246,8 +245,8 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 	}
 }
 
-// requested goes on after a request that was carried out. It is also called where the object has
-// gone, so that nothing is left to be done.
+// requested continues after a successful request, or if the object is missing and there is nothing
+// to undo.
 func (ss *surges) requested(s *surge) {
 	switch s.step {
 	case raising:
@@ -265,8 +264,8 @@ func (ss *surges) requested(s *surge) {
 		}
 		s.enter(lowering, ss.now)
 
-	// The workload has its own number of replicas again. What remains of a surge that was given up
-	// is the mark on the victim.
+	// The workload has its own number of replicas again. If the surge was given up, the mark on the
+	// victim remains.
 	case lowering:
 		s.back = true
 		switch {
@@ -280,10 +279,9 @@ func (ss *surges) requested(s *surge) {
 	}
 }
 
-// follow moves the surges on. With a reason to stop, those whose pods have not been marked yet are
-// given up.
+// follow advances the surges. With a reason to stop, it gives up surges of pods not marked yet.
 //
-// A surge whose pod is marked is past that: lowering the scale completes it, and takes a moment.
+// A surge with a marked pod is past that: lowering the scale completes it, and takes a moment.
 func (ss *surges) follow(stopped string) {
 	for _, s := range ss.list {
 		switch {
@@ -306,7 +304,7 @@ func (ss *surges) follow(stopped string) {
 		}
 	}
 
-	// The policy is told here, and must not begin a surge meanwhile: the list is being replaced.
+	// The callback must not begin a surge, because the list is being replaced.
 	ss.list = slices.DeleteFunc(ss.list, func(s *surge) bool {
 		if s.step != restored {
 			return false
@@ -319,8 +317,8 @@ func (ss *surges) follow(stopped string) {
 	})
 }
 
-// scaledOf identifies what can be scaled. A ReplicaSet of a Deployment is not: the Deployment would
-// put its scale back.
+// scaledOf identifies a scalable object. A ReplicaSet of a Deployment is excluded, because the
+// Deployment would revert its scale.
 func scaledOf(object metav1.Object) (s rebalance.Scaled, ok bool) {
 	s = rebalance.Scaled{Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID()}
 	switch object.(type) {
@@ -334,8 +332,8 @@ func scaledOf(object metav1.Object) (s rebalance.Scaled, ok bool) {
 	return s, s.Kind != ""
 }
 
-// templateOf returns the pod template of what is scaled, or nil. If it differs from that at the
-// beginning, a rollout has begun.
+// templateOf returns the pod template of a scaled object, or nil. A template that differs from the
+// initial one indicates a rollout.
 func templateOf(object metav1.Object) *v1.PodTemplateSpec {
 	switch o := object.(type) {
 	case *appsv1.Deployment:

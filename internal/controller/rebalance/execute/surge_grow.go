@@ -15,8 +15,8 @@ import (
 
 // grow waits until the successor is ready and the pod may be removed.
 //
-// The checks are in the order of what would make waiting pointless: the victim has gone, the
-// workload has changed, the successor will never be ready. Only then is it waited for.
+// The checks for conditions that make waiting pointless precede it, in this order: the victim is
+// deleted, the workload has changed, the successor will never be ready.
 func (ss *surges) grow(s *surge) {
 	victim, object := ss.victim(s.departure), ss.cluster.scaled(s.scaled)
 	if victim == nil || victim.DeletionTimestamp != nil {
@@ -26,7 +26,7 @@ func (ss *surges) grow(s *surge) {
 
 	why, soon := ss.changed(s, object)
 	switch {
-	// The answer to the request has come before the event that shows it.
+	// The response to the request has arrived before its event.
 	case soon && ss.now.Sub(s.since) < pendingFor:
 		ss.wake(s.since.Add(pendingFor))
 		return
@@ -54,7 +54,7 @@ func (ss *surges) grow(s *surge) {
 		ss.wake(s.since.Add(unreadyFor))
 		return
 	}
-	// Only if all pods are ready does the controller go by deletion cost.
+	// The controller considers deletion cost only if all pods are ready.
 	if ss.cluster.whole(s.owner) {
 		s.marked = true
 		s.enter(marking, ss.now)
@@ -63,10 +63,10 @@ func (ss *surges) grow(s *surge) {
 	s.enter(leaving, ss.now)
 }
 
-// changed returns what somebody else has changed of a workload that was scaled up, or "". soon is
-// set if that may only not have been seen yet, or not have been handed on by what scales it. A
-// scale that others have set is never overwritten: the surge is given up, and only its label is
-// removed.
+// changed returns another client's change to a scaled-up workload, or "". soon is set if the
+// expected value may only not have been observed yet, or not have been propagated by the object
+// that scales the workload. A scale set by another client is never overwritten: the surge is given
+// up, and only its label is removed.
 func (ss *surges) changed(s *surge, object metav1.Object) (why string, soon bool) {
 	if object == nil || object.GetLabels()[rebalance.SurgeLabel] != s.note.String() {
 		return "somebody else has changed the scale", true
@@ -81,9 +81,9 @@ func (ss *surges) changed(s *surge, object metav1.Object) (why string, soon bool
 	return "", false
 }
 
-// hopeless returns why the successor is not going to be ready, or "". Limits differ by cause: half
-// a minute for a pod that is refused, or whose container does not start, and a minute for one that
-// finds no node.
+// hopeless returns the reason the successor will not become ready, or "". Limits differ by cause:
+// half a minute for a rejected pod or a container that does not start, and a minute for an
+// unschedulable pod.
 func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 	if next == nil {
 		if why := ss.cluster.notMade(s.Namespace, s.Owner); why != "" && ss.now.Sub(s.since) >= failsFor {
@@ -126,9 +126,8 @@ func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 	return ""
 }
 
-// failing returns why a container does not start, or "". ContainerCreating and PodInitializing are
-// the normal way. Everything else that a container waits with, such as ImagePullBackOff, is a
-// failure.
+// failing returns the reason a container does not start, or "". ContainerCreating and
+// PodInitializing are normal. Any other waiting reason, such as ImagePullBackOff, is a failure.
 func failing(p *v1.Pod) string {
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		w := c.State.Waiting
@@ -140,9 +139,9 @@ func failing(p *v1.Pod) string {
 	return ""
 }
 
-// removable returns why the pod must not be removed yet, or "". A budget is looked at although
-// nothing is evicted: it may cover other workloads, and have no healthy pod to spare once the scale
-// is put back.
+// removable returns the reason the pod must not be removed yet, or "". Budgets are checked even
+// without an eviction: a budget may cover other workloads, and be unable to spare a healthy pod
+// once the scale is restored.
 func (ss *surges) removable(victim, next *v1.Pod) string {
 	if next == nil || !ready(next) {
 		return "its successor is not ready"
@@ -160,7 +159,7 @@ func (ss *surges) awaitRemoval(s *surge) {
 	case ss.raisedAgain(s) != "":
 		s.why = ss.raisedAgain(s)
 		s.enter(clearing, ss.now)
-	// Another pod has gone, so this one has to stay.
+	// Another pod was removed, so this one must stay.
 	case ss.now.Sub(s.since) >= removesFor:
 		s.why = "the controller has removed another pod in its place"
 		s.enter(clearing, ss.now)
@@ -169,9 +168,9 @@ func (ss *surges) awaitRemoval(s *surge) {
 	}
 }
 
-// awaitYield waits until the controller has removed another pod than the one that was to leave. The
-// mark has to stay until then, and must not stay longer: it would keep the pod from being removed
-// when the workload is scaled down.
+// awaitYield waits until the controller has removed a pod other than the victim. The mark must stay
+// until then, and no longer: it would keep the pod from being removed when the workload is scaled
+// down.
 func (ss *surges) awaitYield(s *surge) {
 	if ss.cluster.live(s.owner) <= int(s.note.replicas) || ss.now.Sub(s.since) >= removesFor {
 		s.enter(clearing, ss.now)
@@ -180,8 +179,8 @@ func (ss *surges) awaitYield(s *surge) {
 	ss.wake(s.since.Add(removesFor))
 }
 
-// raisedAgain returns what somebody else has made of the scale while the pod was marked, so that no
-// pod is too many, or "". What scales a ReplicaSet hands its scale on later: that is not looked at.
+// raisedAgain returns another client's change to the scale while the pod was marked, so that no pod
+// is surplus, or "". A scaler of a ReplicaSet propagates its scale later and is not checked.
 func (ss *surges) raisedAgain(s *surge) string {
 	object := ss.cluster.scaled(s.scaled)
 	if object == nil || s.scaled.Through != nil || object.GetLabels()[rebalance.SurgeLabel] != "" || replicasOf(object) <= s.note.replicas {

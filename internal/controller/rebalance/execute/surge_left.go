@@ -15,15 +15,16 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// recover gives up the surges that a run which was killed has not put back: those of the pods that
-// are own, and those that are older than a surge lasts.
+// recover gives up the surges left behind by a killed run: surges of the caller's own pods, and
+// surges exceeding the maximum age.
 //
-// own reports whether a pod is about to leave anyway. Younger notes of other pods are left alone,
-// since the process that wrote them may be at work; recover is called again when the first of them
-// expires. A note whose pod has gone counts as left behind, however young it is.
+// own reports whether a pod is about to leave anyway. Younger notes of other pods are ignored,
+// because the process that wrote them may be at work; recover is called again when the first of
+// them expires. A note of a deleted pod counts as left behind, however young it is.
 //
-// Anyone who can write a workload can write its label. What follows is a change of that workload's
-// scale by one, and at most mostLeft requests; nothing waits for notes of gone pods.
+// Any client with write access to a workload can write its label. The effect is limited to a change
+// of that workload's scale by one, and at most mostLeft requests; notes of deleted pods delay
+// nothing.
 func (ss *surges) recover(own func(p *v1.Pod) bool) {
 	ss.expires = time.Time{}
 	foreign := 0
@@ -67,24 +68,23 @@ func (ss *surges) recover(own func(p *v1.Pod) bool) {
 	}
 }
 
-// Annotations of a pod that a surge has marked.
+// Annotations of a pod marked by a surge.
 const (
 	costAnnotation = "controller.kubernetes.io/pod-deletion-cost"
 	costBefore     = "berth.dev/deletion-cost-before"
 )
 
-// Marked reports whether a surge has given the pod another deletion cost.
+// Marked reports whether a surge has changed the pod's deletion cost.
 func Marked(p *v1.Pod) bool {
 	_, marked := p.Annotations[costBefore]
 	return marked
 }
 
-// MarkOf returns the annotations that a request to mark a pod changes, nil if none; those that are
-// to be taken away are nil.
+// MarkOf returns the annotations changed by a request to mark a pod, or nil without a change; nil
+// values are removed.
 //
-// The cost that the pod had before is kept in another annotation, "" if it had none, so that Clear
-// can put it back. Only an annotated pod is Marked, and a second mark does not overwrite what was
-// there before the first.
+// The pod's original cost is kept in another annotation, "" if it had none, for Clear to restore.
+// Only an annotated pod is Marked, and a second mark does not overwrite the original cost.
 func MarkOf(p *v1.Pod, a Mark) map[string]any {
 	before, marked := p.Annotations[costBefore]
 	if !marked {

@@ -14,7 +14,7 @@ const (
 	valueRoom  = "room"  // the node is closed until there is room on it for a pod that waits
 )
 
-// taintOf returns the value of Berth's taint on a node; "" if it has none.
+// taintOf returns the value of Berth's taint on a node, or "".
 func taintOf(n *v1.Node) string {
 	for i := range n.Spec.Taints {
 		if t := &n.Spec.Taints[i]; t.Key == rebalance.EmptyingTaint {
@@ -24,8 +24,8 @@ func taintOf(n *v1.Node) string {
 	return ""
 }
 
-// closed returns the nodes that the first move of a plan needs closed, with the value of their
-// taint; without a move, those that are empty. Nodes of later moves stay open until then.
+// closed returns the nodes to close for the first move of a plan, with the value of their taint;
+// without a move, it returns the empty nodes. Nodes of later moves stay open until then.
 func closed(plan *rebalance.Plan) map[string]string {
 	nodes := map[string]string{}
 	if len(plan.Moves) == 0 {
@@ -44,9 +44,9 @@ func closed(plan *rebalance.Plan) map[string]string {
 	return nodes
 }
 
-// close writes the taints that a plan wants, and removes those of earlier plans that it does not
-// want. Nodes that were emptied keep theirs. Nodes get their taints before the first move that
-// needs them, so that no successor lands on a node that is emptied next.
+// close writes the taints wanted by a plan, and removes unwanted taints of earlier plans. Emptied
+// nodes keep theirs. Nodes are tainted before the first move that needs them, so that no successor
+// lands on a node about to be emptied.
 func (c *Core) close(wanted map[string]string) {
 	c.enter(tainting)
 	c.closes = len(wanted) > 0
@@ -58,12 +58,12 @@ func (c *Core) close(wanted map[string]string) {
 			has = taintOf(n)
 		}
 		switch {
-		// A node whose last write was not seen is written again, since that write may have failed.
-		// A value that is not Berth's was set by a person, and stays.
+		// A node with an unobserved write is written again, because that write may have failed. A
+		// value not written by Berth was set by a person, and stays.
 		case has == want && (want == "" || !unseen), has != "" && has != valueEmpty && has != valueRoom: // not Berth's
 			continue
-		// A node that was emptied keeps its taint. Without the journal, only nodes that this run
-		// has closed are opened: the others are another process's.
+		// An emptied node keeps its taint. Without the journal, only nodes closed by this run are
+		// opened: the rest belong to another process.
 		case want == "" && has == valueEmpty && !holding[n.Name], want == "" && !c.journal.recalled && !c.closed[n.Name]:
 			continue
 		}
@@ -76,8 +76,8 @@ func (c *Core) close(wanted map[string]string) {
 	c.closedAll()
 }
 
-// closedAll continues once all taints are written. A run that ends opens what it has just closed.
-// It is called after each answer, and does nothing until the last one is there.
+// closedAll continues once all taints are written. An ending run opens the nodes it has just
+// closed. closedAll is called after each response, and does nothing until the last one has arrived.
 func (c *Core) closedAll() {
 	ends := c.run.stopped != "" || c.stopping
 	switch {
@@ -91,17 +91,17 @@ func (c *Core) closedAll() {
 	}
 }
 
-// answered handles the answer to a request that is the Core's own: a taint, or the journal.
+// answered handles the response to one of the Core's own requests: a taint, or the journal.
 func (c *Core) answered(e Answered) {
 	if taint, ok := c.waiting[e.Ticket]; ok {
 		delete(c.waiting, e.Ticket)
-		// It was certainly not written, or it does not matter; otherwise it stays in written, since
-		// it may have been.
+		// It was definitely not written, or it does not matter. Otherwise it stays in written,
+		// because it may have been.
 		if e.Outcome == Refused || e.Outcome != OK && taint.Value == "" {
 			delete(c.written, taint.Node)
 		}
-		// A node that cannot be opened is left with its taint, and the next run tries again. One
-		// that cannot be closed makes the proof void.
+		// A node that cannot be opened keeps its taint, and the next run retries. A node that
+		// cannot be closed invalidates the proof.
 		if e.Outcome != OK && e.Outcome != NotFound && taint.Value != "" && c.run.stopped == "" {
 			c.run.stopped = fmt.Sprintf("node %s cannot be closed: %s", taint.Node, e.Message)
 		}

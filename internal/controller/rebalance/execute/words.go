@@ -6,8 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Line says for people what happened in a drain; "" for what they need not know. What is seen on
-// other lines anyway, such as a plan, has none.
+// Line returns a human-readable description of a drain's progress, or "" for events of no interest
+// to the user or shown on other lines, such as a plan.
 func (a *DrainTold) Line() string {
 	if a.Pod == nil {
 		switch a.Result {
@@ -41,7 +41,7 @@ func (a *DrainTold) Line() string {
 	return a.Result.line(name, a.Pod.From, a.Message)
 }
 
-// line says what is said alike of drains and of moves. Other results print as their name and the
+// line formats results common to drains and moves. Other results print as their name and the
 // message.
 func (r Result) line(name, from, message string) string {
 	switch r {
@@ -53,7 +53,7 @@ func (r Result) line(name, from, message string) string {
 	return fmt.Sprintf("%s: %s: %s", name, r, message)
 }
 
-// Line says for people what happened to nodes that are rolled.
+// Line returns a human-readable description of a roll's progress.
 func (a *RollTold) Line() string {
 	if a.Node == "" {
 		return a.Message
@@ -61,7 +61,8 @@ func (a *RollTold) Line() string {
 	return fmt.Sprintf("node/%s: %s", a.Node, a.Message)
 }
 
-// Line says for people what happened to a move. Notes that concern no move are their message alone.
+// Line returns a human-readable description of a move's progress. For notes unrelated to a move, it
+// is only the message.
 func (a *Told) Line() string {
 	if a.Move == nil {
 		return a.Message

@@ -19,56 +19,56 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
-// Times and names for EvictionRequests. The controller that answers watches them, so seconds are
-// enough where it works.
+// Times and names for EvictionRequests. The EvictionRequest controller watches them, so it responds
+// within seconds.
 const (
-	// answeredWithin is how long nobody may have looked at an EvictionRequest before its pod is
-	// evicted directly.
+	// answeredWithin is the time an EvictionRequest may remain unobserved before its pod is evicted
+	// directly.
 	answeredWithin = 4 * time.Second
-	// withdrawnWithin bounds a withdrawal, which also a command that ends waits for.
+	// withdrawnWithin bounds a withdrawal, including the one on exit of a command.
 	withdrawnWithin = 10 * time.Second
-	// requesterDomain is that of the names by which Berth asks.
+	// requesterDomain is the domain of Berth's requester names.
 	requesterDomain = "berth.dev/"
 	drainRequester  = "drain"
 )
 
-// askedError is why an eviction that was asked for has not been made. outcomeOf turns it into the
-// outcome Asked. It is no failure, but the caller has to ask again.
+// askedError is the reason a requested eviction has not been made. outcomeOf maps it to the outcome
+// Asked. It is not a failure, but the caller must repeat the request.
 type askedError struct{ why string }
 
 func (e askedError) Error() string { return e.why }
 
-// asker asks for evictions by EvictionRequests, where these are served and somebody answers.
+// asker evicts pods through EvictionRequests if these are served and have a controller.
 //
-// An EvictionRequest lets the pod's own responders act before it is evicted. That the API serves it
-// does not mean that anybody acts on it: without the controller that answers, a request would stand
-// forever. So the first request that is not observed in time ends the use of EvictionRequests, for
-// the rest of the process.
+// An EvictionRequest lets the pod's own responders act before it is evicted. The API may serve
+// EvictionRequests without a controller acting on them, and a request would then never complete. So
+// the first request not observed in time ends the use of EvictionRequests for the rest of the
+// process.
 type asker struct {
 	client kubernetes.Interface
 	name   string // of the requester, without its domain
 	told   func(why string)
 
-	// Requests are carried out on several goroutines. mu guards the fields below.
+	// Requests run on several goroutines. mu guards the fields below.
 	mu sync.Mutex
 	// served is set once the API server is known to serve EvictionRequests.
 	served bool
 	direct bool                    // it is not asked any more
 	since  map[types.UID]time.Time // when this process first asked
-	// refused are the namespaces in which no EvictionRequests may be created.
+	// refused holds the namespaces that forbid EvictionRequests.
 	refused map[string]bool
 }
 
-// newAsker returns an asker. told is called once, if evictions are made directly from then on. name
-// identifies the component: its requests have it in their names and in a label, by which a later
-// process finds them.
+// newAsker returns an asker. It calls told once, if it switches to direct evictions. name
+// identifies the component: it is part of the names and of a label of its requests, for a later
+// process to find them.
 func newAsker(client kubernetes.Interface, name string, told func(why string)) *asker {
 	return &asker{client: client, name: name, told: told, since: map[types.UID]time.Time{}, refused: map[string]bool{}}
 }
 
-// isServed reports whether evictions are to be asked for. The API server is asked until it has said
-// whether it serves EvictionRequests. An answer is final; an error is not, and evictions are made
-// directly meanwhile.
+// isServed reports whether the API server serves EvictionRequests. It queries the server until the
+// first definite response, which is final; after an error, evictions are made directly in the
+// meantime.
 func (a *asker) isServed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,8 +85,7 @@ func (a *asker) isServed() bool {
 	return a.served
 }
 
-// giveUp has evictions be made directly from now on. told is called without the lock, since it may
-// call back.
+// giveUp switches to direct evictions. told is called without the lock, because it may call back.
 func (a *asker) giveUp(why string) {
 	a.mu.Lock()
 	first := !a.direct
@@ -97,8 +96,8 @@ func (a *asker) giveUp(why string) {
 	}
 }
 
-// refuse has evictions in a namespace be made directly from now on: a quota, a policy or missing
-// permissions refuse EvictionRequests there. The first namespace is reported.
+// refuse switches a namespace to direct evictions: a quota, a policy or missing permissions forbid
+// EvictionRequests there. The first such namespace is reported.
 func (a *asker) refuse(namespace string) {
 	a.mu.Lock()
 	first := len(a.refused) == 0
@@ -116,17 +115,17 @@ func (a *asker) isRefused(namespace string) bool {
 	return a.refused[namespace]
 }
 
-// ask requests a pod's eviction, or looks after the request that is there, and returns an
-// askedError while it stands. With direct the pod is to be evicted without one.
+// ask requests a pod's eviction, or checks on the existing request, and returns an askedError while
+// it is pending. direct means that the pod must be evicted without a request.
 //
-// The name of the request is made of the component and the pod's UID: each pod has one of each
-// component, and asking again finds it.
+// The request's name consists of the component and the pod's UID: a pod has one request per
+// component, and repeating the call finds it.
 func (a *asker) ask(ctx context.Context, e execute.Evict) (direct bool, err error) {
 	requests := a.client.LifecycleV1alpha1().EvictionRequests(e.Namespace)
 	request := &lifecyclev1alpha1.EvictionRequest{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: e.Namespace, Name: "berth-" + a.name + "-" + string(e.UID), Labels: a.labels(),
-			// It goes with the pod, also if this process is killed.
+			// The request is deleted with the pod, even if this process is killed.
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: e.Name, UID: e.UID}},
 		},
 		Spec: lifecyclev1alpha1.EvictionRequestSpec{
@@ -140,7 +139,7 @@ func (a *asker) ask(ctx context.Context, e execute.Evict) (direct bool, err erro
 		there, err = requests.Get(ctx, request.Name, metav1.GetOptions{})
 	}
 	switch {
-	// In a namespace that is being deleted nothing can be created; that says nothing of other
+	// A terminating namespace rejects all creations, so the error does not apply to other
 	// namespaces.
 	case apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
 		a.refuse(e.Namespace)
@@ -154,8 +153,8 @@ func (a *asker) ask(ctx context.Context, e execute.Evict) (direct bool, err erro
 // labels are on all requests of the component.
 func (a *asker) labels() map[string]string { return map[string]string{"berth.dev/requester": a.name} }
 
-// firstAsked returns when this process first asked for the pod: the clock of the API server, in
-// creationTimestamp, may differ from ours.
+// firstAsked returns the time of this process's first request for the pod. It does not use
+// creationTimestamp, because the API server's clock may differ.
 func (a *asker) firstAsked(uid types.UID) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -165,10 +164,10 @@ func (a *asker) firstAsked(uid types.UID) time.Time {
 	return a.since[uid]
 }
 
-// followUp looks how far a request is. One that has failed, or that nobody answers, is deleted.
+// followUp checks the progress of a request. It deletes a failed or unobserved one.
 //
 //	not observed, younger than answeredWithin    wait
-//	not observed, older                          nobody answers: delete it, and evict directly
+//	not observed, older                          no controller: delete it, and evict directly
 //	observed, not failed                         wait: a responder is at work
 //	failed: the eviction is invalid              delete it, and evict directly
 //	failed otherwise                             delete it, and try again later
@@ -195,7 +194,7 @@ func (a *asker) followUp(ctx context.Context, r *lifecyclev1alpha1.EvictionReque
 	return false, apierrors.NewTooManyRequests(fmt.Sprintf("its EvictionRequest failed: %s: %s", failed.Reason, failed.Message), 0)
 }
 
-// One that has gone, or was replaced, counts as deleted.
+// A missing or replaced request counts as deleted.
 func (a *asker) deleteRequest(ctx context.Context, r *lifecyclev1alpha1.EvictionRequest) error {
 	err := a.client.LifecycleV1alpha1().EvictionRequests(r.Namespace).Delete(ctx, r.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
@@ -205,9 +204,9 @@ func (a *asker) deleteRequest(ctx context.Context, r *lifecyclev1alpha1.Eviction
 	return err
 }
 
-// WithdrawDrains withdraws what drains that were killed have left of requests for the pods of
-// nodes. A drain that ends by itself withdraws its own. Requests for pods that have gone need
-// nothing: they go with their pods.
+// WithdrawDrains withdraws requests left behind by killed drains for the pods of nodes. A drain
+// that exits normally withdraws its own. Requests for deleted pods are garbage-collected with their
+// pods.
 func WithdrawDrains(ctx context.Context, client kubernetes.Interface, nodes []string) error {
 	a := newAsker(client, drainRequester, nil)
 	if !a.isServed() {
@@ -219,8 +218,8 @@ func WithdrawDrains(ctx context.Context, client kubernetes.Interface, nodes []st
 	})
 }
 
-// withdraw deletes the requests for these pods, by this process or an earlier one. It goes on after
-// an error, and returns all of them: each request that is left evicts a pod.
+// withdraw deletes the requests for these pods made by this or an earlier process. It continues
+// after errors and returns all of them, because each remaining request evicts a pod.
 func (a *asker) withdraw(ctx context.Context, which func(namespace string, of *lifecyclev1alpha1.EvictionRequestPodReference) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, withdrawnWithin)
 	defer cancel()

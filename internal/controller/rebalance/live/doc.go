@@ -1,3 +1,3 @@
-// Package live carries out moves in a cluster: it shows a core of package execute what the API
-// server has, and sends the core's requests.
+// Package live carries out moves in a cluster: it feeds a core of package execute with the objects
+// in the API server, and sends the core's requests.
 package live

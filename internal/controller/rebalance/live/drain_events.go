@@ -12,21 +12,21 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// drainEvents writes on pods why a drain waits for them. They are for the owners of the pods, who
-// do not see the output of the drain.
+// drainEvents records, as events on pods, why a drain waits for them. They are for the pods'
+// owners, for whom the output of the drain is not visible.
 type drainEvents struct {
 	log  *eventlog.Log
 	said map[types.UID]string // by pod, the last event
 }
 
-// A drain ends soon after its last event, so the log is given a second to send it.
+// A drain ends soon after its last event, so the log gets a second to send it.
 func newDrainEvents(client kubernetes.Interface) *drainEvents {
 	log := eventlog.New(client, "berth-drain")
 	log.Drain = time.Second
 	return &drainEvents{log: log, said: map[types.UID]string{}}
 }
 
-// writeEvents writes the events that follow from what a drain tells.
+// writeEvents writes the events resulting from a drain's progress report.
 func (e *drainEvents) writeEvents(a *execute.DrainTold) {
 	for _, h := range a.Held {
 		e.addEvent(h.Pod, v1.EventTypeNormal, "DrainWaiting", h.Why)
@@ -40,8 +40,8 @@ func (e *drainEvents) writeEvents(a *execute.DrainTold) {
 	}
 }
 
-// addEvent writes an event, unless the last one about the pod said the same. A budget is asked
-// every few seconds, and its answer seldom changes.
+// addEvent writes an event unless it repeats the pod's last one. A budget is tried every few
+// seconds, and its response rarely changes.
 func (e *drainEvents) addEvent(p *rebalance.Departure, kind, reason, message string) {
 	event := reason + ": " + message
 	if p.Name == "" || e.said[p.UID] == event {

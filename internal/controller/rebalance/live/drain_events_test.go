@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
-// TestAPodThatWaitsHasAnEvent: it says why, once for each reason.
+// TestAPodThatWaitsHasAnEvent: a waiting pod has one event per reason.
 func TestAPodThatWaitsHasAnEvent(t *testing.T) {
 	e := newDrainEvents(fake.NewClientset())
 	var mu sync.Mutex

@@ -27,8 +27,8 @@ func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 	})
 }
 
-// NewRoller returns a Mover that rolls nodes. What it tells of pods goes to told, and what it tells
-// of nodes to rolled. The functions are called as those of NewDrainer.
+// NewRoller returns a Mover that rolls nodes. Reports about pods go to told, and reports about
+// nodes to rolled. The functions are called like NewDrainer's.
 func NewRoller(
 	client kubernetes.Interface, profiles []*plugins.Profile, options execute.RollOptions,
 	told func(execute.DrainTold), rolled func(execute.RollTold), done func(execute.RollDone),
@@ -47,11 +47,11 @@ func NewRoller(
 	})
 }
 
-// newDrainer returns a Mover of one drain, or of a roll. tell takes what is reported of them beside
-// the progress of pods.
+// newDrainer returns a Mover of one drain, or of a roll. tell handles reports other than the
+// progress of pods.
 //
-// DaemonSets are read besides what moves depend on: kubectl drain looks at whether the one that
-// owns a pod exists.
+// In addition to the kinds needed by moves, it reads DaemonSets: kubectl drain checks that a pod's
+// DaemonSet exists.
 func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options *execute.DrainOptions, core core,
 	told func(execute.DrainTold), tell func(execute.Action) bool) *Mover {
 	m := newMover(client, drainRequester, core, rebalance.Options{Profiles: profiles}, options.Surge)
@@ -68,8 +68,8 @@ func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 		return ok || tell(action)
 	}
 
-	// Requests that could not be withdrawn are told of in the end: their pods are still going to be
-	// evicted, and nothing but the user can take them back then.
+	// Report requests that could not be withdrawn: their pods will still be evicted, and only the
+	// user can withdraw them.
 	m.finish = func(ctx context.Context) {
 		if err := m.requests.left.Load(); err != nil {
 			m.tell(ctx, execute.DrainTold{Result: execute.Direct, Message: fmt.Sprintf("pods that stay may still be evicted, because "+

@@ -24,20 +24,21 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// kind is a kind of object that a proof depends on.
+// kind is a resource that proofs depend on.
 //
-// Lists and watches go through package feed, not through informers: the core keeps the only copy of
-// each object.
+// Lists and watches use package feed rather than informers: the core keeps the only copy of each
+// object.
 type kind struct {
 	client   rest.Interface
 	resource string
 	list     func() runtime.Object
-	// optional: where it may not be read, pods stay that it matters for.
+	// optional: without permission to read the kind, the affected pods stay.
 	optional bool
 }
 
-// kindsOf are the kinds that every proof depends on: what the scheduler's filters and scorers look
-// at, budgets, and the controllers of pods. What is not served by the API server is left out later.
+// kindsOf returns the kinds needed by every proof: the inputs of the scheduler's filters and
+// scorers, budgets, and the controllers of pods. Kinds not served by the API server are dropped
+// later.
 func kindsOf(client kubernetes.Interface) []kind {
 	core, apps, storage := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.StorageV1().RESTClient()
 	devices := client.ResourceV1().RESTClient()
@@ -72,7 +73,7 @@ func kindsOf(client kubernetes.Interface) []kind {
 	}
 }
 
-// surgeKinds are those that a surge depends on beside. They are asked for only with --surge, so
+// surgeKinds returns the additional kinds needed by a surge. They are read only with --surge, so
 // that a drain without it needs no permission for them.
 func surgeKinds(client kubernetes.Interface) []kind {
 	return []kind{
@@ -82,12 +83,12 @@ func surgeKinds(client kubernetes.Interface) []kind {
 	}
 }
 
-// newSource returns where objects of the kind are listed and watched, in all namespaces.
+// newSource returns a source to list and watch objects of the kind in all namespaces.
 func (k kind) newSource() feed.Source { return feed.Of(k.client, "", k.resource, k.list) }
 
-// servedKinds returns the kinds that the API server serves. A kind that may not be read is an
-// error: nothing can be proved without it. It asks for one object of each kind: discovery would not
-// tell whether it may be read.
+// servedKinds returns the kinds served by the API server. A required kind that may not be read is
+// an error, because proofs depend on it. It requests one object of each kind, because discovery
+// does not show read permission.
 func servedKinds(ctx context.Context, all []kind) (list []kind, err error) {
 	for _, k := range all {
 		_, err := k.newSource().List(ctx, metav1.ListOptions{Limit: 1})
@@ -102,17 +103,17 @@ func servedKinds(ctx context.Context, all []kind) (list []kind, err error) {
 	return list, nil
 }
 
-// shown is what feeds show objects to: a [loop.Loop].
+// shown receives objects from feeds; it is a [loop.Loop].
 type shown interface {
 	See(execute.Event)
 	Show(e execute.Event, size int)
 }
 
-// feedsOf returns functions that show a core the objects of these kinds. When all have been listed,
-// the core gets Listed, and then listed is called.
+// feedsOf returns functions that feed a core with the objects of these kinds. Once all have been
+// listed, it sends Listed to the core and then calls listed.
 //
-// Each function runs until its context ends, and lists again by itself when a watch breaks. Listed
-// is shown once, after the first complete list of the last kind.
+// Each function runs until its context ends, and relists after a broken watch. Listed is sent only
+// once, after the first complete list of the last kind.
 func feedsOf(ctx context.Context, kinds []kind, core shown, listed func()) (feeds []func(context.Context), err error) {
 	kinds, err = servedKinds(ctx, kinds)
 	if err != nil {
@@ -123,7 +124,7 @@ func feedsOf(ctx context.Context, kinds []kind, core shown, listed func()) (feed
 	unlisted.Store(int32(len(kinds)))
 	for _, k := range kinds {
 		first := true
-		// While too much waits in the loop, Show holds the feed up; what is gone never does.
+		// Show blocks the feed while too much is queued in the loop; deletions never block.
 		m := &mirror{
 			seen: func(o metav1.Object) { core.Show(execute.Seen{Object: o}, feed.SizeOf(o.(runtime.Object))) },
 			gone: func(o metav1.Object) { core.See(execute.Gone{Object: o}) },
@@ -141,19 +142,20 @@ func feedsOf(ctx context.Context, kinds []kind, core shown, listed func()) (feed
 	return feeds, nil
 }
 
-// mirror shows a core the objects of one kind. An object that a list no longer has is gone.
+// mirror feeds a core with the objects of one kind. An object missing from a new list counts as
+// deleted.
 //
-// A watch that breaks may miss deletions. The next list shows what is there, and from the
-// difference follows what has gone.
+// A broken watch may miss deletions. The next list has the existing objects, and the difference
+// yields the deletions.
 type mirror struct {
 	seen, gone func(metav1.Object)
 	listed     func()
-	// has is by namespace and name. It is for one goroutine, that of its feed.
+	// has is keyed by namespace and name, and used only on the goroutine of its feed.
 	has   map[string]metav1.Object
 	fresh map[string]metav1.Object // while a list is read
 }
 
-// newSink returns the functions that the feed calls, and begins without objects.
+// newSink returns the functions called by the feed, and begins without objects.
 func (m *mirror) newSink() feed.Sink {
 	key := func(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 	m.has = map[string]metav1.Object{}
@@ -172,8 +174,8 @@ func (m *mirror) newSink() feed.Sink {
 			m.listed()
 		},
 		Seen: func(object runtime.Object) {
-			// Managed fields are a large part of many objects, and nothing reads them. The object
-			// is the feed's, so a copy is changed.
+			// Managed fields are a large part of many objects, and unused. The feed owns the
+			// object, so a copy is changed.
 			o := object.DeepCopyObject().(metav1.Object)
 			o.SetManagedFields(nil)
 			if m.fresh != nil {

@@ -30,13 +30,13 @@ var (
 	}, []string{"reason"})
 )
 
-// Metrics are the package's, for the registry of the process that runs it. They are global, so a
-// process has one Mover.
+// Metrics returns the package's metrics, for the registry of the process that runs it. They are
+// global, so a process has one Mover.
 func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{evictions, moves, runs, stays}
 }
 
-// countMove counts evictions, and moves by how they ended. Other results are progress.
+// countMove counts evictions, and moves by result. Other results are progress.
 func countMove(a execute.Told) {
 	switch a.Result {
 	case execute.Evicted:
@@ -48,15 +48,15 @@ func countMove(a execute.Told) {
 	}
 }
 
-// countRun counts a run that ended, and shows the stays of its last plan. The reasons of the plan
-// before are forgotten.
+// countRun counts a completed run, and publishes the stays of its last plan. The reasons of the
+// previous plan are reset.
 func countRun(a execute.Done) {
 	end := "done"
 	if a.Stopped != "" {
 		end = "stopped"
 	}
 	runs.WithLabelValues(end).Inc()
-	// Otherwise a reason that nothing has any more would keep its last number.
+	// Otherwise a reason without pods would keep its last number.
 	stays.Reset()
 	if a.Plan == nil {
 		return

@@ -13,15 +13,15 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// idle is how long the loop sleeps while nothing is due. A core that waits for events alone needs
-// no alarm; the loop has to have some time to sleep until.
+// idle bounds the loop's sleep without a deadline. A core that waits only for events sets no alarm,
+// but the loop needs a time to sleep until.
 const idle = time.Hour
 
 // Mover carries out moves, a drain or a roll.
 //
-// The core decides and knows no API; requests talk to the API and decide nothing. Between them is
-// the loop, on whose goroutine the core is stepped: feeds and answers are put into its queue, and
-// each request runs on another goroutine.
+// The core makes decisions without access to the API; requests access the API without making
+// decisions. The loop connects them. It steps the core on its goroutine: feeds and responses are
+// queued there, and each request runs on another goroutine.
 type Mover struct {
 	*loop.Loop[execute.Event, execute.Action]
 	client   kubernetes.Interface
@@ -29,7 +29,8 @@ type Mover struct {
 	options  rebalance.Options // of all plans; Scales is set by Run before the loop begins
 	policy   *rebalance.Policy // of moves, set by prepare
 
-	// tell takes an action if it reports something. It is called on the loop's goroutine.
+	// tell handles actions that are reports, and returns false for all others. It is called on the
+	// loop's goroutine.
 	tell func(ctx context.Context, action execute.Action) bool
 	// prepare, if set, is called when Run begins, and finish when it ends; beside runs meanwhile.
 	prepare func(ctx context.Context) error
@@ -42,13 +43,13 @@ type Mover struct {
 	synced atomic.Bool
 }
 
-// core decides what is requested. execute.Core, Drainer and Roller are.
+// core decides the requests. It is implemented by execute.Core, Drainer and Roller.
 type core interface {
 	Step(now time.Time, event execute.Event) []execute.Action
 	Wake() (at time.Time, ok bool)
 }
 
-// newMover returns a Mover of a core. The name is the requester's of EvictionRequests, too.
+// newMover returns a Mover of a core. The name is also the requester's in EvictionRequests.
 func newMover(client kubernetes.Interface, name string, core core, options rebalance.Options, surge bool) *Mover {
 	m := &Mover{Loop: loop.New[execute.Event, execute.Action](name), client: client, options: options, kinds: kindsOf(client), surge: surge}
 	m.requests = newRequests(client, saidOnce(m.See))
@@ -67,30 +68,30 @@ func newMover(client kubernetes.Interface, name string, core core, options rebal
 	return m
 }
 
-// wallTime is the wall-clock time at any moment of a loop's clock, which is never set. Ages, and
-// what is written for the next process, are by the clock that the API's times are by. Round drops
-// the monotonic reading, which means nothing to other processes.
+// wallTime returns the current wall-clock time, ignoring the loop's clock, which is never adjusted.
+// Ages, and times written for the next process, use the clock of the API's timestamps. Round drops
+// the monotonic reading, which is meaningless to other processes.
 func wallTime(time.Time) time.Time { return time.Now().Round(0).UTC() }
 
-// saidOnce returns a function that tells a core once that no room is kept. Each request that fails
-// for it would say the same.
+// saidOnce returns a function that reports only the first failure to reserve room to a core. Each
+// failed request would report the same.
 func saidOnce(see func(execute.Event)) func(why string) {
 	var once sync.Once
 	return func(why string) { once.Do(func() { see(execute.NoRoom{Why: why}) }) }
 }
 
-// Synced reports whether everything has been seen. Until then no plan is made.
+// Synced reports whether all kinds have been listed. Planning waits until then.
 func (m *Mover) Synced() bool { return m.synced.Load() }
 
-// Stop has no further pod leave. A move whose pod was evicted is followed to the end, and the nodes
-// of a drain stay cordoned. It may be called from any goroutine, and returns at once.
+// Stop prevents further evictions. A move with an evicted pod is followed to the end, and the nodes
+// of a drain stay cordoned. Stop may be called from any goroutine, and returns immediately.
 func (m *Mover) Stop() { m.See(execute.Stop{}) }
 
-// Run carries out what the core decides until the context ends, and returns once no request is in
-// flight. The caller ends the context when it was told that the core is done.
+// Run carries out the core's decisions until the context ends, and returns once all requests have
+// completed. The caller cancels the context after the core reports its end.
 //
-// Errors are those of the beginning, such as objects that may not be read. Later ones are answers
-// to the core, which carries on or ends.
+// Run returns only initial errors, such as missing read permissions. Later errors are responses to
+// the core, which carries on or ends.
 func (m *Mover) Run(ctx context.Context) (err error) {
 	if m.prepare != nil {
 		if err := m.prepare(ctx); err != nil {
@@ -107,7 +108,7 @@ func (m *Mover) Run(ctx context.Context) (err error) {
 		return err
 	}
 
-	// It is said, and no reason to stop: every arrival is checked in any case.
+	// This is reported without stopping: every arrival is checked in any case.
 	if why := otherPlacer(ctx, m.client, m.options.Profiles); why != "" && !m.dry {
 		m.requests.noRoom(why)
 	}
@@ -118,8 +119,8 @@ func (m *Mover) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// runAction takes an action of the core. What reports something is done at once; what is a request
-// is returned, to be run on another goroutine.
+// runAction handles an action of the core. It handles reports immediately, and returns requests to
+// be run on another goroutine.
 func (m *Mover) runAction(ctx context.Context, action execute.Action) func(context.Context) execute.Event {
 	if m.tell(ctx, action) {
 		return nil
@@ -132,9 +133,9 @@ func (m *Mover) runAction(ctx context.Context, action execute.Action) func(conte
 	}
 }
 
-// makePlan answers a request for a plan; nil: it is another one. A plan takes seconds in a large
-// cluster: the state is a copy of the list, and its objects are never changed, so events may come
-// meanwhile.
+// makePlan responds to a request for a plan, and returns nil for any other. A plan takes seconds in
+// a large cluster: it uses a copy of the list and objects that are never modified, so events may be
+// handled meanwhile.
 func (m *Mover) makePlan(action execute.Action) execute.Event {
 	switch a := action.(type) {
 	case execute.MakePlan:

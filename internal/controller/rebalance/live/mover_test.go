@@ -31,11 +31,11 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// within bounds what a test waits for.
+// within bounds a test's waits.
 const within = 30 * time.Second
 
-// api is an API server with two nodes: web runs on a, whose taint it does not tolerate. A pod that
-// is evicted is replaced on b.
+// api is an API server with two nodes: web runs on a despite an untolerated taint. An evicted pod
+// is replaced on b.
 type api struct {
 	*fakeapi.Server
 	t       *testing.T
@@ -146,8 +146,7 @@ func (a *api) leads() *coordinationv1.Lease {
 	}
 }
 
-// serveLease has no Lease in the beginning. A JSON patch removes the room if it is the one tested
-// for.
+// serveLease has no Lease initially. A JSON patch removes the room if it equals the tested value.
 func (a *api) serveLease(w http.ResponseWriter, r *http.Request) {
 	if a.leases != 0 {
 		a.refused(w, a.leases, metav1.StatusReasonForbidden)
@@ -220,7 +219,7 @@ func (a *api) answer(w http.ResponseWriter, code int, o runtime.Object) {
 	}
 }
 
-// move runs a Mover that heals until its run ends.
+// move runs a healing Mover until its run ends.
 func (a *api) move(t *testing.T) (told []string, done execute.Done) {
 	t.Helper()
 	configuration, err := config.Default(config.Options{})
@@ -252,7 +251,7 @@ func (a *api) move(t *testing.T) (told []string, done execute.Done) {
 	return told, done
 }
 
-// TestAMoveIsInTheJournalBeforeThePodIsEvicted: and out of it when the successor has arrived.
+// TestAMoveIsInTheJournalBeforeThePodIsEvicted: it is removed when the successor has arrived.
 func TestAMoveIsInTheJournalBeforeThePodIsEvicted(t *testing.T) {
 	a := newAPI(t)
 	a.refuse = 1
@@ -278,7 +277,7 @@ func TestTheRoomOfTheSuccessorIsKept(t *testing.T) {
 	a.kept(t)
 }
 
-// kept looks at what the Lease has shown: the room of web-1's successor, and then none.
+// kept checks the successive values of the Lease: the room of web-1's successor, and then none.
 func (a *api) kept(t *testing.T) {
 	t.Helper()
 	if len(a.rooms) != 2 || a.rooms[1] != "" {
@@ -297,8 +296,8 @@ func (a *api) kept(t *testing.T) {
 	}
 }
 
-// TestAMoveOfAProcessThatDiedIsFollowed: nobody is evicted for it again, and the room that it had
-// kept is free in the end.
+// TestAMoveOfAProcessThatDiedIsFollowed: the move does not evict a second pod, and its reservation
+// is released in the end.
 func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
 	a := newAPI(t)
 	a.rooms = []string{`{"namespace":"default","name":"web-1","uid":"web-1","owner":"web","node":"b","begun":"2026-11-20T10:00:00Z"}`}
@@ -320,7 +319,7 @@ func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
 	}
 }
 
-// TestWhatHasNoEffectInAPolicyIsSaid before anything is moved, not only in plans.
+// TestWhatHasNoEffectInAPolicyIsSaid before a pod is moved, not only in plans.
 func TestWhatHasNoEffectInAPolicyIsSaid(t *testing.T) {
 	a := newAPI(t)
 	client := kubernetes.NewForConfigOrDie(a.Config)
@@ -339,7 +338,7 @@ func TestWhatHasNoEffectInAPolicyIsSaid(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadIsAnError: a proof without it would be none.
+// TestWhatCannotBeReadIsAnError: a proof without it would be invalid.
 func TestWhatCannotBeReadIsAnError(t *testing.T) {
 	a := newAPI(t)
 	a.Refuse("persistentvolumes", http.StatusForbidden)
@@ -375,7 +374,7 @@ func (a *api) drain(t *testing.T) (told []string, done execute.DrainDone) {
 	return told, done
 }
 
-// TestADrainCordonsBeforeItEvicts: and ends when the pod is gone and its successor has a node.
+// TestADrainCordonsBeforeItEvicts: it ends when the pod is deleted and its successor scheduled.
 func TestADrainCordonsBeforeItEvicts(t *testing.T) {
 	a := newAPI(t)
 	a.drain(t)
@@ -385,7 +384,7 @@ func TestADrainCordonsBeforeItEvicts(t *testing.T) {
 	}
 }
 
-// TestADrainHasTheRoomOfTheSuccessorKept: from before the eviction, and no longer when it ends.
+// TestADrainHasTheRoomOfTheSuccessorKept: from before the eviction until the drain ends.
 func TestADrainHasTheRoomOfTheSuccessorKept(t *testing.T) {
 	a := newAPI(t)
 	a.evicted = func() {
@@ -397,7 +396,7 @@ func TestADrainHasTheRoomOfTheSuccessorKept(t *testing.T) {
 	a.kept(t)
 }
 
-// TestTheRoomOfAnotherProcessIsLeftAlone: a drain does not free what a move has shown since.
+// TestTheRoomOfAnotherProcessIsLeftAlone: a drain does not release a move's newer reservation.
 func TestTheRoomOfAnotherProcessIsLeftAlone(t *testing.T) {
 	a := newAPI(t)
 	a.evicted = func() { a.rooms = append(a.rooms, "another's") }
@@ -423,7 +422,8 @@ func TestThatNoRoomIsKeptIsSaid(t *testing.T) {
 	}
 }
 
-// TestWhereAnotherSchedulerPlacesThatIsSaid, by who renews the leader's Lease.
+// TestWhereAnotherSchedulerPlacesThatIsSaid, determined from the holder that renews the leader's
+// Lease.
 func TestWhereAnotherSchedulerPlacesThatIsSaid(t *testing.T) {
 	for program, want := range map[string]bool{"kube-scheduler": true, "berth": false} {
 		a := newAPI(t)

@@ -15,16 +15,16 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// Name is the component's, as in --controllers. Requesters of EvictionRequests have it, too.
+// Name is the component's name in --controllers and in the requester of EvictionRequests.
 const Name = "rebalance"
 
-// Options say what is moved, and who is told.
+// Options configure a Mover that makes moves, and its callbacks.
 type Options struct {
 	Execute execute.Options
-	// Policy reads what to move for; names of priority classes are looked up in the cluster.
+	// Policy reads the goals of moves; names of priority classes are looked up in the cluster.
 	Policy func(policy.Priorities) (*rebalance.Policy, error)
-	// Profiles are the scheduler's, and Placing is how well its choice can be predicted. They must
-	// be those of the scheduler that runs: nothing here can check that.
+	// Profiles are the scheduler's, and Placing states how well its choice can be predicted. They
+	// must match the running scheduler, which cannot be checked here.
 	Profiles []*plugins.Profile
 	Placing  rebalance.Placing
 	// Told and Done, if set, are called as a run proceeds. They must not block.
@@ -32,9 +32,9 @@ type Options struct {
 	Done func(execute.Done)
 }
 
-// New returns a Mover that makes moves by a policy. Events about pods go to events. Nothing is
-// requested until Run, which fails if the policy names a priority class that does not exist.
-// options.Execute.Wall is set here.
+// New returns a Mover that makes moves by a policy. Events about pods go to events. It sends no
+// requests until Run, which fails if the policy names a nonexistent priority class. New sets
+// options.Execute.Wall.
 func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mover {
 	options.Execute.Wall = wallTime
 	planning := rebalance.Options{Profiles: options.Profiles, Placing: options.Placing}
@@ -62,8 +62,8 @@ func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mo
 	return m
 }
 
-// readPolicy reads the policy, and says what has no effect in it. Once is enough: its thresholds
-// are fixed while it runs.
+// readPolicy reads the policy and reports its parts without effect. Reading it once is enough: its
+// thresholds are fixed while the process runs.
 func (m *Mover) readPolicy(ctx context.Context, options *Options) error {
 	classes, err := m.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -90,8 +90,8 @@ func (m *Mover) readPolicy(ctx context.Context, options *Options) error {
 	return nil
 }
 
-// reportProgress logs progress, and writes events about pods. Events are about the victim; its
-// successor has none.
+// reportProgress logs progress, and writes events about pods. Events refer to the victim, never to
+// its successor.
 func reportProgress(ctx context.Context, events *eventlog.Log, a execute.Told) {
 	switch a.Result {
 	case execute.Roomless:

@@ -14,25 +14,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// The Lease by which kube-scheduler elects its leader, and Berth's scheduler where it takes its
-// place.
+// The leader-election Lease of kube-scheduler, also used by Berth's scheduler when it replaces
+// kube-scheduler.
 const (
 	leaderNamespace = metav1.NamespaceSystem
 	leaderName      = "kube-scheduler"
 )
 
-// leadsFor is how long a leader counts as such after it has renewed its Lease: more than any lease
+// leadsFor is the time since the last renewal for a leader to count as active. It exceeds any lease
 // duration in use (kube-scheduler's default is 15 s), and clocks may differ.
 const leadsFor = time.Minute
 
-// otherPlacer says which program places the pods of these profiles if it is not Berth, or "". It is
-// known by who renews the Lease of the leader; Berth's scheduler says that it is Berth's, whatever
-// the program is called. Without a Lease, as where no leader is elected, or without the permission
-// to read it, nothing is said.
+// otherPlacer returns the program that places the pods of these profiles, if it is not Berth, or
+// "". It is identified by the writer of the leader's Lease; Berth's scheduler marks the Lease as
+// its own, whatever its program name. otherPlacer returns "" without a Lease, as without leader
+// election, or without the permission to read it.
 //
-// It matters because only Berth's scheduler reads the Lease by which room is kept. Managed fields
-// tell more than the holder identity, which is a host name: they name the program that wrote
-// renewTime.
+// It matters because only Berth's scheduler honors the Lease with the reservation. Managed fields
+// are more precise than the holder identity, which is a host name: they contain the program that
+// wrote renewTime.
 func otherPlacer(ctx context.Context, client kubernetes.Interface, profiles []*plugins.Profile) string {
 	if !slices.ContainsFunc(profiles, func(p *plugins.Profile) bool { return p.SchedulerName == v1.DefaultSchedulerName }) {
 		return "" // those that Berth places beside kube-scheduler are led by another Lease

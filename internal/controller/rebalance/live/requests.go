@@ -23,7 +23,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
-// The ConfigMap that is the journal.
+// The ConfigMap that stores the journal.
 const (
 	JournalNamespace = metav1.NamespaceSystem
 	JournalName      = "berth-rebalance"
@@ -31,37 +31,37 @@ const (
 	writerKey        = "writer" // the process that wrote it last
 )
 
-// answerWithin bounds a request: longer than the API server takes for any (--request-timeout, a
-// minute). A webhook that is gone takes up to 30 s of that, and what is given up earlier is not
-// carried out, however often it is tried.
+// answerWithin bounds a request. It exceeds the API server's own limit (--request-timeout, a
+// minute). An unreachable webhook takes up to 30 s of that, and a request canceled earlier never
+// succeeds, however often it is retried.
 const answerWithin = 65 * time.Second
 
-// roomWithin bounds the requests that have room kept. A move does not depend on them, and the pod
-// that is to be evicted should not wait for them long.
+// roomWithin bounds the requests that reserve room. A move does not depend on them, and should not
+// delay the eviction for long.
 const roomWithin = 5 * time.Second
 
 // requests carries out a core's requests.
 //
-// It holds no lock, except for the asker's: cores request one thing at a time of what room and the
-// journal are about. A request has one try, except for conflicts; whether to try again is the
-// core's to decide, which sees what has changed meanwhile.
+// It holds no lock, except the asker's: for the reservation and the journal, cores issue one
+// request at a time. Apart from conflicts, a request is tried once; retries are the core's
+// decision, because it observes changes in the meantime.
 type requests struct {
 	client  kubernetes.Interface
 	process string // tells the journal's writers apart
-	// noRoom is called if the Lease that shows which room to keep cannot be written.
+	// noRoom is called if the Lease with the reservation cannot be written.
 	noRoom func(why string)
 	asker  *asker                // nil: evictions are not asked for
 	left   atomic.Pointer[error] // why requests were not withdrawn, the last time
 }
 
-// newRequests returns requests of a new process: its identity in the journal is a random UUID, so
-// that a process that was restarted is another one.
+// newRequests returns the requests of a new process, identified in the journal by a random UUID, so
+// that a restarted process is a different one.
 func newRequests(client kubernetes.Interface, noRoom func(why string)) *requests {
 	return &requests{client: client, process: string(uuid.NewUUID()), noRoom: noRoom}
 }
 
-// carryOut carries out one request and returns its answer, or a Tick for what has no answer. It
-// blocks for answerWithin at the most, and before that for roomWithin where a room is to be kept.
+// carryOut carries out one request and returns its response, or a Tick for a request without one.
+// It blocks for at most answerWithin, plus roomWithin for a request that reserves room.
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
 	switch a := action.(type) { // takes none of the request's time
 	case execute.Evict:
@@ -99,7 +99,7 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 	return execute.Tick{}
 }
 
-// answerOf returns the answer to a request that ended with err; nil is OK.
+// answerOf returns the response to a request that ended with err; nil is OK.
 func answerOf(ticket execute.Ticket, err error) execute.Answered {
 	answer := execute.Answered{Ticket: ticket, Outcome: outcomeOf(err)}
 	if err != nil {
@@ -111,9 +111,10 @@ func answerOf(ticket execute.Ticket, err error) execute.Answered {
 	return answer
 }
 
-// The order matters: what is asked for is no error of the API, and a namespace that is being
-// deleted is Forbidden by its code. What has no status, such as a time-out or a broken connection,
-// and each 5xx is Failed: the request may have been carried out.
+// outcomeOf maps an error to an outcome. The order matters: an askedError is not an API error, and
+// the error of a terminating namespace has the code Forbidden. Errors without a status, such as
+// time-outs or broken connections, and all 5xx map to Failed: the request may have been carried
+// out.
 func outcomeOf(err error) execute.Outcome {
 	var status apierrors.APIStatus
 	var asked askedError
@@ -137,8 +138,8 @@ func outcomeOf(err error) execute.Outcome {
 	return execute.Failed
 }
 
-// recallJournal reads the journal. No ConfigMap is an empty journal; one without the key, too. One
-// that cannot be read as JSON is an error, and not replaced: it may have a move.
+// recallJournal reads the journal. A missing ConfigMap or key is an empty journal. Invalid JSON is
+// an error, and is not replaced: it may contain a move.
 func (r *requests) recallJournal(ctx context.Context) execute.Event {
 	m, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -156,7 +157,7 @@ func (r *requests) recallJournal(ctx context.Context) execute.Event {
 	return recalled
 }
 
-// noteJournal writes the journal on condition of the version that was read, and returns the new
+// noteJournal writes the journal conditionally on the version that was read, and returns the new
 // version.
 func (r *requests) noteJournal(ctx context.Context, a execute.Note) (version string, err error) {
 	text, err := json.Marshal(a.Journal)
@@ -173,8 +174,8 @@ func (r *requests) noteJournal(ctx context.Context, a execute.Note) (version str
 	return version, err
 }
 
-// writeJournal creates the ConfigMap, or replaces the version that it names. A Conflict, or
-// AlreadyExists, means that another write came first.
+// writeJournal creates the ConfigMap, or replaces the version it names. A Conflict, or
+// AlreadyExists, means that another write was faster.
 func (r *requests) writeJournal(ctx context.Context, m *v1.ConfigMap) (version string, err error) {
 	maps := r.client.CoreV1().ConfigMaps(JournalNamespace)
 	if m.ResourceVersion == "" {
@@ -188,13 +189,13 @@ func (r *requests) writeJournal(ctx context.Context, m *v1.ConfigMap) (version s
 	return m.ResourceVersion, nil
 }
 
-// resolveConflict follows up a conflict. If the journal that is there was written by this process,
-// the answer to that was lost: the journal is as it was to be, or is replaced. Else the conflict
-// holds.
+// resolveConflict handles a conflict. If this process wrote the existing journal, the response to
+// that write was lost: the journal is already up to date, or is replaced. Otherwise the conflict is
+// final.
 //
 //	written by another process                   the conflict holds: that process carries out moves
-//	by this one, and it says the same            the write was carried out, and its answer was lost
-//	by this one, and it says something else      an earlier write was; this one replaces it
+//	by this one, with the same contents          the write was carried out, and its answer was lost
+//	by this one, with other contents             an earlier write was; this one replaces it
 func (r *requests) resolveConflict(ctx context.Context, m *v1.ConfigMap, conflict error) (version string, err error) {
 	there, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
 	switch {
@@ -209,8 +210,8 @@ func (r *requests) resolveConflict(ctx context.Context, m *v1.ConfigMap, conflic
 	return r.writeJournal(ctx, m)
 }
 
-// writeTaints writes a node's taints on condition of the version that was read, so that those of
-// others stay. a.Value "" removes the taint.
+// writeTaints writes a node's taints conditionally on the version that was read, so that other
+// clients' taints stay. An empty a.Value removes the taint.
 func (r *requests) writeTaints(ctx context.Context, a execute.SetTaint) error {
 	nodes := r.client.CoreV1().Nodes()
 	return changeObject(ctx, a.Node, metav1.PatchOptions{}, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
@@ -225,15 +226,15 @@ func (r *requests) writeTaints(ctx context.Context, a execute.SetTaint) error {
 	})
 }
 
-// changeObject reads an object and writes what follows from it on condition of the version that was
-// read. Nothing is written if nothing follows. change gets the object as read, must not change it,
-// and returns a merge patch; nil changes nothing.
+// changeObject reads an object and writes a change to it conditionally on the version that was
+// read. change receives the object, must not modify it, and returns a merge patch, or nil to leave
+// the object unchanged.
 //
-// After a Conflict it reads again, up to four times, because another write came in between. If the
-// version has not changed, a webhook or a quota reports Conflict for its own reasons.
+// After a Conflict it reads again, up to four times, because another write was faster. If the
+// version is unchanged, a webhook or a quota reports Conflict for its own reasons.
 //
-// A response whose object still needs the change means that a policy or webhook has dropped it:
-// that is an error, because repeating the request would not help.
+// If the object in the response still needs the change, a policy or webhook has dropped it.
+// changeObject then returns an error, because repeating the request would not help.
 func changeObject[T metav1.Object](
 	ctx context.Context, name string, options metav1.PatchOptions, get func(context.Context, string, metav1.GetOptions) (T, error),
 	patch func(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error),
@@ -281,23 +282,23 @@ func checkStored[T metav1.Object](name string, now T, change func(T) (map[string
 	return nil
 }
 
-// notStoredError means that the API server accepted a write and stored another object.
+// notStoredError means that the API server accepted a write and stored a different object.
 type notStoredError struct{ name string }
 
 func (e notStoredError) Error() string {
 	return fmt.Sprintf("%s: the API server accepted the change, but a policy or webhook dropped it", e.name)
 }
 
-// cordonNode makes a node unschedulable. It needs no version: it sets one field, to what it has to
-// be.
+// cordonNode makes a node unschedulable. It needs no version, because it sets one field to a fixed
+// value.
 func (r *requests) cordonNode(ctx context.Context, node string) error {
 	_, err := r.client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType,
 		[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	return err
 }
 
-// setNode opens or closes a node, and notes on it how far its roll is. Both in one request, so that
-// a process that is killed leaves no node that is closed without a note.
+// setNode opens or closes a node and sets the note of its roll's progress. A single request does
+// both, so that a killed process never leaves a closed node without a note.
 func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 	nodes := r.client.CoreV1().Nodes()
 	return changeObject(ctx, a.Node, metav1.PatchOptions{}, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
@@ -318,11 +319,10 @@ func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 	})
 }
 
-// evictPod evicts a pod, or asks for that. An EvictionRequest has no grace period, and heeds
-// budgets.
+// evictPod evicts a pod, or requests its eviction. An EvictionRequest has no grace period, and
+// respects budgets.
 //
-// The UID is a precondition, so that a pod of the same name that has come since is not evicted in
-// its place.
+// The UID is a precondition, which protects a newer pod of the same name.
 func (r *requests) evictPod(ctx context.Context, a execute.Evict) error {
 	if !a.Direct && !a.Delete && a.Grace == nil && r.asker != nil && r.asker.isServed() && !r.asker.isRefused(a.Namespace) {
 		if direct, err := r.asker.ask(ctx, a); !direct || err != nil {
@@ -333,8 +333,8 @@ func (r *requests) evictPod(ctx context.Context, a execute.Evict) error {
 	return Evict(ctx, r.client, a.Namespace, a.Name, &options, a.Delete)
 }
 
-// withdraw withdraws requests. What remains is withdrawn by the next run, or goes with its pod. The
-// caller does not wait for an answer; that it failed is kept in left.
+// withdraw withdraws requests. Any remaining ones are withdrawn by the next run, or deleted with
+// their pods. The caller does not wait for a response; an error is kept in left.
 func (r *requests) withdraw(ctx context.Context, pods map[types.UID]bool) {
 	if r.asker == nil || !r.asker.isServed() {
 		return
@@ -346,8 +346,9 @@ func (r *requests) withdraw(ctx context.Context, pods map[types.UID]bool) {
 	}
 }
 
-// Evict evicts a pod, or deletes it past disruption budgets. A refusal for now is returned at once:
-// client-go would repeat the request for minutes, as often as the API server asks for a pause.
+// Evict evicts a pod, or deletes it, bypassing disruption budgets. It returns a temporary refusal
+// immediately: client-go would repeat the request for minutes, honoring each pause requested by the
+// API server.
 func Evict(ctx context.Context, client kubernetes.Interface, namespace, name string, options *metav1.DeleteOptions, past bool) error {
 	pods := client.CoreV1().RESTClient()
 	if past {
@@ -358,9 +359,9 @@ func Evict(ctx context.Context, client kubernetes.Interface, namespace, name str
 	}).Do(ctx).Error()
 }
 
-// identifyConflict says of a conflict whether the pod is still there. If another one has its name,
-// it has gone; else somebody wrote the pod or its disruption budget at the same moment, or a
-// webhook says conflict, and the eviction was not made.
+// identifyConflict determines from a conflict whether the pod still exists. It does not if another
+// pod has its name. Otherwise another client wrote the pod or its disruption budget at the same
+// moment, or a webhook reported a conflict, and the eviction was not made.
 func (r *requests) identifyConflict(ctx context.Context, a execute.Evict, err error) error {
 	if outcomeOf(err) != execute.Conflict {
 		return err

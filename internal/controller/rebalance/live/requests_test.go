@@ -29,8 +29,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestWebhookThatIsGoneDelaysEvictions has the API server wait for a webhook for the longest time
-// that it can be told to, and then evict the pod, as kubectl drain waits for it to do.
+// TestWebhookThatIsGoneDelaysEvictions configures the longest webhook timeout allowed by the API
+// server; the pod is then evicted, as kubectl drain expects.
 func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()
@@ -44,7 +44,7 @@ func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 	})
 }
 
-// TestABudgetIsSpentByEvictions: the first pod goes, the second one has to wait, and a pod of
+// TestABudgetIsSpentByEvictions: the first pod is evicted, the second one must wait, and a pod with
 // another UID is not touched.
 func TestABudgetIsSpentByEvictions(t *testing.T) {
 	api, covered := fakeapi.New(), map[string]string{"app": "web"}
@@ -69,8 +69,8 @@ func TestABudgetIsSpentByEvictions(t *testing.T) {
 	}
 }
 
-// TestARoomThatCannotBeShownDoesNotHoldAMoveUp: a Lease that the API server is slow with is given
-// up after a few seconds, and the pod is evicted.
+// TestARoomThatCannotBeShownDoesNotHoldAMoveUp: a slow write of the Lease is abandoned after a few
+// seconds, and the pod is evicted.
 func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()
@@ -92,7 +92,7 @@ func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
 }
 
 // TestARefusalForNowIsAnsweredAtOnce: while a disruption budget is being processed, the API server
-// asks for pauses of ten seconds, for as long as it takes. Other pods can be evicted meanwhile.
+// keeps requesting pauses of ten seconds. Other pods can be evicted meanwhile.
 func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
 	for _, past := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -110,9 +110,8 @@ func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor: the API server refuses its eviction, as it
-// refuses everything that is created there. That is no reason to give up the run, since the pod is
-// deleted soon.
+// TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor: the API server refuses its eviction, like all
+// creations in that namespace. The run continues, because the pod is deleted soon.
 func TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", nil)
 	if got := outcomeOf(err); got != execute.Refused {
@@ -124,9 +123,9 @@ func TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestAConflictIsNoEvictionWhileThePodIsThere: the API server also answers 409 if the disruption
-// budget is written at the same moment, and a webhook may. The pod has gone only if another one has
-// its name.
+// TestAConflictIsNoEvictionWhileThePodIsThere: the API server also returns 409 if the disruption
+// budget is written at the same moment, and so may a webhook. The pod counts as deleted only if
+// another pod has its name.
 func TestAConflictIsNoEvictionWhileThePodIsThere(t *testing.T) {
 	api := fakeapi.New()
 	api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}})
@@ -145,8 +144,8 @@ func TestAConflictIsNoEvictionWhileThePodIsThere(t *testing.T) {
 	}
 }
 
-// TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal: a webhook may answer so, again and again.
-// One that is about the version is followed by another try.
+// TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal: a webhook may return it repeatedly. A
+// version conflict is retried.
 func TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal(t *testing.T) {
 	for _, changes := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -175,8 +174,8 @@ func TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal(t *testing.T) {
 	}
 }
 
-// TestALostAnswerToTheJournalIsNoOtherProcess: the try after it meets what the one before has
-// written. What another process has written is a conflict, also if it says the same.
+// TestALostAnswerToTheJournalIsNoOtherProcess: the next try finds the previous try's write. A
+// journal written by another process is a conflict, even with the same contents.
 func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
 	for name, before := range map[string]bool{"created": false, "updated": true} {
 		t.Run(name, func(t *testing.T) {
@@ -210,8 +209,8 @@ func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
 	}
 }
 
-// TestTheJournalThatThisProcessHasWrittenIsReplaced: after an answer that was lost, the next
-// journal may say something else. That of another process is a conflict.
+// TestTheJournalThatThisProcessHasWrittenIsReplaced: after a lost response, the next journal may
+// have other contents. Another process's journal is a conflict.
 func TestTheJournalThatThisProcessHasWrittenIsReplaced(t *testing.T) {
 	api := &journalAPI{}
 	client := &fake.Clientset{}
@@ -233,7 +232,7 @@ func TestTheJournalThatThisProcessHasWrittenIsReplaced(t *testing.T) {
 	}
 }
 
-// TestTheRoomOfAMoveThatIsResumedIsFreed: it is shown as it was, whatever its time zone.
+// TestTheRoomOfAMoveThatIsResumedIsFreed: its representation is unchanged in any time zone.
 func TestTheRoomOfAMoveThatIsResumedIsFreed(t *testing.T) {
 	begun := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	flight := &execute.Flight{Move: rebalance.Move{Namespace: "default", Name: "p", UID: "p", To: "b"}, OwnerUID: "o", Begun: metav1.NewTime(begun)}
@@ -258,8 +257,8 @@ func TestTheRoomOfAMoveThatIsResumedIsFreed(t *testing.T) {
 	}
 }
 
-// journalAPI is an API server that has the journal, and nothing else. An unanswered write is
-// carried out, and its answer lost.
+// journalAPI is an API server with only the journal. An unanswered write is carried out, but its
+// response is lost.
 type journalAPI struct {
 	journal    *v1.ConfigMap
 	version    int
@@ -291,8 +290,8 @@ func (a *journalAPI) react(action ktesting.Action) (bool, runtime.Object, error)
 	return true, m.DeepCopy(), nil
 }
 
-// TestPlansAreByTheWallClock: a loop's clock stands still while the machine is suspended, and does
-// not follow when the machine's clock is set. Times of objects are by that one.
+// TestPlansAreByTheWallClock: a loop's clock stops while the machine is suspended, and ignores
+// adjustments of the system clock. Object timestamps follow the system clock.
 func TestPlansAreByTheWallClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fakeapi.New().Client()
@@ -320,7 +319,7 @@ func TestPlansAreByTheWallClock(t *testing.T) {
 	})
 }
 
-// TestWhatAFailedListHasShownIsForgotten if the next one does not show it.
+// TestWhatAFailedListHasShownIsForgotten if the next list does not contain it.
 func TestWhatAFailedListHasShownIsForgotten(t *testing.T) {
 	shown := map[string]bool{}
 	m := &mirror{
@@ -339,8 +338,8 @@ func TestWhatAFailedListHasShownIsForgotten(t *testing.T) {
 	}
 }
 
-// TestRequestsThatAreLeftAreToldOf: a drain that may not withdraw what it has asked for says so at
-// its end, since the pods that it has left are still going to be evicted.
+// TestRequestsThatAreLeftAreToldOf: a drain that fails to withdraw its requests reports it at its
+// end, because the remaining pods will still be evicted.
 func TestRequestsThatAreLeftAreToldOf(t *testing.T) {
 	request := &lifecyclev1alpha1.EvictionRequest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "berth-drain-1", Labels: map[string]string{"berth.dev/requester": "drain"}},

@@ -17,9 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// roomOf is what the Lease shows of a move: the same for the same move, in every process. "" if
-// there is nothing to keep. freeRoom compares it as text, so its fields must be in a fixed order,
-// and times in whole seconds.
+// roomOf returns a move's reservation as published in the Lease, or "" without one. It is identical
+// for the same move in every process. freeRoom compares it as text, so its fields must be in a
+// fixed order, and times in whole seconds.
 func roomOf(move *execute.Flight) string {
 	if move == nil || move.To == "" {
 		return ""
@@ -34,9 +34,9 @@ func roomOf(move *execute.Flight) string {
 	return string(text)
 }
 
-// showRoom has Berth's scheduler keep a room: it writes it into the Lease, in place of any other,
-// and makes the Lease if it is not there. It fails silently but for a message, since no departure
-// depends on it: where another scheduler places, nobody reads the Lease.
+// showRoom makes Berth's scheduler reserve room: it writes the reservation to the Lease, replacing
+// any other, and creates the Lease if needed. Apart from a message it fails silently, because
+// departures do not depend on it: with another scheduler, the Lease has no reader.
 func (r *requests) showRoom(ctx context.Context, room string) {
 	if room == "" {
 		return
@@ -62,12 +62,12 @@ func (r *requests) showRoom(ctx context.Context, room string) {
 	}
 }
 
-// freeRoom has a room kept no longer, if there is one. Any other stays: another process has shown
-// it. A room that a process leaves behind because it is killed right before this is kept for a
-// limited time anyway.
+// freeRoom releases a reservation, if there is one. A different reservation stays, because another
+// process has written it. A reservation left behind by a process killed right before this expires
+// anyway.
 //
-// The JSON patch tests the value and removes it in one request, which the API server refuses as
-// invalid if the value is another one.
+// The JSON patch tests the value and removes it in one request; the API server rejects it as
+// invalid if the value differs.
 func (r *requests) freeRoom(ctx context.Context, room string) {
 	if room == "" {
 		return
@@ -86,8 +86,8 @@ func (r *requests) freeRoom(ctx context.Context, room string) {
 	}
 }
 
-// reportRoomless says that no room is kept, in the log and to the core. The move goes on: its
-// arrival is checked.
+// reportRoomless reports to the log and the core that room could not be reserved. The move
+// continues: its arrival is checked.
 func (r *requests) reportRoomless(ctx context.Context, err error) {
 	klog.FromContext(ctx).Info("Cannot have the room of a successor kept; another pod may take it", "err", err)
 	if r.noRoom != nil {

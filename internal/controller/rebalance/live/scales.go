@@ -23,9 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
-// scalesOf returns the kinds with a scale subresource. API groups that do not answer have none.
-// They are asked for once: a CustomResourceDefinition that is installed later is not known to this
-// process.
+// scalesOf returns the kinds with a scale subresource. Unresponsive API groups count as having
+// none. Discovery runs only once: this process ignores CustomResourceDefinitions installed later.
 func scalesOf(client discovery.DiscoveryInterface) (map[schema.GroupKind]bool, error) {
 	_, lists, err := client.ServerGroupsAndResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
@@ -48,8 +47,8 @@ func scalesOf(client discovery.DiscoveryInterface) (map[schema.GroupKind]bool, e
 	return kinds, nil
 }
 
-// resourceWithScale returns the resource of a kind that has a scale subresource, or "". Discovery
-// lists subresources as entries named RESOURCE/SUBRESOURCE, beside their resource.
+// resourceWithScale returns the resource of a kind with a scale subresource, or "". Discovery lists
+// subresources as separate entries named RESOURCE/SUBRESOURCE.
 func resourceWithScale(list *metav1.APIResourceList, kind string) string {
 	for i := range list.APIResources {
 		resource := &list.APIResources[i]
@@ -67,14 +66,14 @@ func resourceWithScale(list *metav1.APIResourceList, kind string) string {
 
 // scaleWorkload changes a workload's scale and its label in one request.
 //
-// The label decides what has been done already: a request whose answer was lost is repeated, and
-// must not scale twice.
+// The label records progress: a request is repeated after a lost response, and must not scale
+// twice.
 //
 //	set:   no label and From replicas          scale and label
 //	       the label is there already          nothing to do
 //	       anything else                       Conflict
 //	unset: its label, and From replicas        scale back, label off
-//	       its label, other replicas           label off: the scale was changed by others
+//	       its label, other replicas           label off: another client changed the scale
 //	       another label, or none              nothing to do
 func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 	of := a.Of
@@ -100,8 +99,8 @@ func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 		return r.changeScale(ctx, of, metav1.PatchOptions{}, changes)
 	}
 
-	// A workload scaled without its label would never be scaled back. So a dry run comes first,
-	// which passes through the same admission, and a scale without a label is reverted.
+	// A workload scaled without its label would never be scaled back. A preceding dry run passes
+	// through the same admission, and a scale without a label is reverted.
 	if err := r.changeScale(ctx, of, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, changes); err != nil {
 		return err
 	}
@@ -117,7 +116,7 @@ func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 	return err
 }
 
-// changeScale changes a Deployment or ReplicaSet as changeObject does.
+// changeScale changes a Deployment or ReplicaSet through changeObject.
 func (r *requests) changeScale(ctx context.Context, of rebalance.Scaled, options metav1.PatchOptions,
 	change func(metav1.Object, *int32) (map[string]any, error)) error {
 	if of.Kind == "ReplicaSet" {
@@ -130,18 +129,18 @@ func (r *requests) changeScale(ctx context.Context, of rebalance.Scaled, options
 		func(o *appsv1.Deployment) (map[string]any, error) { return change(o, o.Spec.Replicas) })
 }
 
-// scaleTo is the patch of a scale and a label; label nil removes it.
+// scaleTo returns the patch of a scale and a label; a nil label removes it.
 func scaleTo(replicas int32, label any) map[string]any {
 	return map[string]any{"metadata": surgeLabel(label), "spec": map[string]any{"replicas": replicas}}
 }
 
-// surgeLabel is the metadata of a patch that sets the label of a surge, or with nil removes it.
+// surgeLabel returns the metadata of a patch that sets the label of a surge, or removes it if nil.
 func surgeLabel(value any) map[string]any {
 	return map[string]any{"labels": map[string]any{rebalance.SurgeLabel: value}}
 }
 
-// markPod sets a pod's deletion cost, or sets it back. A pod of the same name that is another one
-// is NotFound.
+// markPod sets or restores a pod's deletion cost. A different pod of the same name results in
+// NotFound.
 func (r *requests) markPod(ctx context.Context, a execute.Mark) error {
 	pods := r.client.CoreV1().Pods(a.Namespace)
 	return changeObject(ctx, a.Name, metav1.PatchOptions{}, pods.Get, pods.Patch, func(p *v1.Pod) (map[string]any, error) {
@@ -156,10 +155,10 @@ func (r *requests) markPod(ctx context.Context, a execute.Mark) error {
 	})
 }
 
-// scaleThrough scales a ReplicaSet by the scale subresource of its controller. The ReplicaSet gets
-// the label first, and loses it last: whoever finds it knows that the scale may be one higher.
+// scaleThrough scales a ReplicaSet through the scale subresource of its controller. The ReplicaSet
+// gets the label first and loses it last, so the label warns that the scale may be one too high.
 //
-// The two are different objects, so they cannot be written in one request:
+// The two are different objects and need separate requests:
 //
 //	up      label on the ReplicaSet, then the scale
 //	down    the scale, then the label off
@@ -173,7 +172,7 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 		return r.noteOn(ctx, a) // the controller has gone, and its scale with it
 	case err != nil:
 		return err
-	// Another object has its name by now: it is not the controller of this ReplicaSet.
+	// Another object has taken its name and is not the controller of this ReplicaSet.
 	case scale.UID != a.Of.Through.UID:
 		return apierrors.NewNotFound(appsv1.Resource(a.Of.Kind), a.Of.Name)
 	case a.After == "":
@@ -193,7 +192,7 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 	default:
 		err = apierrors.NewConflict(appsv1.Resource(a.Of.Kind), a.Of.Name, errors.New("it was scaled meanwhile"))
 	}
-	// After Failed it is not known whether it was scaled; the label has to stay until it is.
+	// After Failed it is unknown whether it was scaled; the label must stay until that is known.
 	if result := outcomeOf(err); result == execute.OK || result == execute.Failed {
 		return err
 	}
@@ -202,9 +201,9 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 	return errors.Join(err, r.noteOn(ctx, a))
 }
 
-// putBack has the controller want as many pods as before, unless somebody has scaled it, or the
-// surge is another one's. The ReplicaSet's label says whose surge it is. If the ReplicaSet has
-// gone, the scale alone decides.
+// putBack restores the controller's original scale, unless another client has changed it or the
+// surge belongs to another process. The ReplicaSet's label identifies the surge. If the ReplicaSet
+// has been deleted, only the scale decides.
 func (r *requests) putBack(ctx context.Context, scale *autoscalingv1.Scale, a execute.Scale) error {
 	set, err := r.client.AppsV1().ReplicaSets(a.Of.Namespace).Get(ctx, a.Of.Name, metav1.GetOptions{})
 	switch {
@@ -220,8 +219,8 @@ func (r *requests) putBack(ctx context.Context, scale *autoscalingv1.Scale, a ex
 	return r.setScale(ctx, a.Of, scale, a.To)
 }
 
-// noteOn sets the label of a ReplicaSet, or takes it away. It is left as it is if it says what is
-// wanted, or if it is another surge's.
+// noteOn sets or removes the label of a ReplicaSet. It leaves a label that already has the wanted
+// value or belongs to another surge.
 func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
 	sets := r.client.AppsV1().ReplicaSets(a.Of.Namespace)
 	return changeObject(ctx, a.Of.Name, metav1.PatchOptions{}, sets.Get, sets.Patch, func(set *appsv1.ReplicaSet) (map[string]any, error) {
@@ -239,12 +238,12 @@ func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
 	})
 }
 
-// scaleOf returns a request for the scale of a ReplicaSet's controller. The resource is discovered
-// each time, because it cannot be derived from the kind. There is no generated client for every
-// kind's scale.
+// scaleOf returns a request for the scale of a ReplicaSet's controller. It discovers the resource
+// each time, because the resource cannot be derived from the kind, and generated clients do not
+// cover every kind's scale.
 //
-// The names come from an owner reference, which a tenant can write: Name rejects those that are no
-// single segment of a path, so that the request stays in the ReplicaSet's namespace.
+// The names originate from an owner reference, which a tenant can write: Name rejects anything but
+// a single path segment, so that the request stays in the ReplicaSet's namespace.
 func (r *requests) scaleOf(of rebalance.Scaled, verb string) (*rest.Request, error) {
 	version, err := schema.ParseGroupVersion(of.Through.APIVersion)
 	if err != nil || len(content.IsPathSegmentName(version.Group))+len(content.IsPathSegmentName(version.Version)) > 0 {
@@ -279,7 +278,7 @@ func (r *requests) readScale(ctx context.Context, of rebalance.Scaled) (*autosca
 	return scale, json.Unmarshal(text, scale)
 }
 
-// setScale writes a scale on condition of the version that was read. A Conflict means that the
+// setScale writes a scale conditionally on the version that was read. A Conflict means that the
 // scale was changed in between.
 func (r *requests) setScale(ctx context.Context, of rebalance.Scaled, scale *autoscalingv1.Scale, replicas int32) error {
 	scale.Spec.Replicas = replicas

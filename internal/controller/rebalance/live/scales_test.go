@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// rolloutAPI serves a ReplicaSet, and the scale of the Rollout that it belongs to.
+// rolloutAPI serves a ReplicaSet and the scale of its Rollout.
 type rolloutAPI struct {
 	set   appsv1.ReplicaSet
 	scale autoscalingv1.Scale
@@ -66,9 +66,9 @@ func (a *rolloutAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// TestScaleThrough: what is no Deployment is scaled by its scale subresource, once and on condition
-// that nobody else has scaled it, and is put back whether the process was killed before the scale
-// was written, after it, or not at all.
+// TestScaleThrough: a workload other than a Deployment is scaled through its scale subresource,
+// once and only if its scale is unchanged by other clients. The scale is restored whether the
+// process was killed before writing it, after writing it, or not at all.
 func TestScaleThrough(t *testing.T) {
 	type at struct {
 		replicas int32
@@ -124,7 +124,7 @@ func TestScaleThrough(t *testing.T) {
 }
 
 // TestOwnersOfOtherNamespacesAreNotScaled verifies that an owner reference, which a tenant can
-// write, leads to no other namespace and no other API.
+// write, never leads to another namespace or API.
 func TestOwnersOfOtherNamespacesAreNotScaled(t *testing.T) {
 	for _, through := range []rebalance.Through{
 		{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "../../victim/rollouts/web", UID: "owner"},
@@ -158,7 +158,7 @@ func TestOwnersOfOtherNamespacesAreNotScaled(t *testing.T) {
 }
 
 // TestDroppedLabelsLeaveTheScaleAsItIs verifies that a workload is not scaled, or is scaled back,
-// if a policy drops the label that says how to scale it back.
+// if a policy drops the label needed to scale it back.
 func TestDroppedLabelsLeaveTheScaleAsItIs(t *testing.T) {
 	for name, spared := range map[string]int{"the dry run shows it": 0, "the policy skips dry runs": 1} {
 		t.Run(name, func(t *testing.T) {

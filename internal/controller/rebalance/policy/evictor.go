@@ -11,18 +11,19 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// evictorName is the plugin whose arguments say which pods may be evicted. It is configured like
+// evictorName is the plugin with the arguments that select evictable pods. It is configured like
 // any other, and may be enabled or not.
 const evictorName = "DefaultEvictor"
 
-// highestThreshold is that of priorities: pods of the system have at least this one. 2,000,000,000
-// is the value of system-cluster-critical. The descheduler refuses more, too.
+// highestThreshold is the maximum priority threshold: system pods have at least this priority.
+// 2,000,000,000 is the value of system-cluster-critical. The descheduler also refuses higher
+// values.
 const highestThreshold = 2000000000
 
 // evictorArgs are the arguments of DefaultEvictor.
 //
-// Pointers are fields whose absence means something else than their zero value. Fields that the
-// descheduler has and that are not listed here are refused as unknown.
+// Pointer fields distinguish absence from the zero value. Descheduler fields not listed here are
+// refused as unknown.
 type evictorArgs struct {
 	// NodeSelector is read as a string, as in the descheduler; the label selectors are objects.
 	NodeSelector           string                `json:"nodeSelector"`
@@ -33,16 +34,16 @@ type evictorArgs struct {
 		Value *int32 `json:"value"`
 		Name  string `json:"name"`
 	} `json:"priorityThreshold"`
-	// NodeFit is weaker in the descheduler, which looks for one node with room; here each landing
-	// is proved, and what is left of it is NodeSelector.
+	// NodeFit is weaker in the descheduler, which looks for one node with room. Here each placement
+	// is proved, so only NodeSelector remains relevant.
 	NodeFit     bool             `json:"nodeFit"`
 	MinReplicas uint             `json:"minReplicas"`
 	MinPodAge   *metav1.Duration `json:"minPodAge"`
-	// NoEvictionPolicy says whether the annotation prefer-no-eviction binds: Preferred, the
-	// default, or Mandatory.
+	// NoEvictionPolicy determines whether the annotation prefer-no-eviction is binding: Preferred,
+	// the default, or Mandatory.
 	NoEvictionPolicy string `json:"noEvictionPolicy"`
-	// PodProtections changes which protections hold; Config has the storage classes that
-	// PodsWithPVC is limited to.
+	// PodProtections changes the active protections; Config lists the storage classes covered by
+	// PodsWithPVC.
 	PodProtections struct {
 		DefaultDisabled []string `json:"defaultDisabled"`
 		ExtraEnabled    []string `json:"extraEnabled"`
@@ -64,8 +65,8 @@ type evictorArgs struct {
 	IgnorePodsWithoutPDB    *bool `json:"ignorePodsWithoutPDB"`
 }
 
-// readEvictor reads the arguments of DefaultEvictor; without any (nil) they are its defaults.
-// Faults are left in r.err. The evictor is shared by all goals of the profile.
+// readEvictor reads the arguments of DefaultEvictor; nil means its defaults. Faults are recorded in
+// r.err. All goals of the profile share the evictor.
 func (r *reader) readEvictor(n *yaml.Node) *rebalance.Evictor {
 	e := rebalance.NewEvictor()
 	if n == nil {
@@ -102,10 +103,10 @@ func (r *reader) readEvictor(n *yaml.Node) *rebalance.Evictor {
 	return e
 }
 
-// readProtections reads which protections hold: by the lists in podProtections, or by the fields
-// that these have replaced. A policy must not use both, as in the descheduler.
+// readProtections reads the active protections from the lists in podProtections, or from the fields
+// they have replaced. A policy must not use both, as in the descheduler.
 func (r *reader) readProtections(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
-	// The old fields are spelt from the other side: evict... lifts a protection that holds by
+	// The old fields have the opposite sense: evict... lifts a protection that is active by
 	// default.
 	is := func(b *bool) bool { return b != nil && *b }
 	old := []*bool{args.EvictLocalStoragePods, args.EvictDaemonSetPods, args.EvictSystemCriticalPods,
@@ -119,7 +120,7 @@ func (r *reader) readProtections(n *yaml.Node, e *rebalance.Evictor, args *evict
 		return
 	}
 
-	// Names of protections are the descheduler's, so that a policy need not be changed.
+	// Names of protections are the descheduler's, so that policies work unchanged.
 	for _, name := range p.DefaultDisabled {
 		switch name {
 		case "PodsWithLocalStorage":
@@ -157,8 +158,8 @@ func (r *reader) readProtections(n *yaml.Node, e *rebalance.Evictor, args *evict
 	}
 }
 
-// readThreshold reads from which priority on pods are protected, as a number or by the name of a
-// priority class, which is looked up in the cluster.
+// readThreshold reads the lowest protected priority, as a number or as the name of a priority
+// class, which is looked up in the cluster.
 func (r *reader) readThreshold(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
 	t := args.PriorityThreshold
 	switch {
@@ -173,7 +174,7 @@ func (r *reader) readThreshold(n *yaml.Node, e *rebalance.Evictor, args *evictor
 		if !known {
 			r.setError(n, "%s: priorityThreshold: there is no priority class %q", evictorName, t.Name)
 		}
-		// A class that is not known is a fault; the value 0 is never used then.
+		// An unknown class is a fault; the value 0 is never used then.
 		e.Priority, e.PriorityClass = &value, t.Name
 	case t.Value != nil:
 		e.Priority = t.Value

@@ -11,22 +11,23 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// plugin is a plugin of the descheduler: its extension point, and how its arguments become a goal.
+// plugin is a descheduler plugin: its extension point, and the conversion of its arguments into a
+// goal.
 //
-// The file has the arguments of each plugin of the descheduler that is known here, under the names
-// that policies use, and what goal they become. Arguments are decoded strictly: an unknown one is
-// refused with its line, where the descheduler refuses it, too.
+// This file has the arguments of each known descheduler plugin, under the names used in policies,
+// and the resulting goals. Arguments are decoded strictly: like the descheduler, Berth refuses
+// unknown ones, with the line.
 //
 //	RemovePodsViolatingNodeTaints with includePreferNoSchedule
 //	-> a goal Heal for NoSchedule taints, and a goal Return for PreferNoSchedule taints
 type plugin struct {
 	point string // deschedule or balance
-	// into sets one field of the goal, and r.second if the arguments ask for two goals.
+	// into sets one field of the goal, and r.second if the arguments require two goals.
 	into func(r *reader, goal *rebalance.Goal, args *yaml.Node)
 }
 
-// catalog are the plugins by name. What is not in it is refused, as an unknown plugin is by the
-// descheduler: a policy that is followed in part would move pods that it was to leave alone.
+// catalog holds the plugins by name. Other plugins are refused, as the descheduler refuses unknown
+// ones: following a policy only in part would move pods against its intent.
 var catalog = map[string]plugin{
 	"RemoveDuplicates":                            {"balance", readDuplicates},
 	"LowNodeUtilization":                          {"balance", readUtilization(false)},
@@ -40,8 +41,8 @@ var catalog = map[string]plugin{
 	"RemoveFailedPods":                            {"deschedule", readFailed},
 }
 
-// scope are the arguments that most plugins have. labelSelector selects pods; namespaces has a list
-// to include, or one to exclude.
+// scope holds the arguments common to most plugins. labelSelector selects pods; namespaces has a
+// list to include, or one to exclude.
 type scope struct {
 	Namespaces *struct {
 		Include []string `json:"include"`
@@ -50,8 +51,8 @@ type scope struct {
 	LabelSelector *metav1.LabelSelector `json:"labelSelector"`
 }
 
-// applyTo limits a goal to what the scope selects. Without one, all pods are included. A label
-// selector that is none is a fault, with the line of the arguments.
+// applyTo limits a goal to the pods selected by the scope. Without a scope, all pods are included.
+// An invalid label selector is a fault, with the line of the arguments.
 func (s *scope) applyTo(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if s.Namespaces != nil {
 		goal.Scope.Include, goal.Scope.Exclude = s.Namespaces.Include, s.Namespaces.Exclude
@@ -66,7 +67,7 @@ func (s *scope) applyTo(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 func antiAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct{ scope }
 	r.decodeStrictly(at, goal.Name, &args)
-	// The scope is the whole of its arguments.
+	// It has no other arguments than the scope.
 	args.applyTo(r, goal, at)
 	goal.Heal = &rebalance.Heal{Only: rebalance.AntiAffinity}
 }
@@ -80,8 +81,8 @@ func nodeAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 	r.decodeStrictly(at, goal.Name, &args)
 	args.applyTo(r, goal, at)
-	// As in the descheduler, at least one of the two types has to be named, and no type of another
-	// name counts.
+	// As in the descheduler, at least one of the two types must be named, and unknown types do not
+	// count.
 	required := slices.Contains(args.NodeAffinityType, "requiredDuringSchedulingIgnoredDuringExecution")
 	preferred := slices.Contains(args.NodeAffinityType, "preferredDuringSchedulingIgnoredDuringExecution")
 	if required {
@@ -97,11 +98,11 @@ func nodeAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 }
 
-// anotherGoal returns the goal, or if it is taken, a second one for the same plugin: one whose
-// arguments ask for what hard constraints and what preferences want.
+// anotherGoal returns the goal, or, if it is taken, a second one for the same plugin: its arguments
+// then cover both hard constraints and preferences.
 //
-// taken is set if the first goal has been given its reason already. The second one is a copy of the
-// first: same name, scope and evictor.
+// taken is set if the first goal already has its reason. The second one is a copy of the first:
+// same name, scope and evictor.
 func (r *reader) anotherGoal(goal *rebalance.Goal, taken bool) *rebalance.Goal {
 	if !taken {
 		return goal
@@ -135,7 +136,7 @@ func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		return !isNamed(args.ExcludedTaints, t)
 	}
 
-	// The descheduler looks at NoSchedule taints alone, unless it is told otherwise.
+	// By default the descheduler considers only NoSchedule taints.
 	goal.Heal = &rebalance.Heal{Only: rebalance.NodeTaints, Taints: counts}
 	if args.IncludePreferNoSchedule {
 		r.anotherGoal(goal, true).Return = &rebalance.Return{Taints: true, TaintCounts: counts}
@@ -153,8 +154,8 @@ func isNamed(list []string, t *v1.Taint) bool {
 	})
 }
 
-// readSpread reads RemovePodsViolatingTopologySpreadConstraint. Without constraints, hard ones
-// alone count, as in the descheduler.
+// readSpread reads RemovePodsViolatingTopologySpreadConstraint. By default only hard constraints
+// count, as in the descheduler.
 func readSpread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
@@ -202,7 +203,7 @@ func readDuplicates(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	goal.Duplicates = &rebalance.Duplicates{ExcludeOwners: args.ExcludeOwnerKinds}
 }
 
-// utilizationArgs are those of LowNodeUtilization and HighNodeUtilization. Thresholds are
+// utilizationArgs are the arguments of LowNodeUtilization and HighNodeUtilization. Thresholds are
 // percentages of allocatable, by resource.
 type utilizationArgs struct {
 	Thresholds             map[v1.ResourceName]float64 `json:"thresholds"`
@@ -212,11 +213,11 @@ type utilizationArgs struct {
 	EvictableNamespaces    *struct {
 		Exclude []string `json:"exclude"`
 	} `json:"evictableNamespaces"`
-	// EvictionLimits bound the evictions from one node by this plugin alone.
+	// EvictionLimits bound this plugin's evictions from one node.
 	EvictionLimits *struct {
 		Node *uint `json:"node"`
 	} `json:"evictionLimits"`
-	// MetricsUtilization is refused: what pods use is not what the scheduler places them by.
+	// MetricsUtilization is refused: the scheduler places pods by requests, not by usage.
 	MetricsUtilization *struct {
 		Source        string `json:"source"`
 		MetricsServer bool   `json:"metricsServer"`
@@ -224,7 +225,7 @@ type utilizationArgs struct {
 			Query string `json:"query"`
 		} `json:"prometheus"`
 	} `json:"metricsUtilization"`
-	// EvictionModes has no effect; see the note.
+	// EvictionModes is ignored; see the note.
 	EvictionModes []string `json:"evictionModes"`
 }
 
@@ -239,13 +240,14 @@ func readUtilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.N
 			Deviation: args.UseDeviationThresholds, MoreThan: int(args.NumberOfNodes),
 		}
 
-		// Faults below are noted, and the reading goes on: the policy is refused in the end.
+		// Faults below are recorded, and reading continues: the policy is refused in the end.
 		goal.Utilization = u
 		if len(args.EvictionModes) > 0 {
 			r.addNote(at, "%s: evictionModes has no effect: a node is emptied of all its pods, or left alone", goal.Name)
 		}
 
-		// Only pods of these namespaces are not evicted; in how full nodes are, they count.
+		// Pods of these namespaces are not evicted, but still count towards the utilization of
+		// nodes.
 		if args.EvictableNamespaces != nil {
 			goal.Scope.Exclude = args.EvictableNamespaces.Exclude
 		}
@@ -266,20 +268,20 @@ func readUtilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.N
 			if len(u.Targets) > 0 || u.Deviation {
 				r.setError(at, "%s: targetThresholds and useDeviationThresholds are LowNodeUtilization's", goal.Name)
 			}
-			// HighNodeUtilization empties nodes, and has no targets. The gauge needs a number for
-			// each resource.
+			// HighNodeUtilization empties nodes and does not use targets. The gauge needs a number
+			// for each resource.
 			u.Targets = u.Thresholds
 			return
 		}
 
 		r.checkPercentages(at, goal.Name, "targetThresholds", u.Targets)
-		// As deviations, both are distances from the average, so neither has to be below the other.
+		// Deviations are both distances from the average, so neither must be below the other.
 		for name, low := range u.Thresholds {
 			target, both := u.Targets[name]
 			switch {
 			case !both:
 				r.setError(at, "%s: thresholds and targetThresholds must name the same resources: %s", goal.Name, name)
-			// A node between the two is left alone; there is none if the threshold is above.
+			// A node between the two is unaffected; there is none if the threshold is above.
 			case low > target && !u.Deviation:
 				r.setError(at, "%s: thresholds: %s: %g must not be above its target %g", goal.Name, name, low, target)
 			}
@@ -291,7 +293,7 @@ func readUtilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.N
 	}
 }
 
-// checkPercentages refuses percentages that are none.
+// checkPercentages refuses values outside the range of percentages.
 func (r *reader) checkPercentages(at *yaml.Node, plugin, field string, list map[v1.ResourceName]float64) {
 	for name, value := range list {
 		if value < 0 || value > 100 {

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// readRestarts reads RemovePodsHavingTooManyRestarts. Pods with the most restarts come first.
+// readRestarts reads RemovePodsHavingTooManyRestarts. Pods with the most restarts are first.
 func readRestarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
@@ -22,7 +22,7 @@ func readRestarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 	r.decodeStrictly(at, goal.Name, &args)
 	args.applyTo(r, goal, at)
-	// With 0, every pod would be renewed.
+	// With 0, every pod would be replaced.
 	if args.PodRestartThreshold < 1 {
 		r.setError(at, "%s: podRestartThreshold: must be 1 or more", goal.Name)
 	}
@@ -40,7 +40,7 @@ func readRestarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 }
 
-// readLifetime reads PodLifeTime, whose arguments all have to hold. The oldest pods come first.
+// readLifetime reads PodLifeTime. A pod must match all of its arguments. The oldest pods are first.
 func readLifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
@@ -58,13 +58,13 @@ func readLifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 
 	r.decodeStrictly(at, goal.Name, &args)
 	args.applyTo(r, goal, at)
-	// Without any of them, every pod of the cluster would be renewed.
+	// Without any of them, every pod of the cluster would be replaced.
 	if args.MaxPodLifeTimeSeconds == nil && len(args.States) == 0 && len(args.Conditions) == 0 && len(args.ExitCodes) == 0 {
 		r.setError(at, "%s: must have maxPodLifeTimeSeconds, states, conditions or exitCodes", goal.Name)
 	}
 
 	r.checkStates(at, goal.Name, args.States, lifetimeStates)
-	// It would hold for any condition of any pod.
+	// It would match any condition of any pod.
 	if slices.Contains(args.Conditions, condition{}) {
 		r.setError(at, "%s: conditions: each must have a type, status, reason or minTimeSinceLastTransitionSeconds", goal.Name)
 	}
@@ -95,7 +95,7 @@ func readLifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 }
 
-// readFailed reads RemoveFailedPods. The oldest come first.
+// readFailed reads RemoveFailedPods. The oldest pods are first.
 func readFailed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	args := struct {
 		scope
@@ -108,7 +108,7 @@ func readFailed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 
 	r.decodeStrictly(at, goal.Name, &args)
 	args.applyTo(r, goal, at)
-	// An hour, unless the policy says otherwise.
+	// The default is an hour.
 	age := uint(3600)
 	if args.MinPodLifetimeSeconds != nil {
 		age = *args.MinPodLifetimeSeconds

@@ -14,18 +14,18 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// Version is the only apiVersion that is read, and Kind the only kind. Both have to be given: a
-// file of another kind would otherwise be read as an empty policy.
+// Version and Kind are the only supported apiVersion and kind. Both are required: otherwise a file
+// of another kind would be read as an empty policy.
 const (
 	Version = "descheduler/v1alpha2"
 	Kind    = "DeschedulerPolicy"
 )
 
-// Priorities resolves the name of a priority class. nil, or known false, means that there is no
-// such class; then a policy that names one is refused.
+// Priorities resolves the name of a priority class. If it is nil or returns known false, the class
+// does not exist, and a policy naming it is refused.
 type Priorities func(name string) (value int32, known bool)
 
-// Load reads a file. Read says how. Errors name the path as it was given.
+// Load reads a file, as described for Read. Errors include the path.
 func Load(path string, priorities Priorities) (*rebalance.Policy, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -36,10 +36,10 @@ func Load(path string, priorities Priorities) (*rebalance.Policy, error) {
 
 // Read reads a policy. Messages refer to it as file.
 //
-// The policy is nil only if the text is no YAML, is empty, or has an alias that contains itself;
-// with any other error it must not be used either.
+// The policy is nil only if the text is invalid YAML, is empty, or has an alias that contains
+// itself; with any other error it must not be used either.
 //
-// Notes have the form FILE:LINE: text, as errors do.
+// Notes have the form FILE:LINE: text, like errors.
 func Read(file string, text []byte, priorities Priorities) (*rebalance.Policy, error) {
 	var whole yaml.Node
 	if err := yaml.Unmarshal(text, &whole); err != nil {
@@ -49,27 +49,27 @@ func Read(file string, text []byte, priorities Priorities) (*rebalance.Policy, e
 	if len(whole.Content) == 0 {
 		return nil, fmt.Errorf("%s: is empty; must be a %s", file, Kind)
 	}
-	// Aliases have to be resolved first: everything after it looks at nodes, and would not find the
+	// Aliases must be resolved first: everything after it looks at nodes, and would not find the
 	// keys of a merge.
 	if r.resolveAliases(whole.Content[0], map[*yaml.Node]bool{}); r.err != nil {
 		return nil, r.err
 	}
-	// After aliases are resolved, since a merge may bring a key that is there.
+	// This follows the resolution of aliases, since a merge may introduce a duplicate key.
 	r.checkUnique(whole.Content[0])
 	r.readTop(whole.Content[0])
-	// It is the last note, also if the first document has faults.
+	// This is the last note, even if the first document has faults.
 	r.noteUnread(text)
 	return r.policy, r.err
 }
 
-// readLimit reads a number of evictions; nil is no limit. A number below 0 is refused by its type.
+// readLimit reads a number of evictions; nil means unlimited. The type refuses negative numbers.
 func (r *reader) readLimit(f field) *int {
 	var number *uint
 	r.decodeStrictly(f.value, f.name, &number)
 	return toLimit(number)
 }
 
-// toLimit returns a number of evictions as an int; nil stays nil, which is no limit.
+// toLimit returns a number of evictions as an int; nil stays nil and means unlimited.
 func toLimit(number *uint) *int {
 	if number == nil {
 		return nil
@@ -78,16 +78,16 @@ func toLimit(number *uint) *int {
 	return &n
 }
 
-// readTop reads the top of a policy. Unknown keys are noted, not refused, because the descheduler
-// passes over them. The order of keys does not matter; version and kind are checked when all have
-// been seen.
+// readTop reads the top level of a policy. Unknown keys are noted, not refused, because the
+// descheduler ignores them. The order of keys does not matter; version and kind are checked after
+// all keys have been read.
 func (r *reader) readTop(n *yaml.Node) {
 	var profiles *yaml.Node
 	version, kind := false, false
 	p := r.policy
 	for _, f := range r.listFields(n, Kind) {
 		switch f.name {
-		// v1alpha1 is not read: it has strategies, not profiles of plugins.
+		// v1alpha1 is not supported: it has strategies instead of profiles of plugins.
 		case "apiVersion":
 			version = f.value.Value == Version
 		case "kind":
@@ -110,7 +110,7 @@ func (r *reader) readTop(n *yaml.Node) {
 			r.decodeStrictly(f.value, f.name, &p.GracePeriod)
 		case "profiles":
 			profiles = f.value
-		// Berth does without what these configure.
+		// Berth does not need these features.
 		case "metricsProviders", "metricsCollector", "evictionFailureEventNotification":
 			r.addNote(f.key, "%s has no equivalent: room is counted by requests, and refusals are in the plan", f.name)
 		default:
@@ -134,16 +134,16 @@ func (r *reader) readTop(n *yaml.Node) {
 	p.Goals = append(p.Goals, balance...) // all deschedule plugins run before all balance plugins
 }
 
-// readProfile reads one profile. Goals of deschedule plugins are added to the policy, those of
-// balance plugins are returned.
+// readProfile reads one profile. It adds the goals of deschedule plugins to the policy, and returns
+// the goals of balance plugins.
 //
 // Plugins count only if they are enabled and configured. Two profiles may enable the same plugin:
 // each becomes a goal.
 //
-//	enabled LowNodeUtilization and PodLifeTime   PodLifeTime goes into the policy at once,
+//	enabled LowNodeUtilization and PodLifeTime   PodLifeTime goes into the policy immediately,
 //	                                             LowNodeUtilization is returned for later
 func (r *reader) readProfile(n *yaml.Node) (balance []rebalance.Goal) {
-	// The order of keys in a profile is free, so all are read before they are put together.
+	// The keys of a profile may have any order, so all are read before they are combined.
 	name := ""
 	configs := map[string]*yaml.Node{}
 	var enabled []field // point and plugin
@@ -162,7 +162,7 @@ func (r *reader) readProfile(n *yaml.Node) (balance []rebalance.Goal) {
 	evictor := r.readEvictor(configs[evictorName])
 	for _, f := range enabled {
 		plugin := f.value.Value
-		// It is a filter, and no goal: its arguments have been read.
+		// It is a filter rather than a goal, and its arguments have already been read.
 		if plugin == evictorName {
 			continue
 		}
@@ -172,7 +172,7 @@ func (r *reader) readProfile(n *yaml.Node) (balance []rebalance.Goal) {
 		case !known:
 			r.setError(f.value, "%s: no such plugin; known are %s", plugin, strings.Join(pluginNames(), ", "))
 			return nil
-		// The descheduler needs the arguments of each plugin that is enabled, be they empty.
+		// The descheduler requires arguments for each enabled plugin, even if empty.
 		case !configured:
 			r.setError(f.value, "%s: is enabled, but has no pluginConfig", plugin)
 			return nil
@@ -180,12 +180,12 @@ func (r *reader) readProfile(n *yaml.Node) (balance []rebalance.Goal) {
 			r.setError(f.value, "%s: is a %s plugin, not a %s plugin", plugin, read.point, f.name)
 			return nil
 		}
-		// The goal carries the plugin's name and line, by which plans and messages refer to it.
+		// The goal carries the plugin's name and line, which plans and messages refer to.
 		goals := []rebalance.Goal{{Name: plugin, Profile: name, Line: f.value.Line, Evictor: evictor}}
-		// It belongs to one plugin.
+		// r.second belongs to a single plugin.
 		r.second = nil
 		read.into(r, &goals[0], args)
-		// Both goals have the plugin's name: to limits they are one.
+		// Both goals have the plugin's name, so limits treat them as one.
 		if r.second != nil {
 			goals = append(goals, *r.second)
 		}
@@ -198,13 +198,13 @@ func (r *reader) readProfile(n *yaml.Node) (balance []rebalance.Goal) {
 	return balance
 }
 
-// pluginConfig collects the arguments of plugins by name, configured twice is refused. An entry
-// without args has empty ones.
+// pluginConfig collects the arguments of plugins by name, and refuses duplicates. An entry without
+// args has empty ones.
 func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
 	for _, item := range r.listItems(n, "pluginConfig") {
 		name := ""
-		// An entry may have a name alone: its arguments are empty then, and faults in them have the
-		// entry's line.
+		// An entry may consist of only a name: its arguments are empty then, and faults in them
+		// have the entry's line.
 		args := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: item.Line}
 		for _, f := range r.listFields(item, "pluginConfig") {
 			switch f.name {
@@ -220,7 +220,7 @@ func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
 		if _, known := catalog[name]; !known && name != evictorName {
 			r.setError(item, "%s: no such plugin; known are %s", name, strings.Join(pluginNames(), ", "))
 		}
-		// The second would replace the first without a word.
+		// The second would silently replace the first.
 		if into[name] != nil {
 			r.setError(item, "%s: its pluginConfig is already given in line %d", name, into[name].Line)
 		}
@@ -234,7 +234,7 @@ func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
 func (r *reader) readPlugins(n *yaml.Node) (list []field) {
 	for _, point := range r.listFields(n, "plugins") {
 		switch point.name {
-		// Only the first two have goals. A plugin other than the evictor at one of the others is
+		// Only the first two have goals. A plugin other than the evictor at a filter point is
 		// refused later, with its own line.
 		case "deschedule", "balance", "filter", "preevictionfilter":
 		// The descheduler reads these points, and calls no plugin at them.
@@ -254,8 +254,8 @@ func (r *reader) readPlugins(n *yaml.Node) (list []field) {
 						r.setError(plugin, "plugins: %s.enabled: must be a list of names", point.name)
 						return nil
 					}
-					// The evictor is a filter by itself, so to enable it at filter or
-					// preevictionfilter changes nothing.
+					// The evictor is inherently a filter, so enabling it at filter or
+					// preevictionfilter has no effect.
 					if point.name == "deschedule" || point.name == "balance" || plugin.Value != evictorName {
 						list = append(list, field{point.name, point.key, plugin})
 					}
@@ -269,7 +269,7 @@ func (r *reader) readPlugins(n *yaml.Node) (list []field) {
 	return list
 }
 
-// readSelector reads a label selector of a policy; nil is none. An empty selector selects
+// readSelector reads a label selector of a policy, or nil without one. An empty selector selects
 // everything, as in Kubernetes.
 func (r *reader) readSelector(at *yaml.Node, s *metav1.LabelSelector) labels.Selector {
 	if s == nil {
@@ -282,7 +282,7 @@ func (r *reader) readSelector(at *yaml.Node, s *metav1.LabelSelector) labels.Sel
 	return selector
 }
 
-// pluginNames are the names of all plugins that are known, sorted, for messages.
+// pluginNames returns the names of all known plugins, sorted, for messages.
 func pluginNames() []string {
 	list := []string{evictorName}
 	for name := range catalog {

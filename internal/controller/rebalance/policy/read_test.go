@@ -11,7 +11,7 @@ import (
 )
 
 // TestRead reads policies, given without their first two lines, and prints the goals and notes, or
-// what is wrong. The priority class high is 1000.
+// the error. The priority class high is 1000.
 func TestRead(t *testing.T) {
 	priorities := func(name string) (int32, bool) { return 1000, name == "high" }
 	datadriven.RunTest(t, "testdata/read.txt", func(t *testing.T, d *datadriven.TestData) string {

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// containerStatuses returns those of a pod's containers. initial adds those of init containers,
-// ephemeral those of ephemeral ones. The list is new, and may be changed.
+// containerStatuses returns the statuses of a pod's containers. initial adds init containers, and
+// ephemeral adds ephemeral ones. The list is new, and may be changed.
 func containerStatuses(o *v1.Pod, initial, ephemeral bool) []v1.ContainerStatus {
 	list := slices.Clone(o.Status.ContainerStatuses)
 	if initial {
@@ -24,8 +24,7 @@ func containerStatuses(o *v1.Pod, initial, ephemeral bool) []v1.ContainerStatus 
 	return list
 }
 
-// restartsOf sums up the restarts of a pod's containers, with initial those of its init containers,
-// too.
+// restartsOf sums up the restarts of a pod's containers; initial includes init containers.
 func restartsOf(o *v1.Pod, initial bool) (sum int32) {
 	for _, s := range containerStatuses(o, initial, false) {
 		sum += s.RestartCount
@@ -35,11 +34,10 @@ func restartsOf(o *v1.Pod, initial bool) (sum int32) {
 
 // The states that the arguments of a plugin may name.
 var (
-	// They are those that the descheduler's validation knows: a policy that names another one is
-	// refused there.
+	// They match the descheduler's validation, which refuses a policy with any other state.
 	restartStates = []string{string(v1.PodRunning), "CrashLoopBackOff"}
-	// Phases, then reasons of a pod, then those for which a container waits, then those for which
-	// one has terminated.
+	// Phases, then reasons of a pod, then waiting reasons of containers, then termination reasons
+	// of containers.
 	lifetimeStates = []string{
 		string(v1.PodRunning), string(v1.PodPending), string(v1.PodSucceeded), string(v1.PodFailed), string(v1.PodUnknown),
 		"NodeAffinity", "NodeLost", "Shutdown", "UnexpectedAdmissionError",
@@ -49,8 +47,8 @@ var (
 	}
 )
 
-// checkStates refuses states that are not among these. A misspelt state would select no pod,
-// without a message.
+// checkStates refuses states that are not in the list. A misspelt state would silently select no
+// pod.
 func (r *reader) checkStates(at *yaml.Node, plugin string, states, of []string) {
 	for _, state := range states {
 		if !slices.Contains(of, state) {
@@ -59,24 +57,24 @@ func (r *reader) checkStates(at *yaml.Node, plugin string, states, of []string) 
 	}
 }
 
-// inState reports whether the pod's phase, its reason, or the reason why a container waits or has
-// terminated is one of these; an empty list means any. initial and ephemeral say which containers
-// count beside the ordinary ones.
+// inState reports whether the pod's phase, its reason, or the waiting or termination reason of a
+// container is one of these; an empty list means any. initial and ephemeral include further
+// containers.
 func inState(o *v1.Pod, states []string, initial, ephemeral bool) bool {
 	if len(states) == 0 || slices.Contains(states, string(o.Status.Phase)) {
 		return true
 	}
 	return slices.ContainsFunc(states, func(state string) bool {
 		return o.Status.Reason == state || slices.ContainsFunc(containerStatuses(o, initial, ephemeral), func(s v1.ContainerStatus) bool {
-			// A container is in one state at a time, and a running one has no reason.
+			// A container is in one state at a time, and a running container lacks a reason.
 			return s.State.Waiting != nil && s.State.Waiting.Reason == state || s.State.Terminated != nil &&
 				s.State.Terminated.Reason == state
 		})
 	})
 }
 
-// hasReason reports whether the pod's status, or a container that waits or has terminated, has this
-// reason. Unlike inState, it does not look at the phase.
+// hasReason reports whether the pod's status, or a waiting or terminated container, has this
+// reason. Unlike inState, it ignores the phase.
 func hasReason(o *v1.Pod, reason string, initial bool) bool {
 	return o.Status.Reason == reason || slices.ContainsFunc(containerStatuses(o, initial, false), func(s v1.ContainerStatus) bool {
 		return s.State.Waiting != nil && s.State.Waiting.Reason == reason || s.State.Terminated != nil &&
@@ -84,8 +82,8 @@ func hasReason(o *v1.Pod, reason string, initial bool) bool {
 	})
 }
 
-// condition is one of the conditions of PodLifeTime; what is not set holds for any. The zero value
-// would hold for any condition of any pod, and is refused.
+// condition is one of the conditions of PodLifeTime; unset fields match any value. The zero value
+// would match any condition of any pod, and is refused.
 type condition struct {
 	Type                              string `json:"type"`
 	Status                            string `json:"status"`
@@ -94,8 +92,8 @@ type condition struct {
 }
 
 // hasCondition reports whether the pod has one of these conditions; an empty list means any. All
-// that a condition names has to hold for the same condition of the pod. One without a transition
-// time is never old enough.
+// fields must match the same condition of the pod. A condition without a transition time is never
+// old enough.
 func hasCondition(o *v1.Pod, list []condition, now time.Time) bool {
 	return len(list) == 0 || slices.ContainsFunc(o.Status.Conditions, func(have v1.PodCondition) bool {
 		return slices.ContainsFunc(list, func(c condition) bool {
@@ -107,14 +105,14 @@ func hasCondition(o *v1.Pod, list []condition, now time.Time) bool {
 	})
 }
 
-// isOlder reports whether a pod is older than so many seconds, whole ones as in the descheduler. A
-// pod of 3600.9 s is not older than 3600.
+// isOlder reports whether a pod is older than a number of seconds, comparing whole seconds as in
+// the descheduler. A pod of 3600.9 s is not older than 3600.
 func isOlder(age time.Duration, seconds uint) bool {
 	return math.Trunc(age.Seconds()) > float64(seconds)
 }
 
 // hasExited reports whether a container has terminated with one of these codes; an empty list means
-// any. Only the present state of a container counts, not the one before its last restart.
+// any. Only the current state of a container counts, not the one before its last restart.
 func hasExited(o *v1.Pod, codes []int32, initial bool) bool {
 	return len(codes) == 0 || slices.ContainsFunc(containerStatuses(o, initial, false), func(s v1.ContainerStatus) bool {
 		return s.State.Terminated != nil && slices.Contains(codes, s.State.Terminated.ExitCode)
@@ -122,7 +120,7 @@ func hasExited(o *v1.Pod, codes []int32, initial bool) bool {
 }
 
 // ofKind reports whether the kinds of the pod's owners are included, and none is excluded. All
-// owners count, not only the controller, as in the descheduler. An empty include is any kind.
+// owners count, not only the controller, as in the descheduler. An empty include means any kind.
 func ofKind(o *v1.Pod, include, exclude []string) bool {
 	is := func(kinds []string) bool {
 		return slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return slices.Contains(kinds, r.Kind) })
@@ -130,5 +128,5 @@ func ofKind(o *v1.Pod, include, exclude []string) bool {
 	return (len(include) == 0 || is(include)) && !is(exclude)
 }
 
-// emptyOrEqual reports whether a field of a condition is left out, or is what the pod has.
+// emptyOrEqual reports whether a field of a condition is omitted or equals the pod's.
 func emptyOrEqual(want, have string) bool { return want == "" || want == have }

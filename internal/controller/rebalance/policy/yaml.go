@@ -18,17 +18,17 @@ import (
 // A file is read in two passes: as YAML nodes, which know their lines, and then part by part into
 // typed arguments. A fault does not stop the reading, but only the first one is returned.
 type reader struct {
-	// file is what messages begin with.
+	// file is the prefix of messages.
 	file   string
 	policy *rebalance.Policy
-	// priorities may be nil: then names of priority classes are not known.
+	// priorities may be nil: then names of priority classes are unknown.
 	priorities Priorities
 	second     *rebalance.Goal // of the plugin that is being read; see another
 	err        error
 }
 
-// noteUnread notes a document behind the first. One that is empty says nothing. The descheduler
-// reads the first and says nothing.
+// noteUnread notes a non-empty second document. The descheduler reads the first document and
+// silently ignores the rest.
 func (r *reader) noteUnread(text []byte) {
 	const words = "only the first document is read, as by the descheduler"
 	switch line, found := document.Second(string(text)); {
@@ -39,10 +39,10 @@ func (r *reader) noteUnread(text []byte) {
 	}
 }
 
-// resolveAliases puts the nodes that aliases and merge keys stand for in their place. within are
-// the nodes around this one, which it must not stand for. Without that check, an alias to its own
-// mapping would never end. It changes the nodes in place: an aliased value is shared by all places
-// that name it, and is only read from then on.
+// resolveAliases replaces aliases and merge keys with their nodes. within holds the enclosing
+// nodes, which an alias must not refer to; without that check, an alias to its own mapping would
+// never end. It changes the nodes in place: an aliased value is shared by all its uses, and is
+// read-only from then on.
 func (r *reader) resolveAliases(n *yaml.Node, within map[*yaml.Node]bool) {
 	within[n] = true
 	defer delete(within, n)
@@ -62,12 +62,13 @@ func (r *reader) resolveAliases(n *yaml.Node, within map[*yaml.Node]bool) {
 	}
 }
 
-// mergeKeys puts the pairs of merge keys in their place; those that the mapping has itself count.
+// mergeKeys replaces merge keys with the pairs of their mappings; the mapping's own keys take
+// precedence.
 //
 //	base: &base {a: 1, b: 2}
 //	args: {<<: *base, b: 3}      -> {b: 3, a: 1}
 //
-// Of several that are merged, the first that has a key counts, as YAML says.
+// If several mappings are merged, the first one with a key wins, as specified by YAML.
 func mergeKeys(n *yaml.Node) {
 	var own, merged []*yaml.Node
 	keys := map[string]bool{}
@@ -93,7 +94,7 @@ func mergeKeys(n *yaml.Node) {
 	n.Content = own
 }
 
-// checkUnique refuses keys that a mapping has twice: one of the values would be passed over.
+// checkUnique refuses duplicate keys in a mapping: one of the values would be ignored.
 func (r *reader) checkUnique(n *yaml.Node) {
 	lines := map[string]int{}
 	for i, child := range n.Content {
@@ -108,15 +109,15 @@ func (r *reader) checkUnique(n *yaml.Node) {
 	}
 }
 
-// setError keeps an error with the line of a node, unless there is one already: the first is the
-// most likely to explain the others.
+// setError records an error with the line of a node, unless there is one already: the first error
+// is the most likely cause of the rest.
 func (r *reader) setError(at *yaml.Node, format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%s:%d: %s", r.file, at.Line, fmt.Sprintf(format, args...))
 	}
 }
 
-// addNote notes something that is read and has no effect, with its line.
+// addNote notes a key that is read but ignored, with its line.
 func (r *reader) addNote(at *yaml.Node, format string, args ...any) {
 	r.policy.Notes = append(r.policy.Notes, fmt.Sprintf("%s:%d: %s", r.file, at.Line, fmt.Sprintf(format, args...)))
 }
@@ -128,8 +129,8 @@ type field struct {
 	value *yaml.Node
 }
 
-// listItems are those of a list; null is an empty one. Other kinds are refused. what names the list
-// in the error.
+// listItems returns the items of a list; null is an empty one. Other kinds are refused. what names
+// the list in the error.
 func (r *reader) listItems(n *yaml.Node, what string) []*yaml.Node {
 	if n.Kind != yaml.SequenceNode && n.Tag != "!!null" {
 		r.setError(n, "%s: must be a list", what)
@@ -137,8 +138,8 @@ func (r *reader) listItems(n *yaml.Node, what string) []*yaml.Node {
 	return n.Content
 }
 
-// listFields returns the keys and values of a mapping in the order of the file; none for null.
-// Other kinds are refused.
+// listFields returns the keys and values of a mapping in file order; none for null. Other kinds are
+// refused.
 func (r *reader) listFields(n *yaml.Node, what string) (list []field) {
 	if n.Kind == yaml.ScalarNode && (n.Tag == "!!null" || n.Value == "") {
 		return nil
@@ -156,7 +157,7 @@ func (r *reader) listFields(n *yaml.Node, what string) (list []field) {
 // decodeStrictly reads a value strictly: unknown fields are refused, and so is another case of a
 // known one. into is a pointer. Several faults of one value are one error.
 func (r *reader) decodeStrictly(n *yaml.Node, what string, into any) {
-	// YAML nodes have no strict decoder that knows JSON tags, so the value goes through JSON.
+	// YAML nodes lack a strict decoder that supports JSON tags, so the value goes through JSON.
 	text, err := yaml.Marshal(n)
 	if err == nil {
 		text, err = sigsyaml.YAMLToJSON(text)

@@ -2,7 +2,7 @@ package effort
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// Budget is what is left of an attempt's effort; nil is unbounded.
+// Budget is the remaining effort of an attempt; nil is unbounded.
 type Budget struct {
 	Left  int
 	c     *cluster.Cluster
@@ -12,8 +12,8 @@ type Budget struct {
 // NewBudget returns the budget of a new attempt.
 func NewBudget(limits *Limits, c *cluster.Cluster) *Budget { return &Budget{limits.Effort, c, c.Looks} }
 
-// Spend subtracts from what is left, and the looks since the last time with it. It returns false
-// if nothing is left.
+// Spend subtracts judgements, and the cluster's looks since the last call, from the budget. It
+// returns false if the budget is exhausted.
 func (b *Budget) Spend(judgements int) bool {
 	if b == nil {
 		return true
@@ -23,10 +23,10 @@ func (b *Budget) Spend(judgements int) bool {
 	return b.Left > 0
 }
 
-// IsSpent reports whether nothing is left.
+// IsSpent reports whether the budget is exhausted.
 func (b *Budget) IsSpent() bool { return b != nil && b.Left <= 0 }
 
-// TooLongError is the error of an attempt that has used up its budget.
+// TooLongError is the error of an attempt that exhausted its budget.
 type TooLongError struct {
 	What string // what took too long
 }

@@ -2,8 +2,8 @@ package effort
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// CostOfPod is how many times as long as a plain pod this pod takes to judge: most filters look at
-// the items that the pod lists, one by one.
+// CostOfPod returns the cost of judging this pod relative to a plain pod: most filters iterate over
+// the items listed by the pod.
 func CostOfPod(p *cluster.Pod) int {
 	ports, spec := 0, p.Spec()
 	for i := range spec.Containers {
@@ -12,19 +12,19 @@ func CostOfPod(p *cluster.Pod) int {
 	return 1 + ports/8 + 2*len(spec.Volumes) + 8*len(spec.ResourceClaims)
 }
 
-// CostOfPreparing is the cost of preparing all filters for the cluster as it is: filters that
-// count pods by domain look at every node, and the pods there, for each of their terms.
+// CostOfPreparing returns the cost of preparing all filters for the current cluster: filters that
+// count pods by domain scan all nodes and their pods for each of their terms.
 func CostOfPreparing(c *cluster.Cluster, p *cluster.Pod) int {
 	terms := 1 + len(p.Spec().TopologySpreadConstraints) + p.Class.CountRequired()
 	return CostOfPod(p) + terms*(c.Len()+c.Pods())/4
 }
 
-// CostOfScan is the cost of judging all nodes the plain way.
+// CostOfScan returns the cost of judging all nodes with Plain.
 func CostOfScan(c *cluster.Cluster, p *cluster.Pod) int {
 	return CostOfPreparing(c, p) + CostOfPod(p)*c.Len()
 }
 
-// CostOfBulk is what it costs beyond that to sort all nodes for pods of a class that lists
+// CostOfBulk returns the additional cost of sorting all nodes for pods of a class that lists
 // thousands of terms.
 func CostOfBulk(c *cluster.Cluster, class *cluster.PodClass) int {
 	const judgement = 2 << 10 // so many bytes

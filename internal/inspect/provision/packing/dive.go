@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// dive packs all that is left, and returns the bins without buying them. It solves the linear
-// program, buys the whole bins of which the program buys most, and solves it again for what is left
-// then. After each step it sees what it would cost to be done with one more bin, and in the end
-// returns the cheapest of these ways. It returns nil if it costs as much as enough, or if limits
-// keep it from packing all.
+// dive packs all remaining things and returns the bins without buying them. It solves the linear
+// program, buys the whole bins with the largest amounts in the program, and solves it again for the
+// rest. Before each step it computes the cost of finishing with one more bin, and in the end
+// returns the cheapest of these solutions. It returns nil if none costs less than enough, or if
+// limits prevent packing everything.
 //
-// Each solution of the program is for fewer things, and so closer to whole bins: rounding once at
-// the beginning would leave far more for a poor end. pool has the patterns to begin with, bins
-// those that are asked for more. The search is as before when it returns.
+// Each solution of the program covers fewer things and is therefore closer to whole bins: rounding
+// once at the beginning would leave far more for a poor end. pool holds the initial patterns, bins
+// the bins priced for more. dive restores the state of the search when it returns.
 func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) []*pattern {
 	left = slices.Clone(left)
 	used, spent := s.used, s.spent
@@ -25,8 +25,8 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) [
 	var taken, done []*pattern
 	cost := 0.0
 	for slices.Max(left) > 0 {
-		// What is left may go into one bin at any step; the cheapest such end is kept, not the
-		// last.
+		// The remaining things may fit into one bin at any step; keep the cheapest such end, not
+		// the last.
 		if last := s.last(left); last != nil && cost+last.price < enough {
 			enough = cost + last.price
 			done = append(slices.Clone(taken), last)
@@ -51,15 +51,14 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) [
 		before := len(taken)
 		for at, w := range bought {
 			whole := int(w.amount + 1e-6)
-			// If the program buys nothing whole, something has to be rounded up: the largest
-			// amounts, a few at a time.
+			// If the program buys no whole bin, round up: the largest amounts, a few at a time.
 			if whole == 0 && (at > len(bought)/atOnce || at > 0 && w.amount < 0.5) {
 				break
 			}
 			for range max(whole, 1) {
 				f := w.pattern.trimmed(left)
-				// A pattern that no longer has all of its things would fill a bin badly, but as the
-				// first of a step it is better than none.
+				// A pattern missing some of its things would fill a bin badly, but as the first of
+				// a step it is better than none.
 				if f == nil || !s.allows(f.bin) || whole == 0 && len(f.parts) < len(w.pattern.parts) && len(taken) > before {
 					break
 				}
@@ -79,8 +78,8 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) [
 	return done
 }
 
-// countOff takes what is in a bin from what is left, and the bin from what may be bought. left is
-// the caller's, not the search's.
+// countOff subtracts a bin's contents from left, and the bin from the purchasable ones. left
+// belongs to the caller, not to the search.
 func (s *search) countOff(f *pattern, left []int) {
 	s.used[f.bin]++
 	for i, l := range s.p.Limits {
@@ -91,8 +90,8 @@ func (s *search) countOff(f *pattern, left []int) {
 	}
 }
 
-// trimmed returns the pattern with no more than is left; nil if that is nothing. It is the pattern
-// itself if nothing has to be taken out.
+// trimmed returns the pattern reduced to the remaining things, or nil if it becomes empty. It
+// returns the pattern itself if nothing needs removing.
 func (p *pattern) trimmed(left []int) *pattern {
 	if !slices.ContainsFunc(p.parts, func(part Part) bool { return part.Count > left[part.Item] }) {
 		return p
@@ -109,10 +108,10 @@ func (p *pattern) trimmed(left []int) *pattern {
 	return t
 }
 
-// rough packs all that is left by values, each filling as often as half of what is left of its
-// things allows: patterns to begin with, since together they have everything. Values are varied by
-// a tenth, so that the patterns differ. It is fast, for problems in which complete solutions take
-// too long.
+// rough packs all remaining things by value, repeating each filling half as often as the remaining
+// things allow. The results serve as initial patterns, since together they contain everything.
+// Values are varied by a tenth to make the patterns differ. It is fast, for problems too large for
+// complete solutions.
 func (s *search) rough(values []float64) (list []*pattern) {
 	left := slices.Clone(s.left)
 	random := rand.New(rand.NewPCG(s.options.Seed, 3))

@@ -1,16 +1,15 @@
-// Package packing answers a question about numbers: what is the cheapest set of bins into which all
-// items go? Bins are nodes that can be bought, items are pods; of both only sizes, prices and who
-// may be with whom are known here. What that leaves out (spreading, volumes, the order in which a
-// scheduler works) is for the engine to prove afterwards.
+// Package packing solves a numeric problem: find the cheapest set of bins for all items. Bins are
+// purchasable nodes, items are pods; only their sizes, prices and mutual exclusions matter here.
+// The engine verifies the rest afterwards (spreading, volumes, the order of scheduling).
 //
-// The way is that of Gilmore and Gomory. A pattern is one bin with what goes into it. A linear
-// program (program.go, simplex.go) chooses how many bins of each pattern to buy, as if bins could
-// be bought in parts; its dual values say what an item is worth, and patterns worth more than they
-// cost (pattern.go, fullest.go) join the program until there is none. Its values, divided by what
-// the best filling of a bin exceeds its price by, bound the cost of any set of bins (bound.go).
+// The method is Gilmore and Gomory's. A pattern is one bin with its contents. A linear program
+// (program.go, simplex.go) chooses the number of bins of each pattern, allowing fractional bins;
+// its dual values price the items, and patterns worth more than they cost (pattern.go, fullest.go)
+// join the program until none remain. Its values, divided by the excess of the best filling of a
+// bin over its price, bound the cost of any set of bins (bound.go).
 //
-// A dive buys the whole bins of which the program buys most, and solves the program again for what
-// is left (dive.go); then bins that are worth little are emptied and packed anew for a while
-// (improve.go). Where few bins do, sets of bins are gone through by their price, and each takes all
-// or is proved not to (sets.go); where there are few items, all ways are tried (exact.go).
+// A dive buys the whole bins with the largest amounts in the program, and solves the program again
+// for the rest (dive.go); then bins of low worth are repeatedly emptied and repacked (improve.go).
+// For solutions of few bins, sets of bins are enumerated by price, and each is either packed with
+// everything or ruled out (sets.go); for few items, all partitions are tried (exact.go).
 package packing

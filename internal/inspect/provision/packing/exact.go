@@ -6,11 +6,11 @@ import (
 )
 
 // exact finds the optimum for few things: the cheapest bin for each set of them, and from these the
-// cheapest way to part them into sets. It is skipped where the number of bins is limited, which
-// sets alone do not know.
+// cheapest partition into sets. It is skipped if the number of bins is limited, because the sets
+// ignore that.
 //
-// It goes through all sets of things as bits: of 11 things there are 2,048 sets, and 3^11 = 177,147
-// pairs of a set and a part of it. A part that has the set's lowest thing is enough: some bin has
+// It enumerates all sets of things as bits: 11 things have 2,048 sets, and 3^11 = 177,147 pairs of
+// a set and a part of it. Parts containing the set's lowest thing suffice, because some bin holds
 // it.
 func (s *search) exact() {
 	for _, b := range s.p.Bins {
@@ -39,7 +39,7 @@ func (s *search) exact() {
 		for rest := set; rest > 0; rest &= rest - 1 {
 			counts[things[bits.TrailingZeros(uint(rest))]]++
 		}
-		// The cheapest bin that takes the whole set, nil if none does.
+		// The cheapest bin that takes the whole set, or nil.
 		one[set] = s.last(counts)
 		cost[set] = math.Inf(1)
 		lowest := set & -set

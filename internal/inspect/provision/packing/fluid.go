@@ -6,23 +6,23 @@ import (
 	"slices"
 )
 
-// fluid returns values of things: what each costs where things may be cut in pieces and bins bought
-// in parts. Their sum bounds the cost of any packing from below.
+// fluid returns values of things: the cost of each if things may be cut in pieces and bins bought
+// in fractions. Their sum bounds the cost of any packing from below.
 //
-// A bin spreads its price over its resources and groups; a thing costs, in a bin, what it takes of
-// each, and is worth what it costs in the cheapest bin. Whatever the spreading is, no bin can hold
-// more value than its price. So the search is for the spreading that makes all things together
-// worth most: a concave function, climbed with steps in proportion (a resource of which more is
-// wanted than there is becomes dearer). That things choose one bin makes it jump; they choose the
-// cheap ones in shares instead, which become sharper from step to step.
+// A bin spreads its price over its resources and groups. In a bin, a thing costs its share of each,
+// and its value is its cost in the cheapest bin. For any spreading, no bin can hold more value than
+// its price. The search therefore maximizes the total value of all things over the spreadings: a
+// concave function, climbed with multiplicative steps (a resource with more demand than supply
+// becomes more expensive). If each thing chose one bin, the function would jump; instead things
+// distribute over the cheap ones in shares that become sharper from step to step.
 //
-// Bins of nearly the same size and proportions spread their prices alike: the search is about one
-// of each such family, the roomiest.
+// Bins of nearly the same size and proportions spread their prices alike, so the search covers only
+// the roomiest bin of each such family.
 //
 //	a bin of 4 CPU and 16 GiB for 10; CPU bears 0.8 of the price, memory 0.2
 //	a thing of 2 CPU and 4 GiB costs 10 * (0.8 * 2/4 + 0.2 * 4/16) = 4.5 in it
 //
-// spending is by bin, of the last step; it says which bins are worth a look.
+// spending is by bin, from the last step; it identifies the promising bins.
 func (f *filler) fluid(counts []int) (values, spending []float64) {
 	g := newSpreading(f, counts)
 	values = make([]float64, len(counts))
@@ -40,35 +40,35 @@ func (f *filler) fluid(counts []int) (values, spending []float64) {
 	for at, w := range best {
 		copy(g.weights[at], w)
 	}
-	// The bound has to hold for all bins, not only for the leaders, so the values are computed once
-	// more over all.
+	// The bound must hold for all bins, not only for the leaders, so compute the values once more
+	// over all.
 	g.worth(values, g.at)
 	return values, spending
 }
 
-// fluidSteps is how many steps the search takes. More change little.
+// fluidSteps is the number of search steps. More change little.
 const fluidSteps = 150
 
-// spreading is how the bins spread their prices.
+// spreading is the distribution of the bins' prices.
 //
-// weights of a bin add up to 1. Those that are led share the slice of their leader.
+// weights of a bin add up to 1. Bins share the slice of their leader.
 type spreading struct {
 	f      *filler
 	counts []int
 	bins   []int
-	// leaders are the positions in bins of those that the search is about. weights are the shares
-	// of a bin's price that its resources and groups bear, those of its leader, and load is how
-	// full all things would make so many bins as they buy of it.
+	// leaders are the positions in bins covered by the search. weights are the shares of a bin's
+	// price borne by its resources and groups, taken from its leader, and load is the total fill of
+	// the bins by all things.
 	leaders       []int
 	weights, load [][]float64
-	// at and leading are, by item, the positions in bins of all into which it may go, and of the
-	// leaders among them; costs are those of one thing in the latter. A family takes the same
-	// things, so what has a bin has a leader.
+	// at and leading are, by item, the positions in bins of all suitable bins, and of the leaders
+	// among them; costs are the costs of one thing in the latter. A family takes the same things,
+	// so an item with a bin has a leader.
 	at, leading [][]int
 	costs       [][]float64
 }
 
-// newSpreading returns the spreading with which the search begins. counts is not changed.
+// newSpreading returns the initial spreading. It does not modify counts.
 func newSpreading(f *filler, counts []int) *spreading {
 	g := &spreading{f: f, counts: counts, costs: make([][]float64, len(counts)), at: make([][]int, len(counts)),
 		leading: make([][]int, len(counts))}
@@ -101,8 +101,8 @@ func newSpreading(f *filler, counts []int) *spreading {
 	return g
 }
 
-// lead chooses the leaders, and gives their weights to those that they lead. The one with the most
-// of the first resource leads its family.
+// lead chooses the leaders and assigns their weights to their families. The bin with the most of
+// the first resource leads its family.
 func (g *spreading) lead() {
 	families := map[string]int{} // the leader's position in bins
 	of := make([]string, len(g.bins))
@@ -125,8 +125,8 @@ func (g *spreading) lead() {
 	}
 }
 
-// familyOf names those bins that are nearly alike but for their price: half a power of two by size,
-// a tenth by proportions, the same items.
+// familyOf returns a key for bins nearly equal except for price: half a power of two by size, a
+// tenth by proportions, the same items.
 //
 //	int(2 * log2(room)): 32 and 40 are alike, 32 and 64 are not
 func familyOf(b *Bin, items []int) string {
@@ -137,8 +137,7 @@ func familyOf(b *Bin, items []int) string {
 	return key
 }
 
-// even are the weights with which the search begins: the resources share the price. Groups begin
-// with little.
+// even returns the initial weights: the resources share the price, and groups get little.
 func (g *spreading) even() []float64 {
 	w := make([]float64, len(g.f.room)+len(g.f.p.Apart))
 	for k := range w {
@@ -150,7 +149,7 @@ func (g *spreading) even() []float64 {
 	return w
 }
 
-// copied returns the leaders' weights. Positions that are no leader's are nil.
+// copied returns the leaders' weights. Other positions are nil.
 func (g *spreading) copied() [][]float64 {
 	list := make([][]float64, len(g.bins))
 	for _, at := range g.leaders {
@@ -170,8 +169,8 @@ func normalise(w []float64) {
 	}
 }
 
-// each calls do for each resource and group of which a thing takes a share of a bin. A resource of
-// which the bin has none is not asked: the thing would not go there.
+// each calls do for each resource and group with the share of a bin a thing takes. It needs no
+// check for resources missing in the bin, because the thing would not go there.
 func (g *spreading) each(item, bin int, do func(k int, share float64)) {
 	room := g.f.p.Bins[bin].Room
 	for r, size := range g.f.p.Items[item].Size {
@@ -184,7 +183,8 @@ func (g *spreading) each(item, bin int, do func(k int, share float64)) {
 	}
 }
 
-// cost is what a thing costs in a bin. It is the loop of each, written out: this is called most.
+// cost returns the cost of a thing in a bin. It inlines the loop of each, because it is the hottest
+// function.
 func (g *spreading) cost(item, at int) (sum float64) {
 	weights, room := g.weights[at], g.f.p.Bins[g.bins[at]].Room
 	for r, size := range g.f.p.Items[item].Size {
@@ -198,8 +198,9 @@ func (g *spreading) cost(item, at int) (sum float64) {
 	return sum * g.f.p.Bins[g.bins[at]].Price
 }
 
-// share has the things choose their bins, the cheap ones more than others, and adds up the load.
-// sharpness is how much more of the things the cheapest bin gets: with a high one, nearly all.
+// share distributes the things over their bins, preferring cheap ones, and adds up the load.
+// sharpness determines the preference for the cheapest bin: a high value gives it nearly
+// everything.
 func (g *spreading) share(sharpness float64) {
 	for _, at := range g.leaders {
 		clear(g.load[at])
@@ -229,8 +230,9 @@ func (g *spreading) share(sharpness float64) {
 	}
 }
 
-// shift makes what is wanted more than the rest dearer. Steps are in proportion (multiplicative
-// weights), and smaller from time to time. A weight never becomes 0, since it could not grow again.
+// shift makes resources and groups with above-average demand more expensive. Steps are
+// multiplicative (multiplicative weights) and shrink over time. A weight never becomes 0, since it
+// could not grow again.
 func (g *spreading) shift(step float64) {
 	for _, at := range g.leaders {
 		load := g.load[at]
@@ -248,8 +250,8 @@ func (g *spreading) shift(step float64) {
 	}
 }
 
-// spending is what would be spent on each bin, for as many as its fullest resource needs. The
-// others have 0.
+// spending returns the amount spent on each leading bin, for the number required by its fullest
+// resource. Other bins have 0.
 func (g *spreading) spending() []float64 {
 	list := make([]float64, len(g.f.p.Bins))
 	for _, at := range g.leaders {
@@ -261,8 +263,8 @@ func (g *spreading) spending() []float64 {
 	return list
 }
 
-// worth sets the values to what things cost in the cheapest of the bins, and returns their sum. A
-// thing that no bin takes is worth 0.
+// worth sets the values to the things' costs in the cheapest of the bins, and returns their sum. A
+// thing without a bin is worth 0.
 func (g *spreading) worth(values []float64, bins [][]int) (sum float64) {
 	for i, n := range g.counts {
 		if values[i] = 0; n == 0 || len(bins[i]) == 0 {

@@ -6,25 +6,25 @@ import (
 	"slices"
 )
 
-// fullest is the search for the most valuable filling of one bin. It takes as many things of what
-// is worth most for its size as go in, then one less, and so on, and leaves out what cannot become
-// more than the best so far.
+// fullest searches for the most valuable filling of one bin. It takes as many things as fit of the
+// item with the highest value per size, then one less, and so on, and prunes branches that cannot
+// exceed the best filling so far.
 //
-// What a filling can become at most is what it would be worth if things could be cut in pieces and
-// all resources were one, their weighted sum: true for any weights (weigh looks for good ones). A
-// bin holds few things of a group, however much room it has. For that each thing of a group is
-// charged, and as many charges as the bin holds things of the group are added.
+// The upper limit for a filling is its value if things could be cut in pieces and all resources
+// were one, their weighted sum: valid for any weights (weigh looks for good ones). A bin holds few
+// things of a group, regardless of its room. To account for that, each thing of a group is charged,
+// and charges are added back for as many things as the bin may hold of the group.
 //
-//	two things worth 6, of a group of which the bin holds one: the truth is 6
+//	two things worth 6, of a group limited to one per bin: the truth is 6
 //	without charges        6 + 6      = 12
 //	each is charged 2      4 + 4 + 2  = 10
 //	each is charged 6      0 + 0 + 6  = 6
 //
-// It is used again and again by one filler, which owns it.
+// Its owner, a filler, reuses it.
 type fullest struct {
 	f   *filler
 	bin int
-	// charges are by group: what each of its things is charged.
+	// charges are by group: the charge for each of its things.
 	list    []stuff // by value for its share, after charges
 	charges []float64
 	counts  []int // of list: how many are taken
@@ -42,12 +42,12 @@ type stuff struct {
 	left         int
 }
 
-// fillBest returns the best filling of a bin that it finds, and a value that no filling exceeds. If
-// none can be worth more than enough, it looks no further. It looks at so many fillings at most.
+// fillBest returns the best filling found for a bin, and an upper limit on the value of any
+// filling. It stops if no filling can exceed enough, and after the given number of steps.
 //
-// The second result is a ceiling, whether or not the pattern is the best: a search that is cut
-// short gives what was left open. enough is given by callers that only want to know whether there
-// is more: what a bin costs, for instance.
+// The second result is valid whether or not the pattern is the best: an interrupted search includes
+// the limits of the branches left open. Callers interested only in better fillings pass a value for
+// enough, such as the price of a bin.
 func (f *filler) fillBest(bin int, values []float64, left []int, enough float64, steps int) (*pattern, float64) {
 	k := &f.search
 	k.f, k.bin, k.steps = f, bin, steps
@@ -75,9 +75,8 @@ func (f *filler) fillBest(bin int, values []float64, left []int, enough float64,
 	return f.made(bin, k.most), min(max(k.open, k.most), ceiling)
 }
 
-// try looks at all fillings with what is taken so far and things of list[at:]. spare is how much of
-// the weighted room is left. k.f.room and k.f.spare are those after what is taken; they are as
-// before when it returns.
+// try examines all fillings with the things taken so far and things of list[at:]. spare is the
+// remaining weighted room. k.f.room and k.f.spare reflect the taken things; try restores them.
 func (k *fullest) try(at int, value, spare float64) {
 	if value > k.most*(1+tiny) {
 		k.most = value
@@ -87,7 +86,7 @@ func (k *fullest) try(at int, value, spare float64) {
 	if limit <= k.most*(1+tiny) {
 		return
 	}
-	// What is cut off here could still have been worth limit.
+	// A branch pruned here could still have reached limit.
 	if k.steps--; k.steps < 0 {
 		k.open = max(k.open, limit)
 		return
@@ -103,8 +102,8 @@ func (k *fullest) try(at int, value, spare float64) {
 	s := &k.list[at]
 	n := k.f.most(s.item, s.left)
 	k.f.take(s.item, n)
-	// Fillings with many things of the best come first: the sooner a good one is found, the more
-	// can be left out.
+	// Try fillings with many things of the best item first: the sooner a good filling is found, the
+	// more branches are pruned.
 	for ; n >= 0; n-- {
 		k.counts[at] = n
 		k.try(at+1, value+float64(n)*s.value, spare-float64(n)*s.share)
@@ -115,9 +114,9 @@ func (k *fullest) try(at int, value, spare float64) {
 	k.counts[at] = 0
 }
 
-// divisible is what things of list[at:] can be worth at most in the spare room. It is a limit for
-// all fillings that go on from here: charges of what a group may still take, and the rest by worth
-// for room.
+// divisible returns the maximum value of things of list[at:] in the spare room. It limits all
+// fillings that extend the current one: charges for the things a group may still take, and the rest
+// by value per room.
 func (k *fullest) divisible(at int, spare float64) (value float64) {
 	for g, charge := range k.charges {
 		value += charge * float64(k.f.spare[g])
@@ -134,9 +133,9 @@ func (k *fullest) divisible(at int, spare float64) (value float64) {
 	return value
 }
 
-// weigh looks for charges, and weights of the resources, by which the filling that may be cut is
-// worth little, and returns its value. It stops at enough. The weights and charges of the best try
-// are in place when it returns.
+// weigh looks for charges, and for weights of the resources, that make the divisible filling worth
+// little, and returns its value. It stops at enough. On return, the best weights and charges are in
+// place.
 func (k *fullest) weigh(values []float64, left []int, enough float64) float64 {
 	least := k.balance(k.charge(values, left, -1), values, left, enough)
 	if least <= enough || len(k.f.p.Apart) == 0 {
@@ -155,8 +154,7 @@ func (k *fullest) weigh(values []float64, left []int, enough float64) float64 {
 	return k.balance(k.charge(values, left, best), values, left, enough)
 }
 
-// balance looks for the weights. They are climbed in steps that become smaller: a weight grows
-// where its resource is overfull.
+// balance looks for the weights in shrinking steps: a weight grows if its resource is overfull.
 func (k *fullest) balance(charged, values []float64, left []int, enough float64) float64 {
 	f, room := k.f, k.f.p.Bins[k.bin].Room
 	copy(f.spare, f.spares)
@@ -176,7 +174,7 @@ func (k *fullest) balance(charged, values []float64, left []int, enough float64)
 			}
 		}
 
-		// A resource of which the filling needs more than there is becomes dearer.
+		// A resource becomes more expensive if the filling needs more of it than available.
 		clear(use)
 		spare, total := 1.0, 0.0
 		for _, s := range k.list {
@@ -208,8 +206,7 @@ func (k *fullest) balance(charged, values []float64, left []int, enough float64)
 	return least
 }
 
-// line lists what may go into the bin, what is worth most for its share first. Worth is after
-// charges.
+// line lists the items that may go into the bin, by descending value per share, after charges.
 func (k *fullest) line(charged, values []float64, left []int) {
 	f, room := k.f, k.f.p.Bins[k.bin].Room
 	k.list = k.list[:0]
@@ -231,10 +228,10 @@ func (k *fullest) line(charged, values []float64, left []int) {
 	})
 }
 
-// charge returns the values less what the things of groups are charged, which it sets: of each
-// group a part of the value of its cheapest thing, or, with a part below 0, what that is worth
-// above the things of no group by size. Whatever it is, the limit stays one. A thing of two groups
-// is charged for both, but never below 0.
+// charge sets the charges of groups and returns the values after charges. A group's charge is a
+// part of the value of its cheapest thing or, with a negative part, that thing's excess value over
+// ungrouped things of the same size. The limit is valid for any charge. A thing of two groups is
+// charged for both, but its value never drops below 0.
 func (k *fullest) charge(values []float64, left []int, part float64) []float64 {
 	f := k.f
 	k.charges = append(k.charges[:0], make([]float64, len(f.p.Apart))...)

@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// improve empties a few bins and packs what they had anew, again and again, and keeps what became
-// cheaper. Which bins: those that are worth least for their price more often than others.
+// improve repeatedly empties a few bins and repacks their contents, keeping any cheaper result. It
+// prefers bins with a low worth for their price.
 //
-// It is a large-neighbourhood search: a few bins are few enough to be packed well, and enough to be
-// packed in another way. While there are few bins, every fourth turn empties more of them, and the
-// better but slower dive packs what they had. It ends after Rounds turns, or when its work is done.
+// It is a large-neighbourhood search: a few bins can be packed well, and still allow a different
+// packing. While there are few bins, every fourth turn empties more of them and repacks them with
+// the better but slower dive. It ends after Rounds turns, or when its work is used up.
 func (s *search) improve() {
 	for i, b := range s.bins {
-		// Rounding leaves bins half empty; a smaller one often does.
+		// Rounding leaves bins half empty; a smaller one is often enough.
 		if cheaper := s.exchange(b); cheaper != nil {
 			s.count(b, -1)
 			s.bins[i] = cheaper
@@ -36,8 +36,8 @@ func (s *search) improve() {
 	}
 }
 
-// repack empties the bins at the positions and packs what they had anew. It keeps what becomes
-// cheaper. Without a gain, everything is as before.
+// repack empties the bins at the positions and repacks their contents. It keeps a cheaper result,
+// and otherwise restores everything.
 func (s *search) repack(out []int, dive bool) {
 	before := 0.0
 	var pool []*pattern
@@ -59,7 +59,7 @@ func (s *search) repack(out []int, dive bool) {
 		after += again[i].price
 	}
 
-	// Equal cost is no gain: it would go in circles.
+	// Equal cost is no gain: accepting it would lead to cycles.
 	if after < before*(1-1e-9) && s.packs(again) {
 		s.bins = without(s.bins, out)
 		for _, b := range again {
@@ -72,7 +72,7 @@ func (s *search) repack(out []int, dive bool) {
 	}
 }
 
-// packs reports whether the bins have all that is left now, and may be bought. It changes nothing.
+// packs reports whether the bins hold all remaining things, and may be bought. It changes nothing.
 func (s *search) packs(bins []*pattern) bool {
 	left := slices.Clone(s.left)
 	for _, b := range bins {
@@ -101,7 +101,7 @@ func (s *search) packs(bins []*pattern) bool {
 	return true
 }
 
-// exchange returns the cheapest bin for what a bin has, or nil if it is that already.
+// exchange returns the cheapest bin for a bin's contents, or nil if it already is the cheapest.
 func (s *search) exchange(b *pattern) *pattern {
 	if f := s.fitted(b); f != b {
 		return f
@@ -109,8 +109,7 @@ func (s *search) exchange(b *pattern) *pattern {
 	return nil
 }
 
-// fitted returns the pattern in the cheapest bin that holds it. The pattern itself is returned if
-// there is none.
+// fitted returns the pattern in the cheapest bin that holds it, or else the pattern itself.
 func (s *search) fitted(b *pattern) *pattern {
 	need := make([]int64, len(s.f.room))
 	for _, part := range b.parts {
@@ -129,14 +128,13 @@ func (s *search) fitted(b *pattern) *pattern {
 	return b
 }
 
-// takes reports whether all that is in a bin may go into another. Room is another question.
+// takes reports whether a bin permits all parts, regardless of room.
 func (s *search) takes(bin int, parts []Part) bool {
 	return !slices.ContainsFunc(parts, func(part Part) bool { return !s.f.mayTake(bin, part.Item) })
 }
 
-// choose returns the positions of some bins, in order. A sample is looked at, not all bins, and
-// worth is varied by a tenth, so that the same bins are not always chosen. There may be fewer than
-// asked for.
+// choose returns the positions of some bins, in order. It considers a sample of the bins, and
+// varies worth by a tenth, so that its choices differ. It may return fewer than requested.
 func (s *search) choose(random *rand.Rand, many int) []int {
 	type poor struct {
 		at    int
@@ -162,7 +160,7 @@ func (s *search) choose(random *rand.Rand, many int) []int {
 	return slices.Compact(out)
 }
 
-// without returns the bins but for those at the positions, which are in order.
+// without returns the bins except those at the positions, given in order.
 func without(bins []*pattern, out []int) []*pattern {
 	var list []*pattern
 	for at, b := range bins {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// random makes a problem as clusters pose it: pods of usual sizes, and a provider's families of
-// machines in sizes that double, at prices that are nearly, but not quite, in proportion.
+// random creates a problem typical of clusters: pods of usual sizes, and a provider's machine
+// families in doubling sizes, at prices that are nearly, but not quite, proportional.
 func random(r *rand.Rand, things int) *Problem {
 	p := &Problem{}
 	zones := 1 + r.IntN(3)
@@ -45,7 +45,7 @@ func random(r *rand.Rand, things int) *Problem {
 	return p
 }
 
-// Whatever the problem is, the solution is one of it, and near its bound.
+// For any problem, the solution is valid and near its bound.
 func TestSolutionsAreNearTheirBound(t *testing.T) {
 	const seeds = 30
 	sum, worst := 0.0, 0.0
@@ -70,8 +70,8 @@ func TestSolutionsAreNearTheirBound(t *testing.T) {
 	}
 }
 
-// For few things, what the search finds costs what the best of all ways to part them costs, nearly
-// always; what it calls the best is it, and no bound is above it.
+// For few things, the search result nearly always costs as much as the best of all partitions; a
+// solution declared exact is optimal, and every bound is at most the optimum.
 func TestFewThingsCostLeast(t *testing.T) {
 	const seeds = 120
 	equal := 0
@@ -120,7 +120,7 @@ func TestFewThingsCostLeast(t *testing.T) {
 	}
 }
 
-// Limits and numbers of bins are kept, and what they leave out is said to be left.
+// Limits and numbers of bins are respected, and the things excluded by them are in Left.
 func TestLimitsAreKept(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 13))

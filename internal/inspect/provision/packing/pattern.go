@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// pattern is one bin with what goes into it. parts are sorted by item, and each has a count above
-// 0. A pattern is shared by those who buy it, and never changed.
+// pattern is one bin with its contents. parts are sorted by item, with counts above 0. A pattern is
+// shared and never modified.
 type pattern struct {
 	bin   int
 	price float64
@@ -15,10 +15,10 @@ type pattern struct {
 	value float64 // of what is in it, by the values with which it was made
 }
 
-// filler fills bins by value. It knows which items may go into each kind of bin.
+// filler fills bins by value. It knows the items permitted in each kind of bin.
 //
-// The same few slices are used by all fills, so a filler is for one goroutine; twin makes another
-// one. work counts candidates that were looked at: it is the clock of the search, instead of time.
+// All fills reuse the same few slices, so a filler is for one goroutine; twin creates another one.
+// work counts the candidates examined: it is the clock of the search, instead of time.
 type filler struct {
 	p      *Problem
 	items  [][]int // by bin
@@ -37,7 +37,7 @@ type filler struct {
 	work   int // candidates looked at
 }
 
-// candidate is an item that may go into the bin that is being filled.
+// candidate is an item that may go into the bin being filled.
 type candidate struct {
 	item    int
 	density float64
@@ -45,7 +45,7 @@ type candidate struct {
 	done    bool // nothing more of it goes in
 }
 
-// newFiller computes once what all fills ask: which items may go into each bin and have room there.
+// newFiller precomputes for all fills the items that are permitted and fit in each bin.
 func newFiller(p *Problem) *filler {
 	f := &filler{p: p, items: make([][]int, len(p.Bins)), groups: make([][]int, len(p.Items)), spare: make([]int, len(p.Apart))}
 	f.may = make([]bool, len(p.Items)*len(p.Bins))
@@ -75,18 +75,17 @@ func newFiller(p *Problem) *filler {
 	return f
 }
 
-// twin returns a filler of the same problem that can be used at the same time. What they share is
-// only read.
+// twin returns a filler of the same problem for concurrent use. Shared data is read-only.
 func (f *filler) twin() *filler {
 	n := len(f.room)
 	return &filler{p: f.p, items: f.items, groups: f.groups, may: f.may, spares: f.spares, spare: make([]int, len(f.spare)),
 		room: make([]int64, n), full: make([]float64, n), weight: make([]float64, n), chosen: make([]float64, n)}
 }
 
-// mayTake reports whether things of an item may go into a bin, room or not.
+// mayTake reports whether things of an item may go into a bin, regardless of room.
 func (f *filler) mayTake(bin, item int) bool { return f.may[item*len(f.p.Bins)+bin] }
 
-// holds reports whether one thing of the item has room in an empty bin.
+// holds reports whether one thing of the item fits into an empty bin.
 func (p *Problem) holds(bin, item int) bool {
 	return holds(p.Bins[bin].Room, p.Items[item].Size)
 }
@@ -101,8 +100,8 @@ func holds(room, size []int64) bool {
 	return true
 }
 
-// fill returns the most valuable filling of a bin that it finds, of what is left, or nil if nothing
-// of value goes in. Two greedy ways are tried, since neither is better for all values. It finds
+// fill returns the most valuable filling found for a bin, using the remaining things, or nil
+// without any value. It tries two greedy ways, since neither is better for all values. It finds
 // good fillings fast; fillBest finds the best one slowly.
 func (f *filler) fill(bin int, values []float64, left []int) *pattern {
 	level, steep := f.level(bin, values, left), f.steep(bin, values, left)
@@ -112,7 +111,7 @@ func (f *filler) fill(bin int, values []float64, left []int) *pattern {
 	return level
 }
 
-// steep takes what is most valuable for its share of the bin first, as many things as go in.
+// steep fills the bin by descending value per share, each time with as many things as fit.
 func (f *filler) steep(bin int, values []float64, left []int) *pattern {
 	b := &f.p.Bins[bin]
 	for r, room := range b.Room {
@@ -142,7 +141,7 @@ func (f *filler) empty(bin int) {
 	f.parts = f.parts[:0]
 }
 
-// made is the pattern of the parts that were taken; nil if there are none.
+// made returns the pattern of the parts taken, or nil.
 func (f *filler) made(bin int, value float64) *pattern {
 	if len(f.parts) == 0 {
 		return nil
@@ -151,9 +150,9 @@ func (f *filler) made(bin int, value float64) *pattern {
 	return &pattern{bin: bin, price: f.p.Bins[bin].Price, parts: slices.Clone(f.parts), value: value}
 }
 
-// level takes what is most valuable for the share that it needs of the room that there still is, a
-// few things at a time: a resource that becomes short becomes dear, so that what needs little of it
-// is taken next, and all of them end up full.
+// level fills the bin by value per share of the remaining room, a few things at a time: a scarce
+// resource becomes expensive, so things that need little of it follow, and all resources end up
+// full.
 //
 //	a bin of 8 CPU and 32 GiB; things of 2 CPU, 2 GiB and of 1 CPU, 7 GiB, worth the same for their share
 //	steep fills it with the first: 8 CPU, 8 GiB
@@ -188,13 +187,13 @@ func (f *filler) level(bin int, values []float64, left []int) *pattern {
 	return f.made(bin, value)
 }
 
-// chunks is how many times at least level turns to an item that could fill the bin alone. More
-// turns fill more evenly, and take longer.
+// chunks is the minimum number of turns in which level uses an item that could fill the bin by
+// itself. More turns fill more evenly, but take longer.
 const chunks = 6
 
-// densest returns which candidate is worth most for its share of the room left, and how many things
-// of it go there; -1 if none does. Candidates of which nothing more goes in and nothing went are
-// dropped. A share is relative to what is left, so it is computed anew for each turn.
+// densest returns the candidate worth most for its share of the remaining room, and the number of
+// its things to take; -1 if none fits. It drops candidates that no longer fit. A share is relative
+// to the remaining room, so it is recomputed for each turn.
 func (f *filler) densest(values []float64, left []int) (at, most int) {
 	for r, room := range f.room {
 		if f.full[r] = 0; room > 0 {
@@ -225,7 +224,7 @@ func (f *filler) densest(values []float64, left []int) (at, most int) {
 	return at, most
 }
 
-// orderBy sorts what goes into a bin by its value for its size. full has to be set before.
+// orderBy sorts a bin's candidates by value per size. full must be set before.
 func (f *filler) orderBy(bin int, values []float64, left []int) {
 	f.order = f.order[:0]
 	f.work += len(f.items[bin])
@@ -239,8 +238,8 @@ func (f *filler) orderBy(bin int, values []float64, left []int) {
 	})
 }
 
-// share is an item's weighted share of the bin. The weights are f.full: one over the room in each
-// resource.
+// share returns an item's weighted share of the bin. The weights are f.full: one over the room in
+// each resource.
 func (f *filler) share(item int) (sum float64) {
 	for r, size := range f.p.Items[item].Size {
 		sum += float64(size) * f.full[r]
@@ -248,8 +247,8 @@ func (f *filler) share(item int) (sum float64) {
 	return sum
 }
 
-// most is how many things of an item go into what room is left, of so many. It is 0 if there is no
-// room, or if a group is full.
+// most returns how many things of an item fit into the remaining room, up to a number. It is 0
+// without room, or if a group is full.
 func (f *filler) most(item, of int) int {
 	n := int64(of)
 	for r, size := range f.p.Items[item].Size {
@@ -263,7 +262,7 @@ func (f *filler) most(item, of int) int {
 	return int(max(n, 0))
 }
 
-// take takes room for n things of an item, or with n below 0 gives it back. They must fit.
+// take takes room for n things of an item, or returns it for a negative n. The things must fit.
 func (f *filler) take(item, n int) {
 	for r, size := range f.p.Items[item].Size {
 		f.room[r] -= size * int64(n)
@@ -273,9 +272,9 @@ func (f *filler) take(item, n int) {
 	}
 }
 
-// alone returns the pattern that has one item only, as many things as go in, in the bin where that
-// is cheapest for one; nil if no bin takes it. Every program begins with these patterns, so that it
-// has a solution.
+// alone returns a pattern with a single item, as many things as fit, in the bin with the lowest
+// cost per thing; nil if no bin takes it. Every program begins with these patterns, so it has a
+// solution.
 func (f *filler) alone(item int) *pattern {
 	var best *pattern
 	for _, bin := range f.p.Items[item].Bins {
@@ -293,8 +292,8 @@ func (f *filler) alone(item int) *pattern {
 	return best
 }
 
-// worth is what a pattern's things are worth. By the dual values, more than its price means that
-// the program should buy it.
+// worth returns the value of a pattern's things. If it exceeds the price by the dual values, the
+// program should buy the pattern.
 func (p *pattern) worth(values []float64) (sum float64) {
 	for _, part := range p.parts {
 		sum += values[part.Item] * float64(part.Count)

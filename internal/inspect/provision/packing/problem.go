@@ -6,80 +6,80 @@ import (
 	"slices"
 )
 
-// Problem is what to pack, and what into.
+// Problem describes the things to pack and the available bins.
 //
-// All sizes, rooms and costs have the same resources in the same order, and are not negative. A
-// problem is not changed by solving it.
+// All sizes, rooms and costs have the same resources in the same order, and are not negative.
+// Solving a problem does not modify it.
 //
 //	Items: 6 pods of 2 CPU, 4 pods of 3 CPU;  Bins: 4 CPU for 10, 8 CPU for 18
 //	-> 3 bins of 8 CPU for 54: 2+3+3, 2+3+3 and 2+2+2+2. Six bins of 4 CPU would cost 60.
 type Problem struct {
 	Items []Item
 	Bins  []Bin
-	// Limits bound what is bought altogether, as the limits of a node pool do.
+	// Limits bound the total of all purchases, like the limits of a node pool.
 	Limits []Limit
-	// Apart lists groups of items of which a bin holds a few at most.
+	// Apart lists groups of items with a maximum number per bin.
 	Apart []Apart
 }
 
-// Item is a number of things that are alike. Bins without room for a single one may be listed; they
+// Item is a number of identical things. Bins may include bins too small for a single thing; they
 // take none.
 type Item struct {
 	Size  []int64 // by resource
 	Count int
-	// Bins are the kinds of bins into which it may go: indexes of Problem.Bins, sorted.
+	// Bins are the permitted kinds of bins: indexes of Problem.Bins, sorted.
 	Bins []int
 }
 
-// Bin is a kind of bin of which any number can be bought.
+// Bin is a kind of bin, available in any number up to Most.
 type Bin struct {
 	Room  []int64 // by resource
 	Price float64
-	// Most is how many there are; 0 means any number.
+	// Most is the available number; 0 means unlimited.
 	Most int
 }
 
-// Limit bounds the sum of what the bins cost in some resource. Bins that are not in Costs take
-// nothing of it. Most may be 0 or below: then no bin with a cost can be bought.
+// Limit bounds the sum of the bins' costs in some resource. Bins missing in Costs use none of it.
+// Most may be 0 or below: then no bin with a cost can be bought.
 type Limit struct {
 	Costs map[int]int64 // by bin: how much of the limit one takes
 	Most  int64
 }
 
-// Apart is a group of which a bin holds no more than Most things. A thing may be in several groups.
-// Most 1 is what host ports and anti-affinity by node need.
+// Apart is a group with at most Most things per bin. A thing may be in several groups. Most 1
+// models host ports and anti-affinity by node.
 type Apart struct {
 	Items []int
 	Most  int
 }
 
-// Bought is a bin with what goes into it.
+// Bought is a bin with its contents.
 type Bought struct {
 	Bin   int
 	Items []Part
 }
 
-// Part is how many things of an item are in a bin.
+// Part is the number of things of an item in a bin.
 type Part struct{ Item, Count int }
 
-// Solution is what to buy.
+// Solution is the list of purchases.
 //
-// Bound is a proof that does not depend on how Bins were found.
+// Bound is a proof independent of the way Bins were found.
 type Solution struct {
 	Bins []Bought
 	Cost float64
-	// Left is how many things of each item go nowhere: no bin takes them, or limits are reached.
+	// Left is the number of unpacked things of each item: no bin takes them, or limits are reached.
 	Left []int
-	// Bound is what the bins cost at least into which all that is not left goes. Exact means that
-	// nothing cheaper exists.
+	// Bound is the minimum cost of bins for all packed things. Exact means that no cheaper solution
+	// exists.
 	Bound float64
 	Exact bool
 }
 
-// Check returns an error if the solution is none of the problem: it is how tests, and a command
-// before it prints, make sure of it.
+// Check returns an error if the solution does not solve the problem. Tests use it, and a command
+// before it prints.
 //
-// It shares nothing with the search but the types, so that a fault there does not hide itself.
+// It shares only types with the search, so it does not inherit the search's bugs.
 func (s *Solution) Check(p *Problem) error {
 	counts := slices.Clone(s.Left)
 	used := make([]int, len(p.Bins))
@@ -141,7 +141,7 @@ func (s *Solution) Check(p *Problem) error {
 	return nil
 }
 
-// count is how many things of these items are in the bin.
+// count returns the number of things of these items in the bin.
 func (b *Bought) count(items []int) (n int) {
 	for _, part := range b.Items {
 		if slices.Contains(items, part.Item) {

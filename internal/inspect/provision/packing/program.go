@@ -7,29 +7,29 @@ import (
 	"sync"
 )
 
-// program is the linear program over patterns for what is left, while patterns join it.
+// program is the linear program over patterns for the remaining things, while patterns join it.
 //
-// This is column generation: the program knows few patterns, its values say what a good one would
-// be worth, and pricing looks for bins whose filling is worth more than the bin costs. When there
-// is none, no other pattern can make it cheaper, and its cost bounds that of all whole packings.
+// This is column generation: the program knows few patterns, its values determine the worth of a
+// possible pattern, and pricing looks for bins with a filling worth more than the bin. Without such
+// a filling, no other pattern can make it cheaper, and its cost bounds that of all whole packings.
 type program struct {
 	s    *search
 	left []int
-	// Items of which nothing is left have no row, and the value 0.
+	// Items without remaining things have no row and the value 0.
 	rowOf  []int // by item
 	m      *master
 	duals  []float64 // by row
 	values []float64 // by item: what one more thing costs
 }
 
-// weighted is a pattern of which the program buys an amount.
+// weighted is a pattern and the amount of it bought by the program.
 type weighted struct {
 	pattern *pattern
 	amount  float64
 }
 
-// newProgram begins with patterns of one item each. All items of which something is left go into
-// some bin. left is not copied, and must not change while the program is used.
+// newProgram begins with patterns of one item each. All remaining things must fit into some bin.
+// left is not copied, and must not change while the program is used.
 func (s *search) newProgram(left []int) *program {
 	p := &program{s: s, left: left, rowOf: make([]int, len(left)), values: make([]float64, len(left))}
 	var need []float64
@@ -56,8 +56,8 @@ func (p *program) read() {
 	}
 }
 
-// enter has a pattern join. It returns false if that changes nothing. Work is counted by the
-// numbers of the inverse that a pivot goes through.
+// enter adds a pattern. It returns false if that changes nothing. Work is counted by the entries of
+// the inverse visited by a pivot.
 func (p *program) enter(f *pattern) bool {
 	p.s.f.work += len(p.m.need) * len(p.m.need) / pivotShare
 	if !p.m.enter(column{pattern: f}, p.rowOf) {
@@ -70,9 +70,9 @@ func (p *program) enter(f *pattern) bool {
 	return true
 }
 
-// surplus lets the program buy more places than it needs of an item where that is cheaper. A value
-// below 0 says that one more thing would make the packing cheaper: then a place that is not needed
-// is bought with the others, and left empty.
+// surplus lets the program buy more places for an item than needed if that is cheaper. A negative
+// value means that one more thing would make the packing cheaper: then a superfluous place is
+// bought as part of a pattern and stays empty.
 func (p *program) surplus() bool {
 	worst, at := -1e-9, -1
 	for i, n := range p.left {
@@ -87,15 +87,15 @@ func (p *program) surplus() bool {
 	return p.m.enter(column{row: p.rowOf[at]}, p.rowOf)
 }
 
-// improve has patterns join that are worth more than they cost, until it finds none or has done so
-// much work, and reports whether there is none. First the values by which bins are filled stay near
-// the centre, since those of a young program jump; in the end all ways to fill a bin are tried.
-// Bins whose patterns the program buys are asked each time, of the others some, in turn.
+// improve adds patterns worth more than they cost, until it finds none or has used up its work, and
+// reports whether none remain. Initially the values for filling bins stay near the centre, because
+// the values of a young program jump; in the end all fillings of a bin are tried. Bins in heavy use
+// by the program are priced each time, a few of the rest in turn.
 //
-// The centre is the fluid's values. trust in them fades by 5 % in each turn, so that after some
-// seventy turns the program's values alone count. Fillings are greedy until nothing more is found
-// by them; only then are the best fillings searched, which takes long and proves that there are
-// none. centre may be nil: no trust.
+// The centre is the fluid's values. trust in them fades by 5 % in each turn, so after some seventy
+// turns only the program's values count. Fillings are greedy until that finds nothing more; only
+// then does improve search for the best fillings, which is slow and proves that none remain. centre
+// may be nil: no trust.
 func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 	near := make([]float64, len(p.values))
 	random := rand.New(rand.NewPCG(p.s.options.Seed, 2))
@@ -132,7 +132,7 @@ func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 		switch {
 		case p.price(asked, near, hard):
 			idle = 0
-		// By the true values there may be patterns yet.
+		// There may still be patterns by the true values.
 		case trust > 0:
 			idle = 0
 		case idle > len(others) && hard:
@@ -144,7 +144,7 @@ func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 	return false
 }
 
-// hot are the bins whose patterns the program buys most of. There are at most someBins.
+// hot returns the bins in heavy use by the program, at most someBins.
 func (p *program) hot() (bins []int) {
 	for row, c := range p.m.basis {
 		if c.pattern != nil && p.m.amount[row] > 0.5 {
@@ -156,9 +156,9 @@ func (p *program) hot() (bins []int) {
 	return bins[:min(len(bins), someBins)]
 }
 
-// price has those patterns of the bins join that are worth more than they cost. It returns false if
-// there is none. Fillings are made by the values of by, but only those join that are worth it by
-// the program's own.
+// price adds the patterns of the bins worth more than they cost. It returns false if there were
+// none. Fillings are made by the values in by, but join only if they are worthwhile by the
+// program's values.
 func (p *program) price(bins []int, by []float64, hard bool) bool {
 	fillings := p.s.fillEach(bins, func(f *filler, bin int) (made *pattern) {
 		if hard {
@@ -182,8 +182,8 @@ func (p *program) price(bins []int, by []float64, hard bool) bool {
 	slices.SortStableFunc(found, func(a, b *pattern) int { return cmp.Compare(b.value*a.price, a.value*b.price) })
 	changed := false
 	for _, f := range found {
-		// The values change with each pattern that enters, so those found later may no longer be
-		// worth it.
+		// The values change with each pattern that enters, so later ones may no longer be
+		// worthwhile.
 		if f.worth(p.values) > f.price*(1+gainful) && p.enter(f) {
 			changed = true
 		}
@@ -191,9 +191,9 @@ func (p *program) price(bins []int, by []float64, hard bool) bool {
 	return changed
 }
 
-// fillEach fills each of the bins, half of them on another core. What it finds, and how much work
-// that is, does not depend on it. Positions are divided in advance, and work is added up
-// afterwards, so the result is that of one core.
+// fillEach fills each of the bins, half of them on another core. Results and work are
+// deterministic: positions are divided in advance and work is added up afterwards, so the result is
+// the same as on one core.
 func (s *search) fillEach(bins []int, fill func(f *filler, bin int) *pattern) []*pattern {
 	made := make([]*pattern, len(bins))
 	fillFrom := func(f *filler, first int) {
@@ -212,8 +212,8 @@ func (s *search) fillEach(bins []int, fill func(f *filler, bin int) *pattern) []
 	return made
 }
 
-// settle has patterns of the pool join, the one that is worth most for its price first, until none
-// is worth more than it costs. It only chooses among what is known, and fills nothing.
+// settle adds patterns of the pool, by descending worth per price, until none is worth more than it
+// costs. It only chooses among known patterns, and fills no bins.
 func (p *program) settle(pool []*pattern) {
 	for {
 		var best *pattern
@@ -230,7 +230,7 @@ func (p *program) settle(pool []*pattern) {
 	}
 }
 
-// bought lists what the program buys. Rows whose basic column is a surplus buy nothing.
+// bought lists the program's purchases. Rows with a surplus as basic column buy nothing.
 func (p *program) bought() (list []weighted) {
 	for row, c := range p.m.basis {
 		if c.pattern != nil && p.m.amount[row] > tiny {

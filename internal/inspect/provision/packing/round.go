@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// round buys whole bins: those that the linear program buys, rounded down, and for what is left
-// over the best that a few ways find. It is the step from parts of bins to a solution.
+// round buys whole bins: the linear program's purchases, rounded down, and for the rest the best
+// result of a few methods. It is the step from fractional bins to a solution.
 func (s *search) round() {
 	var pool []*pattern
 	for _, w := range s.bought {
@@ -21,7 +21,7 @@ func (s *search) round() {
 	}
 }
 
-// sumOf is what bins cost together.
+// sumOf returns the total cost of bins.
 func sumOf(bins []*pattern) (sum float64) {
 	for _, b := range bins {
 		sum += b.price
@@ -29,7 +29,7 @@ func sumOf(bins []*pattern) (sum float64) {
 	return sum
 }
 
-// buy buys a bin, unless there is none left or a limit forbids it.
+// buy buys a bin, unless the kind is exhausted or a limit forbids it.
 func (s *search) buy(p *pattern) bool {
 	if !s.allows(p.bin) {
 		return false
@@ -52,7 +52,7 @@ func (s *search) allows(bin int) bool {
 	return true
 }
 
-// count counts a bin that is bought, or with -1 given back. bins is not changed by it.
+// count counts a bought bin, or a returned one with -1. It does not change bins.
 func (s *search) count(p *pattern, n int) {
 	s.used[p.bin] += n
 	for i, l := range s.p.Limits {
@@ -63,10 +63,10 @@ func (s *search) count(p *pattern, n int) {
 	}
 }
 
-// rest packs all that is left, and returns the bins without buying them. It takes one after the
-// other the filling that is worth most for its price; after each, it sees what it would cost to be
-// done with one more, and in the end returns the cheapest of these ways. It is greedy, and fast;
-// dive is better, and slow. Things that no bin may be bought for any more are left out.
+// rest packs all remaining things and returns the bins without buying them. It repeatedly takes the
+// filling worth most for its price; after each, it computes the cost of finishing with one more
+// bin, and in the end returns the cheapest of these solutions. It is greedy and fast; dive is
+// better but slow. It leaves out things that fit no purchasable bin.
 func (s *search) rest(left []int, bins []int) []*pattern {
 	left = slices.Clone(left)
 	used, spent := slices.Clone(s.used), slices.Clone(s.spent)
@@ -82,7 +82,7 @@ func (s *search) rest(left []int, bins []int) []*pattern {
 		}
 		best := s.best(left, bins)
 		if best == nil {
-			// None of the preferred bins takes any of it, or may be bought.
+			// None of the preferred bins takes any of the rest, or may be bought.
 			if best = s.best(left, nil); best == nil {
 				break
 			}
@@ -106,8 +106,8 @@ func (s *search) rest(left []int, bins []int) []*pattern {
 	return taken
 }
 
-// best is the filling of the bins (nil: of all) that is worth most for its price. Worth for price
-// is compared by products, so that a bin that costs nothing is better than any.
+// best returns the filling of the bins (nil: of all) worth most for its price. It compares worth
+// for price by products, so a free bin is better than any other.
 func (s *search) best(left []int, bins []int) (best *pattern) {
 	consider := func(bin int) {
 		if !s.allows(bin) {
@@ -127,7 +127,7 @@ func (s *search) best(left []int, bins []int) (best *pattern) {
 	return best
 }
 
-// last is the cheapest bin that takes all that is left, or nil.
+// last returns the cheapest bin that takes all remaining things, or nil.
 func (s *search) last(left []int) *pattern {
 	var parts []Part
 	for i, n := range left {
@@ -147,7 +147,7 @@ func (s *search) last(left []int) *pattern {
 	return nil
 }
 
-// total is how much so many things of each item need together.
+// total returns the total size of so many things of each item.
 func (p *Problem) total(parts []Part) []int64 {
 	sum := make([]int64, len(p.Bins[0].Room))
 	for _, part := range parts {

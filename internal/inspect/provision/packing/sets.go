@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// sets goes through sets of few bins by their price, and packs into each all things, or proves that
-// this is not possible. The first set that takes them costs least; what all sets cost that were
-// ruled out is a bound. The linear program knows nothing of this: it buys parts of bins.
+// sets enumerates sets of few bins by price, and packs all things into each, or proves that
+// impossible. The first set that takes them is the cheapest; the cost of the excluded sets is a
+// bound. The linear program cannot provide it, because it buys fractional bins.
 //
 //	the solution so far costs 20, its bound is 14.5; there are bins for 10, 6 and 4
 //	sets of more than 14.5 and less than 20, by price: 10+6, 6+6+4, ..., 10+4+4, ...
@@ -19,32 +19,33 @@ type sets struct {
 	tests []test
 	found []set
 	steps int // that are left
-	// from and to are the prices of the sets that are listed: above the one, not above the other.
+	// from (exclusive) and to (inclusive) bound the prices of the listed sets.
 	from, to float64
 }
 
-// test is a value of all things: bins that hold less of it together do not take them. need and
-// holds are in the test's own unit: that of a resource, or money.
+// test is a measure of all things: bins with a smaller total cannot take them. need and holds are
+// in the test's unit: a resource's unit, or money.
 type test struct {
 	need  float64
 	holds []float64 // by position in bins
 	rate  []float64 // by position: the most that this or a cheaper bin holds for its price
 }
 
-// bins are positions in sets.bins, in order; one may be there more than once.
+// set is a set of bins and its price. bins are positions in sets.bins, in order; one may occur more
+// than once.
 type set struct {
 	bins  []int // positions
 	price float64
 }
 
-// fewBins is how many bins a solution has at most for its sets to be gone through: the number of
-// sets grows exponentially with it.
+// fewBins is the maximum number of bins of a solution for enumerating its sets: the number of sets
+// grows exponentially with it.
 const fewBins = 9
 
-// inSets improves the solution and the bound by sets. Limits are not known to it.
+// inSets improves the solution and the bound by sets. It does not support limits.
 //
-// The gap between bound and cost is gone through from below, in parts that grow: if the sets of a
-// part are too many, what the parts before have proved still counts.
+// It searches the gap between bound and cost from below, in growing parts: if a part has too many
+// sets, the proofs of the earlier parts still count.
 func (s *search) inSets() {
 	if len(s.bins) > fewBins || len(s.p.Limits) > 0 || slices.ContainsFunc(s.p.Bins, func(b Bin) bool { return b.Most > 0 }) {
 		return
@@ -63,7 +64,7 @@ func (s *search) inSets() {
 			needs[t] = k.tests[t].need
 		}
 		k.list(0, k.to, needs, nil)
-		// Some sets of this part are not listed, so nothing is known of it.
+		// Some sets of this part are not listed, so it proves nothing.
 		if k.steps <= 0 {
 			return
 		}
@@ -75,8 +76,8 @@ func (s *search) inSets() {
 				s.proof, s.bins = true, packed
 				return
 			}
-			// Whether this set takes all is open, so sets that cost more prove nothing: the bound
-			// ends here.
+			// It is open whether this set takes everything, so more expensive sets prove nothing:
+			// the bound ends here.
 			if !sure {
 				s.bounded = max(s.bounded, set.price)
 				return
@@ -86,13 +87,13 @@ func (s *search) inSets() {
 		s.bounded = max(s.bounded, k.to)
 		k.from = k.to
 	}
-	// No set that is cheaper than the solution takes all.
+	// No set cheaper than the solution takes everything.
 	s.proof = true
 }
 
-// prepare makes the tests: each resource, and what things are worth by the programs. Each test is
-// necessary: bins that together hold less CPU, or less value by any values, than the things need do
-// not take them. Several are better than one.
+// prepare creates the tests: each resource, and the things' worth by the programs. Each test is
+// necessary: bins with less total CPU, or less total value by any values, than the things need
+// cannot take them. Several tests are better than one.
 func (k *sets) prepare(counts []int) {
 	s := k.s
 	k.bins = slices.Clone(s.useful)
@@ -117,7 +118,7 @@ func (k *sets) prepare(counts []int) {
 
 	for t := range k.tests {
 		test := &k.tests[t]
-		// Sums are rounded; a set must not be ruled out by that.
+		// Sums are rounded; rounding must not rule out a set.
 		test.need *= 1 - 1e-9
 		test.rate = make([]float64, len(k.bins))
 		rate := 0.0
@@ -128,9 +129,9 @@ func (k *sets) prepare(counts []int) {
 	}
 }
 
-// list lists the sets with these bins and cheaper ones, for so much money, that no test rules out.
-// at is the first position that may be added, money what may still be spent, needs what the tests
-// lack. A set is listed only if its price is above k.from: the others were listed before.
+// list lists the sets with these bins and cheaper ones, for so much money, that pass all tests. at
+// is the first position that may be added, money the remaining budget, needs the tests' unmet
+// needs. It lists only sets with a price above k.from: cheaper ones were listed before.
 func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 	if k.steps--; k.steps <= 0 {
 		return
@@ -139,8 +140,8 @@ func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 		k.found = append(k.found, set{slices.Clone(bins), k.to - money})
 	}
 
-	// Whatever is bought from here on brings at most its rate for the money that is left: if that
-	// does not cover a need, no set that goes on like this does.
+	// Any purchase from here on contributes at most its rate for the remaining money: if that does
+	// not cover a need, no extension of this set does.
 	for ; at < len(k.bins); at++ {
 		price := k.s.p.Bins[k.bins[at]].Price
 		for t := range needs {
@@ -159,8 +160,8 @@ func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 	}
 }
 
-// pack packs the things into the set. If it finds no way, sure means that there is none. It is an
-// exhaustive search of at most packSteps places.
+// pack packs the things into the set. If it finds no packing, sure means that there is none. It is
+// an exhaustive search of at most packSteps places.
 func (k *sets) pack(of set, counts []int) (packed []*pattern, sure bool) {
 	b := &boxes{s: k.s, steps: packSteps}
 	for _, at := range of.bins {
@@ -206,8 +207,8 @@ func (k *sets) pack(of set, counts []int) (packed []*pattern, sure bool) {
 	return packed, true
 }
 
-// boxes are the bins of a set while things are put into them. rooms and spare are what the bins
-// have left, by resource and by group; has is what is in them.
+// boxes are the bins of a set while they are being filled. rooms and spare are the bins' remaining
+// capacity, by resource and by group; has is their contents.
 type boxes struct {
 	s      *search
 	bins   []int
@@ -219,12 +220,12 @@ type boxes struct {
 	steps  int   // that are left
 }
 
-// put puts the things from one on into bins, those that are alike never into an earlier bin than
-// the one before. Each goes first where it leaves the least room.
+// put places the things starting at thing into bins, equal things never into an earlier bin than
+// the previous one. It tries the bin with the least remaining room first.
 //
-// first is where the thing before went, from which those like it go on: otherwise the same packing
-// would be tried once for each order of equal things. False with steps left means that there is no
-// way.
+// first is the bin of the previous thing and the starting point for equal ones: otherwise the same
+// packing would be tried once for each order of equal things. False with steps left means that no
+// packing exists.
 func (b *boxes) put(thing, first int) bool {
 	if thing == len(b.things) {
 		return true
@@ -262,7 +263,7 @@ func (b *boxes) put(thing, first int) bool {
 	return false
 }
 
-// leaves says how much room a thing leaves in a bin. fits is false if the thing may not go there.
+// leaves returns the room a thing leaves in a bin. fits is false if the thing may not go there.
 func (b *boxes) leaves(at, item int) (left float64, fits bool) {
 	it := &b.s.p.Items[item]
 	if _, may := slices.BinarySearch(it.Bins, b.bins[at]); !may || !holds(b.rooms[at], it.Size) {
@@ -279,8 +280,8 @@ func (b *boxes) leaves(at, item int) (left float64, fits bool) {
 	return left, true
 }
 
-// likeOther reports whether an earlier bin, that the thing may go to as well, is the same. Then it
-// makes no difference which of the two gets it.
+// likeOther reports whether an equal earlier bin may take the thing as well. Then it makes no
+// difference which of the two gets it.
 func (b *boxes) likeOther(at, first, item int) bool {
 	for other := first; other < at; other++ {
 		if b.bins[other] == b.bins[at] && slices.Equal(b.has[other], b.has[at]) {
@@ -290,7 +291,7 @@ func (b *boxes) likeOther(at, first, item int) bool {
 	return false
 }
 
-// move puts n things of an item into a bin, or with n below 0 takes them out.
+// move puts n things of an item into a bin, or takes them out for a negative n.
 func (b *boxes) move(at, item, n int) {
 	for r, size := range b.s.p.Items[item].Size {
 		b.rooms[at][r] -= size * int64(n)

@@ -1,12 +1,12 @@
 package packing
 
-// master is the linear program over patterns: buy at least as many places as there are things, as
-// cheaply as can be, where bins may be bought in parts. It is solved by the revised simplex method;
-// columns are added as they are found.
+// master is the linear program over patterns: buy at least as many places as there are things at
+// minimum cost, with fractional bins. It is solved by the revised simplex method; columns are added
+// when found.
 //
-// inverse is that of the basis, dense: a row for each item. amount are how many of each basic
-// column are bought; they are never negative. All rows are "at least", so that a pattern with a
-// thing too many does no harm.
+// inverse is the dense inverse of the basis, with a row for each item. amount holds the amount of
+// each basic column; amounts are never negative. All rows are "at least", so a pattern with a
+// superfluous thing does no harm.
 type master struct {
 	need    []float64 // by row: an item that can go somewhere
 	inverse [][]float64
@@ -16,13 +16,13 @@ type master struct {
 	filled  []int32 // scratch space of enter
 }
 
-// column is a pattern, or, with no bin, the surplus of a row.
+// column is a pattern, or, without a bin, the surplus of a row.
 type column struct {
 	pattern *pattern // nil: surplus
 	row     int      // of the surplus
 }
 
-// cost is the price of the pattern; surplus costs nothing.
+// cost returns the price of the pattern; surplus costs nothing.
 func (c *column) cost() float64 {
 	if c.pattern == nil {
 		return 0
@@ -30,8 +30,8 @@ func (c *column) cost() float64 {
 	return c.pattern.price
 }
 
-// newMaster begins with one pattern for each row that has things of this row only. It is a basis
-// that is feasible: as many of each pattern as its row needs. The inverse is diagonal then.
+// newMaster begins with one pattern for each row, with things of this row only. This basis is
+// feasible: as many of each pattern as its row needs. The inverse is then diagonal.
 func newMaster(need []float64, alone []*pattern, rowOf []int) *master {
 	m := &master{need: need, amount: make([]float64, len(need))}
 	m.inverse = make([][]float64, len(need))
@@ -50,8 +50,8 @@ func newMaster(need []float64, alone []*pattern, rowOf []int) *master {
 	return m
 }
 
-// values are the dual values: what one more thing of a row costs. The values are the costs of the
-// basis times the inverse. A pattern whose things are worth more than its price makes the program
+// values computes the dual values: the cost of one more thing of a row. The values are the costs of
+// the basis times the inverse. A pattern with things worth more than its price makes the program
 // cheaper if it enters.
 func (m *master) values(into []float64) {
 	clear(into)
@@ -67,15 +67,15 @@ func (m *master) values(into []float64) {
 	}
 }
 
-// tiny is a number that counts as none: what is left of rounding.
+// tiny is the tolerance for rounding errors.
 const tiny = 1e-9
 
-// enter brings a column into the basis. It returns false if nothing limits it or nothing changes,
-// which a sound program does not do.
+// enter brings a column into the basis. It returns false if the step is unbounded or changes
+// nothing, which does not happen in a sound program.
 //
-// One step of the simplex method: the direction says how much of each basic column the new one
-// replaces, and the first that reaches 0 leaves. Of several, the one with the largest direction
-// does, for the sake of accuracy.
+// One step of the simplex method: the direction gives the amount of each basic column replaced by
+// the new one, and the first column to reach 0 leaves. Among several, the one with the largest
+// direction leaves, for the sake of accuracy.
 func (m *master) enter(c column, rowOf []int) bool {
 	n := len(m.need)
 	direction := make([]float64, n)
@@ -116,7 +116,7 @@ func (m *master) enter(c column, rowOf []int) bool {
 			continue
 		}
 		m.amount[row] = max(m.amount[row]-d*least, 0)
-		// Only the columns that the pivot row has change; at the beginning these are few.
+		// Only the columns present in the pivot row change; at the beginning these are few.
 		line := m.inverse[row][:len(pivot)]
 		for _, k := range filled {
 			line[k] -= d * pivot[k]

@@ -8,16 +8,16 @@ import (
 	"strconv"
 )
 
-// Options are how long to look. With the same problem and options the solution is the same: effort
-// is counted in steps, not in time.
+// Options control the search effort. The same problem and options give the same solution: effort is
+// counted in steps, not in time.
 type Options struct {
-	// Rounds is how often bins are emptied and packed anew; 0: the default, [Rounds].
+	// Rounds is the number of times bins are emptied and repacked; 0: the default, [Rounds].
 	Rounds int
-	// Seed is for what is left to chance: which bins are emptied.
+	// Seed determines the random choices of bins to empty.
 	Seed uint64
 }
 
-// limits of the search. None of them can make an answer wrong, only dearer.
+// Limits of the search. None of them can make a result wrong, only more expensive.
 const (
 	exactItems    = 11         // so many things are packed in all ways
 	pricingSteps  = 200_000    // fillings of all bins that are looked at for those that make the program cheaper
@@ -37,14 +37,14 @@ const (
 	smoothing     = 0.8        // how much the values of the fluid count at first
 )
 
-// Rounds is how often bins are emptied and packed anew by default.
+// Rounds is the default number of times bins are emptied and repacked.
 const Rounds = 400
 
 // Solve buys bins.
 //
-// It always returns a solution: things that cannot go anywhere are in Left. If there are few things
-// the answer is the best one; otherwise it is as good as the effort allows, and Bound says how good
-// that is.
+// It always returns a solution: things that fit nowhere are in Left. For few things the result is
+// optimal; otherwise it is as good as the effort allows, and Bound limits its distance from the
+// optimum.
 func Solve(p *Problem, o Options) *Solution {
 	s := newSearch(p, o)
 	if things := s.things(); things > 0 {
@@ -59,8 +59,7 @@ func Solve(p *Problem, o Options) *Solution {
 	return s.solution()
 }
 
-// newSearch prepares a search in which nothing is bought yet. Things that no bin takes are out of
-// it from the beginning.
+// newSearch prepares a search without purchases. It excludes things that fit no bin.
 func newSearch(p *Problem, o Options) *search {
 	s := &search{p: p, f: newFiller(p), options: o, left: make([]int, len(p.Items))}
 	s.twin = s.f.twin()
@@ -78,7 +77,7 @@ func newSearch(p *Problem, o Options) *search {
 	return s
 }
 
-// things is how many things are left.
+// things returns the number of remaining things.
 func (s *search) things() (sum int) {
 	for _, n := range s.left {
 		sum += n
@@ -86,41 +85,40 @@ func (s *search) things() (sum int) {
 	return sum
 }
 
-// find finds a good solution. The linear program has few values and a clear optimum but buys parts
-// of bins, rounding makes them whole, and improving repairs what rounding has spoilt.
+// find finds a good solution. The linear program has few values and a clear optimum but buys
+// fractional bins, rounding makes them whole, and improving repairs the damage of rounding.
 func (s *search) find() {
 	s.relax()
 	s.round()
 	s.improve()
 }
 
-// search is the state of a solution in the making.
+// search is the state of a solution in progress.
 //
-// While a solution is improved, bins, left, used and spent agree: what is in bins is not in left.
-// Who tries something takes it back with count and -1.
+// While a solution is improved, bins, left, used and spent are consistent: things in bins are not
+// in left. Trials are reverted with count and -1.
 type search struct {
 	p       *Problem
 	f, twin *filler
 	options Options
-	// values is what a thing of each item costs where bins may be bought in parts, and whole are
-	// the amounts of patterns that the linear program buys.
+	// values holds the cost of a thing of each item with fractional bins, and whole the amounts of
+	// patterns bought by the linear program.
 	values []float64
 	bought []weighted
-	// duals are the values as the linear program has them. The duals are right for a bound; values
-	// are for choosing fillings, and are kept near the fluid's, since a young program may value a
-	// thing at 0.
+	// duals are the linear program's values. They are right for a bound; values are for choosing
+	// fillings, and stay near the fluid's, since a young program may value a thing at 0.
 	duals []float64
-	// useful are the bins that others do not make needless, by price; some are those of them that
-	// differ in size, and tempting those that the program buys.
+	// useful lists the bins not dominated by any other, by price; some lists those of them that
+	// differ in size, and tempting those bought by the program.
 	useful, some, tempting []int
 	alone                  []*pattern // by item: the best bin with nothing else
-	// bins are those that were bought for good, and left what they do not have.
+	// bins are the final purchases, and left the things not in them.
 	bins  []*pattern
 	left  []int
 	used  []int   // by bin: how many
 	spent []int64 // by limit
 	fluid []float64
-	// proof and bounded are set by exact and inSets, which know more than the programs.
+	// proof and bounded are set by exact and inSets, with stronger results than the programs'.
 	proof bool // nothing cheaper exists
 	// bounded is the bound, once it is measured.
 	bounded  float64
@@ -128,10 +126,10 @@ type search struct {
 	solved   bool // the linear program is good for a bound
 }
 
-// relax solves the linear program, and keeps what a thing of each item costs by it.
+// relax solves the linear program, and keeps the cost of a thing of each item.
 //
-// The fluid comes first: its values are a bound at once, and show the program where to look. A
-// program that begins with good patterns needs fewer steps.
+// The fluid runs first: its values provide an immediate bound, and guide the program. A program
+// with good initial patterns needs fewer steps.
 func (s *search) relax() {
 	centre, spending := s.f.fluid(s.left)
 	slices.SortStableFunc(s.some, func(a, b int) int { return cmp.Compare(spending[b], spending[a]) })
@@ -161,20 +159,20 @@ func (s *search) relax() {
 	slices.Sort(s.tempting)
 	s.tempting = slices.Compact(s.tempting)
 	for i := range s.values {
-		// A thing of which the program has places to spare is worth nothing to it, and would never
-		// be packed by value.
+		// A thing with surplus places has no value to the program, and would never be packed by
+		// value.
 		s.values[i] = max(s.values[i], 0.9*centre[i])
 	}
 }
 
-// needed are the bins that no other makes needless: one that is as roomy, no dearer, and takes the
-// same items. takes has a number for each bin, equal for bins that take the same items.
+// needed returns the bins not dominated by another bin with as much room, at most the same price,
+// and the same items. takes has a number for each bin, equal for bins with the same items.
 func (s *search) needed() (bins, takes []int) {
 	order := make([]int, 0, len(s.p.Bins))
 	takes = make([]int, len(s.p.Bins))
 	names, name := map[string]int{}, []byte(nil)
 
-	// Bins that take the same items get one number: to compare numbers is cheaper than lists.
+	// Bins with the same items get one number, because numbers are cheaper to compare than lists.
 	for bin, items := range s.f.items {
 		if len(items) == 0 {
 			continue
@@ -192,7 +190,7 @@ func (s *search) needed() (bins, takes []int) {
 		takes[bin] = number
 	}
 
-	// By price, so that only a bin before can make another one needless.
+	// By price, so a bin can only be dominated by an earlier one.
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(s.p.Bins[a].Price, s.p.Bins[b].Price), cmp.Compare(s.p.Bins[b].Room[0], s.p.Bins[a].Room[0]))
 	})
@@ -205,9 +203,9 @@ func (s *search) needed() (bins, takes []int) {
 	return bins, takes
 }
 
-// thinned are the useful bins without those that differ little in size from another that takes the
-// same items: a filling gets the cheapest bin that holds it afterwards. names are the numbers of
-// needed. Only where to look first is decided by it: nothing is bought less cheaply.
+// thinned returns the useful bins without those close in size to another with the same items,
+// because a filling gets the cheapest bin that holds it afterwards. names are the numbers of
+// needed. It only affects the initial bins of the search, not the quality of purchases.
 func (s *search) thinned(names []int) (bins []int) {
 	last := map[string]int{}
 	for _, bin := range s.useful { // by price
@@ -226,8 +224,8 @@ func (s *search) thinned(names []int) (bins []int) {
 	return bins
 }
 
-// replaces reports whether the other bin is as roomy, no dearer, and can be bought at any time: one
-// with a limit may run out.
+// replaces reports whether the other bin has at least as much room, at most the same price, and
+// unlimited availability: one with a limit may run out.
 func (s *search) replaces(other, bin int) bool {
 	o, b := &s.p.Bins[other], &s.p.Bins[bin]
 	if o.Price > b.Price || o.Most > 0 || !holds(o.Room, b.Room) {
@@ -236,8 +234,8 @@ func (s *search) replaces(other, bin int) bool {
 	return !slices.ContainsFunc(s.p.Limits, func(l Limit) bool { return l.Costs[other] > 0 })
 }
 
-// solution is what was bought, with its bound. The bound is that of the things that were packed,
-// since what is left costs nothing.
+// solution returns the purchases with their bound. The bound covers the packed things, since
+// unpacked ones cost nothing.
 func (s *search) solution() *Solution {
 	out := &Solution{Left: make([]int, len(s.p.Items)), Exact: s.proof}
 	packed := s.packed()
@@ -260,7 +258,7 @@ func (s *search) solution() *Solution {
 	return out
 }
 
-// packed is how many things of each item were bought for.
+// packed returns the number of packed things of each item.
 func (s *search) packed() []int {
 	packed := make([]int, len(s.p.Items))
 	for _, b := range s.bins {
@@ -271,8 +269,8 @@ func (s *search) packed() []int {
 	return packed
 }
 
-// least is a cost below which no bins take so many things. It is measured once, since it costs as
-// much as solving; inSets may raise it later.
+// least returns a lower bound on the cost of bins for so many things. It is computed once, since it
+// costs as much as solving; inSets may raise it later.
 func (s *search) least(packed []int) float64 {
 	if !s.measured {
 		s.measured = true
@@ -284,8 +282,8 @@ func (s *search) least(packed []int) float64 {
 	return s.bounded
 }
 
-// cheapestOne is a bound for few things: one bin at least is bought, and the dearest of what single
-// things need. It is the best bound where one bin does.
+// cheapestOne is a bound for few things: at least one bin is bought, and it costs at least the
+// highest minimum price of a single thing. It is the best bound if one bin suffices.
 func (s *search) cheapestOne() (most float64) {
 	for i, n := range s.packed() {
 		if n == 0 {
@@ -302,10 +300,10 @@ func (s *search) cheapestOne() (most float64) {
 	return most
 }
 
-// Bound returns what the bins cost at least into which all things of the problem go. Of large
-// problems only the fluid is asked.
+// Bound returns a lower bound on the cost of bins for all things of the problem. For large problems
+// it uses only the fluid.
 //
-// What no bin takes costs nothing.
+// Things that fit no bin cost nothing.
 func Bound(p *Problem) float64 {
 	s := newSearch(p, Options{})
 	if s.isSmall() {
@@ -315,6 +313,5 @@ func Bound(p *Problem) float64 {
 	return worth(values, s.left)
 }
 
-// isSmall reports whether values that the linear program has when its time is up are good for a
-// bound.
+// isSmall reports whether the linear program's values at the end of its time suffice for a bound.
 func (s *search) isSmall() bool { return len(s.useful)*len(s.left) < smallProgram }
