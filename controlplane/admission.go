@@ -19,13 +19,13 @@ import (
 type AdmissionPlugin struct {
 	Name string
 	New  apiserver.Factory
-	// Replaces names upstream's plugins that are switched off; the plugin stands in the chain where
-	// the first of them stood. Empty: it stands just before the admission webhooks.
+	// Replaces names the upstream plugins to switch off; the plugin takes the position of the first
+	// of them in the chain. If empty, the plugin runs just before the admission webhooks.
 	Replaces []string
 }
 
-// berthAdmission are Berth's rules, in place of upstream's plugins that do the same. Their order is
-// that of registration; where each stands in the chain follows from what it replaces.
+// berthAdmission returns Berth's admission plugins, which replace their upstream counterparts. The
+// order is the registration order; the position in the chain follows from Replaces.
 func berthAdmission(rules admission.Config) []AdmissionPlugin {
 	plugin := func(name string, replaces []string, make func() apiserver.Interface) AdmissionPlugin {
 		return AdmissionPlugin{Name: name, Replaces: replaces, New: func(io.Reader) (apiserver.Interface, error) { return make(), nil }}
@@ -40,8 +40,8 @@ func berthAdmission(rules admission.Config) []AdmissionPlugin {
 	}
 }
 
-// admissionPlugins are all that are compiled in besides upstream's. With UpstreamAdmission, Berth's
-// are left out.
+// admissionPlugins returns the compiled-in plugins other than upstream's. UpstreamAdmission leaves
+// Berth's out.
 func (o Options) admissionPlugins() []AdmissionPlugin {
 	if o.UpstreamAdmission {
 		return o.Admission
@@ -49,18 +49,18 @@ func (o Options) admissionPlugins() []AdmissionPlugin {
 	return slices.Concat(berthAdmission(o.Rules), o.Admission)
 }
 
-// enabledAdmission are upstream's plugins that are on beside its defaults: NodeRestriction, without
-// which a node could change others, unless it is switched off.
+// enabledAdmission returns the upstream plugins enabled in addition to upstream's defaults:
+// NodeRestriction, which keeps a node from modifying other nodes, unless it is switched off.
 func (o Options) enabledAdmission() []string {
 	const restriction = "NodeRestriction"
-	// Not at all if it is switched off, and not twice.
+	// Skip it if it is disabled, and do not add it twice.
 	if slices.Contains(o.DisableAdmission, restriction) || slices.Contains(o.EnableAdmission, restriction) {
 		return o.EnableAdmission
 	}
 	return append([]string{restriction}, o.EnableAdmission...)
 }
 
-// validateAdmission rejects names that upstream has no plugin of, and negative seconds.
+// validateAdmission rejects unknown upstream plugin names and negative seconds.
 func (o Options) validateAdmission() error {
 	for _, list := range []struct {
 		flag  string
@@ -86,23 +86,23 @@ func (o Options) validateAdmission() error {
 	return nil
 }
 
-// installAdmission registers plugins, puts each where the first it replaces stood, and switches
-// those off.
+// installAdmission registers plugins, places each at the position of the first plugin it replaces,
+// and disables the replaced ones.
 //
-// For example, BerthNode comes just before TaintNodesByCondition, which is off.
+// For example, BerthNode precedes TaintNodesByCondition, which is off.
 func installAdmission(chain *options.AdmissionOptions, plugins []AdmissionPlugin) {
-	// The list is a variable of upstream's package: it must not be written to.
+	// The list is a package variable of upstream's and must not be modified.
 	order := slices.Clone(chain.RecommendedPluginOrder)
 	for _, plugin := range plugins {
 		chain.Plugins.Register(plugin.Name, plugin.New)
 		at := slices.IndexFunc(order, func(name string) bool { return slices.Contains(plugin.Replaces, name) })
-		// It replaces nothing: just before the first that calls out of the process.
+		// A plugin without Replaces precedes the first one that calls out of the process.
 		if at < 0 {
 			at = slices.Index(order, "MutatingAdmissionPolicy")
 		}
 		order = slices.Insert(order, at, plugin.Name)
 		chain.DisablePlugins = append(chain.DisablePlugins, plugin.Replaces...)
-		// A plugin that is both enabled and disabled is an error for upstream.
+		// Upstream rejects a plugin that is both enabled and disabled.
 		chain.EnablePlugins = slices.DeleteFunc(chain.EnablePlugins, func(name string) bool {
 			return slices.Contains(plugin.Replaces, name)
 		})

@@ -71,7 +71,8 @@ func admissionFillsIn(t *testing.T, c *cluster) {
 	}
 }
 
-// evictionAndNodeHealthAreLeftToBerth looks at the list: that nothing happens cannot be waited for.
+// evictionAndNodeHealthAreLeftToBerth checks the list of controllers: a test cannot wait for the
+// absence of evictions.
 func evictionAndNodeHealthAreLeftToBerth(t *testing.T, c *cluster) {
 	for _, name := range []string{"node-lifecycle-controller", "taint-eviction-controller", "device-taint-eviction-controller",
 		"node-ipam-controller", "service-lb-controller", "node-route-controller", "persistentvolume-attach-detach-controller"} {
@@ -81,7 +82,7 @@ func evictionAndNodeHealthAreLeftToBerth(t *testing.T, c *cluster) {
 	}
 }
 
-// stamp is an admission plugin that writes a pod's annotation.
+// stamp is an admission plugin that sets an annotation on pods.
 type stamp struct{ *admission.Handler }
 
 func (stamp) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {

@@ -23,9 +23,9 @@ import (
 	apioptions "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 )
 
-// apiServer is upstream's, all three of it: core, extensions (CRDs) and aggregation. It is
-// configured (configureAPIServer), then started (startServer), and ends with the context that it
-// was started with.
+// apiServer wraps all three upstream servers: core, extensions (CRDs) and aggregation. It is
+// configured (configureAPIServer), then started (startServer), and stops when the context passed to
+// startServer ends.
 type apiServer struct {
 	config app.CompletedConfig
 	server *aggregator.APIAggregator
@@ -35,21 +35,22 @@ type apiServer struct {
 }
 
 const (
-	// Clients are Berth's own, few and trusted; on two cores the CPU is the limit long before these
-	// are.
+	// Clients are few and trusted, being Berth's own; on two cores the CPU saturates long before
+	// these limits are reached.
 	maxRequestsInflight, maxMutatingRequestsInflight = 1600, 800
 
-	// How long open connections may keep the end of the server up. Watches are ended before.
+	// apiShutdownLimit bounds the time open connections may delay the server's shutdown. Watches
+	// end earlier.
 	apiShutdownLimit = 2 * time.Second
 
-	// How long a stop waits for a start that is under way; see awaitStarted. A start takes about
-	// a second.
+	// settleLimit bounds the time a stop waits for a start in progress; see awaitStarted. A start
+	// takes about a second.
 	settleLimit = 2 * time.Second
 
 	authenticationFile = "authentication.yaml"
 )
 
-// anonymousHealth lets nobody in without credentials, except to ask how the server is.
+// anonymousHealth restricts anonymous requests to the health endpoints.
 const anonymousHealth = `apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
 anonymous:
@@ -60,15 +61,15 @@ anonymous:
   - path: /healthz
 `
 
-// configureAPIServer does what needs no etcd yet, which is about half of the work. The listener is
-// bound already, and becomes the server's.
+// configureAPIServer does about half of the startup work, the part independent of etcd. The
+// listener is already bound; the server takes it over.
 func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener) (*apiServer, error) {
 	run, err := apiServerOptions(o, d, p, e, l)
 	if err != nil {
 		return nil, err
 	}
 
-	// Upstream fills in what flags leave open, such as the external address.
+	// Upstream fills in values left open by flags, such as the external address.
 	completed, err := run.Complete(ctx)
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *e
 	if err != nil {
 		return nil, err
 	}
-	// Before the configuration is completed, which fixes the hooks.
+	// Completing the configuration fixes the hooks, so replace them first.
 	if err := replaceBootstrapHooks(config.KubeAPIs.ControlPlane.Generic); err != nil {
 		return nil, err
 	}
@@ -93,15 +94,15 @@ func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *e
 	return &apiServer{config: complete, ended: make(chan struct{})}, nil
 }
 
-// startServer connects the server to etcd and runs it until ctx ends. An error means that nothing
-// runs. It returns before the server is ready.
+// startServer connects the server to etcd and runs it until ctx ends. It returns before the server
+// is ready. If it returns an error, nothing is running.
 func (s *apiServer) startServer(ctx context.Context) error {
-	// Here the server first reads from etcd.
+	// CreateServerChain makes the first reads from etcd.
 	server, err := app.CreateServerChain(s.config)
 	if err != nil {
 		return err
 	}
-	// Upstream waits for a minute, as long as the longest request.
+	// Upstream waits for a minute, the limit of the longest request.
 	server.GenericAPIServer.ShutdownTimeout = apiShutdownLimit
 	prepared, err := server.PrepareRun()
 	if err != nil {
@@ -110,30 +111,30 @@ func (s *apiServer) startServer(ctx context.Context) error {
 	s.server = server
 	go func() {
 		defer close(s.ended)
-		// It ends the requests under way first; see apiShutdownLimit.
+		// Run drains requests in flight before it returns; see apiShutdownLimit.
 		s.err = prepared.Run(ctx)
 	}()
 	return nil
 }
 
-// loopbackConfig is the server's own client: privileged, over TLS like any other. It is a copy, and
-// may be changed.
+// loopbackConfig returns a copy of the server's own client configuration: privileged, and over TLS
+// like any other. The caller may modify it.
 func (s *apiServer) loopbackConfig() *rest.Config {
 	return rest.CopyConfig(s.server.GenericAPIServer.LoopbackClientConfig)
 }
 
-// waitReady returns once /readyz is ok. The error is that of ctx, or errEnded.
+// waitReady returns once /readyz is ok. It returns ctx's error or errEnded.
 func (s *apiServer) waitReady(ctx context.Context) error {
 	client, err := rest.HTTPClientFor(s.loopbackConfig())
 	if err != nil {
 		return err
 	}
 
-	// Over TLS and with the server's own certificate, like any request.
+	// The check uses TLS and the server's own certificate, like any request.
 	url := s.loopbackConfig().Host + "/readyz"
 	return wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
 		select {
-		// Otherwise a server that has failed to start would be asked for ever.
+		// Without this case a server that failed to start would be polled forever.
 		case <-s.ended:
 			return false, errEnded
 		default:
@@ -152,13 +153,14 @@ func (s *apiServer) waitReady(ctx context.Context) error {
 	})
 }
 
-// errEnded says that there is no use in waiting; apiServer.err says why it ended.
+// errEnded reports that the server has ended and waiting is futile; apiServer.err has the reason.
 var errEnded = errors.New("the API server ended")
 
-// awaitStarted waits until the server may be stopped: one that is stopped while its hooks still run
-// takes the process with it. One that was ready once may always be, also when it is too busy to say
-// so again. False: it did not get that far, and must be left, with its listener, to the end of the
-// process. It waits for settleLimit at most.
+// awaitStarted waits until the server can be stopped safely: stopping it while its hooks still run
+// would take the process down. A server that was ready once can always be stopped, even if it is
+// too busy to report ready again. If awaitStarted returns false, the server did not get that far
+// and must be left running, with its listener, until the process exits. It waits for settleLimit at
+// most.
 func (s *apiServer) awaitStarted() bool {
 	if s.ready {
 		return true
@@ -169,12 +171,12 @@ func (s *apiServer) awaitStarted() bool {
 	return err == nil || err == errEnded
 }
 
-// readyPoll is short, since every start waits for half of it; the check costs microseconds.
+// readyPoll is short because every start waits for half of it; a check costs microseconds.
 const readyPoll = 10 * time.Millisecond
 
-// apiServerOptions are kube-apiserver's, given as its flags: whoever runs Kubernetes knows them by
-// these names. They are set one by one, as the command line would, and then completed and validated
-// by upstream.
+// apiServerOptions builds kube-apiserver's options from its flags, whose names are familiar to
+// operators. The flags are set one by one, as a command line would, then completed and validated by
+// upstream.
 func apiServerOptions(o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener) (*apioptions.ServerRunOptions, error) {
 	run := apioptions.NewServerRunOptions()
 	flags := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
@@ -183,14 +185,14 @@ func apiServerOptions(o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener
 		flags.AddFlagSet(set)
 	}
 
-	// In any order: flags do not depend on each other before they are completed.
+	// The order is irrelevant: flags are independent until they are completed.
 	for name, value := range apiServerFlags(o, d, p) {
 		if err := flags.Set(name, value); err != nil {
 			return nil, fmt.Errorf("--%s=%s: %w", name, value, err)
 		}
 	}
 
-	// What no flag can say.
+	// Set the options without a flag.
 	run.SecureServing.Listener = l
 	run.SecureServing.BindPort = portOf(l)
 	run.Etcd.StorageConfig.Transport.EgressLookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) {
@@ -200,33 +202,33 @@ func apiServerOptions(o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener
 	return run, nil
 }
 
-// apiServerFlags are the flags of kube-apiserver by name; a flag that is not listed has upstream's
-// default.
+// apiServerFlags returns kube-apiserver's flags by name; flags not listed keep upstream's default.
 func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 	flags := map[string]string{
-		// The name is for logs; the connection is made by dialMember.
+		// The host name appears in logs only; dialMember makes the connection.
 		"etcd-servers": "http://etcd.in.memory:2379",
 
-		// Loopback only: the data directory's owner is who may use the cluster. Pods on this
-		// machine come through package door.
+		// The API listens on loopback only, and access is limited to the data directory's owner.
+		// Pods on this machine connect through package door.
 		"bind-address":      "127.0.0.1",
 		"advertise-address": "127.0.0.1",
-		// Endpoints of the Service "kubernetes" cannot be loopback addresses; a wrong one would be
-		// worse than none.
+		// Loopback addresses are invalid as endpoints of the Service "kubernetes", and a wrong
+		// address would be worse than an empty list.
 		"endpoint-reconciler-type": "none",
 		"tls-cert-file":            p.pathOf(apiServerCert),
 		"tls-private-key-file":     p.pathOf(apiServerKey),
 
 		"client-ca-file":        p.pathOf(caCertFile),
 		"authentication-config": d.pathOf(authenticationFile),
-		// As kubeadm has it.
+		// As in kubeadm.
 		"authorization-mode":          "Node,RBAC",
 		"enable-bootstrap-token-auth": "true",
 		"service-account-issuer":      "https://kubernetes.default.svc.cluster.local",
-		// One key signs and verifies: tokens stay valid over restarts.
+		// One key signs and verifies, so tokens stay valid across restarts.
 		"service-account-key-file":         p.pathOf(tokenKeyFile),
 		"service-account-signing-key-file": p.pathOf(tokenKeyFile),
-		// How aggregated API servers know that a request comes from this one, and for whom.
+		// Aggregated API servers use these to authenticate requests from this server and to learn
+		// the requesting user.
 		"requestheader-client-ca-file":       p.pathOf(frontProxyCertFile),
 		"requestheader-allowed-names":        frontProxyUser,
 		"requestheader-username-headers":     "X-Remote-User",
@@ -235,21 +237,21 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 		"proxy-client-cert-file":             p.pathOf(proxyClientCert),
 		"proxy-client-key-file":              p.pathOf(proxyClientKey),
 
-		// For logs and exec, where nodes are real.
+		// Used for logs and exec on real nodes.
 		"kubelet-client-certificate": p.pathOf(kubeletClientCert),
 		"kubelet-client-key":         p.pathOf(kubeletClientKey),
-		// Names of simulated nodes and of a developer's machine do not resolve.
+		// Hostnames of simulated nodes and of developers' machines do not resolve.
 		"kubelet-preferred-address-types": "InternalIP,ExternalIP,Hostname,InternalDNS,ExternalDNS",
 
-		// As kubeadm has it: DaemonSets of storage and network need it.
+		// As in kubeadm: DaemonSets for storage and networking need it.
 		"allow-privileged":         "true",
 		"service-cluster-ip-range": o.ServiceClusterIPRange,
-		// No addresses of Services lead anywhere from this process; those of the pods behind them
-		// do, where pods really run.
+		// Service addresses are unreachable from this process; addresses of the pods behind them
+		// are reachable when pods really run.
 		"enable-aggregator-routing": "true",
 		"enable-admission-plugins":  strings.Join(o.enabledAdmission(), ","),
 		"disable-admission-plugins": strings.Join(o.DisableAdmission, ","),
-		// Upstream keeps these once per process, so they are set even where Berth's rules stand for
+		// Upstream keeps these once per process, so they are set even when Berth's rules replace
 		// its plugin.
 		"default-not-ready-toleration-seconds":   secondsFlag(o.Rules.NotReadySeconds),
 		"default-unreachable-toleration-seconds": secondsFlag(o.Rules.UnreachableSeconds),
@@ -272,7 +274,7 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 	return flags
 }
 
-// secondsFlag is a number of seconds; nil is upstream's default.
+// secondsFlag formats a number of seconds as a flag; nil selects upstream's default.
 func secondsFlag(seconds *int64) string {
 	if seconds == nil {
 		return "300"

@@ -18,33 +18,34 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/live"
 )
 
-// RunBerth makes the control plane a whole cluster: Berth's scheduler and controllers, and
-// simulated nodes node-1, node-2, … in three zones, so that pods run. It returns when the nodes are
-// registered and the scheduler knows the cluster; all of it ends with the test, before the control
+// RunBerth turns the control plane into a whole cluster by adding Berth's scheduler and controllers
+// and simulated nodes node-1, node-2, … in three zones, so that pods run. It returns once the nodes
+// are registered and the scheduler has synced; everything ends with the test, before the control
 // plane does.
 //
-// It runs them as administrator, unlike `berth up`: a test may do anything. It may be called once
-// for a cluster.
+// Unlike `berth up`, it runs them as administrator: a test may do anything. Call it once per
+// cluster.
 func (c *Cluster) RunBerth(nodes int) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	// Cleanups run in reverse order, so that this one comes before Stop.
+	// Cleanups run in reverse order, so this one precedes Stop.
 	c.t.Cleanup(func() { cancel(); running.Wait() })
-	// What ends by itself is logged, and does not fail the test: the test notices what is missing.
+	// A component that ends by itself is logged and does not fail the test; the test fails on the
+	// missing effect.
 	run := func(name string, part func(context.Context) error) {
 		running.Go(func() {
-			// After the test's end everything ends with an error.
+			// After the end of the test every component returns an error.
 			if err := part(ctx); err != nil && ctx.Err() == nil {
 				c.t.Logf("%s ended: %v", name, err)
 			}
 		})
 	}
-	// Room for both, so that neither waits for the test.
+	// Buffered for both, so that neither blocks on the test.
 	ready := make(chan string, 2)
 
 	options := controller.DefaultOptions()
-	// One process: there is nobody to elect against, and nobody asks for its health.
+	// A single process needs neither leader election nor a health endpoint.
 	options.Lead.Elect, options.Health = false, ""
 	controllers, err := controller.New(c.Config, options)
 	if err != nil {
@@ -52,7 +53,7 @@ func (c *Cluster) RunBerth(nodes int) {
 		return
 	}
 	run("controllers", controllers.Run)
-	// Events have a client of their own; see live.New.
+	// Events use a separate client; see live.New.
 	s, err := live.New(c.protobuf(), c.protobuf(), live.Options{
 		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Ready: func() { ready <- "scheduler" },
 	})
@@ -68,7 +69,7 @@ func (c *Cluster) RunBerth(nodes int) {
 			Ready: func(int, time.Duration) { ready <- "nodes" },
 		})
 	})
-	// For the scheduler and the nodes, in whichever order.
+	// Wait for the scheduler and the nodes, in either order.
 	for range cap(ready) {
 		select {
 		case <-ready:
@@ -79,12 +80,12 @@ func (c *Cluster) RunBerth(nodes int) {
 	}
 }
 
-// binders is how many requests of a kind are under way at once. It bounds bindings of the scheduler
-// and, separately, requests of the nodes.
+// binders is the number of concurrent requests. It limits the scheduler's bindings and, separately,
+// the requests of the nodes.
 const binders = 32
 
-// testNodes are simulated nodes of the default size. Pods of Jobs end after a second. They are in
-// the region r1.
+// testNodes returns simulated nodes of the default size in region r1. Pods of Jobs end after a
+// second.
 func testNodes(count int) kubelet.Shape {
 	return kubelet.Shape{
 		Prefix: "node-", Count: count, Zones: 3, Region: "r1", Capacity: kubelet.DefaultCapacity(), Version: KubernetesVersion,
@@ -92,7 +93,7 @@ func testNodes(count int) kubelet.Shape {
 	}
 }
 
-// protobuf is a new client of the administrator's that speaks protobuf, as the components do.
+// protobuf returns a new administrator client using protobuf, like the components.
 func (c *Cluster) protobuf() kubernetes.Interface {
 	c.t.Helper()
 	config := rest.CopyConfig(c.Config)

@@ -19,11 +19,11 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// Upstream makes the default roles and the system's priority classes in two hooks that first sleep
-// a second and then make one object after the other. A start of Berth would mostly be that second,
-// so here the same objects are made at once and several at a time. (Upstream's hook also moves
-// roles of clusters older than any Berth; there are none.) Its name is shown by /readyz while it is
-// not done.
+// bootstrapHook replaces two upstream hooks that create the default roles and the system priority
+// classes. Those sleep for a second and then create one object after the other, which would
+// dominate Berth's startup; this hook creates the same objects immediately and concurrently.
+// (Upstream's hook also migrates roles of clusters older than any Berth; such clusters do not
+// exist.) /readyz shows the name until the hook is done.
 const bootstrapHook = "berth/bootstrap-policy"
 
 const (
@@ -32,7 +32,7 @@ const (
 	bootstrapWorkers   = 8
 )
 
-// replaceBootstrapHooks puts ours in the place of upstream's; readiness waits for it just the same.
+// replaceBootstrapHooks substitutes Berth's hook for upstream's; readiness waits for it likewise.
 func replaceBootstrapHooks(config *genericapiserver.Config) error {
 	config.DisabledPostStartHooks.Insert(rbacrest.PostStartHookName, schedulingrest.PostStartHookName)
 	return config.AddPostStartHook(bootstrapHook, func(hook genericapiserver.PostStartHookContext) error {
@@ -45,11 +45,11 @@ func replaceBootstrapHooks(config *genericapiserver.Config) error {
 	})
 }
 
-// retryUntilDone tries until it is done, or the server ends. Upstream gives up after 30 s, and a
-// hook that fails ends the process, with the stacks of all its goroutines. With etcd and the
-// controllers in the same process, on a busy machine, it may take longer. Until it is done the
-// server is not ready, and whoever started it decides for how long that may be. try is called with
-// the hook's context, and must end with it.
+// retryUntilDone retries until try succeeds or the server ends. Upstream gives up after 30 s, and a
+// failing hook ends the process, dumping the stacks of all goroutines. With etcd and the
+// controllers in the same process on a busy machine, bootstrapping may take longer. Until it is
+// done the server is not ready, and the caller that started the server decides how long to wait.
+// try receives the hook's context and must return when it ends.
 func retryUntilDone(ctx context.Context, try func(context.Context) error) {
 	for pause := bootstrapRetry; ; pause = min(2*pause, bootstrapRetryMost) {
 		err := try(ctx)
@@ -65,10 +65,11 @@ func retryUntilDone(ctx context.Context, try func(context.Context) error) {
 	}
 }
 
-// bootstrapCluster creates what is missing and adds permissions that are. What an administrator
-// added stays. It can be repeated: what is right is not written again.
+// bootstrapCluster creates missing objects and adds missing permissions. It keeps an
+// administrator's additions. It is idempotent and does not rewrite objects that are already
+// correct.
 func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
-	// The first error ends all: the next try repeats what is missing.
+	// The first error cancels the rest; the next try fills the gaps.
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(bootstrapWorkers)
 	own, err := componentRoles()
@@ -78,11 +79,12 @@ func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
 
 	bootstrapClusterRoles(group, client, own)
 	bootstrapNamespacedRoles(group, client, own)
-	// system-node-critical and system-cluster-critical: admission refuses others of their range.
+	// These are system-node-critical and system-cluster-critical: admission rejects other classes
+	// in their range.
 	for _, class := range schedulingv1.SystemPriorityClasses() {
 		group.Go(func() error {
 			classes := client.SchedulingV1().PriorityClasses()
-			// A class that an administrator has changed stays as it is.
+			// Keep a class modified by an administrator.
 			_, err := classes.Get(ctx, class.Name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				_, err = classes.Create(ctx, class, metav1.CreateOptions{})
@@ -94,10 +96,10 @@ func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
 	return group.Wait()
 }
 
-// bootstrapClusterRoles makes the cluster roles and what binds them. The components' own roles
-// grant what they list and no more, whatever an earlier version granted.
+// bootstrapClusterRoles creates the cluster roles and their bindings. The components' own roles
+// grant exactly the listed permissions, regardless of earlier versions' grants.
 func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, own roles) {
-	// exactly also takes away what the role has beyond the list.
+	// exactly also removes permissions beyond the list from the role.
 	add := func(all []rbacv1.ClusterRole, exactly bool) {
 		for _, role := range all {
 			goReconcile(group, &reconciliation.ReconcileRoleOptions{
@@ -121,7 +123,7 @@ func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, o
 	}
 }
 
-// bootstrapNamespacedRoles is the same for the roles and bindings of namespaces.
+// bootstrapNamespacedRoles does the same for namespaced roles and bindings.
 func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface, own roles) {
 	add := func(all []rbacv1.Role, exactly bool) {
 		for _, role := range all {
@@ -134,7 +136,7 @@ func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface
 		}
 	}
 
-	// Of kube-system and kube-public.
+	// NamespaceRoles covers kube-system and kube-public.
 	for _, roles := range bootstrappolicy.NamespaceRoles() {
 		add(roles, false)
 	}
@@ -153,8 +155,8 @@ func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface
 	}
 }
 
-// goReconcile runs one of the package reconciliation's options. Each costs a read, and a write only
-// if something is missing.
+// goReconcile runs one of the reconciliation package's options. Each costs a read, plus a write if
+// something is missing.
 func goReconcile[R any](group *errgroup.Group, options interface{ Run() (R, error) }) {
 	group.Go(func() error {
 		_, err := options.Run()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestDefaultRolesTakeAsLongAsTheyTake: a server that is slow to make them is slow, and does not
-// end; one that is asked to end meanwhile does.
+// TestDefaultRolesTakeAsLongAsTheyTake verifies that a server creating the default roles slowly
+// stays up, and that it ends if stopped meanwhile.
 func TestDefaultRolesTakeAsLongAsTheyTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, tries := time.Now(), 0

@@ -8,10 +8,10 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// This file makes the certificates of the API server itself. The CAs that sign them are in pki.go;
-// those of clients are made where a kubeconfig is.
+// This file issues the API server's own certificates. The signing CAs are in pki.go; client
+// certificates are issued together with their kubeconfig.
 
-// Files in pki/ that every start makes anew.
+// Files in pki/ that every start rewrites.
 const (
 	apiServerCert, apiServerKey         = "apiserver.crt", "apiserver.key"
 	proxyClientCert, proxyClientKey     = "front-proxy-client.crt", "front-proxy-client.key"
@@ -22,9 +22,9 @@ const (
 	mastersGroup   = "system:masters"
 )
 
-// issueCertificates makes what the API server shows to clients, to nodes and to aggregated APIs.
-// more are TLSNames: names or addresses. It is called before the API server is configured, which
-// reads the files.
+// issueCertificates issues the certificates that the API server presents to clients, nodes and
+// aggregated APIs. more holds TLSNames: names or addresses. It must be called before the API server
+// is configured, which reads the files.
 func (p *pki) issueCertificates(serviceRange string, more []string) error {
 	names, ips, err := apiServerNames(serviceRange)
 	if err != nil {
@@ -32,7 +32,7 @@ func (p *pki) issueCertificates(serviceRange string, more []string) error {
 	}
 
 	for _, name := range more {
-		// Certificates list names and addresses apart.
+		// Certificates list names and addresses separately.
 		if ip := net.ParseIP(name); ip != nil {
 			ips = append(ips, ip)
 		} else {
@@ -45,19 +45,19 @@ func (p *pki) issueCertificates(serviceRange string, more []string) error {
 		return err
 	}
 
-	// Signed by the other CA: see pki.frontProxy.
+	// The other CA signs this one; see pki.frontProxy.
 	proxyCert, proxyKey, err := p.frontProxy.issueClient(frontProxyUser)
 	if err != nil {
 		return err
 	}
 
-	// It has no group: what it may do is in the binding of kubeletClientUser.
+	// The certificate has no group: the binding of kubeletClientUser grants its permissions.
 	kubeletCert, kubeletKey, err := p.cluster.issueClient(kubeletClientUser)
 	if err != nil {
 		return err
 	}
 
-	// Not durably: after a crash the next start makes them again.
+	// Durability is unnecessary: after a crash the next start issues them again.
 	for name, content := range map[string][]byte{
 		apiServerCert: serverCert, apiServerKey: serverKey,
 		proxyClientCert: proxyCert, proxyClientKey: proxyKey,
@@ -71,20 +71,20 @@ func (p *pki) issueCertificates(serviceRange string, more []string) error {
 	return nil
 }
 
-// apiServerNames are the names and addresses by which clients reach the API server: loopback, the
-// machine's name, and the Service "kubernetes", whose address is the first of the range.
+// apiServerNames returns the names and addresses by which clients reach the API server: loopback,
+// the machine's name, and the Service "kubernetes" with the first address of the range.
 func apiServerNames(serviceRange string) ([]string, []net.IP, error) {
 	_, network, err := netutils.ParseCIDRSloppy(serviceRange)
 	if err != nil {
 		return nil, nil, err
 	}
-	// The API server gives the first address to the Service "kubernetes".
+	// The API server assigns the first address to the Service "kubernetes".
 	service, err := netutils.GetIndexedIP(network, 1)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--service-cluster-ip-range: %s: %w", serviceRange, err)
 	}
 	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
-	// Without a name of the machine the certificate is good for all else.
+	// Without the machine's name the certificate still covers everything else.
 	if host, err := os.Hostname(); err == nil {
 		names = append(names, host)
 	}

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// cluster is what the tests of behaviour share; each works in a namespace of its own.
+// cluster is shared by the behaviour tests; each works in a separate namespace.
 type cluster struct {
 	*controlplane.Cluster
 	api kubernetes.Interface
@@ -46,7 +46,7 @@ func clientFor(t *testing.T, config *rest.Config) kubernetes.Interface {
 func TestCluster(t *testing.T) {
 	c := &cluster{Cluster: controlplane.Start(t)}
 	c.api = clientFor(t, c.Config)
-	// At once, without waiting: Start promises that the account is there.
+	// Do not wait: Start guarantees that the account exists.
 	c.createPod(t, "default", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "first"}})
 
 	t.Run("group", func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-// namespace makes one for the test, named after it.
+// namespace creates a namespace named after the test.
 func (c *cluster) namespace(t *testing.T) string {
 	t.Helper()
 	name := strings.ToLower(t.Name()[strings.LastIndex(t.Name(), "/")+1:])
@@ -110,7 +110,7 @@ func (c *cluster) createPod(t *testing.T, namespace string, pod *corev1.Pod) *co
 
 func containers() []corev1.Container { return []corev1.Container{{Name: "main", Image: "busybox"}} }
 
-// eventually waits until f has no complaint any more.
+// eventually retries until f returns nil.
 func eventually(t *testing.T, f func(ctx context.Context) error) {
 	t.Helper()
 	const patience = time.Minute
@@ -160,7 +160,7 @@ func tokensOfServiceAccountsWork(t *testing.T, c *cluster) {
 	})
 	c.expectUser(t, string(secret.Data[corev1.ServiceAccountTokenKey]), want)
 
-	// What a pod needs to use its projected token.
+	// The pod needs these to use its projected token.
 	pod := c.createPod(t, ns, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}})
 	if len(pod.Spec.Volumes) != 1 || pod.Spec.Volumes[0].Projected == nil {
 		t.Errorf("no projected token in the pod: %+v", pod.Spec.Volumes)
@@ -174,9 +174,8 @@ func tokensOfServiceAccountsWork(t *testing.T, c *cluster) {
 	})
 }
 
-// expectUser waits until a token is a user's. One in a secret is not known at once: the server
-// compares it with its own copy of the secret, and for a moment that may be the one from before
-// the token was written into it.
+// expectUser waits until a token authenticates as want. A token in a Secret is not valid
+// immediately: the server compares it with a cached Secret, which may briefly predate the token.
 func (c *cluster) expectUser(t *testing.T, token, want string) {
 	t.Helper()
 	config := rest.AnonymousClientConfig(c.Config)

@@ -16,20 +16,20 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// permissions are what one component may do: everywhere, and in single namespaces. The keys of
+// permissions holds the grants of one component: cluster-wide, and per namespace. The keys of
 // within are namespaces.
 type permissions struct {
 	everywhere []rbacv1.PolicyRule
 	within     map[string][]rbacv1.PolicyRule
 }
 
-// listComponents are Berth's processes beside the control plane. Each has a kubeconfig of its own
-// in the data directory, NAME.kubeconfig, in the name berth:NAME, and the permissions that the
-// manifests grant to the component, in roles of that name. The simulated nodes, which no manifest
-// has, have those that nodes use. None is an administrator.
+// listComponents returns Berth's processes outside the control plane. Each has a separate
+// kubeconfig NAME.kubeconfig in the data directory, the user name berth:NAME, and the manifests'
+// permissions for the component in roles of that name. The simulated nodes, absent from the
+// manifests, have the permissions of nodes. None is an administrator.
 //
-// So `berth up` runs components with the permissions that they have in a real cluster: what is
-// missing in a manifest fails here, too.
+// `berth up` therefore runs components with the permissions of a real cluster, and a permission
+// missing from a manifest fails here as well.
 func listComponents() (map[string]permissions, error) {
 	all := map[string]permissions{"nodes": {
 		everywhere: simulatedNodesRules(),
@@ -42,8 +42,7 @@ func listComponents() (map[string]permissions, error) {
 		}
 		all[name] = permissionsFor(rights)
 	}
-	// A role may name resources that the API does not serve, but only those that are needed are
-	// granted.
+	// A role may name resources not served by the API, but only the needed ones are granted.
 	if utilfeature.DefaultFeatureGate.Enabled(features.EvictionRequestAPI) {
 		rights, err := deploy.EvictionRequestRights()
 		if err != nil {
@@ -53,22 +52,22 @@ func listComponents() (map[string]permissions, error) {
 		controller.everywhere = append(controller.everywhere, rulesFor(rights)...)
 		all["controller"] = controller
 	}
-	// One that stands in for kube-scheduler, as in `berth up --from-image`, goes by its Lease.
+	// A scheduler standing in for kube-scheduler, as in `berth up --from-image`, uses its Lease.
 	own := leaseRule("get", "update")
 	own.ResourceNames = []string{"kube-scheduler"}
 	all["scheduler"].within[metav1.NamespaceSystem] = append(all["scheduler"].within[metav1.NamespaceSystem], own)
 	return all, nil
 }
 
-// leaseRule is a rule about Leases.
+// leaseRule returns a rule for Leases.
 func leaseRule(verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, Verbs: verbs}
 }
 
-// permissionsFor grants the rights where they are meant. Berth's own namespace need not exist here:
-// what a component may do there holds for objects of that name in all namespaces. To create Leases
-// cannot be limited by name, and so is not granted; `berth up --from-image`, the only one that
-// elects leaders, makes them beforehand. Those in other namespaces, such as kube-system, are
+// permissionsFor grants each right in its namespace. Berth's own namespace need not exist here, so
+// a right inside it is granted for objects of that name in all namespaces. The verb create cannot
+// be limited by name and is not granted for Leases; `berth up --from-image`, the only mode with
+// leader election, creates them beforehand. Rights in other namespaces, such as kube-system, are
 // granted there.
 func permissionsFor(rights []deploy.Right) permissions {
 	byNamespace := map[string][]deploy.Right{}
@@ -82,7 +81,7 @@ func permissionsFor(rights []deploy.Right) permissions {
 		byNamespace[right.Namespace] = append(byNamespace[right.Namespace], right)
 	}
 	granted := permissions{everywhere: rulesFor(byNamespace[""]), within: map[string][]rbacv1.PolicyRule{}}
-	// What is left is for single namespaces.
+	// The remaining rights are namespaced.
 	delete(byNamespace, "")
 	for namespace, rights := range byNamespace {
 		granted.within[namespace] = rulesFor(rights)
@@ -90,14 +89,14 @@ func permissionsFor(rights []deploy.Right) permissions {
 	return granted
 }
 
-// rulesFor turns permissions into rules, one for each resource and name, in a fixed order:
-// reconciling is then without changes where nothing has changed.
+// rulesFor converts permissions into one rule per resource and name. The order is fixed, so that
+// reconciling unchanged permissions writes nothing.
 func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 	verbs := map[deploy.Right][]string{}
 	for _, right := range rights {
-		// The namespace is left out: the caller has sorted by it.
+		// The key omits the namespace: the caller has grouped by it.
 		key := deploy.Right{Group: right.Group, Resource: right.Resource, Name: right.Name}
-		// The same permission can come from several namespaces.
+		// Several namespaces can contribute the same permission.
 		if !slices.Contains(verbs[key], right.Verb) {
 			verbs[key] = append(verbs[key], right.Verb)
 		}
@@ -108,7 +107,7 @@ func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Name, b.Name))
 	}) {
 		rule := rbacv1.PolicyRule{APIGroups: []string{of.Group}, Resources: []string{of.Resource}, Verbs: verbs[of]}
-		// Without a name the rule is for all objects of the resource.
+		// A rule without a name covers all objects of the resource.
 		if of.Name != "" {
 			rule.ResourceNames = []string{of.Name}
 		}
@@ -118,9 +117,8 @@ func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 	return rules
 }
 
-// simulatedNodesRules are for `berth nodes`, which is many nodes in one process. A node that is
-// real has less: itself. They may write to any pod and node, which the API's Node authorizer allows
-// no real node.
+// simulatedNodesRules returns the rules for `berth nodes`, which runs many nodes in one process. It
+// may write to any pod and node, whereas the API's Node authorizer restricts a real node to itself.
 func simulatedNodesRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
@@ -130,11 +128,12 @@ func simulatedNodesRules() []rbacv1.PolicyRule {
 	}
 }
 
-// componentUser is the name in a component's certificate, and of its roles and bindings.
+// componentUser returns the user name in a component's certificate, which is also the name of its
+// roles and bindings.
 func componentUser(name string) string { return "berth:" + name }
 
-// roles are what gives the components their permissions. Each component has one of each kind, all
-// of the same name.
+// roles grants the components their permissions. Each component has one object of each kind, all
+// with the same name.
 type roles struct {
 	cluster         []rbacv1.ClusterRole
 	clusterBindings []rbacv1.ClusterRoleBinding
@@ -142,8 +141,7 @@ type roles struct {
 	bindings        []rbacv1.RoleBinding
 }
 
-// componentRoles makes the roles of all components, and what binds each to its user. They are
-// listed in a fixed order.
+// componentRoles builds the roles of all components and their bindings, in a fixed order.
 func componentRoles() (r roles, err error) {
 	all, err := listComponents()
 	if err != nil {
@@ -167,8 +165,8 @@ func componentRoles() (r roles, err error) {
 	return r, nil
 }
 
-// writeComponents writes the kubeconfigs of the components, anew at every start. The certificates
-// are new, and valid for certificateLife.
+// writeComponents writes the components' kubeconfigs at every start. The certificates are new, and
+// valid for certificateLife.
 func (c *controlPlane) writeComponents() error {
 	all, err := listComponents()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/controlplane"
 )
 
-// TestComponentsAreNotAdministrators: the kubeconfigs that are written for Berth's processes let
-// each do its work and no more, for a year at most.
+// TestComponentsAreNotAdministrators verifies that the kubeconfigs of Berth's processes permit
+// their work and no more, for a year at most.
 func TestComponentsAreNotAdministrators(t *testing.T) {
 	dir := t.TempDir()
 	controlplane.Start(t, func(o *controlplane.Options) { o.DataDir = dir })
@@ -74,8 +74,8 @@ func TestComponentsAreNotAdministrators(t *testing.T) {
 	}
 }
 
-// TestTheControllerMayAnswerEvictionRequests: with the gate and the API they are served, and the
-// controller's kubeconfig lets it answer them.
+// TestTheControllerMayAnswerEvictionRequests verifies that the gate and the API version serve
+// eviction requests, and that the controller's kubeconfig permits responding to them.
 func TestTheControllerMayAnswerEvictionRequests(t *testing.T) {
 	dir := t.TempDir()
 	controlplane.Start(t, func(o *controlplane.Options) {

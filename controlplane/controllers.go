@@ -35,10 +35,10 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// DefaultControllers are upstream's controllers that run unless Options.Controllers says otherwise.
-// Not among them: what Berth does itself (node-lifecycle, taint-eviction, device-taint-eviction)
-// and what makes no sense without a cloud or real disks (node-ipam, routes, load balancers,
-// attach-detach). The list is new with each call.
+// DefaultControllers returns the upstream controllers that run unless Options.Controllers selects
+// otherwise. It omits those replaced by Berth (node-lifecycle, taint-eviction,
+// device-taint-eviction) and those useless without a cloud or real disks (node-ipam, routes, load
+// balancers, attach-detach). Each call returns a new list.
 func DefaultControllers() []string {
 	return []string{
 		names.DeploymentController, names.ReplicaSetController, names.ReplicationControllerController,
@@ -57,14 +57,14 @@ func DefaultControllers() []string {
 	}
 }
 
-// knownControllers are the names that --controllers takes. The token controller is not among
-// upstream's descriptors here; see startControllers.
+// knownControllers returns the names accepted by --controllers. The token controller is missing
+// from upstream's descriptors here; see startControllers.
 func knownControllers() sets.Set[string] {
 	return sets.New(app.KnownControllers()...).Insert(names.ServiceAccountTokenController)
 }
 
-// selectControllers reads a list as kube-controller-manager's --controllers does. What is left out
-// stays out, wherever it stands in the list.
+// selectControllers parses a list like kube-controller-manager's --controllers. An excluded name
+// stays excluded regardless of its position in the list.
 //
 //	*, -job-controller, node-ipam-controller   the default ones, one less and one more
 func selectControllers(list []string) sets.Set[string] {
@@ -84,13 +84,12 @@ func selectControllers(list []string) sets.Set[string] {
 	return selected
 }
 
-// controllersStopLimit is how long controllers may take to end; what they left undone the next
-// start does. Objects that were half-way are seen again by the caches of the next run.
+// controllersStopLimit bounds the controllers' shutdown. The next start finishes their work: its
+// caches list half-processed objects again.
 const controllersStopLimit = 2 * time.Second
 
-// controllers are upstream's, put together as kube-controller-manager does, but without leader
-// election, without a server of their own, and so that they can be started more than once in a
-// process.
+// controllers runs upstream's controllers, assembled as in kube-controller-manager but without
+// leader election and without a server, and restartable within a process.
 type controllers struct {
 	built   []app.Controller
 	context app.ControllerContext
@@ -98,18 +97,18 @@ type controllers struct {
 }
 
 // startControllers builds the selected controllers and runs them until ctx ends. It returns when
-// they are built; their caches fill afterwards. client is the API server's own, which may do
-// anything; the controllers impersonate nobody.
+// they are built; their caches fill afterwards. client is the API server's own and may do anything;
+// the controllers do not impersonate.
 func startControllers(ctx context.Context, client *rest.Config, p *pki, selected sets.Set[string]) (*controllers, error) {
 	client = rest.AddUserAgent(rest.CopyConfig(client), "kube-controller-manager")
-	// No limit on this side: the API server is in the same process, and workers are few.
+	// Do not limit the client: the API server is in the same process, and workers are few.
 	client.QPS, client.Burst = -1, -1
 	client.ContentType = "application/vnd.kubernetes.protobuf"
 	client.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client.DisableCompression = true
-	// Controllers use deprecated APIs on purpose, such as Endpoints.
+	// Controllers use deprecated APIs such as Endpoints on purpose.
 	client.WarningHandler = rest.NoWarnings{}
-	// All controllers act as the API server's own client; each has a user agent of its own.
+	// All controllers share the API server's own identity; each has a distinct user agent.
 	builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: client}
 
 	config, err := controllerConfig(p, selected)
@@ -123,7 +122,7 @@ func startControllers(ctx context.Context, client *rest.Config, p *pki, selected
 	descriptors := app.NewControllerDescriptors()
 	// Its descriptor works inside kube-controller-manager only; see newTokenController.
 	delete(descriptors, names.ServiceAccountTokenController)
-	// Those that are not selected, or not served by the API, are left out by it.
+	// BuildControllers skips controllers not selected or not served by the API.
 	if c.built, err = app.BuildControllers(ctx, c.context, descriptors, nil, noHealthChecks{}); err != nil {
 		return nil, err
 	}
@@ -138,13 +137,13 @@ func startControllers(ctx context.Context, client *rest.Config, p *pki, selected
 	return c, nil
 }
 
-// runControllers starts the informers and the controllers, and returns when they have ended or took
-// too long.
+// runControllers starts the informers and the controllers, and returns when they have ended or
+// exceeded controllersStopLimit.
 func (c *controllers) runControllers(ctx context.Context) {
 	defer close(c.done)
 	c.context.InformerFactory.Start(ctx.Done())
 	c.context.ObjectOrMetadataInformerFactory.Start(ctx.Done())
-	// The garbage collector and quota wait for this before they look at discovered resources.
+	// The garbage collector and quota wait for this before discovering resources.
 	close(c.context.InformersStarted)
 	if !app.RunControllers(ctx, c.context, c.built, 0, controllersStopLimit) {
 		klog.FromContext(ctx).Info("Controllers did not end in time", "limit", controllersStopLimit)
@@ -152,19 +151,19 @@ func (c *controllers) runControllers(ctx context.Context) {
 	c.context.InformerFactory.Shutdown()
 }
 
-// controllerConfig is upstream's default with the keys of this cluster. Certificates for nodes are
-// signed with the cluster's CA.
+// controllerConfig returns upstream's defaults with this cluster's keys. The cluster's CA signs
+// node certificates.
 func controllerConfig(p *pki, selected sets.Set[string]) (kcmconfig.KubeControllerManagerConfiguration, error) {
 	config, err := kcmoptions.NewDefaultComponentConfig()
 	if err != nil {
 		return config, err
 	}
-	// By name, without "*": upstream's own default would be another list.
+	// List the names, without "*": upstream's defaults would be a different list.
 	config.Generic.Controllers = selected.UnsortedList()
 	config.CSRSigningController.ClusterSigningCertFile = p.pathOf(caCertFile)
 	config.CSRSigningController.ClusterSigningKeyFile = p.pathOf(caKeyFile)
 	config.CSRSigningController.ClusterSigningDuration.Duration = certificateLife
-	// Tokens of service accounts in Secrets come with the cluster's CA.
+	// Service account tokens in Secrets include the cluster's CA.
 	config.SAController.RootCAFile = p.pathOf(caCertFile)
 	config.SAController.ServiceAccountKeyFile = p.pathOf(tokenKeyFile)
 	for r := range garbagecollector.DefaultIgnoredResources() {
@@ -174,8 +173,8 @@ func controllerConfig(p *pki, selected sets.Set[string]) (kcmconfig.KubeControll
 	return config, nil
 }
 
-// controllerContext is what controllers are given: clients, informers, and the resources that the
-// API has. It follows CreateControllerContext of kube-controller-manager.
+// controllerContext builds the controllers' input: clients, informers, and the resources served by
+// the API. It follows CreateControllerContext of kube-controller-manager.
 func controllerContext(ctx context.Context, builder clientbuilder.ControllerClientBuilder,
 	config kcmconfig.KubeControllerManagerConfiguration) (app.ControllerContext, error) {
 	resync := config.Generic.MinResyncPeriod.Duration
@@ -183,7 +182,7 @@ func controllerContext(ctx context.Context, builder clientbuilder.ControllerClie
 	if err != nil {
 		return app.ControllerContext{}, err
 	}
-	// For the garbage collector and quota, which look at metadata of any kind.
+	// The garbage collector and quota read metadata of any kind.
 	partial, err := metadata.NewForConfig(builder.ConfigOrDie("metadata-informers"))
 	if err != nil {
 		return app.ControllerContext{}, err
@@ -193,7 +192,7 @@ func controllerContext(ctx context.Context, builder clientbuilder.ControllerClie
 		return app.ControllerContext{}, err
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovered))
-	// New CRDs must become known to quota and garbage collection.
+	// Quota and garbage collection must learn of new CRDs.
 	go wait.Until(mapper.Reset, 30*time.Second, ctx.Done())
 
 	shared := informers.NewSharedInformerFactoryWithOptions(typed, resync, informers.WithTransform(withoutManagedFields))
@@ -205,7 +204,7 @@ func controllerContext(ctx context.Context, builder clientbuilder.ControllerClie
 		ComponentConfig:                 config,
 		RESTMapper:                      mapper,
 		InformersStarted:                make(chan struct{}),
-		// Between one and two of upstream's minimum, as there.
+		// As upstream, between one and two times the minimum.
 		ResyncPeriod:             func() time.Duration { return wait.Jitter(resync, 1) },
 		ControllerManagerMetrics: controllersmetrics.NewControllerManagerMetrics("kube-controller-manager"),
 	}
@@ -220,8 +219,8 @@ func controllerContext(ctx context.Context, builder clientbuilder.ControllerClie
 	return c, nil
 }
 
-// withoutManagedFields saves the larger part of many objects' memory; no controller reads them. It
-// is called before an object enters a cache.
+// withoutManagedFields saves the larger part of many objects' memory; the controllers do not read
+// managed fields. It runs before an object enters a cache.
 func withoutManagedFields(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)
@@ -229,8 +228,8 @@ func withoutManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// tokenController fills Secrets of type service-account-token. It is started like the others, with
-// as many workers as upstream's default.
+// tokenController fills Secrets of type service-account-token. It starts like the other
+// controllers, with upstream's default number of workers.
 type tokenController struct {
 	*serviceaccountcontroller.TokensController
 	workers int
@@ -239,7 +238,7 @@ type tokenController struct {
 func (c *tokenController) Name() string            { return names.ServiceAccountTokenController }
 func (c *tokenController) Run(ctx context.Context) { c.TokensController.Run(ctx, c.workers) }
 
-// newTokenController makes the controller that fills Secrets with tokens, signed with the cluster's
+// newTokenController returns the controller that fills Secrets with tokens signed by the cluster's
 // token key. Upstream's descriptor of it reads the keys from the command's own configuration.
 func newTokenController(ctx context.Context, c app.ControllerContext, builder clientbuilder.ControllerClientBuilder,
 	p *pki) (app.Controller, error) {
@@ -248,7 +247,7 @@ func newTokenController(ctx context.Context, c app.ControllerContext, builder cl
 		return nil, err
 	}
 
-	// Tokens in Secrets have the issuer of old, which the API server accepts for them.
+	// Tokens in Secrets use the legacy issuer, which the API server accepts for them.
 	generator, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, key)
 	if err != nil {
 		return nil, err
@@ -273,7 +272,8 @@ func newTokenController(ctx context.Context, c app.ControllerContext, builder cl
 	return &tokenController{tokens, int(c.ComponentConfig.SAController.ConcurrentSATokenSyncs)}, nil
 }
 
-// noHealthChecks: controllers here live and die with the process.
+// noHealthChecks implements health checks as no-ops: controllers here live and die with the
+// process.
 type noHealthChecks struct{}
 
 func (noHealthChecks) AddHealthChecker(...healthz.HealthChecker) {}

@@ -21,16 +21,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// KubernetesVersion is the version whose API server and controllers these are.
+// KubernetesVersion is the version of the compiled-in API server and controllers.
 const KubernetesVersion = rules.Kubernetes
 
-// Run runs a control plane until ctx ends. Progress is told in lines: "etcd ready …", "api server
-// ready …", "controllers ready …", and last "ready kubeconfig=<path> after=<duration>".
+// Run runs a control plane until ctx ends. It reports progress in lines: "etcd ready …", "api
+// server ready …", "controllers ready …", and last "ready kubeconfig=<path> after=<duration>".
 //
-// It returns nil if ctx ends. An error says what to do about it, in one line: the control plane
-// could not be started, or one of its components has ended by itself. There is no restart within
-// the process: whoever supervises it starts another one, which goes on with the state in the data
-// directory.
+// It returns nil if ctx ends. An error explains the remedy in one line: the control plane could not
+// be started, or one of its components has ended by itself. Run does not restart within the
+// process; the supervisor starts another one, which continues with the state in the data directory.
 func Run(ctx context.Context, o Options, progress io.Writer) error {
 	c, err := launchPlane(ctx, o, progress)
 	if err != nil {
@@ -40,8 +39,8 @@ func Run(ctx context.Context, o Options, progress io.Writer) error {
 	case <-ctx.Done():
 		c.stop()
 		return nil
-	// A component that has ended by itself may have left others waiting for it: they get a limited
-	// time.
+	// A component that ended by itself may have left other components waiting for it, so bound the
+	// shutdown.
 	case <-c.broken.Done():
 		err := context.Cause(c.broken)
 		c.abandonParts()
@@ -49,12 +48,12 @@ func Run(ctx context.Context, o Options, progress io.Writer) error {
 	}
 }
 
-// abandonLimit is how long what still works gets to end in order when another part broke. It is as
-// long as a stop by a signal may take.
+// abandonLimit bounds the orderly shutdown of the working parts after another part broke. It equals
+// the limit of a stop by a signal.
 const abandonLimit = 4 * time.Second
 
-// abandonParts stops what can be stopped: a broken part may never end. The caller ends the process,
-// or reports a test's failure, and what is left ends with it.
+// abandonParts stops as many parts as possible: a broken part may never end. The caller then ends
+// the process, or reports a test's failure, and the remaining parts end with it.
 func (c *controlPlane) abandonParts() {
 	stopped := make(chan struct{})
 	go func() {
@@ -67,12 +66,12 @@ func (c *controlPlane) abandonParts() {
 	}
 }
 
-// controlPlane is one that runs. It is made of components that are started in order and ended in
-// the reverse order: data directory, log, feature gates, listener, etcd, API server, controllers.
+// controlPlane is a running control plane. Its components start in order and stop in the reverse
+// order: data directory, log, feature gates, listener, etcd, API server, controllers.
 type controlPlane struct {
 	options Options // with defaults
 	began   time.Time
-	// The components; nil until each is started.
+	// Components are nil until started.
 	dir     *dataDir
 	pki     *pki
 	server  string // the API's URL
@@ -88,34 +87,34 @@ type controlPlane struct {
 	stopOnce sync.Once
 }
 
-// launchPlane starts a control plane and returns when it is ready, or has ended again.
+// launchPlane starts a control plane and returns when it is ready or has ended again.
 //
 // Two contexts end the start: the caller's, and c.broken if a component ends by itself. Neither
-// ends the control plane once it is ready: that is what stop is for.
+// ends the control plane once it is ready; use stop for that.
 func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	c := &controlPlane{options: o.withDefaults(), began: time.Now()}
 	c.broken, c.fail = context.WithCancelCause(context.Background())
-	// Last of all: a component that ends because of stop is no failure.
+	// Run this last: a component ended by stop has not failed.
 	c.onStop(func() { c.fail(nil) })
 	defer func() {
 		if err != nil {
 			c.abandonParts() // such as on a disk that is full: an etcd that gave up, now or while it is stopped, may never end
 		}
 	}()
-	// The cause of starting is what the error says: the caller's, or why a component has ended.
+	// The error reports the cancellation cause: the caller's, or the reason a component ended.
 	starting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// A component that ends by itself ends the start, too, instead of letting it wait.
+	// A component that ends by itself also cancels the start instead of letting it wait.
 	defer context.AfterFunc(c.broken, func() { cancel(context.Cause(c.broken)) })()
 
 	log, err := c.openState()
 	if err != nil {
 		return nil, err
 	}
-	// Before anything is started: a port that is taken is the most common mistake.
+	// Bind before anything else is started: an occupied port is the most common mistake.
 	listener, err := listenAPI(c.options.Port, c.dir.pathOf("port"))
 	if err != nil {
 		return nil, err
@@ -133,7 +132,7 @@ func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *control
 	if err := c.startWorkers(starting); err != nil {
 		return nil, err
 	}
-	// After the controllers: they approve and sign what is asked for with it.
+	// Bootstrap after the controllers have started: they approve and sign its requests.
 	if c.options.NodeBootstrap {
 		if err := c.writeNodeBootstrap(starting); err != nil {
 			return nil, err
@@ -144,8 +143,8 @@ func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *control
 	return c, nil
 }
 
-// stop ends all parts, in the reverse order of their start. It may be called by several goroutines;
-// all but the first wait for it.
+// stop ends all parts in the reverse order of their start. It is safe for concurrent use; all
+// callers but the first wait for it.
 func (c *controlPlane) stop() {
 	c.stopOnce.Do(func() {
 		for _, end := range slices.Backward(c.closers) {
@@ -154,7 +153,7 @@ func (c *controlPlane) stop() {
 	})
 }
 
-// onStop adds what stop has to undo, right after it was done.
+// onStop registers an undo step for stop, right after the step was done.
 func (c *controlPlane) onStop(f func()) { c.closers = append(c.closers, f) }
 
 // printProgress prints a line with the time since the start.
@@ -162,14 +161,14 @@ func (c *controlPlane) printProgress(progress io.Writer, what string) {
 	fmt.Fprintf(progress, "%s (%s)\n", what, c.age())
 }
 
-// age is the time since the start, to the millisecond.
+// age returns the time since the start, to the millisecond.
 func (c *controlPlane) age() time.Duration { return time.Since(c.began).Round(time.Millisecond) }
 
-// kubeconfigPath is the administrator's kubeconfig.
+// kubeconfigPath returns the path of the administrator's kubeconfig.
 func (c *controlPlane) kubeconfigPath() string { return c.dir.pathOf("kubeconfig") }
 
-// openState takes the data directory, the log and the process's feature gates. Gates come before
-// everything that reads them. The log is opened before them, so that what they say is in it.
+// openState opens the data directory and the log and claims the process's feature gates. Gates
+// precede everything that reads them; the log precedes the gates, to record their messages.
 func (c *controlPlane) openState() (log io.Writer, err error) {
 	if c.dir, err = openDataDir(c.options.DataDir); err != nil {
 		return nil, err
@@ -193,13 +192,15 @@ func (c *controlPlane) openState() (log io.Writer, err error) {
 	}
 
 	c.onStop(release)
-	// After the lock of the data directory is held: two processes must not make different CAs.
+	// Open the PKI only under the data directory's lock: two processes must not create different
+	// CAs.
 	c.pki, err = openPKI(c.dir.pathOf("pki"))
 	return log, err
 }
 
-// startEtcdAndAPI starts both at once: etcd mostly waits for the disk, the API server mostly
-// computes. It returns when /readyz of the API server is ok, which includes its connection to etcd.
+// startEtcdAndAPI starts etcd and the API server concurrently: etcd mostly waits for the disk, the
+// API server mostly computes. It returns when the API server's /readyz is ok, which includes its
+// connection to etcd.
 func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPListener, log io.Writer, progress io.Writer) error {
 	c.etcd = newEtcd(c.fail)
 	etcdStarted := make(chan error, 1)
@@ -210,7 +211,7 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 		}
 		etcdStarted <- err
 	}()
-	// Noted before etcd is up: a start that fails half-way has to be undone, too.
+	// Register before etcd is up: a start that fails half-way must be undone as well.
 	c.onStop(c.etcd.stop)
 
 	// The server must outlive ctx, which ends with the start.
@@ -225,7 +226,7 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 		return err
 	}
 	c.onStop(func() {
-		// See awaitStarted: a server whose hooks still run must not be stopped.
+		// Do not stop a server while its hooks run; see awaitStarted.
 		if !c.api.awaitStarted() {
 			c.left = true
 			return
@@ -246,8 +247,8 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 	return nil
 }
 
-// reason returns why the API server is not ready: it has ended, or the context has, by another
-// component or the caller. The context is not cancelled yet if the server has ended just now.
+// reason returns why the API server is not ready: it has ended, or another component or the caller
+// has cancelled the context. If the server has only just ended, the context is not cancelled yet.
 func (a *apiServer) reason(ctx context.Context, err error, ended func() error) error {
 	select {
 	case <-a.ended:
@@ -257,9 +258,9 @@ func (a *apiServer) reason(ctx context.Context, err error, ended func() error) e
 	}
 }
 
-// configureBeside configures the API server while etcd starts. If etcd does not, it does not wait
-// for the server, parts of which keep trying to reach etcd for a while. In that case the
-// configuring goroutine is left behind: the process is about to end.
+// configureBeside configures the API server while etcd starts. If etcd fails, it does not wait for
+// the server, parts of which keep trying to reach etcd for a while; it abandons the configuring
+// goroutine because the process is about to end.
 func (c *controlPlane) configureBeside(ctx context.Context, listener *net.TCPListener, etcdStarted <-chan error) (*apiServer, error) {
 	type result struct {
 		api *apiServer
@@ -281,8 +282,8 @@ func (c *controlPlane) configureBeside(ctx context.Context, listener *net.TCPLis
 	return r.api, nil
 }
 
-// configureAPI writes what the API server reads from files, and configures it. Files are made anew
-// at every start, except for the CAs and the administrator's kubeconfig.
+// configureAPI writes the API server's input files and configures it. Every start rewrites the
+// files, except for the CAs and the administrator's kubeconfig.
 func (c *controlPlane) configureAPI(ctx context.Context, listener *net.TCPListener) (*apiServer, error) {
 	if err := c.pki.issueCertificates(c.options.ServiceClusterIPRange, c.options.TLSNames); err != nil {
 		return nil, err
@@ -299,12 +300,12 @@ func (c *controlPlane) configureAPI(ctx context.Context, listener *net.TCPListen
 	return configureAPIServer(ctx, c.options, c.dir, c.pki, c.etcd, listener)
 }
 
-// startWorkers starts the controllers and waits until pods can be made in the namespace "default".
-// Without the default service account, pods are refused: a test that creates one right after Start
-// would fail now and then.
+// startWorkers starts the controllers and waits until pods can be created in the namespace
+// "default". Without the default service account the API refuses pods, and a test that creates one
+// right after Start would fail now and then.
 func (c *controlPlane) startWorkers(ctx context.Context) (err error) {
 	running, end := context.WithCancel(klog.NewContext(context.Background(), klog.Background()))
-	// Before they are started, so that a failure in between ends what runs.
+	// Register before starting them, so that a failure in between stops the running ones.
 	c.onStop(end)
 	selected := selectControllers(c.options.Controllers)
 	if c.workers, err = startControllers(running, c.api.loopbackConfig(), c.pki, selected); err != nil {
@@ -316,7 +317,7 @@ func (c *controlPlane) startWorkers(ctx context.Context) (err error) {
 		<-c.workers.done
 	})
 
-	// Without that controller nobody makes service accounts, and nobody is to be waited for.
+	// Without that controller, waiting for service accounts would be futile.
 	if !selected.Has(names.ServiceAccountController) {
 		return nil
 	}
@@ -342,8 +343,8 @@ func (c *controlPlane) waitServiceAccount(ctx context.Context) error {
 	})
 }
 
-// clientConfig leads to the API in the given name. The certificate is new, and valid for as long as
-// certificateLife.
+// clientConfig returns a client configuration for the given user. The certificate is new, and valid
+// for certificateLife.
 func (c *controlPlane) clientConfig(user string, groups ...string) (*rest.Config, error) {
 	cert, key, err := c.pki.cluster.issueClient(user, groups...)
 	if err != nil {

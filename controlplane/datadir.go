@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// dataDir is a data directory that this process holds alone.
+// dataDir is a data directory held exclusively by this process.
 //
 //	version         what wrote the directory; a newer one is refused
 //	lock            locked (flock) while a control plane runs on the directory
@@ -31,8 +31,8 @@ type dataDir struct {
 	lock *os.File
 }
 
-// dataFormat counts incompatible changes of the layout. It grows when an older build would misread
-// what a newer one has written.
+// dataFormat counts incompatible layout changes. It increases when an older build would misread a
+// newer one's files.
 const dataFormat = 1
 
 // dataVersion is the content of the version file.
@@ -41,31 +41,31 @@ type dataVersion struct {
 	Kubernetes string `json:"kubernetes"`
 }
 
-// pathOf is a path below the directory.
+// pathOf returns a path below the directory.
 func (d *dataDir) pathOf(elem ...string) string {
 	return filepath.Join(append([]string{d.root}, elem...)...)
 }
 
-// openDataDir creates or opens the directory, locks it, and makes sure that this version may write
-// into it. The directory has to be closed in the end.
+// openDataDir creates or opens the directory, locks it, and verifies that this version may write to
+// it. The caller must close the directory.
 func openDataDir(root string) (*dataDir, error) {
 	absolute, err := filepath.Abs(root)
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name an absolute path with --data-dir", root, err)
 	}
 	root = absolute
-	// MkdirAll would say so, too, but not what to do.
+	// MkdirAll would fail as well, but without advice.
 	if info, err := os.Stat(root); err == nil && !info.IsDir() {
 		return nil, fmt.Errorf("data directory %s: is a file: name a directory with --data-dir", root)
 	}
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: make it accessible or name another with --data-dir", root, stripPath(err))
 	}
-	// Who may write here chooses the authorities that the cluster trusts.
+	// Write access here controls the authorities trusted by the cluster.
 	if err := owned.Check(root, owned.Writable); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name one of your own with --data-dir", root, err)
 	}
-	// The lock comes before the version is read: the holder may be writing it.
+	// Take the lock before reading the version: the holder may be writing it.
 	d := &dataDir{root: root}
 	if err := d.acquireLock(); err != nil {
 		return nil, err
@@ -77,8 +77,8 @@ func openDataDir(root string) (*dataDir, error) {
 	return d, nil
 }
 
-// acquireLock takes the lock. The kernel gives it back when the process ends, however it ends. It
-// fails at once if another process holds it.
+// acquireLock takes the lock, or fails immediately if another process holds it. The kernel releases
+// the lock when the process ends, however it ends.
 func (d *dataDir) acquireLock() error {
 	lock, err := os.OpenFile(d.pathOf("lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -95,7 +95,7 @@ func (d *dataDir) acquireLock() error {
 			d.root, strings.TrimSpace(string(holder[:n])))
 	}
 	d.lock = lock
-	// Only for the message above; what counts is the lock.
+	// The content serves the message above; only the lock counts.
 	if err := lock.Truncate(0); err == nil {
 		_, _ = lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
@@ -105,15 +105,15 @@ func (d *dataDir) acquireLock() error {
 // close releases the lock.
 func (d *dataDir) close() { d.lock.Close() }
 
-// checkVersion refuses what a newer version wrote, since going back would misread it silently, and
-// directories that hold state but no version. It comes first of all that is written, so that a
-// directory without it is a new one. The file is written anew after an upgrade.
+// checkVersion refuses directories written by a newer version, which an older one would silently
+// misread, and directories with state but without a version. It precedes all writes, so that a
+// directory without the file is a new one. An upgrade rewrites the file.
 func (d *dataDir) checkVersion() error {
 	path := d.pathOf("version")
 	content, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// Someone has copied or cleaned up half of a directory.
+		// A directory was partially copied or cleaned up.
 		for _, state := range []string{"etcd", "pki"} {
 			if _, err := os.Lstat(d.pathOf(state)); err == nil {
 				return fmt.Errorf("data directory %s: has %s but no version file: restore the file or name an empty "+
@@ -131,7 +131,7 @@ func (d *dataDir) checkVersion() error {
 		if err := found.checkUpgrade(d.root); err != nil {
 			return err
 		}
-		// Nothing to write: most starts leave the file alone.
+		// Most starts have nothing to write.
 		if found == (dataVersion{dataFormat, KubernetesVersion}) {
 			return nil
 		}
@@ -144,9 +144,9 @@ func (d *dataDir) checkVersion() error {
 	return writeDurably(path, append(ours, '\n'), 0o600)
 }
 
-// checkUpgrade says whether this version may go on where v left off: the API server reads what
-// older minors stored, not what newer ones did. A patch version makes no difference, and neither do
-// older minors.
+// checkUpgrade reports whether this version may continue from v: the API server reads data stored
+// by older minors, but not by newer ones. Patch versions make no difference, and neither do older
+// minors.
 func (v dataVersion) checkUpgrade(root string) error {
 	theirs, err := utilversion.ParseGeneric(v.Kubernetes)
 	if err != nil {
@@ -163,19 +163,19 @@ func (v dataVersion) checkUpgrade(root string) error {
 	return nil
 }
 
-// writeDurably replaces a file in one step that outlives a crash at any moment: the old content or
-// the new, never a part. It waits for the disk.
+// writeDurably replaces a file atomically and waits for the disk. A crash at any moment leaves the
+// old content or the new, never a part.
 func writeDurably(path string, content []byte, mode fs.FileMode) error {
 	return writeError(path, durable.Replace(path, content, mode))
 }
 
-// writeAtomically replaces a file in one step, without waiting for the disk: for what is made anew
-// at every start anyway. After a power cut the file may be the old one, or missing.
+// writeAtomically replaces a file atomically without waiting for the disk, for files rewritten at
+// every start. After a power cut the file may be the old one, or missing.
 func writeAtomically(path string, content []byte, mode fs.FileMode) error {
 	return writeError(path, durable.Swap(path, content, mode))
 }
 
-// writeError names the file that an error is about.
+// writeError adds the file's path to an error.
 func writeError(path string, err error) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, stripPath(err))
@@ -183,8 +183,8 @@ func writeError(path string, err error) error {
 	return nil
 }
 
-// stripPath strips the operation and path off an error whose message names the path already. Other
-// errors are returned as they are.
+// stripPath removes the operation and path from an error if the message names the path already. It
+// returns other errors unchanged.
 func stripPath(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -193,7 +193,7 @@ func stripPath(err error) error {
 	return err
 }
 
-// firstLine is the beginning of a file for an error message.
+// firstLine returns the beginning of a file for an error message.
 func firstLine(content []byte) string {
 	line, _, _ := strings.Cut(string(content), "\n")
 	if len(line) > 80 {

@@ -25,9 +25,9 @@ import (
 	"github.com/berth-k8s/berth/internal/durable"
 )
 
-// etcd is a single member that listens nowhere: the API server reaches it through memory. So it
-// needs no port and no certificates, and nobody else on the machine can reach it. Offline, its
-// directory is an ordinary one for etcdutl.
+// etcd is a single member without a listener: the API server reaches it through memory. It
+// therefore needs no port and no certificates, and other processes on the machine cannot reach it.
+// Offline, its directory is an ordinary one for etcdutl.
 type etcd struct {
 	fail     context.CancelCauseFunc // told when etcd gives up
 	gaveUp   chan error              // the same, for start, told afterwards; at most one
@@ -41,15 +41,15 @@ type etcd struct {
 const (
 	etcdQuota = 8 << 30 // what etcd itself suggests as the most; 100,000 pods with their history need a fraction
 
-	// With one member there is nobody to hear heartbeats from: the timeout only delays the first
-	// leader after a start.
+	// A single member receives no heartbeats: the timeout only delays the first leader after a
+	// start.
 	etcdTickMs, etcdElectionMs = 20, 100
 
-	// Files are read by then; what is left takes milliseconds, or never ends, as when the
-	// write-ahead log was lost.
+	// Files are read by then; the rest takes milliseconds, or never ends, for example after the
+	// loss of the write-ahead log.
 	etcdReadyLimit = time.Minute
 
-	// What etcd's own flags default to; the zero value would log every request.
+	// This is the default of etcd's own flags; the zero value would log every request.
 	etcdSlowRequest = 300 * time.Millisecond
 
 	// A connection in memory has two buffers of this size, and the API server opens one for each of
@@ -57,19 +57,19 @@ const (
 	etcdPipe = 32 << 10
 )
 
-// newEtcd makes a member that is not started. fail is called once, if etcd gives up or its server
-// ends.
+// newEtcd returns a member that has not started. fail is called once, if etcd gives up or its
+// server ends.
 func newEtcd(fail context.CancelCauseFunc) *etcd {
 	return &etcd{fail: fail, gaveUp: make(chan error, 1), listener: bufconn.Listen(etcdPipe)}
 }
 
-// dialMember takes the place of dialing an address: whatever is asked for, it is this member.
+// dialMember replaces dialing: it connects to this member regardless of the address.
 func (e *etcd) dialMember(ctx context.Context, _, _ string) (net.Conn, error) {
 	return e.listener.DialContext(ctx)
 }
 
-// startMemberIn blocks until the member serves, or cannot. It returns before the first request: the
-// caller's client may dial at once. log receives what etcd warns of.
+// startMemberIn blocks until the member serves or fails. It returns before the first request, so
+// the caller's client may dial immediately. log receives etcd's warnings.
 func (e *etcd) startMemberIn(dir string, log zapcore.Core) error {
 	if err := prepareEtcdDir(dir); err != nil {
 		return err
@@ -81,29 +81,29 @@ func (e *etcd) startMemberIn(dir string, log zapcore.Core) error {
 		}
 		return fmt.Errorf("%s: etcd cannot start: %w: %s", dir, err, advice)
 	}
-	// From here on, the directory has state that was promised to somebody.
+	// From here on, the directory holds acknowledged state.
 	if err := finishEtcdDir(dir); err != nil {
 		return err
 	}
-	// Without TLS: nothing leaves the process's memory.
+	// TLS is unnecessary: the data stays in the process's memory.
 	e.server = v3rpc.Server(e.member.Server, nil, nil)
 	go func() {
 		if err := e.server.Serve(e.listener); err != nil {
-			// Serve returns an error only if nobody stopped it.
+			// Serve returns an error only if it was not stopped.
 			e.fail(fmt.Errorf("etcd: %w", err))
 		}
 	}()
 	return nil
 }
 
-// unfinished beside etcd's directory says that etcd has never served from it. Killed between making
-// its log and writing itself into it as a member, etcd would wait for ever for the other members of
-// a cluster of none.
+// unfinished is the suffix of a mark next to etcd's directory, present until etcd has served from
+// it. If etcd were killed between creating its log and recording itself in it as a member, it would
+// wait forever for the other members of an empty cluster.
 const unfinished = ".unfinished"
 
-// prepareEtcdDir makes the directory, in place of one in which etcd was never ready: nobody was
-// promised anything yet. The mark is written before the directory is made, and removed by
-// finishEtcdDir.
+// prepareEtcdDir creates the directory, replacing one that never became ready and thus holds no
+// acknowledged state. The mark is written before the directory is created; finishEtcdDir removes
+// it.
 func prepareEtcdDir(dir string) error {
 	if _, err := os.Lstat(dir + unfinished); err == nil {
 		if err := os.RemoveAll(dir); err != nil {
@@ -121,8 +121,8 @@ func prepareEtcdDir(dir string) error {
 	return nil
 }
 
-// finishEtcdDir comes before the first request is served. The directory above is synced, or the
-// mark could be back after a power cut, and the state be deleted.
+// finishEtcdDir runs before the first request is served. It syncs the parent directory; otherwise a
+// power cut could restore the mark, and the state would be deleted.
 func finishEtcdDir(dir string) error {
 	err := os.Remove(dir + unfinished)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -132,7 +132,7 @@ func finishEtcdDir(dir string) error {
 }
 
 // startMember does not rely on StartEtcd to return: on broken files it may panic, or wait for a
-// goroutine that gave up. A goroutine that never comes back is left to the end of the process.
+// goroutine that gave up. It abandons a goroutine that never returns until the process exits.
 func (e *etcd) startMember(config *embed.Config) error {
 	type result struct {
 		member *embed.Etcd
@@ -170,17 +170,17 @@ func (e *etcd) startMember(config *embed.Config) error {
 	}
 }
 
-// memberConfig is etcd's default, for one member without a network.
+// memberConfig returns etcd's defaults for a single member without a network.
 func (e *etcd) memberConfig(dir string, log zapcore.Core) *embed.Config {
 	config := embed.NewConfig()
 	config.Dir = dir
 	config.Name = "berth"
-	// A cluster of one member, itself.
+	// The cluster consists of this member only.
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	config.ListenPeerUrls, config.ListenClientUrls = nil, nil
 	config.TickMs, config.ElectionMs = etcdTickMs, etcdElectionMs
 	config.QuotaBackendBytes = etcdQuota
-	// Nobody speaks HTTP to it.
+	// etcd has no HTTP clients.
 	config.EnableGRPCGateway = false
 	config.WarningUnaryRequestDuration = etcdSlowRequest
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(log,
@@ -189,10 +189,10 @@ func (e *etcd) memberConfig(dir string, log zapcore.Core) *embed.Config {
 	return config
 }
 
-// stop ends the member. What it acknowledged is on disk already; this only ends its goroutines and
-// files in order. It may be called whether or not the member has started.
+// stop ends the member's goroutines and closes its files in order; acknowledged writes are already
+// on disk. It may be called whether or not the member has started.
 func (e *etcd) stop() {
-	// Requests first, so that none waits for a member that is closing.
+	// Stop requests first, so that none waits for a closing member.
 	if e.server != nil {
 		e.server.Stop()
 	}
@@ -202,27 +202,27 @@ func (e *etcd) stop() {
 	}
 }
 
-// etcdEnd takes the place of os.Exit and panic where etcd gives up, such as on a broken file or a
-// full disk: the goroutine goes no further, and the control plane learns why. It implements
+// etcdEnd replaces os.Exit and panic when etcd gives up, for example on a broken file or a full
+// disk: it blocks the goroutine and reports the reason to the control plane. It implements
 // zapcore.CheckWriteHook.
 type etcdEnd struct{ etcd *etcd }
 
-// OnWrite is called after the message was logged. It never returns.
+// OnWrite runs after the message was logged. It never returns.
 func (h etcdEnd) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	err := errors.New(entry.Message)
 	for _, field := range fields {
 		if cause, ok := field.Interface.(error); ok && field.Type == zapcore.ErrorType {
-			// The message alone often says only that something failed.
+			// The message without its cause often reports only that something failed.
 			err = fmt.Errorf("%s: %w", entry.Message, cause)
 		}
 	}
 	h.etcd.once.Do(func() {
-		// Before anybody is told: stop looks at it.
+		// Store before reporting the failure: stop reads it.
 		h.etcd.over.Store(true)
 		h.etcd.fail(fmt.Errorf("etcd gave up: %w: start again when that is remedied; what was acknowledged is on disk", err))
 		h.etcd.gaveUp <- err
 	})
-	// It does not end either: what it has deferred would have others of etcd's go on as if all were
-	// well, or panic.
+	// Block instead of ending the goroutine: its deferred calls would let other parts of etcd
+	// continue normally, or panic.
 	select {}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/controlplane"
 )
 
-// A test against a real API server, as an administrator and as somebody who may do nothing yet.
+// A test against a real API server, as an administrator and as a user without permissions.
 func ExampleStart() {
 	TestPods := func(t *testing.T) {
 		cluster := controlplane.Start(t) // ends with the test
@@ -33,7 +33,7 @@ func ExampleStart() {
 	_ = TestPods
 }
 
-// State outlives a control plane where the data directory does.
+// State outlives a control plane if the data directory does.
 func ExampleCluster_Stop() {
 	TestRestart := func(t *testing.T) {
 		inOnePlace := func(o *controlplane.Options) { o.DataDir = "testdata/cluster" }

@@ -8,8 +8,8 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// Kubernetes keeps feature gates once per process. gatesInUse is what the running control planes
-// agreed on.
+// gatesInUse holds the feature gates agreed on by the running control planes; Kubernetes keeps them
+// once per process.
 var gatesInUse struct {
 	sync.Mutex
 	users int
@@ -17,20 +17,20 @@ var gatesInUse struct {
 	undo  map[string]bool // what they were before
 }
 
-// claimGates sets the gates for the process, unless another control plane runs with others. release
-// gives them back. It must be called before anything reads a gate, and release after everything
-// that does has ended.
+// claimGates sets the process's gates, unless another control plane runs with different gates.
+// release restores them. claimGates must precede every read of a gate, and release must follow the
+// end of all readers.
 func claimGates(gates map[string]bool) (release func(), err error) {
 	g := &gatesInUse
 	g.Lock()
 	defer g.Unlock()
-	// Changing a gate under a control plane that runs would change what it does half-way.
+	// Changing a gate under a running control plane would change its behaviour half-way.
 	if g.users > 0 && !maps.Equal(g.gates, gates) {
 		return nil, fmt.Errorf("feature gates %v: another control plane in this process runs with %v: stop it first", gates, g.gates)
 	}
 	if g.users == 0 {
 		undo := map[string]bool{}
-		// Only the gates that are going to be set are remembered.
+		// Remember only the gates about to be set.
 		for feature := range utilfeature.DefaultMutableFeatureGate.GetAll() {
 			if _, set := gates[string(feature)]; set {
 				undo[string(feature)] = utilfeature.DefaultFeatureGate.Enabled(feature)
@@ -46,8 +46,8 @@ func claimGates(gates map[string]bool) (release func(), err error) {
 		g.Lock()
 		defer g.Unlock()
 		if g.users--; g.users == 0 {
-			// They were valid before; what cannot be undone (a gate locked meanwhile) is as it must
-			// be.
+			// The old values were valid; a gate that cannot be restored (locked meanwhile) already
+			// has its only value.
 			_ = utilfeature.DefaultMutableFeatureGate.SetFromMap(g.undo)
 		}
 	}), nil

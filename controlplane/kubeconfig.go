@@ -12,12 +12,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// kubeconfigName is cluster, user and context in the kubeconfigs written here. Entries of other
-// names in the file are the user's.
+// kubeconfigName names the cluster, user and context in the kubeconfigs written here. Entries with
+// other names belong to the user.
 const kubeconfigName = "berth"
 
-// newKubeconfig is a way into the cluster for a new certificate in the given name. Everything is in
-// it, certificates and key included, so that the file can be copied. server is the API's URL.
+// newKubeconfig returns a kubeconfig with a new certificate for the given user. It embeds the
+// certificates and the key, so that the file can be copied. server is the API's URL.
 func (p *pki) newKubeconfig(server, user string, groups ...string) (*clientcmdapi.Config, error) {
 	cert, key, err := p.cluster.issueClient(user, groups...)
 	if err != nil {
@@ -31,12 +31,12 @@ func (p *pki) newKubeconfig(server, user string, groups ...string) (*clientcmdap
 	return config, nil
 }
 
-// writeAdminKubeconfig makes the file lead to the server. What users added to it (a namespace,
-// other clusters) stays, and a file that is right already is not touched. A file that cannot be
-// read as a kubeconfig is replaced.
+// writeAdminKubeconfig makes the file point to the server. It keeps the user's additions (a
+// namespace, other clusters), leaves an up-to-date file untouched, and replaces a file that is not
+// a kubeconfig.
 func (p *pki) writeAdminKubeconfig(path, server string) error {
 	existing, err := clientcmd.LoadFromFile(path)
-	// Only its mode is put right: it has the administrator's key.
+	// Only fix the file's mode: it holds the administrator's key.
 	if err == nil && p.leadsTo(existing, server) {
 		return os.Chmod(path, 0o600)
 	}
@@ -49,7 +49,7 @@ func (p *pki) writeAdminKubeconfig(path, server string) error {
 	if err == nil {
 		existing.Clusters[kubeconfigName] = fresh.Clusters[kubeconfigName]
 		existing.AuthInfos[kubeconfigName] = fresh.AuthInfos[kubeconfigName]
-		// A context that users changed, such as its namespace, is theirs.
+		// Keep a context modified by the user, for example its namespace.
 		if existing.Contexts[kubeconfigName] == nil {
 			existing.Contexts[kubeconfigName] = fresh.Contexts[kubeconfigName]
 		}
@@ -63,18 +63,18 @@ func (p *pki) writeAdminKubeconfig(path, server string) error {
 	if err != nil {
 		return err
 	}
-	// It may have what users added, which must not be lost.
+	// The file may hold the user's additions, which must not be lost.
 	return writeDurably(path, content, 0o600)
 }
 
-// leadsTo says whether the configuration's own entry is good for this server for at least a month.
-// Only a start renews it, and so some time ahead. The clock of the machine decides.
+// leadsTo reports whether the configuration's own entry is valid for this server for at least a
+// month by the machine's clock. The margin is needed because only a start renews the entry.
 func (p *pki) leadsTo(config *clientcmdapi.Config, server string) bool {
 	cluster, user := config.Clusters[kubeconfigName], config.AuthInfos[kubeconfigName]
 	if cluster == nil || user == nil || config.Contexts[kubeconfigName] == nil {
 		return false
 	}
-	// Another port, or another cluster's file.
+	// The entry has another port, or belongs to another cluster.
 	if cluster.Server != server || !bytes.Equal(cluster.CertificateAuthorityData, p.cluster.pem) {
 		return false
 	}

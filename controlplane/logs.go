@@ -16,12 +16,12 @@ import (
 	"github.com/berth-k8s/berth/controlplane/internal/etcdlog"
 )
 
-// logLimit is where the log is rotated while it runs: with the one before it, what a glance at
-// trouble needs.
+// logLimit is the size that triggers rotation of the log; two such files suffice to diagnose a
+// problem.
 const logLimit = 64 << 20
 
-// logFile is the log of this run; the one before it is kept as <name>.1. It is written by several
-// goroutines. Its owner only may read it.
+// logFile is the log of this run; the previous run's log is kept as <name>.1. It is safe for
+// concurrent use, and readable by its owner only.
 type logFile struct {
 	path string
 
@@ -30,7 +30,7 @@ type logFile struct {
 	size int64
 }
 
-// openLog begins a new log; the one of the last run becomes the one before it.
+// openLog begins a new log; the last run's log becomes the previous one.
 func openLog(path string) (*logFile, error) {
 	l := &logFile{path: path}
 	if err := l.rotateFile(); err != nil {
@@ -39,8 +39,8 @@ func openLog(path string) (*logFile, error) {
 	return l, nil
 }
 
-// rotateFile keeps the log as <name>.1, in place of what was there, and begins another. The caller
-// holds the mutex, unless nobody else has the log yet. At most two files exist.
+// rotateFile renames the log to <name>.1, replacing an older one, and begins another. The caller
+// must hold the mutex, unless the log is not shared yet. At most two files exist.
 func (l *logFile) rotateFile() error {
 	if l.file != nil {
 		l.file.Close()
@@ -56,7 +56,7 @@ func (l *logFile) rotateFile() error {
 	return nil
 }
 
-// Write writes a line, and rotates the log before it if it is too long. So lines are never cut.
+// Write writes a line, first rotating a log that is too long, so lines are never split.
 func (l *logFile) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,36 +70,36 @@ func (l *logFile) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the file. A later Write fails.
+// Close closes the file. Later writes fail.
 func (l *logFile) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.file.Close()
 }
 
-// processLog is where klog and etcd's client, which are one for the process, write: to the control
-// plane that was started last of those that still run. Without any, klog is as it was before.
-// Several control planes of a test process thus write into one log at a time.
+// processLog is the process-wide destination of klog and etcd's client: the most recently started
+// control plane still running. Without any, klog has its original destination. Several control
+// planes of a test process thus write to one log at a time.
 type processLog struct {
 	mu      sync.Mutex
 	targets []*logTarget
 	restore func()
 }
 
-// logTarget is the log of one control plane. Two of them may have the same writer, which need not
-// be comparable: the pointer tells them apart.
+// logTarget is the log of one control plane. Two control planes may share a writer, which need not
+// be comparable; the pointer distinguishes them.
 type logTarget struct{ io.Writer }
 
 var processLogs processLog
 
-// sendLogs makes the process's logs go to w, and returns what undoes that. The verbosity is that of
-// the process, and so of the last one that was started.
+// sendLogs directs the process's logs to w and returns an undo function. The verbosity is
+// process-wide, so the last started control plane determines it.
 func sendLogs(w io.Writer, verbosity int) (undo func()) {
 	l := &processLogs
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.targets) == 0 {
-		// The first one; those after it find klog captured.
+		// This is the first target; later ones find klog captured.
 		l.restore = l.captureLogs()
 	}
 
@@ -107,7 +107,7 @@ func sendLogs(w io.Writer, verbosity int) (undo func()) {
 	l.targets = append(l.targets, target)
 	setKlog("v", strconv.Itoa(verbosity))
 	return sync.OnceFunc(func() {
-		// What was logged so far still goes to this log.
+		// Flush earlier messages to this log.
 		klog.Flush()
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -118,16 +118,17 @@ func sendLogs(w io.Writer, verbosity int) (undo func()) {
 	})
 }
 
-// captureLogs has klog and etcd's client write to l. The caller holds the mutex.
+// captureLogs makes klog and etcd's client write to l. The caller must hold the mutex.
 func (l *processLog) captureLogs() (restore func()) {
 	klogBefore := klog.CaptureState()
 	setKlog("logtostderr", "false")
 	setKlog("alsologtostderr", "false")
-	// Otherwise klog writes a line of an error once for each severity below it.
+	// Otherwise klog also writes an error line once for each lower severity.
 	setKlog("one_output", "true")
-	// What ends the process must not be found in a file only.
+	// Fatal errors must not appear in a file only.
 	setKlog("stderrthreshold", "FATAL")
-	// To l rather than to the target: that changes when another control plane starts or ends.
+	// Write to l rather than to the target, which changes when another control plane starts or
+	// ends.
 	klog.SetOutput(l)
 	restoreEtcd := etcdlog.SendTo(l)
 	return func() {
@@ -136,7 +137,7 @@ func (l *processLog) captureLogs() (restore func()) {
 	}
 }
 
-// Write never fails: a log that cannot be written is no reason to stop.
+// Write never fails: the control plane does not stop because of an unwritable log.
 func (l *processLog) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,8 +147,8 @@ func (l *processLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// setKlog sets one of klog's flags, the only way to some of its settings. It panics for a flag that
-// klog does not have.
+// setKlog sets one of klog's flags, the only access to some of its settings. It panics on unknown
+// flags.
 func setKlog(name, value string) {
 	flags := flag.NewFlagSet("klog", flag.PanicOnError)
 	klog.InitFlags(flags)
@@ -156,7 +157,7 @@ func setKlog(name, value string) {
 	}
 }
 
-// etcdLog writes what etcd warns of into the same log. Each entry is one line, with the time in ISO
+// etcdLog writes etcd's warnings to the same log. Each entry is one line, with the time in ISO
 // 8601.
 func etcdLog(w io.Writer) zapcore.Core {
 	encoder := zap.NewProductionEncoderConfig()

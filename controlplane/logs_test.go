@@ -8,7 +8,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// lines are a log that cannot be compared: a comparison of two panics.
+// lines is an uncomparable log: comparing two of them panics.
 type lines struct {
 	_   []func(string)
 	log *strings.Builder
@@ -16,7 +16,8 @@ type lines struct {
 
 func (l lines) Write(line []byte) (int, error) { return l.log.Write(line) }
 
-// TestTwoControlPlanesMayShareALog: when the first one stops, the other still has it.
+// TestTwoControlPlanesMayShareALog verifies that the second control plane keeps the log when the
+// first stops.
 func TestTwoControlPlanesMayShareALog(t *testing.T) {
 	var log strings.Builder
 	for what, shared := range map[string]io.Writer{"a log": &log, "one that cannot be compared": lines{log: &log}} {

@@ -17,26 +17,26 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 )
 
-// This file is how machines become nodes of the cluster: a bootstrap token lets a machine ask for a
-// node's certificate, upstream's controllers approve and sign it, and the machine renews it as that
+// This file lets machines join the cluster as nodes: a machine requests a node certificate with a
+// bootstrap token, upstream's controllers approve and sign it, and the machine renews it as that
 // node.
 
 const (
-	// nodeBootstrapFile is a kubeconfig with which a machine asks for a node's certificate, and no
-	// more.
+	// nodeBootstrapFile is a kubeconfig that permits a machine to request a node certificate, and
+	// no more.
 	nodeBootstrapFile = "node-bootstrap.kubeconfig"
-	// nodeBootstrapLife is how long it is good for; the next start writes another.
+	// nodeBootstrapLife is the token's lifetime; the next start writes another.
 	nodeBootstrapLife = 24 * time.Hour
-	// bootstrappers is the group of those that have such a token.
+	// bootstrappers is the group of users with such a token.
 	bootstrappers = bootstrapapi.BootstrapDefaultGroup + ":berth"
 
-	// kubeletClientUser is the API server towards nodes.
+	// kubeletClientUser is the API server's user name towards nodes.
 	kubeletClientUser = "kube-apiserver-kubelet-client"
 )
 
-// identityBindings let machines become nodes, nodes renew their certificates, and the API server
-// use nodes. Which certificates there are the controllers of upstream decide that approve and sign.
-// The names of the roles are upstream's.
+// identityBindings lets machines become nodes, nodes renew their certificates, and the API server
+// access nodes. Upstream's approving and signing controllers decide which certificates are issued.
+// The role names are upstream's.
 func identityBindings() []rbacv1.ClusterRoleBinding {
 	bind := bindClusterRole
 	return []rbacv1.ClusterRoleBinding{
@@ -58,16 +58,16 @@ func bindClusterRole(name, role, kind, subject string) rbacv1.ClusterRoleBinding
 	}
 }
 
-// writeNodeBootstrap makes a bootstrap token and writes the kubeconfig that has it. It is called
-// with every start. Tokens of earlier starts end by themselves: the token cleaner deletes them. The
-// kubeconfig has no user name: the token is all there is.
+// writeNodeBootstrap creates a bootstrap token and writes its kubeconfig at every start. Tokens of
+// earlier starts expire; the token cleaner deletes them. The kubeconfig contains only the token,
+// without a user name.
 func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.api.loopbackConfig())
 	if err != nil {
 		return err
 	}
 
-	// The lengths are those of a bootstrap token: ID, a dot, secret.
+	// A bootstrap token consists of an ID of this length, a dot and a secret.
 	id, err := randomWord(6)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 		return err
 	}
 
-	// The token is a Secret of kube-system, as kubeadm's are; the API server looks it up there.
+	// As in kubeadm, the token is a Secret in kube-system, where the API server looks it up.
 	_, err = client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: bootstrapapi.BootstrapTokenSecretPrefix + id},
 		Type:       bootstrapapi.SecretTypeBootstrapToken,
@@ -87,7 +87,8 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 			bootstrapapi.BootstrapTokenSecretKey:           secret,
 			bootstrapapi.BootstrapTokenExpirationKey:       time.Now().Add(nodeBootstrapLife).UTC().Format(time.RFC3339),
 			bootstrapapi.BootstrapTokenUsageAuthentication: "true",
-			// Besides the default group of bootstrap tokens, which has no permissions here.
+			// This is in addition to the default group of bootstrap tokens, which lacks permissions
+			// here.
 			bootstrapapi.BootstrapTokenExtraGroupsKey: bootstrappers,
 			bootstrapapi.BootstrapTokenDescriptionKey: "for nodes of berth up",
 		},
@@ -96,7 +97,7 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("bootstrap token: %w", err)
 	}
-	// A token instead of a certificate: it says nothing of which node it is for.
+	// Unlike a certificate, the token does not name a node.
 	config := clientcmdapi.NewConfig()
 	config.Clusters[kubeconfigName] = &clientcmdapi.Cluster{Server: c.server, CertificateAuthorityData: c.pki.cluster.pem}
 	config.AuthInfos[kubeconfigName] = &clientcmdapi.AuthInfo{Token: id + "." + secret}
@@ -110,7 +111,7 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 	return writeAtomically(c.dir.pathOf(nodeBootstrapFile), content, 0o600)
 }
 
-// randomWord is of letters and digits, as bootstrap tokens are.
+// randomWord returns letters and digits, the alphabet of bootstrap tokens.
 func randomWord(length int) (string, error) {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	word := make([]byte, length)

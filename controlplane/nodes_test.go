@@ -19,8 +19,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/nodecert"
 )
 
-// A machine with the bootstrap kubeconfig becomes one node, and what it then has is good for that
-// node: who steals it can do what is tried here, and cannot what is refused.
+// TestANodeIsOneNode verifies that a machine with the bootstrap kubeconfig becomes one node, and
+// that its credentials are limited to that node: a thief can do the permitted deeds below, but not
+// the refused ones.
 func TestANodeIsOneNode(t *testing.T) {
 	dir := t.TempDir()
 	cluster := controlplane.Start(t, func(o *controlplane.Options) { o.DataDir, o.NodeBootstrap = dir, true })
@@ -106,7 +107,8 @@ func TestANodeIsOneNode(t *testing.T) {
 	for _, deed := range deeds {
 		err := deed.do()
 
-		// Authorizer and admission know a pod, and what it refers to, a moment after it was made.
+		// The authorizer and admission learn of a new pod and the objects it references after a
+		// short delay.
 		for end := time.Now().Add(time.Minute); early(err, deed.may) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 			err = deed.do()
 		}
@@ -115,7 +117,7 @@ func TestANodeIsOneNode(t *testing.T) {
 		}
 	}
 
-	// The bootstrap token asks for certificates of nodes, and for nothing else.
+	// The bootstrap token can request node certificates, and nothing else.
 	config, err := clientcmd.BuildConfigFromFlags("", bootstrap)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +131,7 @@ func TestANodeIsOneNode(t *testing.T) {
 	}
 }
 
-// early is whether an answer can be that of a server which has not yet seen the pod.
+// early reports whether the error is consistent with a server that has not yet observed the pod.
 func early(err error, may bool) bool {
 	return apierrors.IsNotFound(err) || may && apierrors.IsForbidden(err)
 }

@@ -13,62 +13,62 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 )
 
-// Options say where the state is, where to listen, and what differs from the defaults. The zero
-// value but for DataDir is a complete configuration.
+// Options configures the location of the state, the listener, and deviations from the defaults. The
+// zero value plus DataDir is a complete configuration.
 type Options struct {
-	// DataDir holds all state; it is created if missing, readable by its owner only.
+	// DataDir holds all state. It is created if missing, readable by its owner only.
 	DataDir string
-	// Port on 127.0.0.1 for the API. 0: the port this data directory used last, another one if that
-	// is taken now.
+	// Port is the API's port on 127.0.0.1. 0: the port last used by this data directory, or another
+	// one if it is taken.
 	Port int
-	// FeatureGates of Kubernetes that differ from Berth's defaults (see DefaultFeatureGates). They
-	// are a property of the whole process: control planes running in one process at the same time
-	// must agree on them.
+	// FeatureGates holds Kubernetes gates that differ from Berth's defaults (see
+	// DefaultFeatureGates). They belong to the whole process: concurrent control planes in one
+	// process must agree on them.
 	FeatureGates map[string]bool
-	// RuntimeConfig switches API groups and versions on or off ("api/alpha": "true"), as
+	// RuntimeConfig switches API groups and versions on or off ("api/alpha": "true"), like
 	// kube-apiserver's flag.
 	RuntimeConfig map[string]string
-	// Controllers selects as kube-controller-manager's flag does: "*" stands for
+	// Controllers selects controllers like kube-controller-manager's flag: "*" is
 	// DefaultControllers, "name" adds one, "-name" leaves one out. Empty: "*".
 	Controllers []string
-	// ServiceClusterIPRange is where Services get their addresses. Empty: 10.96.0.0/12.
+	// ServiceClusterIPRange is the range of Service addresses. Empty: 10.96.0.0/12.
 	ServiceClusterIPRange string
-	// TLSNames are names and addresses by which clients reach the API other than directly: the
-	// certificate is for them, too.
+	// TLSNames holds additional names and addresses used by clients to reach the API indirectly;
+	// the certificate includes them.
 	TLSNames []string
-	// EventTTL is how long Events are kept. 0: one hour, upstream's default.
+	// EventTTL is the retention of Events. 0: one hour, upstream's default.
 	EventTTL time.Duration
-	// EtcdCompaction is how often old versions of objects are given up. 0: every 5 minutes,
-	// upstream's default. An API server does it for the first time after two of these.
+	// EtcdCompaction is the interval between compactions of old object versions. 0: every 5
+	// minutes, upstream's default. An API server first compacts after two intervals.
 	EtcdCompaction time.Duration
-	// NodeBootstrap writes DataDir/node-bootstrap.kubeconfig, with which a machine can ask for the
-	// certificate of a node.
+	// NodeBootstrap writes DataDir/node-bootstrap.kubeconfig, which lets a machine request a node
+	// certificate.
 	NodeBootstrap bool
-	// Profiling serves /debug/pprof to those whom RBAC lets in.
+	// Profiling serves /debug/pprof to users permitted by RBAC.
 	Profiling bool
-	// Rules are what Berth's admission rules are set to.
+	// Rules configures Berth's admission rules.
 	Rules admission.Config
-	// UpstreamAdmission leaves Berth's rules out: upstream's own plugins stand in their places, as
-	// they are by default.
+	// UpstreamAdmission disables Berth's rules and keeps the upstream plugins that they replace.
 	UpstreamAdmission bool
-	// EnableAdmission and DisableAdmission name upstream's plugins that are on or off other than by
+	// EnableAdmission and DisableAdmission name upstream plugins to switch on or off against their
 	// default.
 	EnableAdmission, DisableAdmission []string
-	// Admission plugins compiled in beside these, or in place of some of upstream's.
+	// Admission holds additional compiled-in admission plugins, which may replace upstream ones.
 	Admission []AdmissionPlugin
-	// Verbosity of the log, as klog's -v.
+	// Verbosity of the log, like klog's -v.
 	Verbosity int
-	// LogTo receives the log in place of <data-dir>/controlplane.log.
+	// LogTo receives the log instead of <data-dir>/controlplane.log.
 	LogTo io.Writer
 }
 
-// DefaultFeatureGates are the gates that Berth sets other than Kubernetes does. The map is new with
-// each call.
+// DefaultFeatureGates returns Berth's deviations from Kubernetes' default gates. Each call returns
+// a new map.
 func DefaultFeatureGates() map[string]bool {
 	return map[string]bool{
-		// Gt and Lt in tolerations; the API refuses them without.
+		// Permits Gt and Lt in tolerations, which the API otherwise refuses.
 		"TaintTolerationComparisonOperators": true,
-		// Lets API servers of several versions pass requests to each other; here is one.
+		// Lets API servers of several versions forward requests to each other; this cluster has
+		// one.
 		"UnknownVersionInteroperabilityProxy": false,
 	}
 }
@@ -78,11 +78,11 @@ const (
 	defaultEventTTL              = time.Hour
 )
 
-// withDefaults fills in what is empty. Gates of the caller win over Berth's.
+// withDefaults fills in empty fields. The caller's gates take precedence over Berth's.
 func (o Options) withDefaults() Options {
 	gates := DefaultFeatureGates()
 	maps.Copy(gates, o.FeatureGates)
-	// A new map: the caller's stays as it is.
+	// Do not modify the caller's map.
 	o.FeatureGates = gates
 	if o.ServiceClusterIPRange == "" {
 		o.ServiceClusterIPRange = defaultServiceClusterIPRange
@@ -96,8 +96,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate reports the first option that cannot be: a mistake of the caller, whatever the state of
-// the machine. It names the flag of berth-controlplane, the value and what is allowed.
+// Validate reports the first invalid option: a mistake of the caller, independent of the machine's
+// state. The error names the flag of berth-controlplane, the value and the allowed values.
 func (o Options) Validate() error {
 	if o.DataDir == "" {
 		return fmt.Errorf("--data-dir: must not be empty")
@@ -130,15 +130,15 @@ func (o Options) Validate() error {
 
 // validateFeatureGates tries the gates on a copy.
 func validateFeatureGates(gates map[string]bool) error {
-	// A copy, so that nothing is set for the process before everything is known to be right. All at
-	// once, since gates depend on each other; the error names the one that is wrong.
+	// Use a copy to leave the process's gates unset until all options are validated. Set the gates
+	// together, since they depend on each other; the error names the wrong one.
 	if err := utilfeature.DefaultMutableFeatureGate.DeepCopy().SetFromMap(gates); err != nil {
 		return fmt.Errorf("--feature-gates: %w", err)
 	}
 	return nil
 }
 
-// validateControllers rejects names that no controller has, with or without the leading "-".
+// validateControllers rejects unknown controller names, with or without the leading "-".
 func validateControllers(names []string) error {
 	known := knownControllers()
 	for _, name := range names {

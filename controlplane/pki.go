@@ -22,17 +22,17 @@ import (
 	"github.com/berth-k8s/berth/internal/durable"
 )
 
-// pki is what the cluster trusts. The authorities and the token key are made once, all of them or
-// none, and then belong to the data directory: kubeconfigs and tokens handed out stay valid over
-// restarts. Certificates below the authorities are made anew at every start, so they need no
-// renewal and cannot be missing.
+// pki holds the cluster's trust anchors. The authorities and the token key are created together,
+// once, and then belong to the data directory: kubeconfigs and tokens handed out stay valid across
+// restarts. Certificates below the authorities are reissued at every start, so they need no renewal
+// and cannot be missing.
 type pki struct {
 	dir        string
 	cluster    *authority // clients, and the API server itself
 	frontProxy *authority // the API server towards aggregated APIs; apart, since it may speak for any user
 }
 
-// authority issues certificates. It is not changed after it was loaded.
+// authority issues certificates. It is immutable once loaded.
 type authority struct {
 	certificate *x509.Certificate
 	pem         []byte
@@ -49,12 +49,12 @@ const (
 	tokenKeyFile                          = "sa.key"
 )
 
-// pathOf is a file in pki/.
+// pathOf returns the path of a file in pki/.
 func (p *pki) pathOf(name string) string { return filepath.Join(p.dir, name) }
 
-// openPKI loads the authorities, or makes them if the directory has none yet. A directory of which
-// a file is missing or broken is an error, and is never repaired: another CA would make all
-// kubeconfigs and tokens worthless.
+// openPKI loads the authorities, or creates them if the directory is new. A directory with a
+// missing or broken file is an error and is never repaired: another CA would invalidate all
+// kubeconfigs and tokens.
 func openPKI(dir string) (*pki, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := createPKI(dir); err != nil {
@@ -70,15 +70,15 @@ func openPKI(dir string) (*pki, error) {
 	if p.frontProxy, err = loadAuthority(p.pathOf(frontProxyCertFile), p.pathOf(frontProxyKeyFile)); err != nil {
 		return nil, err
 	}
-	// Read by the API server itself; here only to find out now that it is broken.
+	// The API server itself reads this key; load it here only to detect a broken file early.
 	if _, err := loadKey(p.pathOf(tokenKeyFile)); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// createPKI makes everything beside the final name and renames the directory, so that a crash
-// leaves all or nothing. What a crash left beside it is removed first. Keys are readable by the
+// createPKI creates everything under a temporary name and renames the directory, so that a crash
+// leaves all or nothing. It first removes the remains of such a crash. Keys are readable by the
 // owner only.
 func createPKI(dir string) error {
 	temp := dir + ".new"
@@ -114,11 +114,11 @@ func createPKI(dir string) error {
 	if err := os.Rename(temp, dir); err != nil {
 		return err
 	}
-	// Or the rename could be undone by a power cut after the cluster has used the keys.
+	// Otherwise a power cut could undo the rename after the cluster has used the keys.
 	return durable.SyncDir(filepath.Dir(dir))
 }
 
-// newKey makes a key, and its encoding for a file.
+// newKey returns a new key and its file encoding.
 func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -128,7 +128,7 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, encoded, err
 }
 
-// newAuthority makes a self-signed CA. Its key is new, and is not kept here.
+// newAuthority creates a self-signed CA with a new key, which is not retained here.
 func newAuthority(name string) (certPEM, keyPEM []byte, err error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -145,8 +145,8 @@ func newAuthority(name string) (certPEM, keyPEM []byte, err error) {
 	return certPEM, keyPEM, err
 }
 
-// issueCertificate makes a key and a certificate for it. It sets what all certificates have in
-// common in template.
+// issueCertificate creates a key and issues a certificate for it. It sets the fields common to all
+// certificates in template.
 func (a *authority) issueCertificate(template *x509.Certificate) (certPEM, keyPEM []byte, err error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -158,17 +158,17 @@ func (a *authority) issueCertificate(template *x509.Certificate) (certPEM, keyPE
 	return certPEM, keyPEM, err
 }
 
-// issueClient makes a certificate for a user: the name and the groups are in its subject, where the
+// issueClient issues a certificate for a user. Its subject holds the name and the groups, where the
 // API server reads them.
 func (a *authority) issueClient(user string, groups ...string) (certPEM, keyPEM []byte, err error) {
 	return a.issueCertificate(&x509.Certificate{
 		Subject: pkix.Name{CommonName: user, Organization: groups},
-		// A client's certificate cannot pretend to be a server.
+		// A client certificate must not authenticate a server.
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 }
 
-// issueServer makes a certificate for a server of these names and addresses.
+// issueServer issues a certificate for a server with these names and addresses.
 func (a *authority) issueServer(name string, dns []string, ips []net.IP) (certPEM, keyPEM []byte, err error) {
 	return a.issueCertificate(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
@@ -198,8 +198,8 @@ func signCertificate(template, parent *x509.Certificate, public crypto.PublicKey
 	return certutil.EncodeCertificates(certificate)
 }
 
-// loadAuthority reads a CA, and checks that it is valid today and that the key is its own. Errors
-// name the file, and say what to do.
+// loadAuthority reads a CA and verifies its current validity and the matching key. Errors name the
+// file and suggest a remedy.
 func loadAuthority(certPath, keyPath string) (*authority, error) {
 	content, err := os.ReadFile(certPath)
 	if err != nil {
@@ -222,7 +222,7 @@ func loadAuthority(certPath, keyPath string) (*authority, error) {
 		return nil, err
 	}
 
-	// Files that were mixed up would otherwise make certificates that nobody accepts.
+	// Mixed-up files would otherwise produce universally rejected certificates.
 	public, ok := key.Public().(*ecdsa.PublicKey)
 	if !ok || !public.Equal(certificate.PublicKey) {
 		return nil, brokenPKI(keyPath, fmt.Errorf("not the key of %s", filepath.Base(certPath)))
@@ -247,7 +247,7 @@ func loadKey(path string) (crypto.Signer, error) {
 	return key, nil
 }
 
-// brokenPKI says which file is broken, and what can be done.
+// brokenPKI names the broken file and the possible remedies.
 func brokenPKI(path string, err error) error {
 	return fmt.Errorf("%s: %w: restore the file or name an empty directory with --data-dir", path, err)
 }

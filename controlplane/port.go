@@ -11,16 +11,15 @@ import (
 	"syscall"
 )
 
-// Ports are picked below where Linux (32768) and others (49152) take the source ports of outgoing
-// connections from. From there, a client that keeps dialling while the server is down could be
-// given the very port it dials, and hold it. Ten thousand ports make it unlikely that all tries
-// meet one that is taken.
+// Ports are picked below the ephemeral ranges of Linux (from 32768) and other systems (from 49152).
+// Within those ranges, a client that keeps dialing while the server is down could be assigned the
+// very port it dials, and hold it. With ten thousand candidates, it is unlikely that every try
+// meets an occupied port.
 const firstPickedPort, lastPickedPort = 20000, 29999
 
-// listenAPI binds the API's port. A port that was asked for is used or nothing. Otherwise the port
-// of the last run is preferred, so that kubeconfigs that were copied stay right; if somebody else
-// has it now, another is picked and remembered in its place. memory is the file that has the port
-// of the last run. The error says what to do.
+// listenAPI binds the API's port. An explicitly requested port is mandatory. Otherwise the last
+// run's port, stored in the file memory, is preferred so that copied kubeconfigs stay valid; if it
+// is occupied, another is picked and remembered instead. Errors suggest a remedy.
 func listenAPI(asked int, memory string) (*net.TCPListener, error) {
 	if asked != 0 {
 		l, err := bindPort(asked)
@@ -32,9 +31,9 @@ func listenAPI(asked int, memory string) (*net.TCPListener, error) {
 		}
 		return l, rememberPort(l, memory)
 	}
-	// It is only a preference: any trouble with it leads to another port.
+	// The port is only a preference: on any error, pick another.
 	if content, err := os.ReadFile(memory); err == nil {
-		// Whatever is not a port in there is as good as nothing remembered.
+		// Treat invalid content like an empty memory.
 		if port, err := strconv.ParseUint(strings.TrimSpace(string(content)), 10, 16); err == nil && port > 0 {
 			if l, err := bindPort(int(port)); err == nil {
 				return l, nil
@@ -43,7 +42,7 @@ func listenAPI(asked int, memory string) (*net.TCPListener, error) {
 	}
 	const tries = 100
 	for range tries {
-		// A random one, so that two control planes that start at once rarely try the same.
+		// Pick a random port, so that control planes starting concurrently rarely collide.
 		if l, err := bindPort(firstPickedPort + rand.IntN(lastPickedPort-firstPickedPort+1)); err == nil {
 			return l, rememberPort(l, memory)
 		}
@@ -52,19 +51,19 @@ func listenAPI(asked int, memory string) (*net.TCPListener, error) {
 		tries, firstPickedPort, lastPickedPort)
 }
 
-// bindPort listens on loopback only: nobody else's machine is to reach the API.
+// bindPort listens on loopback only: other machines must not reach the API.
 func bindPort(port int) (*net.TCPListener, error) {
 	return net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 }
 
-// rememberPort writes the port of the listener down. If it cannot, the listener is closed.
+// rememberPort records the listener's port. On failure it closes the listener.
 func rememberPort(l *net.TCPListener, memory string) error {
 	port := []byte(strconv.Itoa(portOf(l)) + "\n")
-	// Usually it is the same, and nothing has to be written.
+	// The port is usually unchanged, and the file needs no write.
 	if before, err := os.ReadFile(memory); err == nil && string(before) == string(port) {
 		return nil
 	}
-	// Not synced: after a power cut another port is picked, and the kubeconfig says so.
+	// Do not sync: after a power cut another port is picked and recorded in the kubeconfig.
 	if err := writeAtomically(memory, port, 0o600); err != nil {
 		l.Close()
 		return err
@@ -72,5 +71,5 @@ func rememberPort(l *net.TCPListener, memory string) error {
 	return nil
 }
 
-// portOf is the port that the listener is bound to.
+// portOf returns the listener's port.
 func portOf(l *net.TCPListener) int { return l.Addr().(*net.TCPAddr).Port }

@@ -7,7 +7,7 @@ import (
 )
 
 // TestTheEndOfTheAPIServerIsAnError verifies that the start fails with a reason in the moment
-// between the end of the API server and the cancellation of the context that follows from it.
+// between the end of the API server and the resulting cancellation of the context.
 func TestTheEndOfTheAPIServerIsAnError(t *testing.T) {
 	own, others, over := errors.New("out of memory"), errors.New("etcd ended"), errors.New("not ready")
 	cancelled, cancel := context.WithCancelCause(t.Context())

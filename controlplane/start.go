@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TB is what Start needs of testing.TB. A testing.TB is one. It is an interface of its own, so that
-// this package need not import testing.
+// TB is the part of testing.TB used by Start; a separate interface spares this package the import
+// of testing.
 type TB interface {
 	Helper()
 	TempDir() string
@@ -25,12 +25,12 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Cluster is a control plane that runs for a test. Its methods fail the test where they cannot do
-// what they say.
+// Cluster is a control plane running for a test. Its methods fail the test on error.
 type Cluster struct {
-	// Config is an administrator's. Its client-side rate limit is off; copy it before changing it.
+	// Config is an administrator's configuration, without a client-side rate limit. Copy it before
+	// changing it.
 	Config *rest.Config
-	// Kubeconfig is the path of the same for kubectl and other processes.
+	// Kubeconfig is the path of the equivalent file for kubectl and other processes.
 	Kubeconfig string
 
 	t       TB
@@ -38,13 +38,13 @@ type Cluster struct {
 	files   atomic.Int32
 }
 
-// startLimit is generous: a machine that runs many tests at once is slow, not broken.
+// startLimit is generous: a machine running many tests concurrently is slow, not broken.
 const startLimit = 2 * time.Minute
 
 // Start starts a control plane in this process and returns when it is ready. It ends with the test,
 // or at Stop. Its state is in t.TempDir() unless an option names another DataDir, which a later
-// Start can then go on with. Several may run side by side: each has its own port, etcd and
-// controllers. If it cannot be started, the test fails at once, with the end of the log.
+// Start can then continue from. Several may run concurrently: each has a separate port, etcd and
+// controllers. If it cannot be started, the test fails immediately, with the end of the log.
 func Start(t TB, options ...func(*Options)) *Cluster {
 	t.Helper()
 	var o Options
@@ -55,29 +55,29 @@ func Start(t TB, options ...func(*Options)) *Cluster {
 	if o.DataDir == "" {
 		o.DataDir = t.TempDir()
 	}
-	// For the start only; the control plane outlives it.
+	// The context covers the start only; the control plane outlives it.
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	running, err := launchPlane(ctx, o, io.Discard)
 	if err != nil {
-		// The data directory is gone when the test has ended: its log has to be in the message.
+		// The test removes the data directory, so include the log in the message.
 		t.Fatalf("control plane: %v%s", err, logTail(o.DataDir))
 		return nil
 	}
 
 	c := &Cluster{t: t, running: running, Kubeconfig: running.kubeconfigPath()}
 	t.Cleanup(c.Stop)
-	// system:masters may do everything, whatever RBAC says.
+	// system:masters may do everything, regardless of RBAC.
 	c.Config = c.ConfigFor(adminUser, mastersGroup)
 	return c
 }
 
-// Stop ends the control plane. The state stays; calling it again does nothing. It is called at the
-// end of the test by itself.
+// Stop ends the control plane and keeps its state. It runs automatically at the end of the test;
+// further calls are no-ops.
 func (c *Cluster) Stop() { c.running.stop() }
 
-// ConfigFor is a client configuration for a user of that name in those groups, who may do what RBAC
-// says. Nothing has to exist by that name: users and groups are what the certificate says.
+// ConfigFor returns a client configuration for a user with that name and those groups, subject to
+// RBAC. Neither needs an object: users and groups exist only in the certificate.
 func (c *Cluster) ConfigFor(user string, groups ...string) *rest.Config {
 	c.t.Helper()
 	config, err := c.running.clientConfig(user, groups...)
@@ -85,13 +85,13 @@ func (c *Cluster) ConfigFor(user string, groups ...string) *rest.Config {
 		c.t.Fatalf("client configuration for %s: %v", user, err)
 		return nil
 	}
-	// As a test's client should not be slowed down.
+	// Do not throttle tests' clients.
 	config.QPS = -1
 	return config
 }
 
-// KubeconfigFor is the path of a new kubeconfig for a user of that name in those groups. The file
-// is gone with the test.
+// KubeconfigFor returns the path of a new kubeconfig for a user with that name and those groups.
+// The test removes the file at its end.
 func (c *Cluster) KubeconfigFor(user string, groups ...string) string {
 	c.t.Helper()
 	config, err := c.running.pki.newKubeconfig(c.running.server, user, groups...)
@@ -99,7 +99,7 @@ func (c *Cluster) KubeconfigFor(user string, groups ...string) string {
 		c.t.Fatalf("%v", err)
 		return ""
 	}
-	// Several may be made in one test.
+	// A test may create several.
 	path := filepath.Join(c.t.TempDir(), fmt.Sprintf("kubeconfig-%d", c.files.Add(1)))
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		c.t.Fatalf("kubeconfig for %s: %v", user, err)
@@ -108,7 +108,7 @@ func (c *Cluster) KubeconfigFor(user string, groups ...string) string {
 	return path
 }
 
-// logTail is what the log says last, for a failure's message. It is empty if there is no log.
+// logTail returns the last log lines for a failure message. It is empty if the log is missing.
 func logTail(dataDir string) string {
 	const lines = 20
 	content, err := os.ReadFile(filepath.Join(dataDir, "controlplane.log"))

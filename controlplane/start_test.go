@@ -44,13 +44,13 @@ func TestStartedAgainInOneProcessItGoesOn(t *testing.T) {
 		left = append(left, settledGoroutines())
 	}
 	t.Logf("goroutines left after each stop: %v", left)
-	// A running one has 3,000; upstream leaves some tens behind.
+	// A running control plane has 3,000; upstream leaks some tens.
 	if grown := left[2] - left[1]; grown > 200 {
 		t.Errorf("each start leaves %d goroutines behind", grown)
 	}
 }
 
-// settledGoroutines is how many there are when no more of them end.
+// settledGoroutines returns the number of goroutines once it stops falling.
 func settledGoroutines() int {
 	const still = 300 * time.Millisecond
 	count, since := runtime.NumGoroutine(), time.Now()
@@ -110,7 +110,7 @@ func whoAmI(ctx context.Context, t *testing.T, config *rest.Config) (string, err
 	return review.Status.UserInfo.Username, nil
 }
 
-// fakeT records what Start does to a test that it fails.
+// fakeT records the failures that Start reports to a test.
 type fakeT struct {
 	*testing.T
 	failure string

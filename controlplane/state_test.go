@@ -115,7 +115,7 @@ func TestCertificatesAreForAYearAtMost(t *testing.T) {
 			t.Errorf("%s is of %s", name, mastersGroup)
 		}
 	}
-	// The administrator's of a version that made them for ten years is replaced.
+	// An administrator certificate of a version that issued them for ten years is replaced.
 	config, err := p.newKubeconfig("https://127.0.0.1:1", adminUser, mastersGroup)
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestCertificatesAreForAYearAtMost(t *testing.T) {
 
 func TestAuthoritiesAreMadeOnceAndAllTogether(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
-	// What a crash in the middle leaves behind.
+	// Remains of a crash half-way.
 	if err := os.MkdirAll(dir+".new", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -391,8 +391,8 @@ func TestWrongOptionsAreFoundBeforeAnythingIsWritten(t *testing.T) {
 	}
 }
 
-// TestAnErrorNamesTheDirectoryAsItWasGiven: a relative one cannot be resolved once the working
-// directory is removed.
+// TestAnErrorNamesTheDirectoryAsItWasGiven uses a removed working directory, where a relative path
+// cannot be resolved.
 func TestAnErrorNamesTheDirectoryAsItWasGiven(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "gone")
 	if err := os.Mkdir(gone, 0o700); err != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A server that has become too busy to answer /readyz, or cannot reach etcd, is stopped all the
-// same, and the process lives on.
+// TestServerThatIsNotReadyAnyMoreIsStopped verifies that a server too busy to answer /readyz, or
+// cut off from etcd, can still be stopped without ending the process.
 func TestServerThatIsNotReadyAnyMoreIsStopped(t *testing.T) {
 	c := Start(t)
 	c.running.etcd.server.Stop()

@@ -35,7 +35,7 @@ var (
 	template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: containers()}}
 )
 
-// waitPods waits until there are exactly n pods in the namespace and returns them.
+// waitPods waits until the namespace has exactly n pods and returns them.
 func (c *cluster) waitPods(t *testing.T, namespace string, n int) []corev1.Pod {
 	t.Helper()
 	var pods []corev1.Pod
@@ -52,7 +52,7 @@ func (c *cluster) waitPods(t *testing.T, namespace string, n int) []corev1.Pod {
 	return pods
 }
 
-// updatePod changes a pod's status as a kubelet would.
+// updatePod changes a pod's status like a kubelet.
 func (c *cluster) updatePod(t *testing.T, pod corev1.Pod, change func(*corev1.PodStatus)) {
 	t.Helper()
 	change(&pod.Status)
@@ -61,8 +61,8 @@ func (c *cluster) updatePod(t *testing.T, pod corev1.Pod, change func(*corev1.Po
 	}
 }
 
-// createNode makes a node that is ready for pods; taking the first taint off is node health's work,
-// which is Berth's.
+// createNode creates a node ready for pods. It removes the initial taint, a task of Berth's node
+// health controller.
 func (c *cluster) createNode(t *testing.T, name string, labels map[string]string) {
 	t.Helper()
 	nodes := c.api.CoreV1().Nodes()
@@ -171,7 +171,7 @@ func cronJobIsTaken(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Only its controller takes a finished job of it off the list of active ones.
+	// Only the Job's own controller removes a finished Job from the list of active ones.
 	created.Status.Active = []corev1.ObjectReference{{Kind: "Job", Name: "gone", Namespace: ns, UID: "gone", APIVersion: "batch/v1"}}
 	if _, err := c.api.BatchV1().CronJobs(ns).UpdateStatus(t.Context(), created, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -322,7 +322,7 @@ func claimIsBoundToAVolume(t *testing.T, c *cluster) {
 
 func terminatingPodsWithoutNodeAreCollected(t *testing.T, c *cluster) {
 	ns := c.namespace(t)
-	// A terminating pod without a node is what pod garbage collection takes soonest.
+	// Pod garbage collection deletes terminating pods without a node soonest.
 	c.createPod(t, ns, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Finalizers: []string{"berth.dev/test"}}})
 	if err := c.api.CoreV1().Pods(ns).Delete(t.Context(), "pod", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

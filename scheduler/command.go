@@ -15,21 +15,21 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// PluginFactory makes a plugin, as kube-scheduler's does: args are those in the profile's
-// pluginConfig, a *runtime.Unknown with the JSON of the file.
+// PluginFactory creates a plugin, like kube-scheduler's: args holds its arguments from the
+// profile's pluginConfig, a *runtime.Unknown with the JSON of the file.
 type PluginFactory = outside.Factory
 
-// Option is what a program compiles in.
+// Option compiles something into the program.
 type Option func(*command)
 
-// WithPlugin adds a plugin that is written against k8s.io/kube-scheduler/framework. Configuration
-// files enable it by its name.
+// WithPlugin adds a plugin written against k8s.io/kube-scheduler/framework. Configuration files
+// enable it by its name.
 func WithPlugin(name string, factory PluginFactory) Option {
 	return func(c *command) { c.addPlugin(name, factory) }
 }
 
-// WithPodsToActivate lets plugins have other pods tried when theirs has its node, by CycleState, as
-// scheduler-plugins' Coscheduling does. create is NewPodsToActivate of
+// WithPodsToActivate lets a plugin activate other pods, via CycleState, when its pod gets a node,
+// as scheduler-plugins' Coscheduling does. create is NewPodsToActivate of
 // k8s.io/kubernetes/pkg/scheduler/framework, which such plugins import.
 func WithPodsToActivate[T framework.StateData](create func() T) Option {
 	return func(c *command) {
@@ -43,18 +43,18 @@ func WithPodsToActivate[T framework.StateData](create func() T) Option {
 // UsageError is an error in the command line. Programs exit with code 2.
 type UsageError = usage.Error
 
-// command is what is compiled in, with the flags and streams of the command line.
+// command holds the compiled-in plugins, and the flags and streams of the command line.
 type command struct {
 	flags     *options.Flags
 	factories map[string]PluginFactory
 	wrong     error // of the options
-	// podsToActivate makes the CycleState entry in which plugins name pods to activate; nil: they
-	// cannot.
+	// podsToActivate creates the CycleState entry through which plugins name pods to activate; nil
+	// disables activation.
 	podsToActivate func() framework.StateData
 	out, err       io.Writer
 }
 
-// NewCommand returns the command `scheduler`, for a program that compiles plugins in.
+// NewCommand returns the command `scheduler` for a program with compiled-in plugins.
 func NewCommand(opts ...Option) *cobra.Command {
 	c := &command{factories: map[string]PluginFactory{}}
 	for _, option := range opts {

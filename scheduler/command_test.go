@@ -13,7 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// call runs the command; there is no cluster.
+// call runs the command without a cluster.
 func call(t *testing.T, opts []Option, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "nowhere"))

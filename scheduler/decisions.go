@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// withDecisions adds what the scheduler decides by, and what it decided of each pod last.
+// withDecisions adds the configuration in use and the last decision about each pod.
 func (p *process) withDecisions(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", next)
@@ -45,7 +45,7 @@ func (p *process) tellDecision(w http.ResponseWriter, r *http.Request) {
 	writeAnswer(w, d)
 }
 
-// writeAnswer answers with a document that is about this moment.
+// writeAnswer writes an uncacheable JSON document.
 func writeAnswer(w http.ResponseWriter, document any) {
 	encoded, err := json.Marshal(document)
 	if err != nil {
@@ -57,7 +57,7 @@ func writeAnswer(w http.ResponseWriter, document any) {
 	_, _ = w.Write(append(encoded, '\n'))
 }
 
-// isLoopback tells whether only this machine reaches an address.
+// isLoopback reports whether an address is reachable only from this machine.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -67,8 +67,8 @@ func isLoopback(address string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// withPassword serves decisions to callers that know the password in the address file, which only
-// its owner can read: other users of the machine reach a port on loopback, too.
+// withPassword serves decisions to callers presenting the password in the address file, readable
+// only by its owner: the machine's other users can also reach a loopback port.
 func (p *process) withPassword(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	decisions := p.withDecisions(next)
@@ -85,7 +85,7 @@ func (p *process) withPassword(next http.Handler) http.Handler {
 	return mux
 }
 
-// writeAddresses leaves the endpoints' URLs where others look for them, with the password.
+// writeAddresses publishes the endpoints' URLs, with the password, in the address file.
 func (p *process) writeAddresses() error {
 	file := p.flags.AddressFile
 	if file == "" {

@@ -15,7 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
-// TestDecisionsAreForThisMachine: by plain HTTP nobody is asked who they are.
+// TestDecisionsAreForThisMachine verifies the restriction to this machine over plain HTTP, which
+// does not authenticate callers.
 func TestDecisionsAreForThisMachine(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1:10251": true, "[::1]:10251": true, "127.8.8.8:1": true,
@@ -52,8 +53,8 @@ func TestAddressesAreLeftWhereOthersLook(t *testing.T) {
 	}
 }
 
-// TestDecisionsNeedThePassword verifies that other users of the machine do not read decisions and
-// configurations on the plain port, and that other paths stay as they are.
+// TestDecisionsNeedThePassword verifies that other users of the machine cannot read decisions and
+// configurations on the plain port, and that other paths are unaffected.
 func TestDecisionsNeedThePassword(t *testing.T) {
 	p := &process{password: "secret"}
 	handler := p.withPassword(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/reference/ignored-flags.md anew")
 
-// ignored is the table of the flags that are accepted and do nothing.
+// ignored returns the table of accepted flags without effect.
 func ignored() string {
 	var table strings.Builder
 	table.WriteString("| flag | why |\n| --- | --- |\n")

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/scheduler/plugintest"
 )
 
-// crowding is a plugin that limits how many pods of one namespace run on a node. Its fields are its
+// crowding is a plugin that limits the number of pods per namespace on a node. Its fields are its
 // arguments in a configuration file.
 type crowding struct {
 	MaxPerNode int `json:"maxPerNode"`
@@ -45,8 +45,8 @@ func (c *crowding) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node
 	return nil
 }
 
-// A plugin is tested without a cluster: its factory makes it from the arguments of a configuration
-// file, and package plugintest provides nodes with pods on them.
+// Plugins can be tested without a cluster: the factory creates one from the arguments of a
+// configuration file, and package plugintest provides nodes with pods.
 func Example_plugin() {
 	made, err := newCrowding(context.Background(), &runtime.Unknown{Raw: []byte(`{"maxPerNode": 2}`)}, nil)
 	if err != nil {

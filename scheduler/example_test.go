@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/scheduler"
 )
 
-// A program that is Berth's scheduler with a plugin compiled in has this main. Configuration files
-// enable the plugin by its name.
+// This is the main of a program running Berth's scheduler with a compiled-in plugin. Configuration
+// files enable the plugin by its name.
 func ExampleMain() {
 	os.Exit(scheduler.Main(scheduler.WithPlugin("Crowding", newCrowding)))
 }

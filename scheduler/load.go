@@ -31,10 +31,10 @@ type loaded struct {
 	told     *config.InUse // to whoever asks
 }
 
-// closePlugins ends the plugins once no pod needs them.
+// closePlugins stops the plugins once the last pod has finished with them.
 func (l *loaded) closePlugins() { l.set.Close() }
 
-// loadConfig parses a configuration and makes its plugins.
+// loadConfig parses a configuration and creates its plugins.
 func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) {
 	l := &loaded{data: data, set: outside.New(context.WithoutCancel(ctx), outside.Options{
 		Factories: p.factories, Store: p.store, Client: p.client, KubeConfig: p.rest, PodsToActivate: p.podsToActivate,
@@ -68,7 +68,7 @@ func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) 
 	return l, nil
 }
 
-// plainProfiles returns the profiles without what the live scheduler adds to them.
+// plainProfiles returns the profiles without the live scheduler's additions.
 func (l *loaded) plainProfiles() (all []*plugins.Profile) {
 	for _, profile := range l.profiles {
 		all = append(all, profile.Profile)
@@ -85,7 +85,7 @@ func (l *loaded) usePlugins(ctx context.Context, s *live.Scheduler) error {
 	return nil
 }
 
-// newFollower returns what watches the configuration file and applies its changes.
+// newFollower returns a watcher of the configuration file that applies its changes.
 func (p *process) newFollower(ctx context.Context) *reload.Follower {
 	return &reload.Follower{Read: p.source.Read, Apply: func(data []byte) error { return p.applyConfig(ctx, data) }, Tell: p.reportApplied}
 }
@@ -130,17 +130,17 @@ func (p *process) applyConfig(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// applyWithin bounds how long out-of-tree plugins may take to become ready.
+// applyWithin bounds the time until out-of-tree plugins are ready.
 const applyWithin = 2 * time.Minute
 
-// Reasons of the events about the configuration.
+// Event reasons about the configuration.
 const (
 	reasonApplied = "ConfigurationApplied"
 	reasonRefused = "ConfigurationRefused"
 )
 
-// reportApplied reports whether a change of the configuration was applied: in the log, the metrics
-// and an event.
+// reportApplied reports in the log, the metrics and an event whether a configuration change was
+// applied.
 func (p *process) reportApplied(err error) {
 	p.recorder.Reloaded(err == nil)
 	log := klog.Background()
@@ -156,11 +156,11 @@ func (p *process) reportApplied(err error) {
 		fmt.Sprintf("%s on %s is refused, the last good one stays in effect: %s", filepath.Base(p.source.Name), where, reason))
 }
 
-// longest is the length limit that the API has for an event's message.
+// longest is the API's limit on the length of an event's message.
 const longest = 1024
 
-// writeEvent writes an event about the Lease that replicas share, the one object that stands for
-// the scheduler wherever it runs. A shadow writes none.
+// writeEvent writes an event about the Lease shared by the replicas, the one object that represents
+// the scheduler wherever it runs. A shadow writes no events.
 func (p *process) writeEvent(eventType, reason, message string) {
 	if p.flags.Shadow {
 		return

@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// Main is the main of a program that is the scheduler, with plugins compiled in
-// or without. It returns the exit code: 0 if it was asked to end, 1 if it could
-// not go on, 2 for wrong usage. What went wrong is one line on standard error.
+// Main is the main function of a scheduler program, with or without compiled-in plugins. It returns
+// the exit code: 0 for a requested end, 1 for a failure, 2 for wrong usage. Errors are one line on
+// standard error.
 func Main(opts ...Option) int {
 	cmd := NewCommand(opts...)
 	cmd.Use = filepath.Base(os.Args[0])

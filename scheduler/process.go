@@ -97,7 +97,7 @@ func (c *command) runScheduler(ctx context.Context) error {
 	return p.startProcess(ctx, first)
 }
 
-// connectAPI makes the client that schedules.
+// connectAPI creates the client used for scheduling.
 func (p *process) connectAPI(data []byte) (err error) {
 	settings := p.flags.Connection(data)
 	if p.rest, err = settings.Rest("scheduler"); err != nil {
@@ -114,7 +114,7 @@ func (p *process) hasLostLeadership() bool {
 	return elector != nil && elector.Over()
 }
 
-// writeConfig writes the configuration that is in effect, with the defaults and flags.
+// writeConfig writes the effective configuration, including defaults and flags.
 func (p *process) writeConfig(l *loaded) error {
 	text, err := options.YAML(p.settings.Full(l.config))
 	if err != nil {
@@ -127,10 +127,10 @@ func (p *process) writeConfig(l *loaded) error {
 	return os.WriteFile(p.flags.WriteConfigTo, text, 0o600)
 }
 
-// startProcess makes the clients, the election and the server, and runs them.
+// startProcess creates and runs the clients, the election and the server.
 func (p *process) startProcess(ctx context.Context, first *loaded) error {
-	// Events have a client of their own, so that they delay nothing else. Over HTTP/1.1 a small
-	// request takes a third less CPU than over HTTP/2, which needs frames and a goroutine for each.
+	// Events use a separate client to avoid delaying other requests. For small requests HTTP/1.1
+	// takes a third less CPU than HTTP/2, with its frames and a goroutine per request.
 	to, err := p.settings.Rest("scheduler-events")
 	if err != nil {
 		return err
@@ -165,8 +165,9 @@ func (p *process) startProcess(ctx context.Context, first *loaded) error {
 	return p.runUntilDone(ctx, first, events)
 }
 
-// runUntilDone runs everything until the context ends. It first ends scheduling, with the bindings
-// under way and the Lease, then the endpoints and the events, so that nothing is left half done.
+// runUntilDone runs everything until the context ends. It stops scheduling first, including the
+// bindings in flight and the Lease, then the endpoints and the events, so that all work is
+// complete.
 func (p *process) runUntilDone(ctx context.Context, first *loaded, events kubernetes.Interface) error {
 	p.inUse.Store(first)
 	defer func() { p.inUse.Load().closePlugins() }()
@@ -208,8 +209,8 @@ func (p *process) runUntilDone(ctx context.Context, first *loaded, events kubern
 	}
 	p.recorder.Watch(p.scheduler.Sizes)
 	p.recorder.WatchDevices(p.scheduler.Look)
-	// Health is served before plugins wait for their informers: an API server that is slow must not
-	// have the kubelet restart the scheduler again and again.
+	// Serve health before plugins wait for their informers: otherwise the kubelet would repeatedly
+	// restart the scheduler while the API server is slow.
 	tellers.Go(func() { p.server.Run(telling, p.newEndpoints(), p.asking) })
 	tellers.Go(func() { p.events.Run(telling) })
 	tellers.Go(func() { giveback.Run(telling) })
@@ -230,7 +231,7 @@ func (p *process) runUntilDone(ctx context.Context, first *loaded, events kubern
 	return p.runLeading(ctx, leads)
 }
 
-// runLeading runs the scheduler, which follows the cluster at once and decides as soon as this
+// runLeading runs the scheduler, which follows the cluster immediately and decides once this
 // replica leads.
 func (p *process) runLeading(ctx context.Context, leads chan struct{}) error {
 	scheduling, stop := context.WithCancel(context.WithoutCancel(ctx))

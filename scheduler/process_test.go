@@ -25,7 +25,8 @@ func (informed) Name() string                                                   
 func (informed) Reserve(context.Context, fwk.CycleState, *v1.Pod, string) *fwk.Status { return nil }
 func (informed) Unreserve(context.Context, fwk.CycleState, *v1.Pod, string)           {}
 
-// withSlowServer returns the command with the plugin Informed; no request is answered.
+// withSlowServer returns the command with the plugin Informed and an API server that does not
+// respond.
 func withSlowServer(t *testing.T, factory PluginFactory) *cobra.Command {
 	t.Helper()
 	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
@@ -41,8 +42,8 @@ func withSlowServer(t *testing.T, factory PluginFactory) *cobra.Command {
 	return cmd
 }
 
-// TestHealthIsServedWhilePluginsWaitForTheirInformers: with an API server that is slow, the kubelet
-// would restart the scheduler again and again.
+// TestHealthIsServedWhilePluginsWaitForTheirInformers verifies that a slow API server does not make
+// the kubelet repeatedly restart the scheduler.
 func TestHealthIsServedWhilePluginsWaitForTheirInformers(t *testing.T) {
 	cmd := withSlowServer(t, func(_ context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 		h.SharedInformerFactory().Core().V1().ConfigMaps().Informer()
@@ -81,7 +82,7 @@ func TestHealthIsServedWhilePluginsWaitForTheirInformers(t *testing.T) {
 	t.Error("it does not say where its health is")
 }
 
-// TestEndWhilePluginsAreMade: one that waits for something ends with its context.
+// TestEndWhilePluginsAreMade verifies that a waiting plugin factory returns when its context ends.
 func TestEndWhilePluginsAreMade(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	cmd := withSlowServer(t, func(ctx context.Context, _ runtime.Object, _ fwk.Handle) (fwk.Plugin, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
-// startJournal has a journal written of what the scheduler is told and what it decides.
+// startJournal starts the journal of the scheduler's inputs and decisions.
 func (p *process) startJournal(first *loaded, o *live.Options) error {
 	text, err := options.YAML(p.settings.Full(first.config))
 	if err != nil {
@@ -44,12 +44,12 @@ func (p *process) startJournal(first *loaded, o *live.Options) error {
 	return nil
 }
 
-// tellJournal says that records are lost, or why the journal has ended.
+// tellJournal reports lost records, or why the journal has ended.
 func (p *process) tellJournal(err error) {
 	klog.Background().Error(err, "The journal is not complete", "folder", p.flags.Journal.Dir)
 }
 
-// endRecord writes what is left of the journal.
+// endRecord flushes and closes the journal.
 func (p *process) endRecord() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

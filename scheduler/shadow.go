@@ -10,10 +10,10 @@ import (
 	"github.com/berth-k8s/berth/internal/durable"
 )
 
-// reportEvery is how often a shadow says what it has seen.
+// reportEvery is the interval between a shadow's reports.
 const reportEvery = time.Minute
 
-// runShadow has the scheduler watch what another one does, until the context ends.
+// runShadow makes the scheduler observe another one until the context ends.
 func (p *process) runShadow(ctx context.Context) error {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

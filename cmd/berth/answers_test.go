@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// TestEveryFieldOfAnswersIsDocumented looks for the fields of the answers in JSON on the pages
-// about their commands.
+// TestEveryFieldOfAnswersIsDocumented looks up the JSON fields of all results on their commands'
+// pages.
 func TestEveryFieldOfAnswersIsDocumented(t *testing.T) {
 	for _, c := range []struct {
 		pages   string

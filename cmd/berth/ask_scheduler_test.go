@@ -26,7 +26,8 @@ profiles:
     args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}
 `
 
-// twoNodes is a cluster with a pod on node-1, node-2 empty, and a pending pod of each scheduler.
+// twoNodes is a cluster with a pod on node-1, an empty node-2, and a pending pod for each
+// scheduler.
 func twoNodes(t *testing.T, schedulers ...string) *fakeapi.Server {
 	t.Helper()
 	api := fakeapi.New(t)
@@ -46,7 +47,7 @@ func twoNodes(t *testing.T, schedulers ...string) *fakeapi.Server {
 	return api
 }
 
-// packs is what a scheduler of that name tells that fills one node after the other.
+// packs returns the configuration in use of a bin-packing scheduler of that name.
 func packs(t *testing.T, name, server string) *config.InUse {
 	t.Helper()
 	c, err := config.Parse("x", []byte(strings.Replace(packingConfiguration, "NAME", name, 1)), config.Options{})
@@ -70,7 +71,7 @@ func leaseOf(namespace, name, holder, annotation string) fakeapi.Object {
 		"spec": map[string]any{"holderIdentity": holder, "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}}
 }
 
-// schedulerThat tells what it decides by, as its endpoint does.
+// schedulerThat serves a configuration in use, like a scheduler's endpoint.
 func schedulerThat(t *testing.T, told *config.InUse) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -84,8 +85,9 @@ func schedulerThat(t *testing.T, told *config.InUse) string {
 	return server.URL
 }
 
-// TestAnswersAreByTheConfigurationThatRuns: told by the scheduler that is asked, by the Lease of
-// one that is not, or assumed; then the first line says so.
+// TestAnswersAreByTheConfigurationThatRuns covers a configuration reported by the queried
+// scheduler, one announced in another scheduler's Lease, and an assumed one, which the first line
+// mentions.
 func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 	const assumed = "Assumed: default-scheduler runs with the default configuration, because "
 	for name, row := range map[string]struct {
@@ -141,8 +143,8 @@ func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 	}
 }
 
-// TestPodsOfASecondSchedulerAreServed: those whose scheduler tells by its Lease what it decides by.
-// Of others nobody is asked, which the answer says.
+// TestPodsOfASecondSchedulerAreServed covers pods of schedulers that announce their configuration
+// in a Lease. Pods of other schedulers are not forecast; the output mentions that.
 func TestPodsOfASecondSchedulerAreServed(t *testing.T) {
 	api := twoNodes(t, "berth-scheduler", "unknown")
 	api.Set("leases", leaseOf("berth-system", "berth-scheduler", "me", packs(t, "berth-scheduler", "").OnLease("me")))

@@ -73,8 +73,7 @@ func askAll(t *testing.T, path string) {
 	})
 }
 
-// twice lists the sentences that an answer has more than once: of more than four words, wherever
-// the lines break.
+// twice lists repeated sentences of more than four words, ignoring line breaks.
 func twice(answer string) (list []string) {
 	seen := map[string]bool{}
 	for paragraph := range strings.SplitSeq(answer, "\n\n") {
@@ -109,7 +108,7 @@ func TestAnswersAreMachineReadable(t *testing.T) {
 	}
 }
 
-// A scheduler that does not answer is asked once, whatever the number of pods.
+// TestASchedulerThatDoesNotAnswerIsAskedOnce verifies a single request for any number of pods.
 func TestASchedulerThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	town := file(t, "town.yaml", smallTown)
 	code, _, errs := command(t, "explain", "-l", "!none", "-f", town, "--scheduler-url", "http://127.0.0.1:1")
@@ -118,7 +117,8 @@ func TestASchedulerThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	}
 }
 
-// The time that drains may take holds for the chosen nodes, too.
+// TestAForecastHeedsTheTimeoutOfDrains verifies that the timeout of drains applies to chosen nodes
+// as well.
 func TestAForecastHeedsTheTimeoutOfDrains(t *testing.T) {
 	for _, words := range []string{"drain node/n --timeout 10s", "drain --choose 2 --timeout 10s"} {
 		_, steps, err := (&forecast{}).parse(strings.Fields(words), "")
@@ -135,7 +135,7 @@ func TestAForecastHeedsTheTimeoutOfDrains(t *testing.T) {
 	}
 }
 
-// What a forecast is headed by is what was asked.
+// TestAForecastRepeatsItsOperations verifies the heading of a forecast: its operations.
 func TestAForecastRepeatsItsOperations(t *testing.T) {
 	for _, words := range []string{"drain node-1 --force=false --ignore-daemonsets", "taint node-1 key=value:NoExecute", "scale deployment/web --replicas 3"} {
 		_, steps, err := (&forecast{}).parse(strings.Fields(words), "")

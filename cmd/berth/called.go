@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// calledAs makes the help of all commands use the name under which the program was called: kubectl
-// berth, if it runs as kubectl's plugin.
+// calledAs makes the help of all commands use the program's invocation name: kubectl berth, if it
+// runs as kubectl's plugin.
 func calledAs(root *cobra.Command, name string) {
 	if name == root.Name() {
 		return

@@ -15,27 +15,26 @@ import (
 	"github.com/berth-k8s/berth/internal/cli/print"
 )
 
-// mover moves pods. After Stop it begins nothing further, and Run returns when what it began is
-// done.
+// mover moves pods. After Stop it starts no further moves, and Run returns once the started ones
+// are done.
 type mover interface {
 	Stop()
 	Run(ctx context.Context) error
 }
 
-// carrying is a mover's run: the meter shows what is done until there is something to tell.
+// carrying is a mover's run. The meter shows its progress until the first message.
 type carrying struct {
 	meter  print.Meter
 	cancel context.CancelFunc
 }
 
-// end ends the run.
 func (c *carrying) end() {
 	c.meter.Clear()
 	c.cancel()
 }
 
-// carryOut runs a mover. The first signal stops it, which the user is told in words; the second
-// ends the command at once, and returned is false if the mover was left behind.
+// carryOut runs a mover. The first signal stops it, with a message to the user; the second ends the
+// command immediately. returned is false if the mover did not finish in time.
 func carryOut(cmd *cobra.Command, step, stopped string, begin func(ctx context.Context, c *carrying) mover) (returned bool, err error) {
 	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{})) // what it does is told in lines of its own
 	c := &carrying{cancel: cancel}
@@ -45,12 +44,12 @@ func carryOut(cmd *cobra.Command, step, stopped string, begin func(ctx context.C
 	return untilTwice(cmd.ErrOrStderr(), stopped+"; again to end at once", m.Stop, cancel, func() error { return m.Run(ctx) })
 }
 
-// endsWithin is how long a command may take to end after the second signal.
+// endsWithin bounds the command's shutdown after the second signal.
 const endsWithin = time.Second
 
-// untilTwice calls run until it returns. At the first signal it says something and calls stop, at
-// the second cancel. Nothing cuts a plan short that is being made: what has not returned soon after
-// the second signal is left behind.
+// untilTwice calls run until it returns. The first signal prints words and calls stop, the second
+// calls cancel. Planning cannot be interrupted, so a run that does not return soon after the second
+// signal is abandoned.
 func untilTwice(out io.Writer, words string, stop, cancel func(), run func() error) (returned bool, err error) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
-// checking is what the flags of berth check say.
+// checking holds the flags of berth check.
 type checking struct {
 	to     connect.Flags
 	output string

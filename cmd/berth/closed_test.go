@@ -8,12 +8,13 @@ import (
 	"testing"
 )
 
-// full refuses what is written, as a full disk does and a closed file.
+// full rejects writes, like a full disk or a closed file.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
-// What an answer is written to may be full, or closed: the exit code says that nobody has read it.
+// TestAnAnswerThatCannotBeWrittenIsAnError verifies that an unwritable output, full or closed, is
+// reported by the exit code.
 func TestAnAnswerThatCannotBeWrittenIsAnError(t *testing.T) {
 	town := file(t, "town.yaml", smallTown)
 	journal := writeJournal(t, func(s string) string { return s })

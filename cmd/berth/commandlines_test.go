@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/scheduler"
 )
 
-// TestCommandLinesOnPagesExist reads every command line of berth in README.md and docs/, without
+// TestCommandLinesOnPagesExist parses every command line of berth in README.md and docs/ without
 // running it.
 func TestCommandLinesOnPagesExist(t *testing.T) {
 	neutral(t)
@@ -42,8 +42,8 @@ func TestCommandLinesOnPagesExist(t *testing.T) {
 	}
 }
 
-// TestExamplesOfHelpExist reads those in the commands' own help. Behind two spaces they are
-// explained.
+// TestExamplesOfHelpExist parses the examples in the commands' own help. Two spaces precede an
+// explanation.
 func TestExamplesOfHelpExist(t *testing.T) {
 	neutral(t)
 	read := 0
@@ -100,7 +100,7 @@ func TestWrongCommandLinesAreFound(t *testing.T) {
 	}
 }
 
-// understood has the command read its arguments. What is not a command of Berth's is not known.
+// understood has the command parse its arguments. known is false for a command other than Berth's.
 func understood(words []string) (known bool, err error) {
 	for len(words) > 0 && (slices.Contains([]string{"sudo", "exec", "nohup", "kubectl"}, words[0]) && len(words) > 1 && path.Base(words[1]) == "berth") {
 		words = words[1:]

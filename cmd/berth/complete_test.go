@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/cli/ask"
 )
 
-// town answers lists with names, as an API server does to whoever asks for metadata only.
+// town serves lists with names only, like an API server responding to metadata requests.
 type town struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -49,7 +49,7 @@ func newTown(t *testing.T, names map[string][]string) *town {
 	return served
 }
 
-// completed are the words that a shell would offer, sorted.
+// completed returns the words offered by a shell, sorted.
 func completed(args string, replacer *strings.Replacer) (words []string, errs string) {
 	asked := strings.Fields(replacer.Replace(args))
 	if strings.HasSuffix(args, " ") {
@@ -72,8 +72,8 @@ contexts: [{name: prod, context: {cluster: c, user: u, namespace: shop}}, {name:
 	return strings.NewReplacer("CONF", "--kubeconfig "+config)
 }
 
-// Names are completed from the cluster that the command would ask: of the flag's namespace, else
-// the context's. They are read as metadata and in one page.
+// TestCompletionOfALiveCluster verifies that names are completed from the command's cluster, in the
+// flag's namespace or else the context's. They are read as metadata, in one page.
 func TestCompletionOfALiveCluster(t *testing.T) {
 	const core, apps, shop = "/api/v1/", "/apis/apps/v1/", "namespaces/shop/"
 	served := newTown(t, map[string][]string{
@@ -153,7 +153,7 @@ func TestCompletionOfALiveCluster(t *testing.T) {
 	}
 }
 
-// A cluster that does not answer must not hold up the shell.
+// TestCompletionGivesUp verifies that an unresponsive cluster does not block the shell.
 func TestCompletionGivesUp(t *testing.T) {
 	silent := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -1,8 +1,8 @@
 // Command berth is Berth's only binary: a whole cluster to try (up, nodes, kubectl), the components
-// that run in a cluster, and the commands that answer questions. Each command has one file, with
-// its flags and wiring; what it does is in the package that it calls. Linked or copied as
-// kubectl-berth, it is a kubectl plugin and calls itself "kubectl berth".
+// of a cluster, and the inspection commands. Each command has one file, with its flags and wiring;
+// the implementation is in the package that it calls. Linked or copied as kubectl-berth, it is a
+// kubectl plugin and uses the name "kubectl berth".
 //
-// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 what --fail-on names came true. An error is one
-// line on standard error that says what to do.
+// Exit codes: 0 success, 1 failure, 2 wrong usage, 3 a condition named by --fail-on holds. An error
+// is one line on standard error with a remedy.
 package main

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
-// drain is what the flags of berth drain say.
+// drain holds the flags of berth drain.
 type drain struct {
 	ask.Question // for completion, the connection and the configuration
 	options      execute.DrainOptions
@@ -103,8 +103,7 @@ command goes on; what a killed one has left scaled up is put back first.`,
 	return cmd
 }
 
-// addNodeFlags adds the flags that say which nodes of which cluster are meant, and whether they are
-// changed.
+// addNodeFlags adds the flags selecting the cluster and its nodes, and --dry-run.
 func (d *drain) addNodeFlags(cmd *cobra.Command, dryRun string) {
 	flags := cmd.Flags()
 	flags.StringVarP(&d.selector, "selector", "l", "", "the nodes with these labels, instead of names")
@@ -169,8 +168,8 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// prepareDrain checks the flags, connects, and finds out which nodes are meant and how pods are
-// placed.
+// prepareDrain checks the flags, connects, and determines the selected nodes and the running
+// scheduler configuration.
 func (d *drain) prepareDrain(cmd *cobra.Command, args []string) (kubernetes.Interface, *config.Running, error) {
 	switch {
 	case d.options.Timeout < 0:
@@ -200,8 +199,8 @@ func (d *drain) prepareDrain(cmd *cobra.Command, args []string) (kubernetes.Inte
 	if o.Nodes, err = d.selectNodes(cmd.Context(), client, args); err != nil {
 		return nil, nil, connect.Reach(err)
 	}
-	// Landing places must not be assumed, but where the drain does not depend on them: it may leave
-	// pods pending, or is a dry run, whose first line says what was assumed.
+	// Placements require a known configuration, unless the drain does not depend on them: it may
+	// leave pods pending, or it is a dry run, whose first line reports the assumption.
 	running, err := d.RunningIn(cmd, client, o.AllowPending || o.DryRun)
 	if err != nil {
 		return nil, nil, err
@@ -209,7 +208,7 @@ func (d *drain) prepareDrain(cmd *cobra.Command, args []string) (kubernetes.Inte
 	return client, running, d.WriteOpening(cmd)
 }
 
-// selectNodes are those that are named, or that the selector selects.
+// selectNodes returns the named nodes, or the nodes matching the selector.
 func (d *drain) selectNodes(ctx context.Context, client kubernetes.Interface, args []string) (names []string, err error) {
 	if d.selector != "" {
 		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: d.selector})
@@ -237,8 +236,8 @@ func (d *drain) selectNodes(ctx context.Context, client kubernetes.Interface, ar
 	return names, nil
 }
 
-// askEvictions asks the API server whether it would evict the pods as things are now. It is an
-// error if it would not.
+// askEvictions requests a dry-run eviction of each pod from the API server. It returns an error if
+// the server would refuse one now.
 func (d *drain) askEvictions(ctx context.Context, out io.Writer, client kubernetes.Interface, plan *rebalance.Draining) error {
 	refused := 0
 	for i := range plan.Pods {

@@ -20,7 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// What the API server says of an eviction may come from a webhook, and does not steer the terminal.
+// TestWhatIsToldOfEvictionsDoesNotSteerTheTerminal verifies that the API server's message about an
+// eviction, possibly a webhook's, cannot send control sequences to the terminal.
 func TestWhatIsToldOfEvictionsDoesNotSteerTheTerminal(t *testing.T) {
 	const evil = "no\x1b]0;title\x07\nnode/n1 drained"
 	var out bytes.Buffer
@@ -32,7 +33,8 @@ func TestWhatIsToldOfEvictionsDoesNotSteerTheTerminal(t *testing.T) {
 	}
 }
 
-// Nodes are named as in kubectl, and as in berth what-if drain.
+// TestNodesToDrainAreNamedAsInKubectl verifies node arguments in the form of kubectl and of berth
+// what-if drain.
 func TestNodesToDrainAreNamedAsInKubectl(t *testing.T) {
 	for args, want := range map[string]string{
 		"a b": "a b", "node/a nodes/b no/c": "a b c", "node a": "a", "nodes a b": "a b", "node": "node", "a node/a a": "a", "pod/a": "", "node/": "",
@@ -57,7 +59,8 @@ func TestNodesToDrainAreNamedAsInKubectl(t *testing.T) {
 	}
 }
 
-// A server dry run in which an eviction would be refused is a failure, as scripts read it.
+// TestServerDryRunFailsIfAnEvictionWouldBeRefused verifies that scripts see a refused eviction in a
+// server dry run as a failure.
 func TestServerDryRunFailsIfAnEvictionWouldBeRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// explanation is what the flags of berth explain say.
+// explanation holds the flags of berth explain.
 type explanation struct {
 	scope
 	node string
@@ -123,7 +123,7 @@ func (e *explanation) runExplain(cmd *cobra.Command, arg string) (err error) {
 	})
 }
 
-// explainPod explains a pod, which the meter calls as it is told.
+// explainPod explains a pod; called is its name in the progress meter.
 func (e *explanation) explainPod(cmd *cobra.Command, w *simulate.World, o explain.Options, called string) (*explain.Explanation, error) {
 	o.Decided = e.Decision(cmd, o.Namespace, o.Name)
 	e.Meter.Begin(cmd.ErrOrStderr(), "explaining "+called)
@@ -131,7 +131,7 @@ func (e *explanation) explainPod(cmd *cobra.Command, w *simulate.World, o explai
 	return explain.Of(w, o)
 }
 
-// explainSeveral explains the pods of a workload, or those that the selector matches.
+// explainSeveral explains the pods of a workload, or the pods matching the selector.
 func (e *explanation) explainSeveral(cmd *cobra.Command, w *simulate.World, o explain.Options, of string) (*explain.Several, error) {
 	found, err := e.findPods(w, of)
 	if err != nil {
@@ -150,7 +150,7 @@ func (e *explanation) explainSeveral(cmd *cobra.Command, w *simulate.World, o ex
 	return said, err
 }
 
-// findPods returns the pods of the workload, or those that the selector matches.
+// findPods returns the pods of the workload, or the pods matching the selector.
 func (e *explanation) findPods(w *simulate.World, of string) (found []simulate.Found, err error) {
 	if e.selector == "" {
 		return w.PodsOf(of, e.inNamespace())

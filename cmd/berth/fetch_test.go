@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestAFolderThatWasHandedOverReachesNoHost: a kustomization names what it is made of, and may name
-// any host.
+// TestAFolderThatWasHandedOverReachesNoHost verifies that a kustomization, which may reference any
+// host, does not cause a connection.
 func TestAFolderThatWasHandedOverReachesNoHost(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -49,8 +49,8 @@ func TestAFolderThatWasHandedOverReachesNoHost(t *testing.T) {
 	}
 }
 
-// TestFoldersThatWereHandedOverEnd: a link to a device, or a FIFO, in a folder of manifests or of a
-// recording is refused, and not read for ever.
+// TestFoldersThatWereHandedOverEnd verifies that a link to a device or a FIFO in a folder of
+// manifests or of a recording is rejected instead of read forever.
 func TestFoldersThatWereHandedOverEnd(t *testing.T) {
 	for name, arguments := range map[string][]string{"a.yaml": {"simulate", "-f"}, "resource.yaml": {"simulate", "-k"}, "recording.json": {"pending", "-f"}} {
 		for _, device := range []bool{true, false} {

@@ -10,7 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
-// Every command that asks a cluster says what to check where no API server answers, in one line.
+// TestACommandWithoutAClusterSaysWhatToCheck verifies that every cluster command explains an
+// unreachable API server, and the remedy, in one line.
 func TestACommandWithoutAClusterSaysWhatToCheck(t *testing.T) {
 	kubeconfig := file(t, "config", "{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: u, user: {token: x}}], "+
 		"contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}")
@@ -25,8 +26,8 @@ func TestACommandWithoutAClusterSaysWhatToCheck(t *testing.T) {
 	}
 }
 
-// A .berth that another user left in the current folder is refused: no program that it names runs,
-// and no command reaches the cluster that it names.
+// TestABerthFolderOfSomebodyElsesIsRefused verifies that a .berth folder left by another user in
+// the current folder is rejected: its programs do not run, and its cluster is not contacted.
 func TestABerthFolderOfSomebodyElsesIsRefused(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv(connect.EnvDataDir, "")
@@ -73,8 +74,8 @@ func TestABerthFolderOfSomebodyElsesIsRefused(t *testing.T) {
 	}
 }
 
-// A cluster and a user that were added to the kubeconfig of berth up are in nobody's way, and are
-// not reached by kubectl's flags either.
+// TestWhatAUserHasAddedToTheKubeconfigIsNotInTheWay verifies that a cluster and a user added to the
+// kubeconfig of berth up are harmless, and that kubectl's flags do not reach them either.
 func TestWhatAUserHasAddedToTheKubeconfigIsNotInTheWay(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv(connect.EnvDataDir, "")

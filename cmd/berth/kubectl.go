@@ -42,7 +42,8 @@ func newKubectl() *cobra.Command {
 	}
 }
 
-// takeDataDir removes a leading --data-dir. Everything after it is passed to kubectl unchanged.
+// takeDataDir removes a leading --data-dir. The remaining arguments are passed to kubectl
+// unchanged.
 func takeDataDir(args []string) (string, []string, error) {
 	if len(args) == 0 || !strings.HasPrefix(args[0], "--data-dir") {
 		return connect.DataDirFromEnv(), args, nil
@@ -56,9 +57,8 @@ func takeDataDir(args []string) (string, []string, error) {
 	return "", nil, usagef("--data-dir: needs a directory")
 }
 
-// pointAt makes kubectl talk to the cluster in dataDir, unless the user chose
-// another. It never falls back to ~/.kube/config: a command meant for the
-// cluster on trial must not reach the one at work.
+// pointAt points kubectl to the cluster in dataDir, unless the user chose another. It never falls
+// back to ~/.kube/config: a command meant for the cluster on trial must not reach the one at work.
 func pointAt(dataDir string, args []string) error {
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end] // the others belong to what runs in a container, as curl's -s
@@ -92,7 +92,7 @@ func pointAt(dataDir string, args []string) error {
 	return os.Setenv("KUBECONFIG", kubeconfig)
 }
 
-// upIn is the command that starts the cluster of a data directory.
+// upIn returns the command that starts a data directory's cluster.
 func upIn(dataDir string) string {
 	if dataDir == connect.DataDirFromEnv() {
 		return "berth up"
@@ -106,7 +106,7 @@ func hasFlag(args []string, flag string) bool {
 	})
 }
 
-// needsCluster is false for the kubectl commands that work without a cluster.
+// needsCluster reports whether a kubectl command requires a cluster.
 func needsCluster(args []string) bool {
 	if len(args) == 0 || slices.ContainsFunc([]string{"--help", "-h", "--client", "--local"},
 		func(flag string) bool { return hasFlag(args, flag) }) ||
@@ -117,8 +117,8 @@ func needsCluster(args []string) bool {
 	return !slices.Contains(offline, args[0])
 }
 
-// runKubectl is kubectl's own main under another name. It exits with kubectl's code when a command
-// fails.
+// runKubectl is kubectl's own main under another name. If a command fails, it exits with kubectl's
+// code.
 func runKubectl(name string, args []string) {
 	argv := append([]string{"kubectl"}, args...)
 	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(argv))

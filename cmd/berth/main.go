@@ -19,7 +19,7 @@ const (
 	exitUsage  = usage.ExitCode
 )
 
-// usagef returns an error of the command line: exit code 2.
+// usagef returns a usage error: exit code 2.
 func usagef(format string, args ...any) error { return usage.Errorf(format, args...) }
 
 func main() {
@@ -50,8 +50,8 @@ func runCommand(ctx context.Context, argv []string, stdout, stderr io.Writer) in
 	return exitFailed
 }
 
-// displayName is how the user called this binary: kubectl finds plugins by the file name
-// kubectl-berth, and help should repeat what was typed.
+// displayName returns the program name typed by the user: kubectl finds plugins by the file name
+// kubectl-berth, and help should repeat the typed form.
 func displayName(argv0 string) string {
 	base := strings.TrimSuffix(filepath.Base(argv0), ".exe")
 	if base == "kubectl-berth" {

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
-// call runs the command as main would.
+// call runs the command like main.
 func call(args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
 	code = runCommand(context.Background(), append([]string{"berth"}, args...), &out, &err)
@@ -136,8 +136,9 @@ func TestKubectlTalksToNoOtherClusterThanBerths(t *testing.T) {
 	}
 }
 
-// The cluster of a data directory that is not running is one line that says what to do, not
-// kubectl's retries. Commands that need no cluster work without.
+// TestKubectlWithoutTheClusterRunningSaysWhatToDo verifies that a data directory's stopped cluster
+// is reported in one line with a remedy, without kubectl's retries, and that commands independent
+// of a cluster work.
 func TestKubectlWithoutTheClusterRunningSaysWhatToDo(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	dir := t.TempDir()
@@ -196,7 +197,7 @@ func TestVersionFlag(t *testing.T) {
 	}
 }
 
-// drain --choose chooses among the selected nodes.
+// TestNodesAreChosenAmongTheSelected verifies that drain --choose is limited to the selected nodes.
 func TestNodesAreChosenAmongTheSelected(t *testing.T) {
 	town := file(t, "town.yaml", smallTown)
 	if code, _, errs := command(t, "what-if", "drain", "--choose", "1", "-l", "pool=none", "-f", town); code == 0 || !strings.Contains(errs, `selector "pool=none"`) {
@@ -204,7 +205,7 @@ func TestNodesAreChosenAmongTheSelected(t *testing.T) {
 	}
 }
 
-// Numbers that are out of bounds are refused before anything is read.
+// TestNumbersHaveBounds verifies that out-of-range numbers are rejected before any input is read.
 func TestNumbersHaveBounds(t *testing.T) {
 	town := file(t, "town.yaml", smallTown)
 	for args, want := range map[string]string{

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
 )
 
-// What tests compare does not depend on how long a command takes. With asCommand the test binary is
+// TestMain makes outputs independent of a command's duration. With asCommand the test binary runs
 // berth itself.
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A command that takes a while says on a terminal what it does; nothing of it is left in the end.
-// Elsewhere it writes lines.
+// TestProgressOnATerminal verifies that a slow command shows its progress on a terminal and clears
+// it at the end. Other outputs receive lines.
 func TestProgressOnATerminal(t *testing.T) {
 	after, every := print.MeterAfter, print.MeterEvery
 	print.MeterAfter, print.MeterEvery = 0, time.Hour
@@ -65,8 +65,8 @@ func TestProgressOnATerminal(t *testing.T) {
 	}
 }
 
-// Pods of a workload that nothing tells apart are explained once: on thousands of nodes each takes
-// a quarter of a second.
+// TestPodsThatAreAlikeAreExplainedOnce verifies that identical pods of a workload share one
+// explanation: with thousands of nodes each takes a quarter of a second.
 func TestPodsThatAreAlikeAreExplainedOnce(t *testing.T) {
 	after, every := print.MeterAfter, print.MeterEvery
 	print.MeterAfter, print.MeterEvery = 0, time.Hour
@@ -97,7 +97,8 @@ spec: {schedulerName: default-scheduler, priority: 0, containers: [{name: c, ima
 	}
 }
 
-// So do commands that talk to a cluster, for as long as it takes to answer, also if it refuses.
+// TestProgressOfALiveCluster verifies the progress of commands that contact a cluster, until its
+// response, including a refusal.
 func TestProgressOfALiveCluster(t *testing.T) {
 	after, every := print.MeterAfter, print.MeterEvery
 	print.MeterAfter, print.MeterEvery = 0, time.Hour
@@ -135,7 +136,7 @@ func TestProgressOfALiveCluster(t *testing.T) {
 	}
 }
 
-// A recording says that it reads, then how much it has.
+// TestProgressOfARecording verifies that reading a recording shows progress, then its size.
 func TestProgressOfARecording(t *testing.T) {
 	after, every := print.MeterAfter, print.MeterEvery
 	print.MeterAfter, print.MeterEvery = 0, time.Hour
@@ -166,7 +167,8 @@ func TestProgressOfARecording(t *testing.T) {
 	}
 }
 
-// berth up says on a terminal in one line what starts, and elsewhere line by line.
+// TestProgressOfUp verifies that berth up shows its startup on one line of a terminal, and line by
+// line elsewhere.
 func TestProgressOfUp(t *testing.T) {
 	controlplane := file(t, "berth-controlplane", "#!/bin/sh\necho reading the data\necho compacting\nexit 1\n")
 	if err := os.Chmod(controlplane, 0o700); err != nil {
@@ -187,7 +189,8 @@ func TestProgressOfUp(t *testing.T) {
 	}
 }
 
-// The first build takes minutes: on a terminal it counts the packages; in a pipe it is go build.
+// TestProgressOfABuild covers the first build, which takes minutes: on a terminal it counts the
+// packages; in a pipe it is go build.
 func TestProgressOfABuild(t *testing.T) {
 	script, err := exec.LookPath("script")
 	if err != nil {

@@ -70,8 +70,8 @@ func runNodes(cmd *cobra.Command, s *parse.Nodes, to *connect.Flags) error {
 	}
 	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
-	// They are of the cluster's version: kubelets newer than the API server are not supported. One
-	// that does not answer yet is waited for by Run.
+	// Use the cluster's version: kubelets newer than the API server are unsupported. Run waits for
+	// an API server that does not respond yet.
 	if version, err := client.Discovery().ServerVersion(); err == nil {
 		shape.Version = version.GitVersion
 	}

@@ -16,11 +16,12 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// fault does something to the nodes that are selected, and returns their names.
+// fault applies a fault to the selected nodes and returns their names.
 type fault func(faults simnodes.Faults, ctx context.Context, which simnodes.Selection) ([]string, error)
 
-// newFault completes a command that does something to simulated nodes. prepare reads the arguments:
-// those that name nodes it returns, with what to do and what that is called once it is done.
+// newFault completes a command that applies a fault to simulated nodes. prepare parses the
+// arguments and returns the node names among them, the fault, and its past participle for the
+// output.
 func newFault(to *connect.Flags, cmd *cobra.Command,
 	prepare func(args []string) (nodes []string, do fault, done string, err error)) *cobra.Command {
 	var which simnodes.Selection
@@ -116,7 +117,7 @@ The command sets an annotation on the nodes (` + kubelet.AnnotationConditions + 
 	})
 }
 
-// addNamed adds the nodes that arguments name to those of the flags.
+// addNamed adds the nodes named by arguments to the flags' nodes.
 func addNamed(which *simnodes.Selection, args []string) (err error) {
 	names, err := parse.Node.NamesOf(args)
 	if err != nil {
@@ -136,7 +137,7 @@ func addNamed(which *simnodes.Selection, args []string) (err error) {
 	return nil
 }
 
-// printNames names up to ten nodes, and counts more.
+// printNames prints up to ten node names, and the number of further ones.
 func printNames(out io.Writer, names []string, what string) {
 	if len(names) > 10 {
 		fmt.Fprintf(out, "%d nodes (%s ... %s): %s\n", len(names), names[0], names[len(names)-1], what)

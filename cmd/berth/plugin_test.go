@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// asPlugin runs the command as kubectl runs its plugins, by the name of the file.
+// asPlugin runs the command like a kubectl plugin, by its file name.
 func asPlugin(args ...string) (out, errs string) {
 	var o, e bytes.Buffer
 	runCommand(context.Background(), append([]string{"/usr/local/bin/kubectl-berth"}, args...), &o, &e)
 	return o.String(), e.String()
 }
 
-// Started as kubectl-berth the command is kubectl's plugin: usage, examples and errors say so.
+// TestAsAPluginOfKubectl verifies usage, examples and errors when the binary runs as kubectl-berth.
 func TestAsAPluginOfKubectl(t *testing.T) {
 	for _, name := range []string{"explain", "what-if", "record", "pending", "up"} {
 		help, _ := asPlugin(name, "--help")
@@ -59,7 +59,8 @@ spec:
     spec: {containers: [{name: c, image: i}]}
 `
 
-// The shell's completion asks __complete; kubectl asks it, too, by way of kubectl_complete-berth.
+// TestCompletion covers __complete, called by the shell's completion directly, and by kubectl via
+// kubectl_complete-berth.
 func TestCompletion(t *testing.T) {
 	town := file(t, "town.yaml", completedTown)
 	kubeconfig := file(t, "kubeconfig", `{apiVersion: v1, kind: Config, contexts: [{name: prod, context: {cluster: c}}, {name: preview, context: {cluster: c}}, {name: dev, context: {cluster: c}}]}`)

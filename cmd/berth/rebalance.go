@@ -27,7 +27,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// balancing is what the flags of berth rebalance say.
+// balancing holds the flags of berth rebalance.
 type balancing struct {
 	ask.Question
 	namespace string
@@ -92,7 +92,7 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
 	return cmd
 }
 
-// goalWords begin goals.
+// goalWords lists the first words of goals.
 var goalWords = []string{"heal", "spread", "return", "consolidate=", "defragment", ofPods}
 
 const ofPods = "defragment="
@@ -147,7 +147,7 @@ func (b *balancing) runRebalance(cmd *cobra.Command, args []string) error {
 	return print.Held(b.failOn, plan.Holds)
 }
 
-// plan reads the cluster and makes a plan for it.
+// plan reads the cluster and plans its rebalancing.
 func (b *balancing) plan(cmd *cobra.Command, goals *rebalance.Policy) (*rebalance.Plan, error) {
 	set, source, err := b.ReadSet(cmd)
 	if err != nil {
@@ -187,8 +187,8 @@ func (b *balancing) plan(cmd *cobra.Command, goals *rebalance.Policy) (*rebalanc
 	return plan, nil
 }
 
-// checkDefragment checks that the pods that a goal makes room for are there, and pending. find
-// returns a pod, or nil if there is none.
+// checkDefragment verifies that the pods of defragment goals exist and are pending. find returns a
+// pod, or nil if it does not exist.
 func checkDefragment(goals *rebalance.Policy, find func(name types.NamespacedName) (*v1.Pod, error)) error {
 	for _, goal := range goals.Goals {
 		if goal.Defragment == nil {
@@ -228,8 +228,9 @@ func prioritiesOf(set *manifest.Set) policy.Priorities {
 	}
 }
 
-// carryOut moves pods until nothing is left to move. The first signal has no further move begin;
-// the second ends the process at once, and the journal says what was under way.
+// carryOut moves pods until the plan is complete. After the first signal it starts no further
+// moves; the second ends the process immediately, with the interrupted moves recorded in the
+// journal.
 func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error {
 	if len(b.Files) > 0 || b.At != "" || b.Output != "" || len(b.failOn) > 0 {
 		return usagef("--execute: goes without -f, --at, -o and --fail-on")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Room is not made for a pod that is not there: it would be, if its name was mistyped, in vain and
-// without a word.
+// TestRoomForNobodyIsNotMade verifies that defragment rejects a missing pod: with a mistyped name
+// it would otherwise move pods in vain and silently.
 func TestRoomForNobodyIsNotMade(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -27,7 +27,7 @@ func TestRoomForNobodyIsNotMade(t *testing.T) {
 	}
 }
 
-// Flags of kubectl drain are those of berth drain.
+// TestFlagsOfKubectlDrain verifies that berth drain accepts kubectl drain's flags.
 func TestFlagsOfKubectlDrain(t *testing.T) {
 	flags := newDrainCommand().Flags()
 	for _, name := range []string{

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/signals"
 )
 
-// recording is what the flags of berth record say.
+// recording holds the flags of berth record.
 type recording struct {
 	to      connect.Flags
 	dir     string

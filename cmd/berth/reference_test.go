@@ -35,7 +35,7 @@ came true. Errors are one line on standard error. An empty default is none, or t
 ` + "`berth scheduler`" + ` takes without effect are in [flags without effect](ignored-flags.md).
 `
 
-// neutral takes out of the defaults what is this machine's.
+// neutral removes machine-specific values from the defaults.
 func neutral(t *testing.T) {
 	t.Helper()
 	t.Setenv(connect.EnvDataDir, "")
@@ -109,7 +109,7 @@ func writeCommand(page *bytes.Buffer, cmd *cobra.Command, depth int) {
 	}
 }
 
-// ofEveryComponent are the flags that Kubernetes' own libraries bring.
+// ofEveryComponent holds the flags added by Kubernetes' own libraries.
 var ofEveryComponent = func() *pflag.FlagSet {
 	set := pflag.NewFlagSet("every component", pflag.ContinueOnError)
 	logsapi.AddFlags(logs.NewOptions(), set)
@@ -118,7 +118,7 @@ var ofEveryComponent = func() *pflag.FlagSet {
 	return set
 }()
 
-// writeShells writes what cobra makes for each shell.
+// writeShells writes cobra's completion help for each shell.
 func writeShells(page *bytes.Buffer, cmd *cobra.Command) {
 	var shells []string
 	flags := pflag.NewFlagSet("completion", pflag.ContinueOnError)
@@ -130,7 +130,7 @@ func writeShells(page *bytes.Buffer, cmd *cobra.Command) {
 	writeFlags(page, "", flags)
 }
 
-// writeFlags writes a table of the flags that are not hidden.
+// writeFlags writes a table of the visible flags.
 func writeFlags(page *bytes.Buffer, title string, flags *pflag.FlagSet) {
 	var rows strings.Builder
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -145,7 +145,7 @@ func writeFlags(page *bytes.Buffer, title string, flags *pflag.FlagSet) {
 	}
 }
 
-// initial is a flag's default, if it says something: a zero does not where the text tells the
+// initial returns a flag's default if it is informative: a zero is not if the text states the
 // default.
 func initial(f *pflag.Flag) string {
 	value := strings.TrimSuffix(strings.TrimPrefix(f.DefValue, "["), "]")
@@ -175,7 +175,7 @@ func flagNames(flags *pflag.FlagSet) (names []string) {
 	return names
 }
 
-// typeOf a flag in words that say what to write. Other types are called as they are.
+// typeOf returns a flag's type in words that describe the value. Other types keep their names.
 func typeOf(f *pflag.Flag) string {
 	words := map[string]string{
 		"stringArray": "string", "stringSlice": "list", "strings": "list", "stringToString": "key=value,…", "mapStringString": "key=value,…",
@@ -194,12 +194,12 @@ func code(text string) string {
 	return "`" + strings.ReplaceAll(text, "|", `\|`) + "`"
 }
 
-// cell is text as a cell of a table shows it.
+// cell formats text as a table cell.
 func cell(text string) string {
 	return strings.NewReplacer("\n", " ", "|", `\|`, "*", `\*`, "<", "&lt;").Replace(text)
 }
 
-// writeOperations writes the flags that may stand behind the operations of what-if.
+// writeOperations writes the flags permitted after the operations of what-if.
 func writeOperations(page *bytes.Buffer) {
 	fmt.Fprintf(page, "\nBehind an operation there may be, besides all flags above (`-f` behind `apply` is what is applied):\n\n| operation | flags |\n| --- | --- |\n")
 	for _, operation := range parse.OperationWords() {
@@ -208,8 +208,7 @@ func writeOperations(page *bytes.Buffer) {
 	}
 }
 
-// writeScheduler writes what is to be said of the scheduler as a program of its own: nothing, as
-// long as its flags are the command's.
+// writeScheduler documents the stand-alone scheduler: empty while its flags equal the command's.
 func writeScheduler(t *testing.T, page *bytes.Buffer) {
 	t.Helper()
 	of := func(cmd *cobra.Command) map[string]string {

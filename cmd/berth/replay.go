@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/replay"
 )
 
-// replaying is what the flags of berth replay say.
+// replaying holds the flags of berth replay.
 type replaying struct {
 	replay.Player
 	pod    string
@@ -162,7 +162,7 @@ func parted(all replay.Results) error {
 	return print.HeldError(errors.New("this build decides otherwise than the one that wrote the journal"))
 }
 
-// compareEach plays the journals under another configuration.
+// compareEach replays the journals under another configuration.
 func (r *replaying) compareEach(cmd *cobra.Command, files []replay.File) error {
 	for _, name := range r.failOn {
 		if !slices.Contains(replay.Conditions, name) {

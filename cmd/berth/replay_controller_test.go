@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// writeControllerJournals has a pod evicted that tolerates a taint for five seconds, and a node
-// fall silent, and writes both down as berth controller does.
+// writeControllerJournals records, like berth controller, the eviction of a pod tolerating a taint
+// for five seconds and the loss of a node.
 func writeControllerJournals(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -159,7 +159,7 @@ func TestReplayTellsWhereAControllerParts(t *testing.T) {
 	}
 }
 
-// rewrite copies a journal that says that another node was read.
+// rewrite copies a journal, changing the node that it read.
 func rewrite(t *testing.T, dir, to string) {
 	t.Helper()
 	files, err := records.Files(dir)

@@ -25,18 +25,18 @@ import (
 
 const replayedConfiguration = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
-// writeJournal has a pod placed and writes that down, with the actions that edit makes of them.
+// writeJournal records the placement of a pod, with the actions modified by edit.
 func writeJournal(t *testing.T, edit func(string) string) (dir string) {
 	return writeEvents(t, edit, aNode(), cycle.Listed{Kind: cycle.Nodes}, cycle.Led{}, seen(aPod("web-0", 0, "")), cycle.Tick{}, cycle.Answered{Ticket: 1})
 }
 
-// aNode has two CPUs.
+// aNode returns a node with two CPUs.
 func aNode() cycle.Event {
 	amounts := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("2Gi"), v1.ResourcePods: resource.MustParse("9")}
 	return cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: v1.NodeStatus{Allocatable: amounts}}}
 }
 
-// aPod needs a CPU and a half.
+// aPod returns a pod requesting a CPU and a half.
 func aPod(name string, priority int32, node string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}, Spec: v1.PodSpec{
 		SchedulerName: v1.DefaultSchedulerName, Priority: &priority, NodeName: node, Containers: []v1.Container{{Name: "c", Image: "i",
@@ -47,7 +47,7 @@ func aPod(name string, priority int32, node string) *v1.Pod {
 func seen(pod *v1.Pod) cycle.Event { return cycle.Seen{Kind: cycle.Pods, Object: pod} }
 
 // writeEvents writes a journal of events a second apart, after the first listing of nodes has
-// begun, with the actions that edit makes of those of the core.
+// begun, with the core's actions modified by edit.
 func writeEvents(t *testing.T, edit func(string) string, events ...cycle.Event) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -80,7 +80,7 @@ func writeEvents(t *testing.T, edit func(string) string, events ...cycle.Event) 
 	return dir
 }
 
-// edited is an action that says something else of itself.
+// edited is an action with a modified text form.
 type edited struct {
 	cycle.Action
 	text string
@@ -117,8 +117,8 @@ func TestReplayFindsTheSame(t *testing.T) {
 	}
 }
 
-// TestAStoryNamesWhoWasPreemptedForWhom: each attempt has its result, and pods that actions refer
-// to by their UIDs are named.
+// TestAStoryNamesWhoWasPreemptedForWhom verifies that each attempt has its result, and that pods
+// referenced by UID are named.
 func TestAStoryNamesWhoWasPreemptedForWhom(t *testing.T) {
 	leaves := aPod("cart", 0, "n")
 	leaves.DeletionTimestamp = &metav1.Time{Time: time.Date(2026, 1, 1, 0, 0, 9, 0, time.UTC)}
@@ -215,7 +215,8 @@ func stateOf(t *testing.T, state *journal.State) (events []cycle.Event) {
 	}
 }
 
-// What a disk that did not keep up has lost is said, as what is missing is.
+// TestReplayTellsOfLostRecords verifies that records dropped by a slow disk are reported, like
+// missing ones.
 func TestReplayTellsOfLostRecords(t *testing.T) {
 	dir := t.TempDir()
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -242,7 +243,8 @@ func TestReplayTellsOfLostRecords(t *testing.T) {
 	}
 }
 
-// What happened in a file that is gone is not known. The oldest is gone once there is no room.
+// TestReplayTellsOfAMissingFile verifies that events in a missing file are unknown. The oldest file
+// is deleted when space runs out.
 func TestReplayTellsOfAMissingFile(t *testing.T) {
 	for _, dir := range []string{threeFiles(t), threeControllerFiles(t)} {
 		files, err := records.Files(dir)
@@ -296,7 +298,8 @@ func TestReplayOfWhatIsNoJournal(t *testing.T) {
 	}
 }
 
-// Under a configuration that serves no pod of the day, the one that was placed is pending.
+// TestReplayUnderAnotherConfiguration verifies that a placed pod is pending under a configuration
+// that serves no recorded pod.
 func TestReplayUnderAnotherConfiguration(t *testing.T) {
 	dir := writeJournal(t, func(s string) string { return s })
 	same := file(t, "same.yaml", replayedConfiguration)

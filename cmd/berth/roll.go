@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
 )
 
-// rollFlags are those that go with --roll only.
+// rollFlags lists the flags valid only with --roll.
 var rollFlags = []string{"max-unavailable", "uncordon-when", "wait-for-new", "restart", "output"}
 
 func (d *drain) addRollFlags(cmd *cobra.Command) {
@@ -38,7 +38,7 @@ func (d *drain) addRollFlags(cmd *cobra.Command) {
 	ask.CompleteChoices(cmd, "uncordon-when", "Ready", "drained")
 }
 
-// rollFlag returns a flag that was set, and goes with --roll only; "" if none was.
+// rollFlag returns a flag of rollFlags that was set, or "".
 func (d *drain) rollFlag(cmd *cobra.Command) string {
 	for _, name := range rollFlags {
 		if cmd.Flags().Changed(name) {
@@ -48,7 +48,7 @@ func (d *drain) rollFlag(cmd *cobra.Command) string {
 	return ""
 }
 
-// rollOptions are the options of a roll.
+// rollOptions returns the options of a roll.
 func (d *drain) rollOptions(args []string) (o execute.RollOptions, err error) {
 	o.Restart = d.restart
 	switch {
@@ -90,7 +90,7 @@ func (d *drain) rollOptions(args []string) (o execute.RollOptions, err error) {
 	return o, nil
 }
 
-// runRoll rolls the nodes that --roll selects.
+// runRoll rolls the nodes selected by --roll.
 func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	options, err := d.rollOptions(args)
 	if err != nil {
@@ -133,7 +133,7 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	return d.writeRolled(cmd.OutOrStdout(), plan, ended)
 }
 
-// writeRolled writes how a roll ended.
+// writeRolled writes the outcome of a roll.
 func (d *drain) writeRolled(out io.Writer, plan *rebalance.RollAnswer, ended *execute.RollDone) error {
 	if plan != nil && d.Output != "" {
 		if !d.options.DryRun {

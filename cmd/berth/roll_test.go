@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// What is done with a node that is empty has to be said, and what contradicts itself is refused.
+// TestFlagsOfARoll verifies that the action on an empty node is mandatory, and that contradictory
+// flags are rejected.
 func TestFlagsOfARoll(t *testing.T) {
 	for line, want := range map[string]string{
 		"--roll a=b": "needs --uncordon-when",
@@ -41,7 +42,8 @@ func TestFlagsOfARoll(t *testing.T) {
 	}
 }
 
-// A percentage is one of all nodes, rounded down, and one node at least.
+// TestHowManyNodesHaveTheirTurnTogether verifies that a percentage refers to all nodes, rounded
+// down to at least one node.
 func TestHowManyNodesHaveTheirTurnTogether(t *testing.T) {
 	for text, want := range map[string]int{"1": 1, "3": 3, "10%": 4, "1%": 1} {
 		d := &drain{roll: "a=b", uncordonWhen: "ready", dryRun: "none", maxUnavailable: text}
@@ -68,7 +70,7 @@ func aRoll() *rebalance.Roll {
 	}}
 }
 
-// TestThePlanOfARollIsPrinted: the turns, and what is to be known of single pods.
+// TestThePlanOfARollIsPrinted covers the turns and the notes on single pods.
 func TestThePlanOfARollIsPrinted(t *testing.T) {
 	var out bytes.Buffer
 	err := aRoll().Answer().Write(&out, "")
@@ -85,7 +87,7 @@ leave more than once: shop/web-0
 	}
 }
 
-// TestARollThatStoppedIsAnError: with the document written all the same.
+// TestARollThatStoppedIsAnError verifies that the document is written nevertheless.
 func TestARollThatStoppedIsAnError(t *testing.T) {
 	var out bytes.Buffer
 	d := &drain{Question: ask.Question{Output: "json"}}

@@ -77,8 +77,8 @@ work on any cluster: they only read it, and install nothing.
 	return root
 }
 
-// checkHelpTopics makes help refuse what is no command, as if it were called. What follows a
-// command that reads its own arguments, as kubectl, is none of this program's commands.
+// checkHelpTopics makes help reject unknown commands, as if they were called. The arguments of a
+// command that parses its own, such as kubectl, are not subcommands of this program.
 func checkHelpTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	help, _, err := root.Find([]string{"help"})
@@ -94,8 +94,8 @@ func checkHelpTopics(root *cobra.Command) {
 	}
 }
 
-// noteHelp has help note that it could not be written; cobra takes it for a success all the same.
-// What it returns is to be asked when the command has run.
+// noteHelp records a failure to write help, which cobra treats as success. Call the returned
+// function after the command has run.
 func noteHelp(root *cobra.Command) (failed func() error) {
 	var out print.Noticed
 	help := root.HelpFunc()

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/docs"
 )
 
-// TestCommandsInSentencesExist reads the commands of berth that stand within sentences on pages:
-// their names and flags. Arguments may be left out there.
+// TestCommandsInSentencesExist checks the names and flags of berth commands within sentences on
+// pages. Arguments may be omitted there.
 func TestCommandsInSentencesExist(t *testing.T) {
 	neutral(t)
 	pages, err := docs.Pages(filepath.Join("..", ".."))
@@ -41,7 +41,7 @@ func TestCommandsInSentencesExist(t *testing.T) {
 	}
 }
 
-// inMessage is a command within a message or a comment.
+// inMessage matches a command within a message or a comment.
 var inMessage = regexp.MustCompile("`(berth [a-z][^`\"]*)`")
 
 // TestCommandsInMessagesExist does so with commands that the code's own messages and comments name.

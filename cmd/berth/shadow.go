@@ -75,7 +75,7 @@ controller's /shadow, which has both reports, or - for standard input.`,
 	return cmd
 }
 
-// longestReport bounds what is read. A report is a few kilobytes.
+// longestReport limits the bytes read. A report is a few kilobytes.
 const longestReport = 16 << 20
 
 func readReport(ctx context.Context, from string, in io.Reader) ([]byte, error) {

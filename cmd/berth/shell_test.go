@@ -8,15 +8,15 @@ import (
 	"github.com/berth-k8s/berth/internal/docs"
 )
 
-// commandLine is one simple command in a block of shell, by words without quotes.
+// commandLine is one simple command in a block of shell, split into unquoted words.
 type commandLine struct {
 	line  int
 	words []string
 }
 
-// commandLines are the commands in a block: of a script all of them, of what a terminal shows those
-// behind a prompt, and in an indented block, which may show anything, those of lines that begin
-// with berth or have it behind a pipe.
+// commandLines returns the commands in a block: all of a script, the lines after a prompt on a
+// terminal, and in an indented block, which may contain anything, the lines beginning with berth or
+// piping into it.
 func commandLines(block docs.Block) (all []commandLine) {
 	text := strings.Join(block.Lines, "\n")
 	switch block.Language {
@@ -33,7 +33,7 @@ func commandLines(block docs.Block) (all []commandLine) {
 	return s.found
 }
 
-// prompted keeps the lines behind a prompt, and those that go on from them.
+// prompted keeps the lines after a prompt and their continuations.
 func prompted(lines []string) string {
 	kept := make([]string, len(lines))
 	goesOn := false
@@ -59,8 +59,8 @@ func withBerth(lines []string) []string {
 	return kept
 }
 
-// shell reads as much of the shell's language as the pages need: quotes, comments, pipes and lists,
-// substitutions, redirections, here documents. What is expanded is left as it stands.
+// shell parses the subset of the shell language used by the pages: quotes, comments, pipes and
+// lists, substitutions, redirections, here documents. It does not perform expansions.
 type shell struct {
 	text  string
 	at    int
@@ -74,7 +74,7 @@ type shell struct {
 	here   string // the end of the here document that begins on the next line
 }
 
-// read goes on until the text ends, or the closing character that stands for itself.
+// read continues to the end of the text or to an unquoted closing character.
 func (s *shell) read(until string) {
 	for s.at < len(s.text) {
 		rest := s.text[s.at:]
@@ -155,8 +155,7 @@ func (s *shell) doubleQuoted() {
 	}
 }
 
-// substituted reads the commands in $(...), which are found like others; the word has $ in their
-// place.
+// substituted reads the commands in $(...) like any others; the word has $ in their place.
 func (s *shell) substituted() {
 	inner := &shell{text: s.text, at: s.at + 2, line: s.line}
 	inner.read(")")
@@ -165,7 +164,7 @@ func (s *shell) substituted() {
 	s.at, s.line = inner.at, inner.line
 }
 
-// redirected takes the operator; the word behind it is no argument.
+// redirected consumes the operator; the word after it is not an argument.
 func (s *shell) redirected(rest string) {
 	if word := s.word.String(); strings.Trim(word, "0123456789") == "" {
 		s.word.Reset()
@@ -211,7 +210,7 @@ func (s *shell) endWord() {
 	s.began = false
 }
 
-// keywords may stand before a command.
+// keywords may precede a command.
 var keywords = []string{"if", "then", "else", "elif", "while", "until", "do", "!", "{", "time"}
 
 func (s *shell) end() {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The second signal ends a command although a plan is being made, which nothing cuts short; what
-// ends by itself before that is waited for.
+// TestTheSecondSignalDoesNotWaitForAPlan verifies that the second signal ends a command during
+// uninterruptible planning, but waits for work that ends by itself before.
 func TestTheSecondSignalDoesNotWaitForAPlan(t *testing.T) {
 	interrupt := func() {
 		if err := syscall.Kill(syscall.Getpid(), syscall.SIGINT); err != nil {

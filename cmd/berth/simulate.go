@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
-// simulation is what the flags of berth simulate say.
+// simulation holds the flags of berth simulate.
 type simulation struct {
 	ask.Question
 	explain  bool
@@ -77,7 +77,7 @@ The same manifests and seed give the same output, byte for byte.`,
 	return cmd
 }
 
-// drawnFormats are those of berth simulate, which draws what happens over time.
+// drawnFormats adds svg for berth simulate, which draws a timeline.
 var drawnFormats = append(slices.Clone(print.Formats), "svg")
 
 func (s *simulation) runSimulation(cmd *cobra.Command) error {
@@ -133,7 +133,7 @@ func (s *simulation) runSimulation(cmd *cobra.Command) error {
 	return s.Write(cmd, answer)
 }
 
-// readScenario reads what is to happen, and how long time is to pass for it if no flag says.
+// readScenario reads the scenario's events, and its duration unless a flag sets it.
 func (s *simulation) readScenario() (*simulate.Scenario, error) {
 	if s.scenario == "" {
 		return nil, nil
@@ -152,6 +152,6 @@ func (s *simulation) readScenario() (*simulate.Scenario, error) {
 	return scenario, nil
 }
 
-// afterTheLast is how long time passes after the last step, if nothing else is said: evictions come
-// 300 s after a node is lost.
+// afterTheLast is the default duration after the last step: evictions follow 300 s after the loss
+// of a node.
 const afterTheLast = 10 * time.Minute

@@ -29,7 +29,7 @@ kind: ConfigMap
 metadata: {name: settings}
 `
 
-// command runs berth as it would be from a shell.
+// command runs berth as from a shell.
 func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder
@@ -63,7 +63,8 @@ default     big     <none>   0/1 nodes are available: 1 Insufficient cpu. preemp
 	}
 }
 
-// What is written beside the answer does not steer the terminal either.
+// TestNamesInManifestsDoNotSteerTheTerminal verifies that standard error carries no control
+// sequences from manifests either.
 func TestNamesInManifestsDoNotSteerTheTerminal(t *testing.T) {
 	town := file(t, "town.yaml", smallTown+`---
 {apiVersion: v1, kind: "Odd\x1b[2J"}

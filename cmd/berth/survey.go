@@ -36,7 +36,8 @@ func (s *scope) parseScope() (of survey.Scope, err error) {
 	return of, nil
 }
 
-// inquire runs a command that lists what is so in the cluster, and whether there is any.
+// inquire runs a command that lists objects in some condition, with an exit code for a non-empty
+// list.
 func inquire(cmd *cobra.Command, condition string,
 	list func(*simulate.World, survey.Scope, simulate.Source) (answer *ask.Answer, any bool, err error)) *cobra.Command {
 	s := scope{Question: ask.Question{UserAgent: "berth-" + cmd.Name()}}

@@ -31,28 +31,28 @@ var (
 	offlineSeed    = flag.Uint64("tenantseed", 0, "the first of them")
 )
 
-// asCommand is the variable of the environment with which the test binary is berth.
+// asCommand is the environment variable that makes the test binary run berth.
 const asCommand = "BERTH_TEST_AS_COMMAND"
 
-// What a command about a tenant's cluster may take. A tenant stores at most roomOfTenant of text.
+// Limits of a command about a tenant's cluster. A tenant stores at most roomOfTenant of text.
 const (
 	mostTimeOfCommand   = 60 * time.Second // of the processor
 	mostMemoryOfCommand = 5 << 29          // 2.5 GiB
 	roomOfTenant        = 8 << 20
 )
 
-// asked are the commands about a recording.
+// asked lists the commands that read a recording.
 var asked = []string{
 	"simulate -o json", "simulate --for 1m -o json", "explain pod/ordinary -n other", "explain -l app=web -A", "pending -A", "capacity",
 	"what-if drain node/node-1", "what-if add-nodes 2 --like node-1", "rebalance", "evictions",
 }
 
-// TestCommandsEndWhateverATenantStores: objects of every kind, each with a field as long as there
-// is room for, and workloads of absurd sizes that are stored without a pod. A recording is made of
-// the cluster, and every command about one answers within stated bounds, as do those about the
-// cluster itself: one tenant's objects are no reason to refuse.
+// TestCommandsEndWhateverATenantStores stores objects of every kind, each with a field of the
+// maximum length, and workloads of absurd sizes without any pods. It records the cluster, and every
+// command reading the recording or the cluster itself must finish within stated bounds, without
+// refusing because of one tenant's objects.
 func TestCommandsEndWhateverATenantStores(t *testing.T) {
-	// The race detector is run with -short, and takes several times the time and memory.
+	// The race detector is run with -short, and multiplies the time and memory.
 	if testing.Short() {
 		t.Skip("bounds the time and memory of processes: not with -short")
 	}
@@ -79,7 +79,7 @@ func TestCommandsEndWhateverATenantStores(t *testing.T) {
 	}
 }
 
-// bounded runs a command as a process of its own.
+// bounded runs a command as a separate process.
 func bounded(t *testing.T, words string, more ...string) {
 	t.Helper()
 	program, err := os.Executable()
@@ -105,7 +105,7 @@ func bounded(t *testing.T, words string, more ...string) {
 	}
 }
 
-// village has nodes with room, one that is full, and pods of others, one of which waits.
+// village has nodes with room, a full one, and other tenants' pods, including a pending one.
 func village(t *testing.T, api *fakeapi.Server) {
 	for i := range 20 {
 		api.Set("nodes", fakeapi.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": fmt.Sprint("node-", i), "uid": fmt.Sprint("node-", i)},
@@ -125,8 +125,8 @@ func village(t *testing.T, api *fakeapi.Server) {
 	}
 }
 
-// storeWorkloads stores workloads of more pods than there can be, with no pod made: the quota of
-// the namespace is 0.
+// storeWorkloads stores workloads of impossibly many pods, none of them created: the namespace's
+// quota is 0.
 func storeWorkloads(t *testing.T, api *fakeapi.Server) {
 	api.Set("resourcequotas", fakeapi.Object{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": map[string]any{"name": "none", "namespace": hostile.Namespace},
 		"spec": map[string]any{"hard": map[string]any{"pods": "0"}}, "status": map[string]any{"hard": map[string]any{"pods": "0"}, "used": map[string]any{"pods": "0"}}})
@@ -151,7 +151,7 @@ func storeWorkloads(t *testing.T, api *fakeapi.Server) {
 	}
 }
 
-// storeLongPods stores pods of as many containers as an object has room for: each one waits.
+// storeLongPods stores pending pods with the maximum number of containers in an object.
 func storeLongPods(t *testing.T, api *fakeapi.Server) {
 	for i, pod := range hostile.LongPods("t-") {
 		pod.UID = types.UID(pod.Name)
@@ -162,7 +162,7 @@ func storeLongPods(t *testing.T, api *fakeapi.Server) {
 	}
 }
 
-// storeFields stores objects of several kinds, each with a field as long as there is room for.
+// storeFields stores objects of several kinds, each with a field of the maximum length.
 func storeFields(t *testing.T, api *fakeapi.Server, seed uint64) {
 	g := &hostile.Generator{Rand: rand.New(rand.NewPCG(seed, 2)), Prefix: "t"}
 	const kinds = 6

@@ -26,11 +26,11 @@ import (
 	"github.com/berth-k8s/berth/internal/ui"
 )
 
-// uiPort is the dashboard's default port, so that a bookmark, and a browser tab that is open, find
-// it again.
+// uiPort is the dashboard's default port, fixed so that bookmarks and open browser tabs find it
+// again.
 const uiPort = 8422
 
-// pageFlags has the flags of berth ui.
+// pageFlags holds the flags of berth ui.
 type pageFlags struct {
 	to        connect.Flags
 	address   string
@@ -120,8 +120,8 @@ func (p *pageFlags) askedScheduler() *ask.Scheduler {
 	return &ask.Scheduler{URL: p.scheduler, Cluster: &p.to, UserAgent: "berth-ui"}
 }
 
-// runningSource returns the function that says by which configuration questions are answered: the
-// file that is named, or else what the schedulers that run decide by.
+// runningSource returns a function that reports the configuration for forecasts: the named file's,
+// or else the one in use by the running schedulers.
 func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*coordinationv1.Lease,
 	time.Time) (*config.Running, error), error) {
 	if p.config != "" {
@@ -165,9 +165,8 @@ func (p *pageFlags) checkFlags() error {
 	return nil
 }
 
-// parseOnPage parses operations as berth what-if does. Flags that say where to read a cluster from,
-// or how to write an answer, are not available in the dashboard: it has its cluster, and must not
-// be made to read files.
+// parseOnPage parses operations like berth what-if. Flags that select a cluster or an output format
+// are unavailable in the dashboard: its cluster is fixed, and it must not read files on request.
 func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 	f := forecast{}
 	said, steps, err := f.parse(args, "berth what-if")

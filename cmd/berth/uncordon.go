@@ -23,7 +23,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
-// newUncordonCommand opens nodes again after a drain, with kubectl's flags and words.
+// newUncordonCommand reopens nodes after a drain, with kubectl's flags and output.
 func newUncordonCommand() *cobra.Command {
 	d := &drain{Question: ask.Question{UserAgent: "berth-uncordon"}}
 	cmd := &cobra.Command{
@@ -64,7 +64,7 @@ func (d *drain) runUncordon(cmd *cobra.Command, args []string) error {
 	return restoreScales(cmd.Context(), cmd.OutOrStdout(), client, names)
 }
 
-// restoreScales puts back what a drain with surges has left of these nodes that was killed.
+// restoreScales restores scales raised by a killed drain of these nodes with surges.
 func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interface, names []string) error {
 	surged := metav1.ListOptions{LabelSelector: rebalance.SurgeLabel, Limit: 1}
 	deployments, err := client.AppsV1().Deployments("").List(ctx, surged)
@@ -80,7 +80,7 @@ func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interfa
 	return drainer.Run(ctx)
 }
 
-// checkNodes checks the flags that say which nodes are meant, and whether they are changed.
+// checkNodes checks the flags that select the nodes and the dry-run mode.
 func (d *drain) checkNodes(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0 && d.selector != "":
@@ -96,7 +96,7 @@ func (d *drain) checkNodes(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// openNodes uncordons nodes. One that cannot be does not keep the others from it.
+// openNodes uncordons nodes. A failure does not keep it from continuing with the rest.
 func openNodes(ctx context.Context, out io.Writer, client kubernetes.Interface, names []string, dryRun string) error {
 	note := map[string]string{"client": " (dry run)", "server": " (server dry run)"}[dryRun]
 	var faults []error

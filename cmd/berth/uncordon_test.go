@@ -9,7 +9,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// uncordon says what kubectl says, and a dry run changes nothing.
+// TestUncordonSaysWhatKubectlSays verifies that uncordon prints kubectl's messages, and that a dry
+// run changes nothing.
 func TestUncordonSaysWhatKubectlSays(t *testing.T) {
 	client := fake.NewClientset(
 		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "closed"}, Spec: v1.NodeSpec{Unschedulable: true}},

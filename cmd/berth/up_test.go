@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// What no simulated node can be is refused before anything is started.
+// TestNodesThatCannotBeAreRefusedAtOnce verifies that impossible simulated nodes are rejected
+// before anything is started.
 func TestNodesThatCannotBeAreRefusedAtOnce(t *testing.T) {
 	neutral(t)
 	for args, want := range map[string]string{
@@ -23,8 +24,8 @@ func TestNodesThatCannotBeAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhatBerthUpIsGivenIsCheckedFirst: a configuration that cannot be read and ports that are in
-// use are found before anything is started.
+// TestWhatBerthUpIsGivenIsCheckedFirst verifies that an unreadable configuration and occupied ports
+// are found before anything is started.
 func TestWhatBerthUpIsGivenIsCheckedFirst(t *testing.T) {
 	taken := httptest.NewServer(http.NotFoundHandler())
 	defer taken.Close()

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/cli/parse"
 )
 
-// version is set in a release by -ldflags "-X main.version=v1.2.3"; otherwise the module's build
+// version is set by releases with -ldflags "-X main.version=v1.2.3"; otherwise the module's build
 // information is used.
 var version string
 

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
 )
 
-// screen is an output that is read while it is written.
+// screen is an output that can be read while it is written.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -34,7 +34,8 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
-// With --watch an answer is printed again when it has changed, and not when only time has passed.
+// TestWatchPrintsWhatHasChanged verifies that --watch reprints changed output, but not for the
+// passage of time only.
 func TestWatchPrintsWhatHasChanged(t *testing.T) {
 	neutral(t)
 	api := fakeapi.New(t)
@@ -84,7 +85,8 @@ func TestWatchPrintsWhatHasChanged(t *testing.T) {
 	}
 }
 
-// What is worth knowing beside the answer is told once, and not at every reading.
+// TestWatchTellsOnceWhatItCannotRead verifies that notes about the output are printed once, not at
+// every reading.
 func TestWatchTellsOnceWhatItCannotRead(t *testing.T) {
 	neutral(t)
 	api := fakeapi.New(t)
@@ -110,7 +112,8 @@ func TestWatchTellsOnceWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends a question that is under way, and does not wait for its answer.
+// TestCtrlCEndsAQuestionUnderWay verifies that Ctrl-C ends a running query without waiting for its
+// result.
 func TestCtrlCEndsAQuestionUnderWay(t *testing.T) {
 	neutral(t)
 	asked, over := make(chan struct{}, 100), make(chan struct{})

@@ -19,13 +19,13 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// nodeClaims is the format that writes what to buy as Karpenter's NodeClaims.
+// nodeClaims is the format that writes the nodes to buy as Karpenter's NodeClaims.
 const nodeClaims = "nodeclaims"
 
-// planFormats are those of plans of nodes alone: svg is a picture of them.
+// planFormats are valid only for plans of nodes; svg draws them.
 var planFormats = []string{nodeClaims, "svg"}
 
-// forecast is what the flags of berth what-if say.
+// forecast holds the flags of berth what-if.
 type forecast struct {
 	ask.Question
 	namespace string
@@ -46,7 +46,7 @@ func (f *forecast) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVarP(&f.help, "help", "h", false, "help for what-if")
 }
 
-// parse reads operations, with the flags that may stand anywhere.
+// parse reads operations and flags, which may appear anywhere.
 func (f *forecast) parse(args []string, path string) (*parse.Steps, []whatif.Step, error) {
 	s := &parse.Steps{General: pflag.NewFlagSet("what-if", pflag.ContinueOnError), Path: path}
 	f.addFlags(s.General)
@@ -113,8 +113,7 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
   berth what-if pressure node/node-1 --memory 50Mi
   berth what-if drain node/node-1 --ignore-daemonsets provision --catalog nodes.yaml
   berth what-if -f cluster/ apply -f new.yaml -o json`,
-		// The flags of several operations in a row are told apart by where they stand, which cobra
-		// cannot do.
+		// The position of a flag determines its operation, which cobra does not support.
 		DisableFlagParsing: true,
 		ValidArgsFunction:  f.completeArgs,
 		RunE:               func(cmd *cobra.Command, args []string) error { return f.runWhatIf(cmd, args) },
@@ -180,8 +179,8 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 		return err
 	}
 
-	// A refused drain is a condition whatever is named: of a drain that does not begin the others
-	// say nothing.
+	// A refused drain is an implicit condition: a drain that does not begin satisfies none of the
+	// others.
 	conditions := f.failOn
 	if len(conditions) > 0 && !slices.Contains(conditions, "refused") {
 		conditions = append(slices.Clone(conditions), "refused")
@@ -202,7 +201,7 @@ func (w written) Write(out io.Writer, format string) error {
 	return w.Forecast.Write(out, format)
 }
 
-// progressText says how far a forecast is.
+// progressText describes the progress of a forecast.
 func progressText(elapsed, until time.Duration, without bool) string {
 	switch passed := answer.Duration(elapsed); {
 	case without:
@@ -215,8 +214,8 @@ func progressText(elapsed, until time.Duration, without bool) string {
 }
 
 // completeArgs completes the arguments of berth what-if: operations and, after one, its flags and
-// what it names. Cobra leaves the flags to it, because it cannot tell those of several operations
-// apart.
+// the names of its objects. Cobra delegates the flags because it cannot distinguish those of
+// several operations.
 func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	const noFile = cobra.ShellCompDirectiveNoFileComp
 	first, word := parse.FirstOperation(args), ""

@@ -18,9 +18,9 @@ import (
 // BootstrapName is the name of the plugin for requests of node certificates.
 const BootstrapName = "BerthNodeBootstrap"
 
-// bootstraps refuses a bootstrap token the certificate of a node that exists: whoever has the token
-// would be that node, with the secrets of its pods. kubeadm's tokens can do that. A node that was
-// deleted may be bootstrapped again.
+// bootstraps rejects a bootstrap token's request for the certificate of an existing node: the token
+// would grant that node's identity, including the secrets of its pods. kubeadm's tokens can do
+// that. A deleted node may be bootstrapped again.
 type bootstraps struct {
 	*apiserver.Handler
 	client kubernetes.Interface
@@ -48,11 +48,11 @@ func (p *bootstraps) ValidateInitialization() error {
 	return nil
 }
 
-// Validate implements apiserver.ValidationInterface. The node is read from the
-// API server, not from a cache that may lag behind: requests are few.
+// Validate implements apiserver.ValidationInterface. It reads the node from the API server rather
+// than from a possibly stale cache, because such requests are rare.
 func (p *bootstraps) Validate(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	if !isAbout(a, certificates.Resource("certificatesigningrequests")) ||
-		// All bootstrap tokens are in this group, those of kubeadm, too.
+		// All bootstrap tokens are in this group, including kubeadm's.
 		!slices.Contains(a.GetUserInfo().GetGroups(), bootstrapapi.BootstrapDefaultGroup) {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (p *bootstraps) Validate(ctx context.Context, a apiserver.Attributes, _ api
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	// Also an error of the API server refuses the request: it is not known whether the node exists.
+	// Any other error also rejects the request, since the node may exist.
 	if err == nil {
 		err = fmt.Errorf("node %s exists, and a bootstrap token is for new nodes: delete the node first", name)
 	}

@@ -1,12 +1,12 @@
-// Package admissionplugin has Berth's admission rules as plugins that are
-// compiled into the API server, in place of upstream's of the same purpose. So
-// a pod costs no hop to a webhook, and none can slip by.
+// Package admissionplugin compiles Berth's admission rules into the API server as plugins that
+// replace their upstream counterparts. A pod thus needs no hop to a webhook, and none can bypass
+// the rules.
 //
-// There is one plugin a kind of object, each where the first of upstream's
-// plugins stood that it replaces: behind NamespaceLifecycle, LimitRanger and
-// PodNodeSelector, whose results the rules read; before the webhooks, which may
-// look at the result; and before ResourceQuota, which counts the overhead.
+// There is one plugin per kind of object, each at the position of the first upstream plugin it
+// replaces: after NamespaceLifecycle, LimitRanger and PodNodeSelector, because the rules read their
+// results; before the webhooks, which may inspect the result; and before ResourceQuota, which
+// counts the overhead.
 //
-// The plugins decide nothing themselves: they bring the API server's internal
-// objects to the rules of package admission and back.
+// The plugins contain no rules: they convert between the API server's internal objects and those of
+// package admission.
 package admissionplugin

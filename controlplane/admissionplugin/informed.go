@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/live"
 )
 
-// informed is a plugin that looks objects up. The API server hands it its own client and informers.
-// It is embedded by the plugins that read namespaces, priority classes or runtime classes.
+// informed implements lookups with the API server's own client and informers. Plugins that read
+// namespaces, priority classes or runtime classes embed it.
 type informed struct {
 	*apiserver.Handler
 	client kubernetes.Interface
@@ -26,27 +26,27 @@ var (
 	_ apiserver.InitializationValidator            = &informed{}
 )
 
-// SetExternalKubeClientSet implements the initializer; it comes first.
+// SetExternalKubeClientSet implements the initializer. It runs first.
 func (p *informed) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
 
 // SetExternalKubeInformerFactory implements the initializer.
 func (p *informed) SetExternalKubeInformerFactory(factory informers.SharedInformerFactory) {
 	p.caches = live.NewCaches(p.client, factory)
-	// WaitForReady asks it; see await.
+	// WaitForReady calls HasSynced; see await.
 	p.SetReadyFunc(p.caches.HasSynced)
 }
 
 // ValidateInitialization implements apiserver.InitializationValidator.
 func (p *informed) ValidateInitialization() error {
-	// The order of the initializers is upstream's; a change of it must not pass unnoticed.
+	// Upstream determines the order of the initializers; a change must not pass unnoticed.
 	if p.client == nil || p.caches == nil {
 		return fmt.Errorf("the API server gave no client or no informers")
 	}
 	return nil
 }
 
-// await holds the request until the caches are filled, for ten seconds at the
-// most, and refuses it then: wrong defaults would stay with the pod for ever.
+// await holds the request until the caches have synced, for ten seconds at most. It then rejects
+// the request, because wrong defaults would be permanent.
 func (p *informed) await(a apiserver.Attributes) error {
 	if !p.WaitForReady() {
 		return apiserver.NewForbidden(a, fmt.Errorf("not yet ready to handle request"))
@@ -54,8 +54,7 @@ func (p *informed) await(a apiserver.Attributes) error {
 	return nil
 }
 
-// isAbout reports whether the request is about an object of that kind itself
-// and not a subresource of it.
+// isAbout reports whether the request is for an object of that kind itself, not a subresource.
 func isAbout(a apiserver.Attributes, resource schema.GroupResource) bool {
 	return a.GetSubresource() == "" && a.GetResource().GroupResource() == resource
 }

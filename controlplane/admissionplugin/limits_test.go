@@ -24,8 +24,8 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 )
 
-// TestReplicasAreBounded: of every kind, also by the scale subresource; what is
-// stored already may be changed otherwise.
+// TestReplicasAreBounded verifies the limit for every kind and for the scale subresource. Other
+// changes to workloads already stored above the limit remain possible.
 func TestReplicasAreBounded(t *testing.T) {
 	workloads := map[string]func(n int32) runtime.Object{
 		"deployments":  func(n int32) runtime.Object { return &apps.Deployment{Spec: apps.DeploymentSpec{Replicas: n}} },
@@ -69,7 +69,8 @@ func TestReplicasAreBounded(t *testing.T) {
 	}
 }
 
-// TestABootstrapTokenIsForNewNodes: with it nobody becomes a node that exists.
+// TestABootstrapTokenIsForNewNodes verifies that a bootstrap token cannot assume an existing node's
+// identity.
 func TestABootstrapTokenIsForNewNodes(t *testing.T) {
 	plugin := NewBootstrap().(*bootstraps)
 	if plugin.ValidateInitialization() == nil {

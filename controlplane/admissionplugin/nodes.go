@@ -18,12 +18,11 @@ import (
 // NodeName is the name of the plugin for nodes.
 const NodeName = "BerthNode"
 
-// ReplacedByNode are upstream's plugins that do what NodeName does.
+// ReplacedByNode returns the upstream plugins replaced by NodeName.
 func ReplacedByNode() []string { return []string{"TaintNodesByCondition"} }
 
-// nodes taints new nodes and notes when taints that evict were added. It needs nothing but the
-// node, so it never keeps a node waiting. A new node gets the taint not-ready, as with upstream's
-// plugin.
+// nodes taints new nodes not-ready, like upstream's plugin, and records the time at which evicting
+// taints were added. It needs nothing but the node, so it never delays a request.
 type nodes struct{ *apiserver.Handler }
 
 var _ apiserver.MutationInterface = &nodes{}
@@ -33,8 +32,8 @@ func NewNode() apiserver.Interface {
 	return &nodes{apiserver.NewHandler(apiserver.Create, apiserver.Update)}
 }
 
-// Admit implements apiserver.MutationInterface. Heartbeats are updates, too: those without a new
-// taint cost a look at the taints.
+// Admit implements apiserver.MutationInterface. Heartbeats are updates as well: without a new taint
+// they only cost a comparison of the taints.
 func (p *nodes) Admit(_ context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	if !isAbout(a, core.Resource("nodes")) {
 		return nil
@@ -54,7 +53,7 @@ func (p *nodes) Admit(_ context.Context, a apiserver.Attributes, _ apiserver.Obj
 		return err
 	}
 
-	// What was stored tells which taints are new.
+	// Compare with the stored node to find new taints.
 	var old *v1.Node
 	if isNew {
 		admission.Node(changed)
@@ -72,14 +71,14 @@ func (p *nodes) Admit(_ context.Context, a apiserver.Attributes, _ apiserver.Obj
 		}
 	}
 
-	// No taints: the node stays as it is, nil or empty.
+	// Without taints, leave the list unchanged, nil or empty.
 	if len(taints) > 0 {
 		node.Spec.Taints = taints
 	}
 	return nil
 }
 
-// tainted is a node with the taints of this one and nothing else. It is a copy.
+// tainted returns a new node with only a copy of this node's taints.
 func tainted(node *core.Node) (*v1.Node, error) {
 	result := &v1.Node{}
 	for i := range node.Spec.Taints {

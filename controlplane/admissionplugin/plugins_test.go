@@ -25,8 +25,7 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/live"
 )
 
-// prepared initialises a plugin as the API server does; cold: before its
-// informers have listed.
+// prepared initialises a plugin like the API server. A cold plugin's informers have not listed yet.
 func prepared(t *testing.T, plugin *informed, cold bool, objects ...runtime.Object) {
 	client := fake.NewClientset(objects...)
 	factory := informers.NewSharedInformerFactory(client, 0)
@@ -52,7 +51,8 @@ func request(object runtime.Object, resource schema.GroupResource, subresource s
 
 func newPods() *pods { return NewPod(admission.Config{}).(*pods) }
 
-// TestColdCachesRefuse: after ten seconds, and never with wrong defaults.
+// TestColdCachesRefuse verifies that requests are rejected after ten seconds, and never given wrong
+// defaults.
 func TestColdCachesRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plugin := newPods()
@@ -66,7 +66,7 @@ func TestColdCachesRefuse(t *testing.T) {
 		if took := time.Since(began); took < 10*time.Second || took > 11*time.Second {
 			t.Errorf("after %v", took)
 		}
-		// Even one who does not wait gets no answer.
+		// Readers that do not wait fail as well.
 		if _, err := plugin.caches.For(t.Context()).DefaultPriorityClass(); err != live.ErrCold {
 			t.Errorf("a cold cache knows of a default class: %v", err)
 		}

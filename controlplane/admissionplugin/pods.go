@@ -14,17 +14,17 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 )
 
-// PodName is the name of the plugin for pods, ReplacedByPod what it stands for.
+// PodName is the name of the plugin for pods.
 const PodName = "BerthPod"
 
-// ReplacedByPod are upstream's plugins that do what PodName does.
+// ReplacedByPod returns the upstream plugins replaced by PodName.
 func ReplacedByPod() []string {
 	return []string{"Priority", "DefaultTolerationSeconds", "PodTolerationRestriction", "ExtendedResourceToleration", "RuntimeClass"}
 }
 
-// pods changes new pods and refuses some. As upstream's plugins it looks at
-// pods themselves, created or updated, and at no subresource: status, binding,
-// resize and the like change nothing that the rules read or write.
+// pods mutates new pods and rejects some. Like upstream's plugins, it handles the creation and
+// update of pods but no subresource: status, binding, resize and the like do not change fields read
+// or written by the rules.
 type pods struct {
 	informed
 	config admission.Config
@@ -35,14 +35,14 @@ var (
 	_ apiserver.ValidationInterface = &pods{}
 )
 
-// NewPod returns the plugin for pods. config says which defaults are set and which tolerations are
-// added.
+// NewPod returns the plugin for pods. config selects the defaults to set and the tolerations to
+// add.
 func NewPod(config admission.Config) apiserver.Interface {
 	return &pods{informed: informed{Handler: apiserver.NewHandler(apiserver.Create, apiserver.Update)}, config: config}
 }
 
-// Admit implements apiserver.MutationInterface. It may be called twice for one request, if a
-// webhook changes the pod afterwards.
+// Admit implements apiserver.MutationInterface. It may be called twice per request, if a webhook
+// changes the pod in between.
 func (p *pods) Admit(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	if !isAbout(a, core.Resource("pods")) {
 		return nil
@@ -57,7 +57,7 @@ func (p *pods) Admit(ctx context.Context, a apiserver.Attributes, _ apiserver.Ob
 	return write(a.GetObject().(*core.Pod), pod)
 }
 
-// Validate implements apiserver.ValidationInterface. It sees the pod as webhooks have left it.
+// Validate implements apiserver.ValidationInterface. It sees the pod after the webhooks.
 func (p *pods) Validate(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	if !isAbout(a, core.Resource("pods")) {
 		return nil
@@ -72,7 +72,7 @@ func (p *pods) Validate(ctx context.Context, a apiserver.Attributes, _ apiserver
 	return nil
 }
 
-// read is the pod as the rules see it, and the one that is stored if there is. Both are copies.
+// read returns copies of the pod, as seen by the rules, and of the stored pod, if any.
 func (p *pods) read(a apiserver.Attributes) (pod, old *v1.Pod, err error) {
 	if err := p.await(a); err != nil {
 		return nil, nil, err
@@ -80,16 +80,16 @@ func (p *pods) read(a apiserver.Attributes) (pod, old *v1.Pod, err error) {
 	if pod, err = external(a.GetObject()); err != nil {
 		return nil, nil, err
 	}
-	// The object of a new pod may be without: the request's path has it.
+	// A new pod's namespace may be missing from the object; the request's path has it.
 	pod.Namespace = a.GetNamespace()
-	// Some rules are about what an update adds.
+	// Some rules apply to an update's additions.
 	if a.GetOperation() == apiserver.Update {
 		old, err = external(a.GetOldObject())
 	}
 	return pod, old, err
 }
 
-// external converts a pod to the API's version, in which the rules are written. It is a copy.
+// external returns a copy of a pod converted to the versioned API used by the rules.
 func external(object any) (*v1.Pod, error) {
 	pod, ok := object.(*core.Pod)
 	if !ok {
@@ -102,8 +102,8 @@ func external(object any) (*v1.Pod, error) {
 	return &result, nil
 }
 
-// write carries back what the rules may have changed, and nothing else. Converting the whole pod
-// back could change fields that no rule has touched.
+// write copies back only the fields that the rules may have changed. Converting the whole pod back
+// could change others.
 func write(pod *core.Pod, changed *v1.Pod) error {
 	var only v1.PodSpec
 	admission.CopyChanges(&only, &changed.Spec)
@@ -117,8 +117,8 @@ func write(pod *core.Pod, changed *v1.Pod) error {
 	return nil
 }
 
-// refused is the error as clients see it: a refusal is Forbidden, in the words of every plugin of
-// the API server. Any other error is an internal one: the request may be repeated.
+// refused converts an error for clients. A refusal becomes Forbidden, phrased as by the API
+// server's other plugins. Any other error becomes an internal one: the request may be repeated.
 func refused(a apiserver.Attributes, err error) error {
 	var refusal *admission.Refusal
 	if errors.As(err, &refusal) {

@@ -18,12 +18,11 @@ import (
 // PriorityName is the name of the plugin for priority classes and pod groups.
 const PriorityName = "BerthPriority"
 
-// ReplacedByPriority are upstream's plugins that do what PriorityName does.
+// ReplacedByPriority returns the upstream plugins replaced by PriorityName.
 func ReplacedByPriority() []string { return []string{"Priority"} }
 
-// priorities refuses a second default among the priority classes and gives new pod groups their
-// priority where Kubernetes has that switched on. For pods, the same is done by the plugin for
-// pods.
+// priorities rejects a second default among the priority classes and sets the priority of new pod
+// groups if Kubernetes has that enabled. The plugin for pods does the same for pods.
 type priorities struct{ informed }
 
 var (
@@ -31,14 +30,13 @@ var (
 	_ apiserver.ValidationInterface = &priorities{}
 )
 
-// NewPriority returns the plugin for priority classes and pod groups. One is made for each API
-// server.
+// NewPriority returns the plugin for priority classes and pod groups. Create one per API server.
 func NewPriority() apiserver.Interface {
 	return &priorities{informed{Handler: apiserver.NewHandler(apiserver.Create, apiserver.Update)}}
 }
 
-// Validate implements apiserver.ValidationInterface. Who asks for a default is
-// made to wait for the API server's own answer; the caches may be behind.
+// Validate implements apiserver.ValidationInterface. A request for a default waits for a fresh read
+// from the API server, because the caches may be stale.
 func (p *priorities) Validate(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	if !isAbout(a, scheduling.Resource("priorityclasses")) {
 		return nil
@@ -55,10 +53,10 @@ func (p *priorities) Validate(ctx context.Context, a apiserver.Attributes, _ api
 }
 
 // Admit implements apiserver.MutationInterface. It sets the priority of a new pod group from its
-// priority class. A priority that the client has written must be the same, as for pods.
+// priority class. As for pods, a priority written by the client must match.
 func (p *priorities) Admit(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	name, given, what := prioritized(a)
-	// The priority of a group never changes.
+	// The priority of a group is immutable.
 	if a.GetOperation() != apiserver.Create || a.GetSubresource() != "" || name == nil {
 		return nil
 	}
@@ -66,7 +64,7 @@ func (p *priorities) Admit(ctx context.Context, a apiserver.Attributes, _ apiser
 		return err
 	}
 
-	// Without a class it is the default one, or 0.
+	// Without a class, use the default class's priority, or 0.
 	class, priority, err := admission.ResolvePriority(p.caches.For(ctx), *name)
 	if err != nil {
 		return refused(a, err)
@@ -81,9 +79,9 @@ func (p *priorities) Admit(ctx context.Context, a apiserver.Attributes, _ apiser
 	return nil
 }
 
-// prioritized returns where an object that has a priority of its own keeps it, with the name of its
-// class, and what upstream calls the object. name is nil for all others. They point into the
-// object, so that Admit can set them.
+// prioritized returns pointers into an object with a priority, so that Admit can set it: to the
+// name of its class and to the priority; what is upstream's term for the object. name is nil for
+// objects without a priority.
 func prioritized(a apiserver.Attributes) (name *string, priority **int32, what string) {
 	switch group := a.GetObject().(type) {
 	case *scheduling.PodGroup:

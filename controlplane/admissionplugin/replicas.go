@@ -15,13 +15,14 @@ import (
 // ReplicasName is the name of the plugin for workloads.
 const ReplicasName = "BerthReplicas"
 
-// mostReplicas is how many pods a workload may want. Controllers allocate by the number that is
-// written, whatever a quota allows: the StatefulSet controller takes 30 GB for 2,000,000,000, in
-// the process of the API server. The scalability goals of Kubernetes are 150,000 pods in all.
+// mostReplicas is the maximum number of pods of a workload. Controllers allocate memory by the
+// requested number, regardless of any quota: the StatefulSet controller needs 30 GB for
+// 2,000,000,000, in the API server's process. The scalability goal of Kubernetes is 150,000 pods in
+// all.
 const mostReplicas = 100_000
 
-// replicas refuses workloads that want more pods than any cluster has. It looks at nothing but the
-// object, and so never keeps a request waiting.
+// replicas rejects workloads with more pods than any cluster has. It reads nothing but the object,
+// so it never delays a request.
 type replicas struct{ *apiserver.Handler }
 
 var _ apiserver.ValidationInterface = &replicas{}
@@ -31,10 +32,10 @@ func NewReplicas() apiserver.Interface {
 	return &replicas{apiserver.NewHandler(apiserver.Create, apiserver.Update)}
 }
 
-// Validate implements apiserver.ValidationInterface. A workload that has been
-// stored with as many may be changed otherwise, as by removing a finalizer.
+// Validate implements apiserver.ValidationInterface. A workload already stored with as many
+// replicas may be changed otherwise, for example to remove a finalizer.
 func (p *replicas) Validate(_ context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
-	// Status reports what is there, and wants nothing.
+	// Status reports existing pods and requests none.
 	if a.GetSubresource() != "" && a.GetSubresource() != "scale" {
 		return nil
 	}
@@ -45,8 +46,8 @@ func (p *replicas) Validate(_ context.Context, a apiserver.Attributes, _ apiserv
 	return apiserver.NewForbidden(a, fmt.Errorf("%d pods are too many: must be at most %d", wanted, mostReplicas))
 }
 
-// replicasOf is how many pods a workload wants at once; 0 for other objects. Of jobs it is their
-// parallelism: a job may want any number of pods one after the other.
+// replicasOf returns the number of pods a workload requests concurrently; 0 for other objects. For
+// jobs it is their parallelism: a job may run any number of pods one after the other.
 func replicasOf(object any) int32 {
 	switch o := object.(type) {
 	case *apps.Deployment:

@@ -22,29 +22,29 @@ import (
 //go:embed containerd.sh
 var script []byte
 
-// Images that every instance has.
+// Images of every instance.
 const (
-	// Busybox is a root file system with busybox and its applets; it runs sh. It is tagged
-	// docker.io/library/busybox:1 and :latest, too.
+	// Busybox is a root file system with busybox and its applets; it runs sh. It is also tagged
+	// docker.io/library/busybox:1 and :latest.
 	Busybox = "berth.local/busybox:1"
-	// Pause is the image of the sandboxes. As process 1 of a shared PID namespace it reaps no
+	// Pause is the image of the sandboxes. As process 1 of a shared PID namespace it does not reap
 	// orphans: zombies stay until their pod goes.
 	Pause = "berth.local/pause:1"
 )
 
-// Handler is a runtime handler other than the default, for RuntimeClasses; runc is behind it, too.
+// Handler is a non-default runtime handler, for RuntimeClasses; it also uses runc.
 const Handler = "kata-fc"
 
-// patience with the runtime: on a busy machine containerd alone needs seconds to start.
+// patience allows for a busy machine: merely starting containerd takes seconds there.
 const patience = 2 * time.Minute
 
 // Containerd is a running instance.
 type Containerd struct {
-	// Dir holds all that belongs to it. What is put or mounted below it goes when it ends, also if
-	// the process that started it is killed.
+	// Dir holds all of its state. It is cleaned up with all mounts below it when the instance ends,
+	// even if the process that started it is killed.
 	Dir string
-	// CgroupRoot is a cgroup for its pods (--cgroup-root of the kubelet). It goes with
-	// the instance, and with it all processes in it.
+	// CgroupRoot is a cgroup for its pods (--cgroup-root of the kubelet). It is removed with the
+	// instance, together with all processes in it.
 	CgroupRoot string
 
 	command *exec.Cmd
@@ -54,7 +54,7 @@ type Containerd struct {
 	stopped error
 }
 
-// Install gets what is missing on this machine: containerd, runc, a static busybox and the CNI
+// Install installs missing programs on this machine: containerd, runc, a static busybox and the CNI
 // plugins.
 func Install(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "sh", "-c", string(script), "containerd.sh", "install").CombinedOutput()
@@ -64,7 +64,7 @@ func Install(ctx context.Context) error {
 	return nil
 }
 
-// Run starts an instance in dir, which must not be in use, and returns when it answers. It ends by
+// Run starts an instance in dir, which must not be in use, and returns when it responds. It ends by
 // Stop, or with this process.
 func Run(ctx context.Context, dir string) (*Containerd, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -79,8 +79,8 @@ func Run(ctx context.Context, dir string) (*Containerd, error) {
 		return nil, err
 	}
 	c := &Containerd{Dir: dir, command: exec.Command("sh", path, "run", dir, "--owned")}
-	// A group of its own: Ctrl-C in the terminal is for the process that started it, which then
-	// stops it in order.
+	// A separate group: Ctrl-C in the terminal is for the process that started it, which then stops
+	// it in order.
 	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.command.Stderr = &c.stderr
 	if c.owner, err = c.command.StdinPipe(); err != nil {
@@ -106,13 +106,13 @@ func Run(ctx context.Context, dir string) (*Containerd, error) {
 	return c, nil
 }
 
-// Socket is the path at which CRI is served.
+// Socket returns the path of the CRI socket.
 func (c *Containerd) Socket() string { return filepath.Join(c.Dir, "containerd.sock") }
 
-// Endpoint is the socket as --container-runtime-endpoint takes it.
+// Endpoint returns the socket in the format of --container-runtime-endpoint.
 func (c *Containerd) Endpoint() string { return "unix://" + c.Socket() }
 
-// Import takes an image in from a tar file.
+// Import imports an image from a tar file.
 func (c *Containerd) Import(ctx context.Context, file string) error {
 	out, err := exec.CommandContext(ctx, "ctr", "--address", c.Socket(), "--namespace", "k8s.io", "images", "import", file).CombinedOutput()
 	if err != nil {
@@ -121,10 +121,10 @@ func (c *Containerd) Import(ctx context.Context, file string) error {
 	return nil
 }
 
-// Bridge is the name of the network device of the pods.
+// Bridge returns the name of the pods' network device.
 func (c *Containerd) Bridge() string { return strings.TrimPrefix(c.CgroupRoot, "/") } // one name for both
 
-// Gateway is this machine's address in the network of the pods.
+// Gateway returns this machine's address in the network of the pods.
 func (c *Containerd) Gateway() (net.IP, error) {
 	bridge, err := net.InterfaceByName(c.Bridge())
 	if err != nil {
@@ -142,7 +142,7 @@ func (c *Containerd) Gateway() (net.IP, error) {
 	return nil, fmt.Errorf("network of the pods: %s has no address", bridge.Name)
 }
 
-// Stop ends it and removes everything that it and its pods left. It may be called again.
+// Stop ends the instance and removes all remains of it and its pods. It is idempotent.
 func (c *Containerd) Stop() error {
 	c.stop.Do(func() {
 		c.owner.Close()
@@ -153,14 +153,13 @@ func (c *Containerd) Stop() error {
 	return c.stopped
 }
 
-// Log is what containerd has logged.
+// Log returns containerd's log.
 func (c *Containerd) Log() string {
 	log, _ := os.ReadFile(filepath.Join(c.Dir, "containerd.log"))
 	return string(log)
 }
 
-// Kill ends containerd, and nothing else, by SIGKILL; it stays away until Revive. Its containers go
-// on.
+// Kill kills only containerd, by SIGKILL; it stays down until Revive. Its containers keep running.
 func (c *Containerd) Kill() error {
 	if err := os.WriteFile(c.down(), nil, 0o644); err != nil {
 		return err
@@ -171,7 +170,7 @@ func (c *Containerd) Kill() error {
 	return wait("containerd is still there", func() bool { return !c.serves() })
 }
 
-// Revive starts it again after Kill, and returns when it answers.
+// Revive restarts it after Kill, and returns when it responds.
 func (c *Containerd) Revive() error {
 	if err := os.Remove(c.down()); err != nil {
 		return fmt.Errorf("revive containerd: it was not killed: %w", err)
@@ -179,11 +178,11 @@ func (c *Containerd) Revive() error {
 	return wait("containerd does not come back", c.serves)
 }
 
-// Hang has containerd stand still with its socket open, by SIGSTOP, until GoOn. Its containers go
-// on.
+// Hang suspends containerd with its socket open, by SIGSTOP, until GoOn. Its containers keep
+// running.
 func (c *Containerd) Hang() error { return c.signal(syscall.SIGSTOP) }
 
-// GoOn has it go on after Hang.
+// GoOn resumes it after Hang.
 func (c *Containerd) GoOn() error { return c.signal(syscall.SIGCONT) }
 
 func (c *Containerd) signal(s syscall.Signal) error {

@@ -33,8 +33,8 @@ func TestKilledContainerdComesBackWithItsContainers(t *testing.T) {
 	})
 }
 
-// A kubelet on a disk that is nearly full removes images that nothing uses, and no registry has the
-// one of the sandboxes.
+// TestImagesThatAreRemovedComeBack simulates a kubelet on a nearly full disk, which removes unused
+// images; the sandboxes' image is not in any registry.
 func TestImagesThatAreRemovedComeBack(t *testing.T) {
 	c := Start(t)
 	for _, image := range []string{Pause, Busybox} {
@@ -51,13 +51,13 @@ func TestImagesThatAreRemovedComeBack(t *testing.T) {
 	})
 }
 
-// A test process that is killed cannot clean up. What it started must see to that itself.
+// TestNothingIsLeftOfAKilledOwner covers a killed test process, which cannot clean up: its children
+// must do so themselves.
 func TestNothingIsLeftOfAKilledOwner(t *testing.T) {
 	if os.Getenv("BERTH_TEST_OWNER") != "" {
 		c := Start(t)
 		run(t, c, "web", "sleep", "600")
-		// An orphan of the test in the cgroup, and a mount below the folder, as a kubelet leaves
-		// them.
+		// An orphan of the test in the cgroup, and a mount below the folder, as left by a kubelet.
 		volume := filepath.Join(c.Dir, "kubelet", "volume with space")
 		if err := os.MkdirAll(volume, 0o755); err != nil {
 			t.Fatal(err)
@@ -73,7 +73,7 @@ func TestNothingIsLeftOfAKilledOwner(t *testing.T) {
 	}
 	owner := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
 	owner.Env = append(os.Environ(), "BERTH_TEST_OWNER=1")
-	// It goes with this test, too; the kernel means the thread by which it was started, which must
+	// It also ends with this test. For the kernel the parent is the starting thread, which must
 	// therefore stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -140,14 +140,14 @@ func leftovers(t *testing.T, dir, cgroup string) (left []string) {
 			left = append(left, rule)
 		}
 	}
-	// The chain that leads to all host ports is of use only as long as there are any.
+	// The chain leading to all host ports is needed only while there are any.
 	if rules := natRules(); strings.Contains(rules, "\n:CNI-HOSTPORT-DNAT ") && !strings.Contains(rules, "\n-A CNI-HOSTPORT-DNAT ") {
 		left = append(left, "an empty chain CNI-HOSTPORT-DNAT")
 	}
 	return left
 }
 
-// run a container below the cgroup root.
+// run runs a container below the cgroup root.
 func run(t *testing.T, c *Containerd, name string, command ...string) {
 	t.Helper()
 	args := []string{"run", "--detach", "--runc-root", c.Dir + "/state/runc", "--cgroup", c.CgroupRoot + "/" + name, Busybox, name}
@@ -161,7 +161,7 @@ func ctr(c *Containerd, args ...string) (string, error) {
 	return string(out), err
 }
 
-// natRules are those of the machine; empty where it has none and can have none.
+// natRules returns the machine's NAT rules; empty if it does not support them.
 func natRules() string {
 	out, _ := exec.Command("iptables-save", "-t", "nat").Output()
 	return string(out)

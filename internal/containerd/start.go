@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// TB is what Start needs of *testing.T.
+// TB is the part of *testing.T used by Start.
 type TB interface {
 	Helper()
 	Skipf(format string, args ...any)
@@ -18,8 +18,8 @@ type TB interface {
 	Cleanup(func())
 }
 
-// Start gives a test an instance of its own. Where the machine cannot run containers at all, the
-// test is skipped with the reason.
+// Start gives a test a private instance. It skips the test, with the reason, if the machine cannot
+// run containers at all.
 func Start(t TB) *Containerd {
 	t.Helper()
 	if reason := Impossible(); reason != "" {
@@ -31,7 +31,7 @@ func Start(t TB) *Containerd {
 		t.Skipf("no containers here: %v", err)
 	}
 	sweep()
-	// The folder is short and not the test's own: the paths of sockets have 107 characters at most.
+	// Use a short folder instead of the test's own: socket paths have 107 characters at most.
 	dir, err := os.MkdirTemp("", folder)
 	if err != nil {
 		t.Fatalf("%v", err)
@@ -51,7 +51,7 @@ func Start(t TB) *Containerd {
 	return c
 }
 
-// Impossible says why no container can run on this machine, or nothing.
+// Impossible returns why this machine cannot run containers, or "".
 func Impossible() string {
 	if os.Geteuid() != 0 {
 		return "must be root"
@@ -67,8 +67,8 @@ func Impossible() string {
 
 const folder = "berth-containerd-"
 
-// sweep removes what instances of killed tests left when even their script was killed. Those in use
-// are locked, and stay.
+// sweep removes remains of killed tests' instances whose script was killed as well. It keeps locked
+// ones, which are in use.
 func sweep() {
 	left, _ := filepath.Glob(filepath.Join(os.TempDir(), folder+"*"))
 	for _, dir := range left {

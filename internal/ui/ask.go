@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	// askWithin bounds a question: reading 50,000 pods takes seconds, a long forecast of them
+	// askWithin bounds a request: reading 50,000 pods takes seconds, a long forecast of them
 	// minutes.
 	askWithin = 3 * time.Minute
-	// mostAsked bounds the questions that are answered, wait for their turn or are still being
-	// sent.
+	// mostAsked bounds the requests being served, waiting for their turn or still being received.
 	mostAsked = 16
 )
 
-// asker answers questions, one at a time: each reads the whole cluster, and holds it in memory
-// until the answer is computed. Others wait for their turn, and are refused beyond mostAsked.
+// asker serves explanations and forecasts, one at a time: each reads the whole cluster, and holds
+// it in memory until the result is computed. Further requests wait for their turn, and are refused
+// beyond mostAsked.
 type asker struct {
 	cluster clusterReader
 	options *Options
@@ -43,19 +43,19 @@ type asker struct {
 	asked   chan struct{} // one element per question in progress
 }
 
-// newAsker answers from a cluster. The options are those of the server.
+// newAsker returns an asker for a cluster. The options are the server's.
 func newAsker(cluster clusterReader, o *Options) *asker {
 	return &asker{cluster: cluster, options: o, turn: make(chan struct{}, 1), asked: make(chan struct{}, mostAsked)}
 }
 
-// clusterReader reads the cluster that questions are about, as it is or as it was at a time.
-// missing names what it could not read. It reads everything that package simulate needs, which is
-// more than the page shows.
+// clusterReader reads the cluster for a request, in its current state or at a time. missing names
+// the unreadable kinds. It reads everything needed by package simulate, which is more than the page
+// shows.
 type clusterReader interface {
 	readState(ctx context.Context, at time.Time) (set *manifest.Set, source simulate.Source, missing []string, err error)
 }
 
-// following reads a live cluster as it is now. The time is ignored.
+// following reads the current state of a live cluster. The time is ignored.
 type following struct{ client *snapshot.Client }
 
 func (f following) readState(ctx context.Context, _ time.Time) (*manifest.Set, simulate.Source, []string, error) {
@@ -82,8 +82,8 @@ func (r recorded) readState(_ context.Context, at time.Time) (*manifest.Set, sim
 	return set, source, index.MissingAt(at), err
 }
 
-// limitRequests admits as many questions as can be answered in a reasonable time, and rejects any
-// more before it reads them. A question that is refused costs nothing.
+// limitRequests admits as many requests as can be served in a reasonable time, and rejects any more
+// before it reads them. A rejected request costs nothing.
 func (a *asker) limitRequests(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -97,11 +97,11 @@ func (a *asker) limitRequests(then http.HandlerFunc) http.HandlerFunc {
 }
 
 // askCluster reads the cluster and calls answer. When the context ends, so does the work. at is the
-// time of a recording; read reads the files of "apply -f", nil if there are none. missing names
-// what could not be read, as for lack of permissions: the answer may be incomplete then.
+// time of a recording; read reads the files of "apply -f", nil without any. missing names the
+// unreadable kinds, as for lack of permissions: the result may be incomplete then.
 func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string, *manifest.Set) (*manifest.Set, error),
 	answer func(w *simulate.World, source simulate.Source) (any, error)) (any, []string, error) {
-	// The wait for the turn counts, too.
+	// The wait for the turn counts as well.
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	select {
@@ -115,14 +115,14 @@ func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string
 		return nil, nil, err
 	}
 	if len(set.Pods) > 10_000 {
-		// These are hundreds of megabytes, and the next question may come a day later.
+		// These are hundreds of megabytes, and the next request may be a day later.
 		defer func() { set = nil; debug.FreeOSMemory() }()
 	}
 	running, err := a.runningConfig(ctx, set, source.AsOf.Time)
 	if err != nil {
 		return nil, nil, err
 	}
-	// The answer says which parts of the configuration were only assumed.
+	// The response lists the parts of the configuration that were only assumed.
 	source.Assumed = running.Assumed
 	o := simulate.Options{Profiles: running.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read, Allowance: newAllowance(ctx)}
 	if running.Groups != nil {
@@ -136,8 +136,8 @@ func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string
 	return said, missing, err
 }
 
-// runningConfig asks for the configuration with every question: the scheduler follows its file.
-// Without Options.Running it is the default configuration.
+// runningConfig reads the configuration for every request: the scheduler follows its file. Without
+// Options.Running it returns the default configuration.
 func (a *asker) runningConfig(ctx context.Context, set *manifest.Set, at time.Time) (*config.Running, error) {
 	if a.options.Running == nil {
 		return &config.Running{}, nil
@@ -145,8 +145,8 @@ func (a *asker) runningConfig(ctx context.Context, set *manifest.Set, at time.Ti
 	return a.options.Running(ctx, set.Leases, at)
 }
 
-// serveExplain answers GET /api/explain?namespace=&name=&node=. If the live scheduler is asked, and
-// does not answer, the engine's own answer is given nevertheless.
+// serveExplain serves GET /api/explain?namespace=&name=&node=. If the live scheduler is consulted,
+// and does not respond, the engine's own explanation is returned nevertheless.
 func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	o := explain.Options{Namespace: cmp.Or(query.Get("namespace"), metav1.NamespaceDefault), Name: query.Get("name"),
@@ -172,25 +172,25 @@ func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
 type question struct {
 	// Operations are the arguments of berth what-if.
 	Operations []string `json:"operations"`
-	// Manifest is what "apply -f -" applies.
+	// Manifest is the input of "apply -f -".
 	Manifest string `json:"manifest"`
-	// Catalog is what "provision --catalog -" may buy.
+	// Catalog is the input of "provision --catalog -".
 	Catalog   string `json:"catalog"`
 	Namespace string `json:"namespace"`
 
 	applied int // how often the manifest was read so far
 }
 
-// Foreseen is a forecast, and what the map shows of it. The page draws both over the map.
+// Foreseen is a forecast with its changes to the map. The page draws both over the map.
 type Foreseen struct {
 	*whatif.Forecast
-	// Then has the nodes that would be different, as they would be.
+	// Then has the changed nodes, in their future state.
 	Then []NodeThen `json:"then"`
-	// Removed are nodes that would be gone.
+	// Removed names the removed nodes.
 	Removed []string `json:"removed"`
 }
 
-// NodeThen is a node as it would be. Amounts are as in model.Node: requested, and allocatable.
+// NodeThen is the future state of a node. Amounts are as in model.Node: requested, and allocatable.
 type NodeThen struct {
 	Name     string   `json:"name"`
 	Zone     string   `json:"zone"`
@@ -202,8 +202,7 @@ type NodeThen struct {
 	Pods     [2]int64 `json:"pods"`
 }
 
-// whatIf answers POST /api/what-if. What is wrong with the question is said before the cluster is
-// read.
+// whatIf serves POST /api/what-if. It reports errors in the request before it reads the cluster.
 func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	var q question
 	// Read to the end: only then does the server notice when the browser disconnects.
@@ -211,7 +210,7 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the answer may take longer
 		decoder := json.NewDecoder(bytes.NewReader(text))
-		// A misspelt field would otherwise be a question that was not asked.
+		// A misspelt field would otherwise be ignored silently.
 		decoder.DisallowUnknownFields()
 		err = decoder.Decode(&q)
 	}
@@ -231,7 +230,7 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	said, missing, err := a.askCluster(r.Context(), momentOf(r), q.readState, func(w *simulate.World, source simulate.Source) (any, error) {
-		// The forecast changes the world: what is different is found by comparing.
+		// The forecast changes the world: differences are found by comparing.
 		before := nodesOf(w)
 		forecast, err := whatif.Run(w, steps, whatif.Options{Source: source})
 		if err != nil {
@@ -242,8 +241,8 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	a.writeReply(w, said, missing, err)
 }
 
-// writeReply answers a question, or says in one line why there is no answer. What the user asked
-// for wrongly is 422, so that the page shows the message as it is.
+// writeReply writes the response, or a line with the reason for its absence. Invalid requests get
+// 422, so that the page shows the message unchanged.
 func (a *asker) writeReply(w http.ResponseWriter, said any, missing []string, err error) {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -257,7 +256,7 @@ func (a *asker) writeReply(w http.ResponseWriter, said any, missing []string, er
 	}
 }
 
-// nodesOf are the nodes of a world, by name.
+// nodesOf returns the nodes of a world, by name.
 func nodesOf(w *simulate.World) map[string]NodeThen {
 	nodes := make(map[string]NodeThen, w.Cluster().Len())
 	for _, n := range w.Cluster().SortedNodes() {

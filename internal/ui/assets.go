@@ -9,15 +9,14 @@ import (
 //go:embed page
 var page embed.FS
 
-// types are the content types of the page's files, by extension. Files of other types are not
-// served. Listed rather than looked up: the machine's own table could say something else.
+// types maps the extensions of the page's files to content types. Files of other types are not
+// served. They are listed rather than looked up: the machine's own table may differ.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".svg": "image/svg+xml",
 }
 
-// serveFile answers with a file of the page. name may come from the request: only its last element
-// counts.
+// serveFile serves a file of the page. name may be from the request: only its last element counts.
 func serveFile(w http.ResponseWriter, name string, status int) {
 	data, err := page.ReadFile("page/" + path.Base(name))
 	kind := types[path.Ext(name)]

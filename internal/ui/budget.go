@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// The limits of one forecast, over all of its operations. Each is a multiple of what is asked for
-// by hand, and a fraction of what would exhaust a machine with a few gigabytes of memory.
+// The limits of one forecast, over all of its operations. Each is a multiple of a plausible manual
+// request, and a fraction of the capacity of a machine with a few gigabytes of memory.
 const (
 	mostBody       = 1 << 20 // bytes of a question, its manifest included
 	mostOperations = 200
@@ -26,14 +26,14 @@ const (
 	mostAddedPods  = 100_000
 )
 
-// newAllowance ends the work with the context, and bounds the pods and nodes that it creates in any
-// way: replicas, daemons on new nodes, manifests. What exceeds it ends the forecast with an error.
+// newAllowance ends the work with the context, and bounds the pods and nodes created in any way:
+// replicas, daemons on new nodes, manifests. Exceeding it ends the forecast with an error.
 func newAllowance(ctx context.Context) simulate.Allowance {
 	return simulate.Allowance{Stop: ctx.Err, Pods: mostAddedPods, Nodes: mostAddedNodes}
 }
 
-// checkAffordable rejects steps that ask for too much, before the cluster is read for them. It
-// counts what can be counted without the cluster; newAllowance bounds the rest.
+// checkAffordable rejects oversized steps, before the cluster is read for them. It counts
+// everything countable without the cluster; newAllowance bounds the rest.
 func checkAffordable(steps []whatif.Step) error {
 	if len(steps) > mostOperations {
 		return fmt.Errorf("%d operations: a forecast takes at most %d", len(steps), mostOperations)
@@ -64,11 +64,11 @@ func checkAffordable(steps []whatif.Step) error {
 }
 
 // addSaturating adds n to a small sum without overflow, whatever n is. A negative n counts as 0.
-// Neither sum nor result comes near what an int holds.
+// Neither sum nor result is anywhere near the limits of an int.
 func addSaturating(sum, n int) int { return sum + min(max(n, 0), 1<<30) }
 
-// readCatalog reads the catalog that was entered, if one is needed. The catalog is filled in where
-// Parse has left room for it.
+// readCatalog reads the submitted catalog, if needed. The catalog is filled in where Parse has left
+// room for it.
 func (q *question) readCatalog(steps []whatif.Step) error {
 	for i, s := range steps {
 		if s.Catalog == nil {
@@ -86,8 +86,8 @@ func (q *question) readCatalog(steps []whatif.Step) error {
 	return nil
 }
 
-// readState returns the manifest for "-": no file of this machine is read for the dashboard. Each
-// "apply" reads it anew: the objects must not be shared between them.
+// readState returns the manifest for "-": no file of this machine is read for the dashboard. It is
+// parsed again for each "apply": the objects must not be shared between them.
 func (q *question) readState(files []string, over *manifest.Set) (*manifest.Set, error) {
 	if slices.ContainsFunc(files, func(name string) bool { return name != "-" }) {
 		return nil, errors.New("on the dashboard, apply -f - is the manifest that was entered: no file is read")
@@ -105,8 +105,8 @@ func (q *question) readState(files []string, over *manifest.Set) (*manifest.Set,
 	return set, nil
 }
 
-// estimatePods estimates how many pods the manifests expand into, before any of them is created. A
-// manifest of a kilobyte can ask for a billion pods.
+// estimatePods estimates the number of pods that the manifests expand into, before any of them is
+// created. A manifest of a kilobyte can request a billion pods.
 func estimatePods(set *manifest.Set) int {
 	sum := addSaturating(len(set.Pods), len(set.DaemonSets)*len(set.Nodes))
 	add := func(n *int32) { sum = addSaturating(sum, int(ptr.Deref(n, 1))) }

@@ -47,14 +47,14 @@ func TestAForecastIsBoundedInSum(t *testing.T) {
 	}
 }
 
-// What comes by other ways than counts, as daemons on new nodes, is bounded while it is added.
+// Pods added other than by counts, such as daemons on new nodes, are bounded while they are added.
 func TestAForecastHasAnAllowance(t *testing.T) {
 	if a := newAllowance(t.Context()); a.Pods != mostAddedPods || a.Nodes != mostAddedNodes || a.Stop == nil {
 		t.Errorf("it may add %d pods and %d nodes, and is stopped: %t", a.Pods, a.Nodes, a.Stop != nil)
 	}
 }
 
-// Who takes no answer does not hold the handler, and with it a connection, for ever.
+// A client that reads no response does not hold the handler, and with it a connection, forever.
 func TestAnswersHaveADeadline(t *testing.T) {
 	for name, answered := range map[string]func(w http.ResponseWriter){
 		"an answer": func(w http.ResponseWriter) { writeJSON(w, http.StatusOK, "all of it") },
@@ -98,8 +98,8 @@ func TestAManifestIsRefusedBeforeItIsExpanded(t *testing.T) {
 	}
 }
 
-// A question ends with its request: nothing goes on in the background, and the next one has its
-// turn.
+// The work ends with its request: nothing continues in the background, and the next request gets
+// its turn.
 func TestAQuestionEndsWithItsRequest(t *testing.T) {
 	s, _ := serving(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -140,7 +140,7 @@ func TestQuestionsAtATimeAreBounded(t *testing.T) {
 	}
 }
 
-// Whoever announces a body and does not send it is cut off, wherever they send it.
+// A client that announces a body without sending it is cut off, on any path.
 func TestABodyThatDoesNotArriveIsNotWaitedFor(t *testing.T) {
 	g := &guard{token: "secret-of-24-characters", cookie: "c", patience: 50 * time.Millisecond, next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := io.ReadAll(r.Body)
@@ -171,7 +171,7 @@ func TestABodyThatDoesNotArriveIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// What may be bought is what was entered, and a fault of it has its line.
+// Forecasts buy from the submitted catalog, and errors in it have their line.
 func TestCatalogsAreEntered(t *testing.T) {
 	node := "kind: Node\napiVersion: v1\nmetadata: {name: a, annotations: {berth.dev/price: \"1\"}}\nstatus: {allocatable: {cpu: 4}}\n"
 	for _, c := range []struct {

@@ -16,27 +16,27 @@ import (
 	access "github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// policy lets the page load what this server serves and nothing else. Trusted Types make the
-// browser refuse any text that is turned into markup, whatever the code of the page does. Scripts
-// and styles within the document are refused, too.
+// policy lets the page load only content of this server. Trusted Types make the browser refuse any
+// text turned into markup, whatever the code of the page does. Scripts and styles within the
+// document are refused as well.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// guard admits requests that come from the page itself, of those who have the token. A loopback
-// address needs one as well: every user of the machine reaches it, and the dashboard shows the
-// cluster with the permissions of the one who started it. Every request goes through it, in this
-// order: name of the host, origin, token.
+// guard admits requests of the page itself, from callers with the token. A loopback address
+// requires the token as well: every user of the machine reaches it, and the dashboard shows the
+// cluster with the permissions of its owner. The guard checks every request, in this order: name of
+// the host, origin, token.
 type guard struct {
 	next   http.Handler
 	token  string
 	cookie string   // name of the cookie
 	secure bool     // over HTTPS
 	names  []string // beside localhost and addresses
-	// patience is how long a body may take to arrive.
+	// patience is the time for a body to arrive.
 	patience time.Duration
 }
 
-// sendWithin is the patience for browsers: a network on which a megabyte takes longer could not
+// sendWithin is the patience for browsers: a network slower than that for a megabyte could not
 // carry the stream either.
 const sendWithin = 15 * time.Second
 
@@ -48,7 +48,7 @@ func NewToken() string {
 }
 
 // ServeHTTP implements http.Handler. The headers are set before anything else, so that errors have
-// them, too.
+// them as well.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -68,7 +68,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this page is not served under that name; see --allowed-host", http.StatusMisdirectedRequest)
 	case !g.sameOrigin(r):
 		http.Error(w, "requests from other sites are refused", http.StatusForbidden)
-	// From here on the connection counts as one of a known caller; see connections.
+	// From here on the connection belongs to a known caller; see connections.
 	case g.isAllowed(r):
 		if !access.Admit(r) {
 			access.Refuse(w, http.StatusServiceUnavailable, "too many connections are open")
@@ -81,7 +81,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// A token is short.
 		r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
 		g.logIn(w, r, r.PostFormValue("token"))
-	// After the token was looked at: with it, they are like any other file.
+	// After the check of the token: with it, they are like any other file.
 	case slices.Contains(open, r.URL.Path):
 		g.next.ServeHTTP(w, r)
 	case r.URL.Path == "/":
@@ -91,11 +91,11 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// open is what everybody may load: the style and the icon of the login page.
+// open lists the public files: the style and the icon of the login page.
 var open = []string{"/style.css", "/icon.svg"}
 
 // knownHost rejects names that a foreign site may have pointed at this server (DNS rebinding): its
-// scripts would be of the same origin. A request to an address did not come through a foreign name.
+// scripts would be of the same origin. A request to an address was not made under a foreign name.
 func (g *guard) knownHost(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {
@@ -110,9 +110,10 @@ func (g *guard) knownHost(host string) bool {
 	return net.ParseIP(name) != nil
 }
 
-// sameOrigin rejects what another site makes a browser send. The document itself may be linked to.
-// Origin is sent with every request that could change something; Sec-Fetch-Site by all current
-// browsers and with all requests. Other clients, such as curl, send neither, and have the token.
+// sameOrigin rejects requests made by a browser on behalf of another site. The document itself may
+// be linked to. Origin is sent with every request that could change something; Sec-Fetch-Site by
+// all current browsers and with all requests. Other clients, such as curl, send neither, and have
+// the token.
 func (g *guard) sameOrigin(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		from, err := url.Parse(origin)
@@ -125,8 +126,8 @@ func (g *guard) sameOrigin(r *http.Request) bool {
 	return site == "" || site == "same-origin" || site == "none" || linked
 }
 
-// isAllowed reports whether the request carries the token, or the cookie that was set for it. A
-// wrong bearer token is not made good by a cookie.
+// isAllowed reports whether the request carries the token, or its cookie. A cookie does not make up
+// for a wrong bearer token.
 func (g *guard) isAllowed(r *http.Request) bool {
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		return constantTimeEqual(bearer, g.token)
@@ -136,14 +137,14 @@ func (g *guard) isAllowed(r *http.Request) bool {
 }
 
 // constantTimeEqual compares in a time that reveals nothing about either. Hashes have one length,
-// so that not even the length of the token shows.
+// so that not even the length of the token leaks.
 func constantTimeEqual(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// sessionCookie is the value of the cookie: derived from the token, and invalid with another one.
-// Nothing is stored for a session: it ends when the token changes.
+// sessionCookie returns the value of the cookie: derived from the token, and invalid with another
+// one. Sessions are not stored: they end when the token changes.
 func (g *guard) sessionCookie() string {
 	mac := hmac.New(sha256.New, []byte(g.token))
 	mac.Write([]byte("berth ui session"))
@@ -161,7 +162,7 @@ func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) {
 		Name: g.cookie, Value: g.sessionCookie(), Path: "/", HttpOnly: true, Secure: g.secure, SameSite: http.SameSiteStrictMode,
 	})
 	rest := r.URL.Query()
-	// Everything else of the address stays, such as what was selected.
+	// The rest of the address stays, such as the selection.
 	rest.Del("token")
 	http.Redirect(w, r, (&url.URL{Path: "/", RawQuery: rest.Encode()}).String(), http.StatusSeeOther)
 }

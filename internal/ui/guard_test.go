@@ -138,8 +138,8 @@ func TestEveryAnswerForbidsMarkupOfOthers(t *testing.T) {
 	}
 }
 
-// What a policy forbids would only fail in the browser; and there is no second way by which text
-// becomes markup.
+// Content forbidden by the policy would only fail in the browser; and text never becomes markup in
+// any other way.
 func TestThePageHasNothingInlineAndMakesNoMarkup(t *testing.T) {
 	inline := regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script(?: type="module" src="/[a-z]+\.js")?></script>|<script[^>]*>[^<]|javascript:|https?://[^w]`)
 	markup := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|\beval\(|new Function|srcdoc`)

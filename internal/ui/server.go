@@ -28,7 +28,8 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// Options say where the dashboard is served, and to whom. Address and Parse must be set.
+// Options configure the address of the dashboard, and the access to it. Address and Parse must be
+// set.
 type Options struct {
 	Address string // host:port; port 0 takes a free one
 	// Token is required to open the dashboard. Empty: one is generated.
@@ -36,28 +37,28 @@ type Options struct {
 	// Names are host names under which the dashboard may be requested.
 	Names             []string
 	CertFile, KeyFile string
-	// Running returns what the schedulers of the cluster decide by, as of a time; the Leases are
-	// the cluster's. Nil: the default configuration.
+	// Running returns the configuration of the cluster's schedulers, at a time; the Leases are the
+	// cluster's. Nil: the default configuration.
 	Running func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error)
-	// Parse reads the operations of a forecast as they are written on the command line; names
-	// without a namespace are in this one.
+	// Parse parses the operations of a forecast in the form of the command line; names without a
+	// namespace are in the given one.
 	Parse func(args []string, namespace string) ([]whatif.Step, error)
-	// Decided returns what the live scheduler decided about a pod; nil if there is none to ask, or
-	// it does not know. May be nil.
+	// Decided returns the live scheduler's decision about a pod; nil if the scheduler is
+	// unavailable or has no record of it. May be nil.
 	Decided func(ctx context.Context, namespace, name string) (*decision.Decision, error)
-	// Recording is the folder of a recording to show in place of a live cluster.
+	// Recording is the folder of a recording to show instead of a live cluster.
 	Recording string
 	// Version is Berth's.
 	Version string
 }
 
-// Server serves the dashboard of a cluster, or of a recording. Everything it shows comes from
-// watcher or recording; questions go to asker, which reads a snapshot of its own.
+// Server serves the dashboard of a cluster, or of a recording. The shown data is held by watcher or
+// recording; requests about it go to asker, which reads a separate snapshot.
 type Server struct {
 	options Options
 	cluster string // the API server's address, or the recording's folder
 	watcher *live.Watcher
-	// recording is shown if it is not nil; then there is no watcher.
+	// recording is shown if it is not nil; then watcher is nil.
 	recording *live.Recording
 	asker     *asker
 	listener  net.Listener  // open since Listen
@@ -66,15 +67,15 @@ type Server struct {
 }
 
 // connections are the bounds: for strangers as on other ports; callers with the token may hold all
-// streams, and ask questions.
+// streams, and make requests.
 var connections = access.Bounds{Strangers: access.Ports.Strangers, PerSource: access.Ports.PerSource, Admitted: mostStreams + 64}
 
-// mostStreams bounds the pages that are open at a time: each is a connection and a goroutine.
+// mostStreams bounds the number of open pages: each is a connection and a goroutine.
 const mostStreams = 200
 
 // Listen returns a server for the cluster of config, or for a recording, which needs no config. It
-// listens already, so that URL is known; requests are served from Run on. An error names the flag
-// that is wrong.
+// listens already, so that URL is known; requests are served from Run on. An error names the
+// offending flag.
 func Listen(config *rest.Config, o Options) (*Server, error) {
 	s, err := newShowing(config, &o)
 	if err != nil {
@@ -99,8 +100,8 @@ func Listen(config *rest.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-// newShowing returns a server that knows what it shows, and does not listen yet. Nothing is read
-// from the cluster yet; a recording is read completely.
+// newShowing returns a server with its source, not listening yet. It reads nothing from the cluster
+// yet, but a recording completely.
 func newShowing(config *rest.Config, o *Options) (s *Server, err error) {
 	if o.Recording != "" {
 		s = &Server{cluster: o.Recording}
@@ -124,8 +125,8 @@ func newShowing(config *rest.Config, o *Options) (s *Server, err error) {
 	return s, nil
 }
 
-// servedNames returns the names of the schedulers that Berth serves. It reads the configuration
-// with each call: schedulers may have been added since.
+// servedNames returns the names of the schedulers served by Berth. It reads the configuration with
+// each call: schedulers may have been added since.
 func (s *Server) servedNames(ctx context.Context, leases []*coordinationv1.Lease) (names []string, err error) {
 	running, err := s.options.Running(ctx, leases, time.Now())
 	if err != nil {
@@ -140,8 +141,8 @@ func (s *Server) servedNames(ctx context.Context, leases []*coordinationv1.Lease
 // isSecure reports whether the dashboard is served over HTTPS.
 func (s *Server) isSecure() bool { return s.options.CertFile != "" }
 
-// URL is the dashboard's address, with the token. Show it to the user who started the dashboard and
-// to nobody else: the token must not be logged.
+// URL returns the dashboard's address, with the token. Show it only to the user that started the
+// dashboard: the token must not be logged.
 func (s *Server) URL() string {
 	address := s.listener.Addr().(*net.TCPAddr)
 	host := address.IP.String()
@@ -159,8 +160,8 @@ func (s *Server) URL() string {
 	return url + "?token=" + s.options.Token
 }
 
-// Run follows the cluster and serves the dashboard until the context ends; then it returns nil, at
-// once and with streams cut off: pages reconnect by themselves.
+// Run follows the cluster and serves the dashboard until the context ends; then it returns nil
+// immediately, cutting off the streams: pages reconnect by themselves.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		ErrorLog:          access.ErrorLog(),
@@ -187,7 +188,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.watcher.Run(watching)
 		following.Wait()
 	}()
-	// The watches end before Run returns, also if serving has failed.
+	// The watches end before Run returns, even if serving has failed.
 	defer func() { stop(); <-watched }()
 	// Close rather than Shutdown, which would wait for streams that never end.
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
@@ -204,8 +205,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// newHandler routes requests: the page's files, the state, and questions. All of it is behind
-// guard. Paths are those that the page asks for; there is none that writes.
+// newHandler routes requests: the page's files, the state, explanations and forecasts. All of it is
+// behind guard. Paths are those used by the page; none of them writes.
 func (s *Server) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { serveFile(w, "index.html", http.StatusOK) })
@@ -229,7 +230,7 @@ func (s *Server) newHandler() http.Handler {
 	}
 }
 
-// serveAbout answers which cluster is shown, and by which version of Berth.
+// serveAbout reports the shown cluster, and the version of Berth.
 func (s *Server) serveAbout(w http.ResponseWriter, _ *http.Request) {
 	about := map[string]any{"cluster": s.cluster, "version": s.options.Version}
 	if s.recording != nil {
@@ -238,8 +239,8 @@ func (s *Server) serveAbout(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, about)
 }
 
-// momentOf is the time that a question about a recording is about, in milliseconds since 1970; the
-// end if it names none. Of a live cluster, the time is ignored.
+// momentOf returns the requested time of a recording, in milliseconds since 1970; by default the
+// end. For a live cluster, the time is ignored.
 func momentOf(r *http.Request) time.Time {
 	at, err := strconv.ParseInt(r.URL.Query().Get("at"), 10, 64)
 	if err != nil {
@@ -249,8 +250,8 @@ func momentOf(r *http.Request) time.Time {
 	return time.UnixMilli(at)
 }
 
-// serveState is the cluster at a time of the recording. Only a recording has it: a live cluster is
-// a stream.
+// serveState serves the cluster at a time of the recording. Only a recording has it: a live cluster
+// is a stream.
 func (s *Server) serveState(w http.ResponseWriter, r *http.Request) {
 	state, err := s.recording.State(momentOf(r))
 	if err != nil {
@@ -260,9 +261,8 @@ func (s *Server) serveState(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, state)
 }
 
-// lookAtCluster shows the cluster that the question is about; false if it has answered with an
-// error instead. look must not keep the cluster, nor what it has by reference: it changes when look
-// has returned.
+// lookAtCluster shows the requested cluster to look, or responds with an error and returns false.
+// look must not retain the cluster or its data: they change after its return.
 func (s *Server) lookAtCluster(w http.ResponseWriter, r *http.Request, look func(c *model.Cluster)) bool {
 	if s.recording == nil {
 		s.watcher.Look(look)
@@ -275,10 +275,10 @@ func (s *Server) lookAtCluster(w http.ResponseWriter, r *http.Request, look func
 	return err == nil
 }
 
-// listedWithin is how long a question waits for a cluster that is being read.
+// listedWithin is the time for which a request waits for a cluster being read.
 const listedWithin = 10 * time.Second
 
-// whenListed makes questions wait until the cluster has been read: before that, everything would
+// whenListed makes requests wait until the cluster has been read: before that, everything would
 // seem to be missing.
 func (s *Server) whenListed(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -292,7 +292,7 @@ func (s *Server) whenListed(then http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// serveNode answers GET /api/nodes/NAME with all that is shown of one node.
+// serveNode serves GET /api/nodes/NAME with the details of one node.
 func (s *Server) serveNode(w http.ResponseWriter, r *http.Request) {
 	var detail *model.NodeDetail
 	ok := false
@@ -305,10 +305,10 @@ func (s *Server) serveNode(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// mostFound is how many nodes and pods a search lists: more is not read.
+// mostFound is the maximum number of nodes and pods listed by a search: users read no more.
 const mostFound = 20
 
-// serveFind answers GET /api/find?q=TEXT.
+// serveFind serves GET /api/find?q=TEXT.
 func (s *Server) serveFind(w http.ResponseWriter, r *http.Request) {
 	var found model.Found
 	if s.lookAtCluster(w, r, func(c *model.Cluster) { found = c.Find(r.URL.Query().Get("q"), mostFound) }) {
@@ -316,7 +316,7 @@ func (s *Server) serveFind(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveSelected answers GET /api/select?labels=SELECTOR&taint=TAINT with the names of the nodes.
+// serveSelected serves GET /api/select?labels=SELECTOR&taint=TAINT with the names of the nodes.
 func (s *Server) serveSelected(w http.ResponseWriter, r *http.Request) {
 	var nodes []string
 	var err error
@@ -332,7 +332,7 @@ func (s *Server) serveSelected(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// writeJSON answers with a document. What cannot be written to the client is dropped.
+// writeJSON responds with a document. It ignores write errors.
 func writeJSON(w http.ResponseWriter, status int, document any) {
 	data, err := json.Marshal(document)
 	if err != nil {
@@ -345,13 +345,13 @@ func writeJSON(w http.ResponseWriter, status int, document any) {
 	_, _ = w.Write(data)
 }
 
-// takeWithin bounds how long the client may take to read the answer. A recorder in a test has no
-// deadline.
+// takeWithin bounds the time for the client to read the response. A test's recorder lacks
+// deadlines.
 func takeWithin(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 }
 
-// writeError says in one line what is wrong.
+// writeError responds with an error in one line.
 func writeError(w http.ResponseWriter, status int, message string) {
 	writeJSON(w, status, map[string]string{"error": message})
 }

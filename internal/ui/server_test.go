@@ -41,7 +41,7 @@ func pod(name, on string) fakeapi.Object {
 	}
 }
 
-// cordonOnly reads one operation, so that these tests need no command line.
+// cordonOnly parses one operation, so that these tests need no command line.
 func cordonOnly(args []string, _ string) ([]whatif.Step, error) {
 	switch {
 	case len(args) == 2 && args[0] == "cordon":
@@ -55,8 +55,8 @@ func cordonOnly(args []string, _ string) ([]whatif.Step, error) {
 	return nil, fmt.Errorf("what is %v?", args)
 }
 
-// TestQuestionsAreByTheConfigurationOfTheMoment: it is asked for with every question, by the Leases
-// of the cluster, and what was assumed is part of the answer.
+// TestQuestionsAreByTheConfigurationOfTheMoment: the configuration is read with every request, by
+// the Leases of the cluster, and assumed parts are reported in the response.
 func TestQuestionsAreByTheConfigurationOfTheMoment(t *testing.T) {
 	s, api := serving(t)
 	api.Set("leases", fakeapi.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "a", "namespace": "b"}})
@@ -78,7 +78,7 @@ func TestQuestionsAreByTheConfigurationOfTheMoment(t *testing.T) {
 }
 
 // serving runs a server of a small cluster. The API server of the test fails it at every request
-// that is not a read, or is one of secrets.
+// other than a read, or for secrets.
 func serving(t *testing.T) (*Server, *fakeapi.Server) {
 	t.Helper()
 	api := fakeapi.New(t)
@@ -102,7 +102,7 @@ func serving(t *testing.T) (*Server, *fakeapi.Server) {
 	return s, api
 }
 
-// with is a request that carries the token.
+// with returns a request that carries the token.
 func with(t *testing.T, s *Server, ctx context.Context, method, path string, body io.Reader) *http.Request {
 	t.Helper()
 	page, _, _ := strings.Cut(s.URL(), "?")
@@ -132,8 +132,8 @@ func ask(t *testing.T, s *Server, method, path, body string) (int, string) {
 // sent is one server-sent event.
 type sent struct{ kind, id, data string }
 
-// listen reads the stream from after an id on. The function it returns waits for the next event of
-// a kind.
+// listen reads the stream from after an id on. The returned function waits for the next event of a
+// kind.
 func listen(t *testing.T, s *Server, after string) func(kinds ...string) sent {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -311,7 +311,7 @@ func TestATokenIsMadeEverywhere(t *testing.T) {
 	}
 }
 
-// Without the token nothing of the cluster is told, the event stream included.
+// Without the token, nothing of the cluster is disclosed, including the event stream.
 func TestWithoutTheTokenNothingIsTold(t *testing.T) {
 	s, _ := serving(t)
 	for _, path := range []string{"api/stream", "api/about", "api/nodes/node-1", "api/find?q=web", "api/explain?name=web-1", "api/what-if", "main.js", ""} {

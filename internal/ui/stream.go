@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// beat is how often something is sent when nothing happens: the page considers a connection
-	// lost that is silent for longer.
+	// beat is the interval between events without news: the page considers a connection lost that
+	// is silent for longer.
 	beat = 5 * time.Second
-	// writeWithin is how long a page may take to read what has been sent. One that hangs is
-	// disconnected, and reconnects by itself.
+	// writeWithin is the time for a page to read the sent data. A hanging page is disconnected, and
+	// reconnects by itself.
 	writeWithin = 20 * time.Second
 )
 
-// serveStream sends the state, and then what changes, as server-sent events:
+// serveStream sends the state, and then the changes, as server-sent events:
 //
 //	state  everything, a model.Delta with fresh
 //	delta  what changed since
 //	watch  the connection to the API server, a live.Watches
 //	beat   the time
 //
-// State and delta have IDs; a page that comes back with the last one continues from there, if the
-// log reaches back that far. For example, after a connection that was lost for a minute:
+// State and delta have IDs; a page that returns with the last one continues from there, if the log
+// reaches back that far. For example, after a connection that was lost for a minute:
 //
 //	GET /api/stream, Last-Event-ID: 3fa9c1d2e4b0-517
 //	id: 3fa9c1d2e4b0-518, event: delta
 //	id: 3fa9c1d2e4b0-519, event: delta
 //
-// After a restart of this process the ID has another prefix, and the answer begins with state.
+// After a restart of this process the ID has another prefix, and the response begins with state.
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.streams <- struct{}{}:
@@ -53,7 +53,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	first := true
 	silence := time.NewTicker(beat)
 	defer silence.Stop()
-	// Each turn sends what is new, and then waits for more. A page that reads slowly gets larger
+	// Each turn sends the news, and then waits for more. A page that reads slowly gets larger
 	// steps, and in the end the state again.
 	for out.err == nil {
 		frames, watches, changed := s.watcher.Read(after)
@@ -84,8 +84,8 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// lastPosition is the number of the last frame that the page has, 0 if it has none of this process.
-// A browser sends the header only when it reconnects by itself; the page's own code uses the
+// lastPosition returns the number of the page's last frame, 0 without one of this process. A
+// browser sends the header only when it reconnects by itself; the page's own code uses the
 // parameter.
 func (s *Server) lastPosition(r *http.Request) uint64 {
 	id := r.Header.Get("Last-Event-ID")
@@ -101,13 +101,13 @@ func (s *Server) lastPosition(r *http.Request) uint64 {
 	return after
 }
 
-// encodeJSON encodes what cannot fail to be encoded.
+// encodeJSON encodes a value whose encoding cannot fail.
 func encodeJSON(v any) []byte {
 	data, _ := json.Marshal(v) // plain data
 	return data
 }
 
-// events writes server-sent events until one cannot be written. After an error it does nothing.
+// events writes server-sent events until a write fails. After an error it does nothing.
 type events struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -137,7 +137,7 @@ func (e *events) writeText(text string) {
 	}
 }
 
-// flush sends what was written.
+// flush sends the buffered events.
 func (e *events) flush() {
 	if e.err == nil {
 		e.err = e.control.Flush()

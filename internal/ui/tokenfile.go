@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// errNoToken says what a token file must hold.
+// errNoToken describes the required content of a token file.
 var errNoToken = errors.New("must hold one word of 16 characters or more")
 
 // ReadToken reads the token in a file.
@@ -25,8 +25,8 @@ func ReadToken(file string) (string, error) {
 	return token, nil
 }
 
-// KeepToken makes sure that the file holds a token. It outlives berth up, so that a tab that is
-// open finds the dashboard again.
+// KeepToken makes sure that the file holds a token. The token outlives berth up, so that an open
+// tab finds the dashboard again.
 func KeepToken(file string) error {
 	_, err := ReadToken(file)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoToken) {

@@ -32,7 +32,7 @@ func large() (list []metav1.Object) {
 	return list
 }
 
-// BenchmarkOpen opens a world and has its cluster built.
+// BenchmarkOpen opens a world and builds its cluster.
 func BenchmarkOpen(b *testing.B) {
 	list := large()
 	for b.Loop() {
@@ -40,7 +40,7 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// BenchmarkFork forks a world in which 5,000 pods have moved.
+// BenchmarkFork forks a world after moving 5,000 pods.
 func BenchmarkFork(b *testing.B) {
 	w := world.Open(large())
 	moveAll(w, 2)
@@ -60,7 +60,7 @@ func BenchmarkUndo(b *testing.B) {
 	}
 }
 
-// moveAll moves a pod of every so many nodes to the next one.
+// moveAll moves a pod of every n-th node to the next one.
 func moveAll(w *world.World, every int) {
 	c := w.Cluster()
 	for i := 0; i+1 < len(c.Nodes); i += every {

@@ -12,10 +12,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Cluster returns what the engine decides on. It is built from the objects the first time: nodes
-// and pods in the order of their names, so that the same objects give the same cluster. The caller
-// may change it as far as a decision does, which puts everything back; all else goes through the
-// World. One that is built after changes that can be undone is not kept beyond these.
+// Cluster returns the engine's input. It is built from the objects on first use: nodes and pods in
+// the order of their names, so that the same objects give the same cluster. The caller may change
+// it only temporarily, like a decision, which restores everything; all other changes go through the
+// World. A cluster built after undoable changes is discarded on their undo.
 func (w *World) Cluster() *cluster.Cluster {
 	if w.cluster != nil {
 		return w.cluster
@@ -37,8 +37,8 @@ func (w *World) Cluster() *cluster.Cluster {
 	return w.cluster
 }
 
-// showCluster has the cluster know any object but a pod, or that it is gone. Kinds that no decision
-// reads are ignored.
+// showCluster updates or removes any object but a pod in the cluster. Kinds irrelevant to decisions
+// are ignored.
 func (w *World) showCluster(object metav1.Object, gone bool) {
 	n, isNode := object.(*v1.Node)
 	switch {
@@ -53,7 +53,7 @@ func (w *World) showCluster(object metav1.Object, gone bool) {
 	}
 }
 
-// enterCluster has the cluster know a pod: on its node, or nominated to one.
+// enterCluster adds a pod to the cluster: on its node, or nominated to one.
 func (w *World) enterCluster(object *v1.Pod) {
 	switch {
 	case rules.IsTerminal(object):
@@ -68,8 +68,8 @@ func (w *World) enterCluster(object *v1.Pod) {
 	w.Note(func() { w.cluster.RemovePod(object.UID) })
 }
 
-// leaveCluster has the cluster forget a pod. Undoing that brings the same one back: others point to
-// it.
+// leaveCluster removes a pod from the cluster. Undoing that restores the same pod, because pointers
+// to it exist.
 func (w *World) leaveCluster(object *v1.Pod) {
 	p, nominated := w.cluster.Pod(object.UID), w.cluster.Nominated(object.UID)
 	switch {
@@ -81,7 +81,7 @@ func (w *World) leaveCluster(object *v1.Pod) {
 	}
 }
 
-// takeOff takes a pod off its node, which the cluster may not know.
+// takeOff takes a pod off its node, if the cluster has that node.
 func (w *World) takeOff(p *cluster.Pod) {
 	from := p.NodeName
 	w.cluster.RemovePod(p.UID)
@@ -92,7 +92,7 @@ func (w *World) takeOff(p *cluster.Pod) {
 	})
 }
 
-// Place puts a pod on a node, as a binding does. p is the object's form in the cluster, from
+// Place puts a pod on a node, like a binding. p is the object's form in the cluster, from
 // [cluster.Cluster.Pending]; it must not be on a node.
 func (w *World) Place(object *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 	bound := *object
@@ -109,15 +109,14 @@ func (w *World) Place(object *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 	})
 }
 
-// Remove removes a pod that is on a node. Unlike Delete it needs no object, and p can be placed
-// again.
+// Remove removes a pod from its node. Unlike Delete it needs no object, and p can be placed again.
 func (w *World) Remove(p *cluster.Pod) {
 	w.store(w.tableOf((*v1.Pod)(nil)), cluster.Name{Namespace: p.Namespace(), Name: p.Name}, nil)
 	w.takeOff(p)
 }
 
-// Reserve has a plugin reserve what a pod needs besides room on the node that it is about to be
-// placed on. Plugins write into the cluster's device claims themselves, and the world follows.
+// Reserve lets a plugin reserve the pod's requirements beyond room on the node chosen for it.
+// Plugins write into the cluster's device claims themselves, and the world follows.
 func (w *World) Reserve(r plugins.Reserver, p *cluster.Pod, n *cluster.Node) error {
 	claims, t := &w.Cluster().ResourceClaims, w.tableOf((*resourcev1.ResourceClaim)(nil))
 	version := claims.Version

@@ -15,35 +15,36 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// table has the objects of one kind: those of base, but for what over has under the same name.
+// table has the objects of one kind: those of base, overridden by those of over under the same
+// name.
 //
-//	base  a  b  c          in order, and never changed: forks have the same one
-//	over     b' .  d       what came since; c is gone
-//	      a  b'    d       what All yields
+//	base  a  b  c          in order, and never changed: shared by forks
+//	over     b' .  d       the later changes; c is deleted
+//	      a  b'    d       yielded by All
 //
 // Once over is large, both become one base.
 type table struct {
 	base *base
 	over map[cluster.Name]metav1.Object // nil: gone
-	// adopted has, of each owner, the pods in over that are its own, or have been.
+	// adopted has, for each owner, its present or former pods in over.
 	adopted map[rules.Owner]map[cluster.Name]bool
 	ordered []metav1.Object // all of them in order; nil: not known
 }
 
-// base is a list of objects of one kind, by namespace and name. It is shared by forks, which may be
-// on several goroutines: indexes are made once, by the first one that needs them.
+// base is a list of objects of one kind, by namespace and name. It is shared by forks, possibly on
+// several goroutines: indexes are made once, by the first user.
 type base struct {
 	list    []metav1.Object
 	index   func() map[cluster.Name]metav1.Object
 	byOwner func() map[rules.Owner][]cluster.Name
 }
 
-// leastOver is how many changes a table keeps apart, however small it is.
+// leastOver is the number of changes a table keeps apart, however small it is.
 const leastOver = 64
 
 // newTable returns a table of these objects. It keeps and sorts the list.
 func newTable(list []metav1.Object) *table {
-	// Stable, so that of two objects with the same name the later one can be told.
+	// Stable, so that of two objects with the same name the later one can be identified.
 	slices.SortStableFunc(list, compareNames)
 	kept := list[:0]
 	for i, object := range list {
@@ -54,7 +55,7 @@ func newTable(list []metav1.Object) *table {
 	return &table{base: newBase(kept)}
 }
 
-// newBase returns a base of a list in order, which must not be changed any more.
+// newBase returns a base of an ordered list, which must not be changed any more.
 func newBase(list []metav1.Object) *base {
 	return &base{
 		list: list,
@@ -86,7 +87,7 @@ func (t *table) get(name cluster.Name) (object metav1.Object, ok bool) {
 	return object, ok
 }
 
-// set replaces the object of that name; nil: there is none any more.
+// set replaces the object of that name; nil deletes it.
 func (t *table) set(name cluster.Name, object metav1.Object) {
 	if t.over == nil {
 		t.over = map[cluster.Name]metav1.Object{}
@@ -100,7 +101,7 @@ func (t *table) set(name cluster.Name, object metav1.Object) {
 	}
 }
 
-// adopt notes whose a pod is.
+// adopt records the owner of a pod.
 func (t *table) adopt(p *v1.Pod, name cluster.Name) {
 	owner := rules.OwnerOf(p)
 	if owner == (rules.Owner{}) {
@@ -115,8 +116,8 @@ func (t *table) adopt(p *v1.Pod, name cluster.Name) {
 	t.adopted[owner][name] = true
 }
 
-// objects returns all objects by namespace and name. The list is not to be changed, and stays as it
-// is when the table changes.
+// objects returns all objects by namespace and name. The list must not be changed, and is
+// unaffected by later changes of the table.
 func (t *table) objects() []metav1.Object {
 	if t.ordered != nil {
 		return t.ordered
@@ -145,7 +146,7 @@ func (t *table) objects() []metav1.Object {
 	return t.ordered
 }
 
-// fork returns a table that has the same objects, and changes by itself.
+// fork returns a table with the same objects, to be changed independently.
 func (t *table) fork() *table {
 	f := &table{base: t.base, over: maps.Clone(t.over), ordered: t.ordered}
 	if t.adopted != nil {
@@ -157,7 +158,7 @@ func (t *table) fork() *table {
 	return f
 }
 
-// Objects yields all objects, kind by kind, each as All does.
+// Objects yields all objects, kind by kind, each in the order of All.
 func (w *World) Objects() iter.Seq[metav1.Object] {
 	return func(yield func(metav1.Object) bool) {
 		for _, kind := range w.kinds() {
@@ -170,7 +171,7 @@ func (w *World) Objects() iter.Seq[metav1.Object] {
 	}
 }
 
-// Get returns the object of that kind and name; ok reports whether there is one.
+// Get returns the object of that kind and name; ok reports whether it exists.
 func Get[T metav1.Object](w *World, namespace, name string) (object T, ok bool) {
 	t := w.tables[reflect.TypeFor[T]()]
 	if t == nil {
@@ -182,8 +183,8 @@ func Get[T metav1.Object](w *World, namespace, name string) (object T, ok bool) 
 	return object, false
 }
 
-// All yields the objects of a kind by namespace and name, as they are when it begins: the world may
-// be changed meanwhile.
+// All yields the objects of a kind by namespace and name, in the state at its beginning: the world
+// may be changed meanwhile.
 func All[T metav1.Object](w *World) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		t := w.tables[reflect.TypeFor[T]()]
@@ -198,7 +199,7 @@ func All[T metav1.Object](w *World) iter.Seq[T] {
 	}
 }
 
-// In yields the objects of a kind in one namespace, by name, as All does.
+// In yields the objects of a kind in one namespace, by name, like All.
 func In[T metav1.Object](w *World, namespace string) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		t := w.tables[reflect.TypeFor[T]()]
@@ -217,7 +218,7 @@ func In[T metav1.Object](w *World, namespace string) iter.Seq[T] {
 	}
 }
 
-// Replace gives w the objects of a kind that another world has, in place of its own.
+// Replace replaces the objects of a kind in w by those of another world.
 func Replace[T metav1.Object](w, with *World) {
 	for object := range All[T](w) {
 		if _, there := Get[T](with, object.GetNamespace(), object.GetName()); !there {
@@ -237,7 +238,7 @@ func (w *World) PodsOf(owner rules.Owner) (pods []*v1.Pod) {
 	if t == nil || owner == (rules.Owner{}) {
 		return nil
 	}
-	// Both lists may name pods that are gone, or have another owner by now.
+	// Both lists may name pods since deleted, or adopted by another owner.
 	add := func(name cluster.Name) {
 		if p, there := t.get(name); there && rules.OwnerOf(p) == owner {
 			pods = append(pods, p.(*v1.Pod))
@@ -255,7 +256,7 @@ func (w *World) PodsOf(owner rules.Owner) (pods []*v1.Pod) {
 	return pods
 }
 
-// nameOf is what an object is found by in its table.
+// nameOf returns the key of an object in its table.
 func nameOf(object metav1.Object) cluster.Name {
 	return cluster.Name{Namespace: object.GetNamespace(), Name: object.GetName()}
 }

@@ -1,21 +1,20 @@
 package world
 
-// Mark is a point to which a world can be taken back.
+// Mark is a point to which a world can be restored.
 type Mark struct {
 	notes int
 	first bool // nothing was noted before
 }
 
-// Mark begins to note changes, so that Undo can take the world back to how it is now. Marks nest.
-// One that is never undone costs only memory.
+// Mark begins to record changes, so that Undo can restore the present state of the world. Marks
+// nest. A mark never undone costs only memory.
 func (w *World) Mark() Mark {
 	m := Mark{len(w.notes), !w.noting}
 	w.noting, w.lent = true, true
 	return m
 }
 
-// Undo undoes what has happened since the mark, the last change first. Its cost is that of the
-// changes.
+// Undo undoes the changes since the mark, the last one first. Its cost is that of the changes.
 func (w *World) Undo(m Mark) {
 	w.noting = false // what undoes a change is none itself
 	for len(w.notes) > m.notes {
@@ -28,9 +27,9 @@ func (w *World) Undo(m Mark) {
 	w.noting = !m.first
 }
 
-// Note has undo called when what happens now is undone, before what was noted earlier. It is for
-// what others keep in step with the world, and for what only they know. Without a mark, nothing is
-// noted.
+// Note registers undo, to be called when the present changes are undone, before earlier
+// registrations. It is for state derived from the world, and for state known only to the caller.
+// Without a mark, it does nothing.
 func (w *World) Note(undo func()) {
 	if w.noting {
 		w.notes = append(w.notes, undo)

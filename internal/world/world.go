@@ -16,30 +16,30 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// World is a cluster as an API server has it. It has one owner: nothing here may be called from two
-// goroutines at once, but forks are independent of each other.
+// World is a cluster in the form stored by an API server. It has one owner: nothing here may be
+// called from two goroutines concurrently, but forks are independent of each other.
 //
-// Objects are never changed in place, neither by the World nor by those who read them: a change is
-// another object under the same name.
+// Objects are never changed in place, neither by the World nor by its readers: a change is another
+// object under the same name.
 type World struct {
 	// tables have the objects by their Go type.
 	tables map[reflect.Type]*table
-	// workloads are those among them that make pods. While lent is set, a fork or a note has the
-	// same ones: they are copied before they change.
+	// workloads are the objects that make pods. While lent is set, the table is shared with a fork
+	// or a note: it is copied before a change.
 	workloads *workload.Table
 	lent      bool
-	// cluster is what the engine decides on; nil until it is asked for. From then on it follows
-	// every change. If it is another's (see Over), it is changed only by what is undone.
+	// cluster is the engine's input; nil until first use. From then on it follows every change. If
+	// it belongs to another owner (see Over), it is changed only by undone trials.
 	cluster *cluster.Cluster
-	// notes undo the changes since the first mark, in the order in which these were made. Without
-	// a mark, noting is false and there are none.
+	// notes undo the changes since the first mark, in order of the changes. Without a mark, noting
+	// is false and notes is empty.
 	notes  []func()
 	noting bool
 }
 
 // Open returns a world of these objects, in any order. The objects are shared with the caller. Pods
-// without a UID, as in manifests, get one that is the same each time. Of two objects with the same
-// kind and name, the later one counts.
+// without a UID, as in manifests, get a deterministic one. Of two objects with the same kind and
+// name, the later one counts.
 func Open(objects []metav1.Object) *World {
 	w := &World{tables: map[reflect.Type]*table{}, workloads: &workload.Table{}}
 	kinds := map[reflect.Type][]metav1.Object{}
@@ -57,20 +57,20 @@ func Open(objects []metav1.Object) *World {
 	return w
 }
 
-// Over returns a world without objects whose cluster is another's, such as a scheduling core's.
-// What that one has changed is told by Follow. All other changes are trials, which have to be
-// undone before it changes anything again.
+// Over returns a world without objects on a foreign cluster, such as a scheduling core's. The
+// owner's changes are reported through Follow. All other changes are trials, and must be undone
+// before the owner changes anything again.
 func Over(c *cluster.Cluster) *World {
 	return &World{tables: map[reflect.Type]*table{}, workloads: &workload.Table{}, cluster: c}
 }
 
-// Follow records an object as it is, or that it is gone, where the cluster knows it already or is
-// not concerned.
+// Follow records the present state of an object, or its deletion, if the cluster has it already or
+// is not concerned.
 func (w *World) Follow(object metav1.Object, gone bool) {
 	w.record(w.tableOf(object), object, gone)
 }
 
-// identified returns a pod with a UID, and any other object as it is.
+// identified returns a pod with a UID, and any other object unchanged.
 func identified(object metav1.Object) metav1.Object {
 	p, ok := object.(*v1.Pod)
 	if !ok || p.UID != "" {
@@ -81,8 +81,8 @@ func identified(object metav1.Object) metav1.Object {
 	return &named
 }
 
-// UIDOf returns a pod's UID, or a substitute for one that has none. No two pods have the same name,
-// so the substitute is unique.
+// UIDOf returns a pod's UID, or a substitute for a missing one. No two pods have the same name, so
+// the substitute is unique.
 func UIDOf(p *v1.Pod) types.UID {
 	if p.UID == "" {
 		return types.UID(p.Namespace + "/" + p.Name)
@@ -90,7 +90,7 @@ func UIDOf(p *v1.Pod) types.UID {
 	return p.UID
 }
 
-// makesPods reports whether an object is of a kind whose controller makes pods.
+// makesPods reports whether an object is of a kind with a pod-making controller.
 func makesPods(object metav1.Object) bool {
 	switch object.(type) {
 	case *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet, *batchv1.Job, *v1.ReplicationController:
@@ -99,9 +99,9 @@ func makesPods(object metav1.Object) bool {
 	return false
 }
 
-// Fork returns a world that is as this one is now. Neither sees what is done to the other. It costs
-// as much as was changed since the objects were last put in order, and nothing for those that were
-// not; its Cluster is built when it is asked for.
+// Fork returns a world equal to this one. Neither is affected by later changes of the other. It
+// costs as much as the changes since the objects were last put in order, and nothing for unchanged
+// kinds; its Cluster is built on first use.
 func (w *World) Fork() *World {
 	w.lent = true
 	f := &World{tables: make(map[reflect.Type]*table, len(w.tables)), workloads: w.workloads, lent: true}
@@ -111,18 +111,18 @@ func (w *World) Fork() *World {
 	return f
 }
 
-// Workloads returns the objects whose controllers make pods. The table is valid until the next
+// Workloads returns the objects with pod-making controllers. The table is valid until the next
 // change of the world, and is changed by Put and Delete only.
 func (w *World) Workloads() *workload.Table { return w.workloads }
 
 // Put adds an object, or replaces the one of its kind and name.
 func (w *World) Put(object metav1.Object) { w.change(identified(object), false) }
 
-// Delete removes the object of this kind and name, if there is one. The pods of a node stay without
-// it; those of a workload stay, too.
+// Delete removes the object of this kind and name, if it exists. The pods of a node or a workload
+// remain after its deletion.
 func (w *World) Delete(object metav1.Object) { w.change(object, true) }
 
-// change has every part of the world know that an object is as it is given, or gone.
+// change updates every part of the world with an object's new state, or its deletion.
 func (w *World) change(object metav1.Object, gone bool) {
 	t := w.tableOf(object)
 	before, there := t.get(nameOf(object))
@@ -163,7 +163,7 @@ func (w *World) record(t *table, object metav1.Object, gone bool) {
 	}
 }
 
-// store changes an object in its table alone; nil: it is gone.
+// store changes an object only in its table; nil deletes it.
 func (w *World) store(t *table, name cluster.Name, object metav1.Object) {
 	if w.noting {
 		before, _ := t.get(name)
@@ -172,8 +172,8 @@ func (w *World) store(t *table, name cluster.Name, object metav1.Object) {
 	t.set(name, object)
 }
 
-// changeWorkload changes a workload. Undoing it gives the table back that was there before, with
-// its order; copies are few, because workloads are, and change seldom.
+// changeWorkload changes a workload. Undoing it restores the former table, with its order; copies
+// are few, because workloads are few, and change rarely.
 func (w *World) changeWorkload(object metav1.Object, gone bool) {
 	if before := w.workloads; w.lent {
 		w.workloads, w.lent = before.Clone(), false
@@ -200,8 +200,8 @@ func (w *World) tableOf(object metav1.Object) *table {
 // isPod reports whether an object is a pod.
 func isPod(object metav1.Object) bool { _, is := object.(*v1.Pod); return is }
 
-// kinds returns the types of the objects, sorted: what is built from them must not depend on the
-// order of a map.
+// kinds returns the types of the objects, sorted: data built from them must not depend on the order
+// of a map.
 func (w *World) kinds() []reflect.Type {
 	return slices.SortedFunc(maps.Keys(w.tables), func(a, b reflect.Type) int { return strings.Compare(a.String(), b.String()) })
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// Undoing random changes, nested as trials are, gives the world that was there before: objects and
-// pods of the cluster are the very same ones.
+// Undoing random changes, nested like trials, restores the former world: objects and pods of the
+// cluster are the very same ones.
 func TestUndoGivesBackTheWorld(t *testing.T) {
 	for seed := range uint64(40) {
 		c := newCourse(seed)
@@ -35,7 +35,7 @@ func TestUndoGivesBackTheWorld(t *testing.T) {
 	}
 }
 
-// undoTrials tries changes, and trials within them, and takes back all of them.
+// undoTrials tries changes, and trials within them, and undoes all of them.
 func (c *course) undoTrials(t *testing.T, depth int) {
 	before, known := describe(c.w, true), c.reference()
 	for range 2 {
@@ -56,7 +56,7 @@ func (c *course) undoTrials(t *testing.T, depth int) {
 	}
 }
 
-// Trials on the cluster of another leave it as it was, and see what that one has told.
+// Trials on a foreign cluster leave it unchanged, and see the changes reported by its owner.
 func TestTrialsOnAnothersCluster(t *testing.T) {
 	for seed := range uint64(30) {
 		c := newCourse(seed)
@@ -82,8 +82,8 @@ func TestTrialsOnAnothersCluster(t *testing.T) {
 	}
 }
 
-// Whatever came before, a world and its cluster are those of its objects, and forks that are
-// changed at the same time do not see each other.
+// After any history, a world and its cluster match its objects, and forks changed concurrently do
+// not see each other.
 func TestForksAreWorldsOfTheirOwn(t *testing.T) {
 	for seed := range uint64(40) {
 		courses := []*course{newCourse(seed)}
@@ -130,7 +130,7 @@ func TestUndoAfterAKeptMark(t *testing.T) {
 	}
 }
 
-// What others keep in step is undone in its turn, and not noted without a mark.
+// Notes for derived state are undone in order, and not recorded without a mark.
 func TestNotesOfOthers(t *testing.T) {
 	w := world.Open([]metav1.Object{node("a", 0)})
 	var said []string
@@ -152,7 +152,7 @@ func TestNotesOfOthers(t *testing.T) {
 	}
 }
 
-// A cluster that is built within a trial has what is undone, and is not kept.
+// A cluster built within a trial includes the undone changes, and is not kept.
 func TestAClusterThatIsBuiltInATrial(t *testing.T) {
 	w := world.Open([]metav1.Object{node("a", 0)})
 	mark := w.Mark()
@@ -174,7 +174,7 @@ func TestPodsWithoutUIDGetOne(t *testing.T) {
 	}
 }
 
-// A list stays as it is while the world changes.
+// A list stays the same while the world changes.
 func TestAllIsAsItWas(t *testing.T) {
 	w := world.Open([]metav1.Object{pod("a", "ns", "1", ""), pod("c", "ns", "2", "")})
 	var names []string
@@ -191,7 +191,7 @@ func TestAllIsAsItWas(t *testing.T) {
 	}
 }
 
-// course is a world that changes at random, with a plain list of what must be in it.
+// course is a world changing at random, with a plain list of its expected content.
 type course struct {
 	*rand.Rand
 	w       *world.World
@@ -233,7 +233,7 @@ func newCourse(seed uint64) *course {
 
 func (c *course) reference() objects { return c.objects.clone() }
 
-// object makes up an object of some kind, often one of a name that is there.
+// object generates an object of some kind, often with an existing name.
 func (c *course) object() metav1.Object {
 	name := fmt.Sprint(c.IntN(9))
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(fmt.Sprint("u", name, c.IntN(2)))}
@@ -267,7 +267,7 @@ func (c *course) object() metav1.Object {
 	return p
 }
 
-// change makes changes by all ways that there are.
+// change makes changes in every possible way.
 func (c *course) change(many int) {
 	for range many {
 		object := c.object()
@@ -284,7 +284,7 @@ func (c *course) change(many int) {
 	}
 }
 
-// move places a pod that is nominated to a node, removes one that is there, or moves it.
+// move places a nominated pod, removes a placed one, or moves it.
 func (c *course) move() {
 	nodes := c.w.Cluster().SortedNodes()
 	if len(nodes) == 0 {
@@ -328,8 +328,8 @@ func pod(name, namespace string, uid types.UID, on string) *v1.Pod {
 	}
 }
 
-// describe writes down all that can be asked of a world. same tells objects, and pods of the
-// cluster, from others that are alike.
+// describe lists the whole observable state of a world. same distinguishes identical objects, and
+// pods of the cluster, from equal ones.
 func describe(w *world.World, same bool) string {
 	var b strings.Builder
 	objectsOf[*v1.Node](&b, w)
@@ -381,7 +381,7 @@ func objectsOf[T metav1.Object](b *strings.Builder, w *world.World) {
 	}
 }
 
-// difference returns the lines that only one of two descriptions has.
+// difference returns the lines found in only one of two descriptions.
 func difference(want, got string) string {
 	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
 	var lines []string

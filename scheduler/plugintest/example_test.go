@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/scheduler/plugintest"
 )
 
-// lonely is a plugin that wants every pod to have a node of its own.
+// lonely is a plugin that gives every pod an exclusive node.
 type lonely struct{}
 
 func (lonely) Name() string { return "Lonely" }

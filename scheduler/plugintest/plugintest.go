@@ -1,6 +1,5 @@
-// Package plugintest makes what a plugin is shown, for the tests of plugins: nodes with pods on
-// them, and the state of a scheduling cycle. Both are the scheduler's own, so that a plugin is
-// tested against what it will see.
+// Package plugintest creates the inputs for tests of plugins: nodes with pods, and the state of a
+// scheduling cycle. Both are the scheduler's own types, so the tests see the real inputs.
 package plugintest
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/outside"
 )
 
-// NodeInfo returns a node with pods on it that is in no cluster.
+// NodeInfo returns a node with pods, independent of any cluster.
 func NodeInfo(node *v1.Node, pods ...*v1.Pod) fwk.NodeInfo { return outside.NewNodeInfo(node, pods...) }
 
 // CycleState returns an empty state.

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestFullDiskEndsIt: whatever room there is, a start ends with the reason, or serves until there
-// is none; and when there is room again everything is there.
+// TestFullDiskEndsIt verifies, for several amounts of free space, that a start either fails with
+// the reason or serves until the disk is full, and that freeing space restores everything.
 func TestFullDiskEndsIt(t *testing.T) {
 	disk := t.TempDir()
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=192m"); err != nil {
@@ -81,7 +81,7 @@ func writeUntilFull(t *testing.T, p *process, dir string) {
 	}
 }
 
-// fill makes a file that leaves so much of its disk.
+// fill creates a file that leaves room bytes of its disk free.
 func fill(path string, room int64) error {
 	if err := os.RemoveAll(path); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// acknowledged are the objects that the API said it has, with their content.
+// acknowledged holds the objects acknowledged by the API, with their content.
 type acknowledged struct {
 	mu      sync.Mutex
 	content map[string]string
@@ -26,7 +26,7 @@ func (a *acknowledged) snapshot() map[string]string {
 	return maps.Clone(a.content)
 }
 
-// write creates one ConfigMap after the other, whether or not there is a server, until ctx ends.
+// write creates ConfigMaps one after the other until ctx ends, with or without a running server.
 func (a *acknowledged) write(ctx context.Context, c kubernetes.Interface, writer int) {
 	for i := 0; ctx.Err() == nil; i++ {
 		name, content := fmt.Sprintf("writer-%d-%d", writer, i), fmt.Sprint(rand.Uint64())
@@ -37,7 +37,7 @@ func (a *acknowledged) write(ctx context.Context, c kubernetes.Interface, writer
 			a.mu.Unlock()
 			continue
 		}
-		// Not acknowledged: it may be there or not. The next is another one.
+		// An unacknowledged object may or may not exist; continue with the next one.
 		select {
 		case <-ctx.Done():
 		case <-time.After(10 * time.Millisecond):
@@ -69,7 +69,7 @@ func TestKilledAtAnyMomentNothingAcknowledgedIsLost(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
 
-	// The first kills hit a directory in the making.
+	// The first kills hit a directory under construction.
 	for range 6 {
 		p := start(t, "--data-dir", dir)
 		eventually(t, func(context.Context) error { return holds(dir, p.cmd.Process.Pid) })

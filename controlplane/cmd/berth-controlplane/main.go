@@ -25,13 +25,13 @@ import (
 func main() { os.Exit(run(os.Args[1:])) }
 
 // run reads the flags and runs the control plane. It returns the exit code: 2 for a mistake in the
-// flags, 1 for a failure, each with one line on standard error. It has no state of its own, so that
-// tests call it.
+// flags, 1 for a failure, each with one line on standard error. It is stateless, so that tests can
+// call it.
 func run(args []string) int {
 	o := controlplane.Options{RuntimeConfig: map[string]string{}} // its flag writes into the map
 	flags := pflag.NewFlagSet("berth-controlplane", pflag.ContinueOnError)
 	flags.SortFlags = false
-	// An error is one line; the usage is printed for --help only.
+	// An error is one line; print the usage for --help only.
 	flags.Usage = func() {}
 	flags.StringVar(&o.DataDir, "data-dir", ".berth", "where all state is kept; the kubeconfig is written into it")
 	flags.IntVar(&o.Port, "port", 0, "port of the API on 127.0.0.1; 0: the one used last with this data directory, or a free one")
@@ -74,9 +74,9 @@ func run(args []string) int {
 		fmt.Println("Kubernetes", controlplane.KubernetesVersion)
 		return 0
 	}
-	// Only now: Parse has set what they point to.
+	// Parse has set the values only now.
 	o.Rules.NotReadySeconds, o.Rules.UnreachableSeconds = notReady, unreachable
-	// Before anything is started: what is wrong with flags is said at once.
+	// Report wrong flags before anything is started.
 	limit, err := memoryLimit(*memory)
 	if err == nil {
 		err = o.Validate()
@@ -84,7 +84,7 @@ func run(args []string) int {
 	if err != nil {
 		return fail(2, err)
 	}
-	// Whoever asks for more of the log wants to see it.
+	// A raised verbosity implies the log on standard error.
 	if *logToStderr || flags.Changed("v") {
 		o.LogTo = os.Stderr
 	} else {
@@ -93,7 +93,7 @@ func run(args []string) int {
 	return serve(o, limit)
 }
 
-// muteLogs is for what parts still log that end after the control plane, and its log, have: an
+// muteLogs silences parts that still log after the control plane and its log have ended, so that an
 // error stays one line. Fatal messages still go to standard error.
 func muteLogs() {
 	flags := flag.NewFlagSet("klog", flag.PanicOnError)
@@ -106,22 +106,22 @@ func muteLogs() {
 	klog.SetOutput(io.Discard)
 }
 
-// stopLimit is when whoever sent the signal should not have to wait any longer.
+// stopLimit bounds the shutdown after a signal.
 const stopLimit = 4 * time.Second
 
-// serve runs until SIGTERM or SIGINT. A second one ends the process at once. The exit code is 0 if
-// a signal ended it.
+// serve runs until SIGTERM or SIGINT. A second signal ends the process immediately. The exit code
+// is 0 after a signal.
 func serve(o controlplane.Options, memory int64) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// The whole process ends: what was acknowledged is on disk, and a supervisor starts it again.
+	// End the whole process: acknowledged writes are on disk, and a supervisor restarts it.
 	go watchMemory(ctx, memory, func(err error) { os.Exit(fail(1, err)) })
 	progress := &progress{Writer: os.Stdout}
 	forget := context.AfterFunc(ctx, func() {
-		// So that a second signal ends the process as it does by default.
+		// Restore the default handling, so that a second signal ends the process.
 		stop()
 		if !progress.complete.Load() {
-			// Nobody uses it yet, and state outlives the process at any moment.
+			// It is not in use yet, and state survives an end of the process at any moment.
 			os.Exit(0)
 		}
 		time.AfterFunc(stopLimit, func() {
@@ -135,13 +135,12 @@ func serve(o controlplane.Options, memory int64) int {
 	return 0
 }
 
-// progress passes lines on and notices the last one. The control plane writes whole lines.
+// progress forwards lines and detects the last one. The control plane writes whole lines.
 type progress struct {
 	io.Writer
 	complete atomic.Bool
 }
 
-// Write is called with whole lines.
 func (p *progress) Write(line []byte) (int, error) {
 	if bytes.HasPrefix(line, []byte("ready ")) {
 		p.complete.Store(true)
@@ -149,7 +148,7 @@ func (p *progress) Write(line []byte) (int, error) {
 	return p.Writer.Write(line)
 }
 
-// fail prints the error, and returns the exit code that it is given.
+// fail prints the error and returns code.
 func fail(code int, err error) int {
 	fmt.Fprintln(os.Stderr, "berth-controlplane:", err)
 	return code

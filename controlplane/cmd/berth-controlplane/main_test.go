@@ -159,7 +159,7 @@ func TestSIGTERMEndsItAndTheNextStartGoesOn(t *testing.T) {
 	if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Somebody watches: that must not keep it up.
+	// A client keeps a watch open; it must not delay the shutdown.
 	if _, err := maps.Watch(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestSIGTERMEndsItAndTheNextStartGoesOn(t *testing.T) {
 	if again, err := os.ReadFile(filepath.Join(dir, "kubeconfig")); err != nil || string(again) != string(kubeconfig) {
 		t.Errorf("the kubeconfig changed (%v)", err)
 	}
-	// Over the first one's client: port, authority and user are the same.
+	// Use the first process's client: port, authority and user are unchanged.
 	eventually(t, func(ctx context.Context) error {
 		_, err := maps.Get(ctx, "kept", metav1.GetOptions{})
 		return err
@@ -244,7 +244,7 @@ func TestSIGINTDuringTheStartEndsItCleanly(t *testing.T) {
 	start(t, "--data-dir", dir).waitReady(t)
 }
 
-// holds says whether the process has got as far as taking the directory.
+// holds returns nil once the process has taken the directory.
 func holds(dir string, pid int) error {
 	content, err := os.ReadFile(filepath.Join(dir, "lock"))
 	if err == nil && strings.TrimSpace(string(content)) != strconv.Itoa(pid) {

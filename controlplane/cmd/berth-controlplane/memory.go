@@ -17,12 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// mostMemory is the limit where nothing else is said and the machine has more.
+// mostMemory is the default limit on machines with more memory.
 const mostMemory = 8 << 30
 
-// memoryLimit reads --memory-limit. Empty is GOMEMLIMIT if that is set, or else three quarters of
-// the memory that the process may have, and 8 GiB at the most. The result is in bytes, and the
-// error names the flag.
+// memoryLimit parses --memory-limit into bytes. Empty selects GOMEMLIMIT if set, or else three
+// quarters of the memory available to the process, and 8 GiB at most. The error names the flag.
 func memoryLimit(given string) (int64, error) {
 	if given != "" {
 		q, err := resource.ParseQuantity(given)
@@ -31,16 +30,16 @@ func memoryLimit(given string) (int64, error) {
 		}
 		return q.Value(), nil
 	}
-	// A negative limit only asks for the current one, which GOMEMLIMIT sets.
+	// A negative limit only returns the current one, set by GOMEMLIMIT.
 	if set := debug.SetMemoryLimit(-1); set < math.MaxInt64 {
 		return set, nil
 	}
 	return min(mostMemory, machineMemory()/4*3, groupMemory("/proc/self/cgroup", "/sys/fs/cgroup")/4*3), nil
 }
 
-// groupMemory is the lowest memory limit of the process's control groups, of version 1 or 2, and of
-// those that they are in; a container's, say. It is twice mostMemory where there is none. groups is
-// the list of the process's groups, mounted where their files are.
+// groupMemory returns the lowest memory limit of the process's control groups, version 1 or 2, and
+// their ancestors, for example a container's. Without a limit it returns twice mostMemory. groups
+// is the file listing the process's groups, mounted their mount point.
 func groupMemory(groups, mounted string) int64 {
 	lowest := int64(2 * mostMemory)
 	text, err := os.ReadFile(groups)
@@ -53,15 +52,15 @@ func groupMemory(groups, mounted string) int64 {
 			continue
 		}
 		dir, file := mounted, "memory.max"
-		// Version 1, where each controller has a hierarchy of its own; version 2 has no controllers
-		// in its line.
+		// Version 1 has a separate hierarchy for each controller; version 2 has no controllers in
+		// its line.
 		if fields[1] != "" {
 			dir, file = filepath.Join(mounted, "memory"), "memory.limit_in_bytes"
 			if !slices.Contains(strings.Split(fields[1], ","), "memory") {
 				continue
 			}
 		}
-		// The limit of a group holds for all below it.
+		// A group's limit applies to all groups below it.
 		for at := filepath.Clean("/" + fields[2]); ; at = filepath.Dir(at) {
 			limit, err := os.ReadFile(filepath.Join(dir, at, file))
 			if n, bad := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil && bad == nil && n > 0 { // else "max"
@@ -75,8 +74,8 @@ func groupMemory(groups, mounted string) int64 {
 	return lowest
 }
 
-// machineMemory is what the machine has; mostMemory twice where it is not known. Systems without
-// /proc do not tell it.
+// machineMemory returns the machine's memory, or twice mostMemory if unknown. Systems without /proc
+// do not report it.
 func machineMemory() int64 {
 	file, err := os.Open("/proc/meminfo")
 	if err != nil {
@@ -93,10 +92,10 @@ func machineMemory() int64 {
 }
 
 // watchMemory calls end once the process holds more than the limit, until the context ends. The
-// garbage collector works harder from nine tenths of it on. Without a limit, objects that a tenant
-// stores take the machine's memory, and the kernel ends some process, with no word why. It looks
-// four times a second. What it measures is what the process holds of the system's memory, not what
-// its objects take.
+// garbage collector works harder from nine tenths of it on. Without a limit, a tenant's stored
+// objects could exhaust the machine's memory, and the kernel would kill some process without an
+// explanation. It checks four times a second, measuring the system memory held by the process
+// rather than the size of its objects.
 func watchMemory(ctx context.Context, limit int64, end func(error)) {
 	const often = 250 * time.Millisecond
 	debug.SetMemoryLimit(limit / 10 * 9)
@@ -110,7 +109,7 @@ func watchMemory(ctx context.Context, limit int64, end func(error)) {
 			return
 		case <-ticker.C:
 		}
-		// What the runtime holds and has not given back to the system.
+		// Memory held by the runtime and not yet returned to the system.
 		metrics.Read(held)
 		if now := held[0].Value.Uint64() - held[1].Value.Uint64(); now > uint64(limit) {
 			end(fmt.Errorf("%d MiB of memory are in use, and the limit is %d MiB: the cluster's objects are too many or too large; "+

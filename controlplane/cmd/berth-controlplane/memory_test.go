@@ -32,8 +32,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestTooMuchMemoryIsAClearEnd: beyond the limit the process ends with the
-// reason and the remedy.
+// TestTooMuchMemoryIsAClearEnd verifies that the process ends beyond the limit with the reason and
+// the remedy.
 func TestTooMuchMemoryIsAClearEnd(t *testing.T) {
 	defer debug.SetMemoryLimit(math.MaxInt64)
 	hold := make([]byte, 64<<20)
@@ -48,8 +48,8 @@ func TestTooMuchMemoryIsAClearEnd(t *testing.T) {
 	}
 }
 
-// TestAControlGroupIsTheMachine: in a container the memory of the machine is not there to be used,
-// and the kernel would end the process with no word why.
+// TestAControlGroupIsTheMachine verifies that a container's limit counts instead of the machine's
+// memory, most of it unavailable: the kernel would end the process without an explanation.
 func TestAControlGroupIsTheMachine(t *testing.T) {
 	const none = 2 * mostMemory
 	for name, test := range map[string]struct {

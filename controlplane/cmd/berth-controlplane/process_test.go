@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is for a machine with a lot else to do.
+// patience allows for a busy machine.
 const patience = time.Minute
 
 // process is a berth-controlplane under test.
@@ -83,7 +83,7 @@ func (p *process) read(lines *bufio.Scanner) {
 	_ = p.cmd.Wait() // its outcome is in ProcessState
 }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
@@ -135,7 +135,7 @@ func client(t *testing.T, dataDir string) kubernetes.Interface {
 	return c
 }
 
-// eventually waits until f has no complaint any more.
+// eventually retries until f returns nil.
 func eventually(t *testing.T, f func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -168,7 +168,7 @@ func writeFile(t *testing.T, path, content string) {
 	}
 }
 
-// children are the processes whose parent is pid.
+// children returns the child processes of pid.
 func children(t *testing.T, pid int) []string {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -181,7 +181,8 @@ func children(t *testing.T, pid int) []string {
 		if err != nil {
 			continue // it ended meanwhile
 		}
-		// pid (name) state parent …; the name may hold anything but ends at the last parenthesis.
+		// pid (name) state parent …; the name may contain anything, but ends at the last
+		// parenthesis.
 		rest := string(content[bytes.LastIndexByte(content, ')')+1:])
 		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == fmt.Sprint(pid) {
 			found = append(found, string(content))

@@ -1,10 +1,10 @@
-// Package etcdlog sends what etcd's client logs into Berth's log.
+// Package etcdlog sends the messages of etcd's client to Berth's log.
 //
-// The API server's storage code makes the logger of its etcd clients in an init function, always
-// for standard error. What it can be given is etcd's default configuration, if that is changed
-// before. Go initializes packages in the order of their import paths as soon as their imports are
-// initialized; this package imports less than that code, and its path sorts before "k8s.io", so its
-// init runs first.
+// The API server's storage code creates the logger of its etcd clients in an init function, always
+// for standard error. Its only input is etcd's default configuration, if changed earlier. Go
+// initializes packages in the order of their import paths as soon as their imports are initialized;
+// this package imports less than that code, and its path sorts before "k8s.io", so its init runs
+// first.
 package etcdlog
 
 import (
@@ -17,10 +17,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// scheme is that of the sink's address in zap's configuration.
+// scheme is the URL scheme of the sink in zap's configuration.
 const scheme = "berth-etcdlog"
 
-// target is where the log goes; nil: standard error.
+// target is the destination of the log; nil: standard error.
 var target atomic.Pointer[io.Writer]
 
 func init() {
@@ -31,15 +31,14 @@ func init() {
 	logutil.DefaultZapLoggerConfig.OutputPaths = []string{scheme + "://"}
 }
 
-// SendTo makes w receive the log from now on, and returns what undoes that. Without, it goes to
-// standard error. If another SendTo came after it, restore does nothing: the later one is in
-// effect.
+// SendTo directs the log to w and returns an undo function. Without SendTo it goes to standard
+// error. After a later SendTo, restore is a no-op: the later one stays in effect.
 func SendTo(w io.Writer) (restore func()) {
 	before := target.Swap(&w)
 	return func() { target.CompareAndSwap(&w, before) }
 }
 
-// sink writes to whatever is the target at the time.
+// sink writes to the current target.
 type sink struct{}
 
 func (sink) Write(line []byte) (int, error) {

@@ -15,36 +15,36 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// Document is what is answered, in a format of --output.
+// Document is a result in the formats of --output.
 type Document interface {
 	Write(out io.Writer, format string) error
 }
 
-// Answer is an answer to a question that may be asked again.
+// Answer is the result of a possibly repeated query.
 type Answer struct {
 	Document interface {
 		Document
-		// Gist is the answer without the time: two answers with the same gist tell the reader the
-		// same.
+		// Gist returns the result without times: results with equal gists are the same to the
+		// reader.
 		Gist() string
 	}
-	// Certain is set if the answer does not depend on the scheduler's configuration.
+	// Certain is set if the result does not depend on the scheduler's configuration.
 	Certain bool
-	// Held, if not nil, is what the command ends with: a condition came true.
+	// Held, if not nil, is the command's final error: a condition holds.
 	Held error
 }
 
-// mostOften is how often a cluster may be read: each question lists everything.
+// mostOften is the minimum interval between reads of a cluster: each lists everything.
 const mostOften = time.Second
 
-// AddWatchFlags adds the flags for repeated questions.
+// AddWatchFlags adds the flags for repeated queries.
 func (q *Question) AddWatchFlags(flags *pflag.FlagSet) {
 	flags.BoolVarP(&q.watch, "watch", "w", false, "ask again and again, and print the answer when it has changed, until Ctrl-C")
 	flags.DurationVar(&q.every, "every", 5*time.Second, "with --watch, how often the cluster is read, 1s at least")
 }
 
-// Ask reads the cluster and writes what view says of it. With --watch it repeats that until Ctrl-C,
-// and writes each answer that differs from the one before.
+// Ask reads the cluster and writes view's result. With --watch it repeats that until Ctrl-C, and
+// writes each result that differs from the previous one.
 func (q *Question) Ask(cmd *cobra.Command, view func(*simulate.World, simulate.Source) (*Answer, error)) error {
 	switch {
 	case q.watch && len(q.Files) > 0:
@@ -107,7 +107,7 @@ func (q *Question) write(cmd *cobra.Command, said *Answer) error {
 	return said.Held
 }
 
-// Write writes an answer, and before it what was assumed.
+// Write writes a result, preceded by the assumptions.
 func (q *Question) Write(cmd *cobra.Command, said Document) error {
 	if err := q.WriteOpening(cmd); err != nil {
 		return err

@@ -18,14 +18,14 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
-// A completion must answer while the user waits: of a live cluster it reads names only, and no more
-// than these.
+// A completion blocks the user's shell, so it reads only names from a live cluster, within these
+// limits.
 const (
 	CompletesWithin = 3 * time.Second
 	mostCompleted   = 500
 )
 
-// Words completes words, and no files.
+// Words completes words without falling back to file names.
 type Words = func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective)
 
 const (
@@ -33,8 +33,8 @@ const (
 	noSpace = cobra.ShellCompDirectiveNoSpace
 )
 
-// NamesOf lists the names of a kind in the cluster, or in the files, that is asked about. What
-// cannot be read has no names.
+// NamesOf lists the names of a kind in the queried cluster or files. Unreadable sources yield an
+// empty list.
 func (q *Question) NamesOf(cmd *cobra.Command, kind parse.Kind, namespace string) (names []string) {
 	if kind.Global {
 		namespace = ""
@@ -82,7 +82,7 @@ func (q *Question) namesInFiles(kind parse.Kind, namespace string) (names []stri
 	return names
 }
 
-// Nodes completes names of nodes, as NAME or node/NAME.
+// Nodes completes node names, as NAME or node/NAME.
 func (q *Question) Nodes(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	if strings.Contains(toComplete, "/") {
 		return q.Reference(cmd, []parse.Kind{parse.Node}, parse.Last(args), toComplete, "")
@@ -90,7 +90,7 @@ func (q *Question) Nodes(cmd *cobra.Command, args []string, toComplete string) (
 	return WithPrefix(q.NamesOf(cmd, parse.Node, ""), toComplete), noFile
 }
 
-// Reference completes TYPE/NAME, or behind a type that stands alone a name.
+// Reference completes TYPE/NAME, or a name after a separate type.
 func (q *Question) Reference(cmd *cobra.Command, of []parse.Kind, before, toComplete, namespace string) ([]string,
 	cobra.ShellCompDirective) {
 	kind, _, slashed := strings.Cut(toComplete, "/")
@@ -114,16 +114,16 @@ func (q *Question) Reference(cmd *cobra.Command, of []parse.Kind, before, toComp
 	return WithPrefix(kinds, toComplete), noFile | noSpace
 }
 
-// WithPrefix are the words that a word may become.
+// WithPrefix returns the words with the prefix.
 func WithPrefix(words []string, prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(word string) bool { return !strings.HasPrefix(word, prefix) })
 }
 
-// completed are the flags with values that mean the same for all questions.
+// completed lists the flags whose values mean the same in all queries.
 var completed = []string{"namespace", "node", "output", "like"}
 
-// FlagValues completes the value of a flag that means the same for all questions. Of any other it
-// is a file, or any text.
+// FlagValues completes the value of a flag with the same meaning in all queries. Values of other
+// flags are files or free text.
 func (q *Question) FlagValues(cmd *cobra.Command, flag, toComplete, namespace string) ([]string, cobra.ShellCompDirective) {
 	var words []string
 	switch flag {
@@ -144,7 +144,7 @@ func (q *Question) FlagValues(cmd *cobra.Command, flag, toComplete, namespace st
 	return WithPrefix(words, toComplete), noFile
 }
 
-// CompleteFlags has cobra complete the values of flags.
+// CompleteFlags makes cobra complete the values of flags.
 func (q *Question) CompleteFlags(cmd *cobra.Command, namespace *string) {
 	for _, name := range completed {
 		if cmd.Flags().Lookup(name) == nil {
@@ -160,7 +160,7 @@ func (q *Question) CompleteFlags(cmd *cobra.Command, namespace *string) {
 	}
 }
 
-// CompleteContexts completes --context of a command and of those below it.
+// CompleteContexts completes --context of a command and its subcommands.
 func CompleteContexts(cmd *cobra.Command) {
 	if cmd.LocalFlags().Lookup("context") != nil {
 		Complete(cmd, "context", func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
@@ -173,14 +173,14 @@ func CompleteContexts(cmd *cobra.Command) {
 	}
 }
 
-// CompleteChoices completes a flag that takes one of a few words.
+// CompleteChoices completes a flag with a fixed set of values.
 func CompleteChoices(cmd *cobra.Command, flag string, words ...string) {
 	Complete(cmd, flag, func(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		return WithPrefix(words, toComplete), noFile
 	})
 }
 
-// Complete completes a flag. Only a mistake in the command's own definition can make it fail.
+// Complete completes a flag. It fails only on a mistake in the command's own definition.
 func Complete(cmd *cobra.Command, flag string, words Words) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, words); err != nil {
 		panic(err)

@@ -19,8 +19,8 @@ metadata: {name: web, namespace: shop}
 spec: {replicas: 2, selector: {matchLabels: {a: w}}, template: {metadata: {labels: {a: w}}, spec: {containers: [{name: c, image: i}]}}}
 `
 
-// Names are completed of the files that are named: nodes everywhere, others in their namespace,
-// with the pods that workloads would have.
+// TestNamesInFilesAreCompleted verifies completion from the named files: nodes everywhere, other
+// objects in their namespace, including the future pods of workloads.
 func TestNamesInFilesAreCompleted(t *testing.T) {
 	nowhere(t)
 	write(t, "a.yaml", node("n2")+node("n1")+pod("x", "n1")+workloads)
@@ -116,7 +116,8 @@ func TestValuesOfFlagsAreCompleted(t *testing.T) {
 	}
 }
 
-// A command completes the flags that it has, and those of the commands below it.
+// TestCommandsCompleteTheFlagsThatTheyHave verifies completion of a command's own flags and those
+// of its subcommands.
 func TestCommandsCompleteTheFlagsThatTheyHave(t *testing.T) {
 	nowhere(t)
 	q := newQuestion("--kubeconfig", kubeconfig(t, t.TempDir(), "https://127.0.0.1:1", ""))

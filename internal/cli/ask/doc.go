@@ -1,4 +1,4 @@
-// Package ask is what the commands that ask about a cluster have in common: where its state comes
-// from (a live cluster, manifests, a recording), by which configuration of the scheduler they
-// answer, how often, and how the names in it are completed.
+// Package ask holds the common parts of the inspection commands: the source of the cluster's state
+// (a live cluster, manifests, a recording), the scheduler configuration for the results, the
+// repetition of queries, and the completion of names.
 package ask

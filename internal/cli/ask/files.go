@@ -22,8 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// ReadFiles reads the manifests and recordings that are named. What was taken from a cluster is
-// read as it is, and is of the recording's end.
+// ReadFiles reads the named manifests and recordings. A recording is read unchanged, as of its end.
 func (q *Question) ReadFiles(cmd *cobra.Command) (*manifest.Set, simulate.Source, error) {
 	source := simulate.Source{From: strings.Join(q.Files, ", ")}
 	recording := slices.IndexFunc(q.Files, isRecording)
@@ -44,7 +43,7 @@ func isRecording(path string) bool {
 	return err == nil
 }
 
-// readRecording reads a recording as of the time that was asked for.
+// readRecording reads a recording as of the requested time.
 func (q *Question) readRecording(cmd *cobra.Command) (*manifest.Set, simulate.Source, error) {
 	source := simulate.Source{}
 	if len(q.Files) != 1 || !isRecording(q.Files[0]) {
@@ -91,8 +90,8 @@ func readManifests(cmd *cobra.Command, files []string, options manifest.Options)
 	return nil, list[len(list)-1]
 }
 
-// limitToRecorded names the kinds that the recordings among the files lack. A set without them is
-// no whole cluster.
+// limitToRecorded reports the kinds missing from the recordings among the files. Without them a set
+// is not a whole cluster.
 func limitToRecorded(stderr io.Writer, files []string, set *manifest.Set) error {
 	for _, path := range files {
 		if !isRecording(path) {
@@ -109,15 +108,14 @@ func limitToRecorded(stderr io.Writer, files []string, set *manifest.Set) error 
 	return nil
 }
 
-// tellMissing names the kinds that could not be read, of a cluster or for its recording.
+// tellMissing reports the kinds that could not be read from a cluster or for its recording.
 func tellMissing(stderr io.Writer, kinds []string) {
 	for _, kind := range kinds {
 		print.Line(stderr, "not read: %s", kind)
 	}
 }
 
-// tellClocks names the nodes whose times are not believed. It is to be asked before the set is used
-// up.
+// tellClocks reports the nodes with implausible clocks. Call it before the set is consumed.
 func tellClocks(stderr io.Writer, set *manifest.Set) {
 	if ahead := simulate.ClocksAhead(set); len(ahead) > 0 {
 		print.Line(stderr, "times beyond the other nodes' clocks, not believed: those of %s",
@@ -125,7 +123,7 @@ func tellClocks(stderr io.Writer, set *manifest.Set) {
 	}
 }
 
-// TellIgnored names what was read and not used, or not as it stands.
+// TellIgnored reports inputs that were ignored or modified.
 func TellIgnored(stderr io.Writer, set *manifest.Set) {
 	if len(set.Elsewhere) > 0 {
 		nodes, pods := slices.Sorted(maps.Keys(set.Elsewhere)), 0

@@ -20,10 +20,9 @@ import (
 // fetchFlag is the flag that lets -k fetch.
 const fetchFlag = "fetch"
 
-// newKustomizer returns what makes the manifests of a folder, as kubectl kustomize does: in the
-// same order, and without plugins, which would be programs of whoever wrote the folder. Unless
-// fetch, it reaches no host, either: to look at a folder of somebody's must not tell them, or
-// anybody.
+// newKustomizer returns a function that builds a folder's manifests like kubectl kustomize: in the
+// same order, and without plugins, which would execute the folder author's programs. Unless fetch
+// is set, it does not contact any host either: inspecting a received folder must not be observable.
 func newKustomizer(fetch bool) func(folder string) ([]byte, error) {
 	if fetch {
 		return kustomizeFolder
@@ -41,8 +40,8 @@ func newKustomizer(fetch bool) func(folder string) ([]byte, error) {
 
 var errOffline = errors.New("the kustomization refers to another host")
 
-// goOffline keeps the kustomize library, which has no option for it, from requests and from git
-// until the function that it returns is called. A command reads its files before it does anything
+// goOffline keeps the kustomize library, which lacks such an option, from making requests and from
+// running git until the returned function is called. A command reads its files before anything
 // else.
 func goOffline() (end func()) {
 	path, transport := os.Getenv("PATH"), http.DefaultTransport
@@ -58,8 +57,8 @@ type refusing struct{}
 
 func (refusing) RoundTrip(*http.Request) (*http.Response, error) { return nil, errOffline }
 
-// regular reads regular files only (see [owned.Open]), and none whose aliases would exhaust memory:
-// the kustomize library expands them without a limit.
+// regular reads regular files only (see [owned.Open]), and rejects files with memory-exhausting
+// aliases: the kustomize library expands them without a limit.
 type regular struct{ filesys.FileSystem }
 
 func (regular) ReadFile(path string) ([]byte, error) {

@@ -26,7 +26,7 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// Question is what the flags of a command say that asks about a cluster.
+// Question holds the flags of a command that queries a cluster.
 type Question struct {
 	UserAgent string
 	Files     []string // of manifests and recordings; none: the cluster is a live one
@@ -37,7 +37,7 @@ type Question struct {
 	Output    string
 	Cluster   connect.Flags
 	Unseen    bool // nothing is asked about pods before they are tried
-	// DropManagedFields: nothing depends on who wrote which fields, and they need not be kept.
+	// DropManagedFields drops the objects' managed fields, which do not affect any result.
 	DropManagedFields bool
 	Meter             print.Meter
 
@@ -55,7 +55,7 @@ type Question struct {
 	assumed         string // about its configuration
 }
 
-// AddFlags adds the flags of all questions.
+// AddFlags adds the flags common to all queries.
 func (q *Question) AddFlags(flags *pflag.FlagSet) {
 	q.AddFileFlags(flags, "ask about the cluster in these manifests or recordings instead of a live one: files, "+
 		"folders, or - (repeatable)",
@@ -67,7 +67,7 @@ func (q *Question) AddFlags(flags *pflag.FlagSet) {
 	q.Cluster.AddKubectlFlags(flags)
 }
 
-// AddFileFlags adds the flags that say which manifests are read and how they are taken.
+// AddFileFlags adds the flags that select and interpret manifests.
 func (q *Question) AddFileFlags(flags *pflag.FlagSet, file, folder string) {
 	parse.AddFiles(flags, &q.Files, file, folder)
 	flags.Bool(fetchFlag, false, "with -k, fetch what the kustomization refers to elsewhere, over HTTP and with git, "+
@@ -79,8 +79,8 @@ func (q *Question) AddFileFlags(flags *pflag.FlagSet, file, folder string) {
 			"the objects make use of): "+strings.Join(simulate.GateNames, ", "))
 }
 
-// Prepare checks the gates and the scheduler's address, and reads the scheduler's configuration,
-// before anything else is read: a mistake in them is known at once.
+// Prepare checks the gates and the scheduler's address and reads the scheduler's configuration
+// before any other input, so that mistakes in them are reported immediately.
 func (q *Question) Prepare(cmd *cobra.Command) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(q.Gates)) {
 		if !slices.Contains(simulate.GateNames, name) {
@@ -101,11 +101,10 @@ func (q *Question) Prepare(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// heapRoom is what a command's heap may hold beside what it needs, before what it no longer needs
-// is looked for. It is never written to, and so takes no memory of its own; but the collector
-// counts it, and begins when there is as much again as it counts. That spares a command that
-// answers one question most collections of a small heap, and lets a large one grow by the same
-// amount only.
+// heapRoom is the number of bytes a command's heap may hold in addition to its live objects before
+// a collection. The slice is never written to, so it occupies no memory; but the collector counts
+// it as live, and starts when the heap has doubled. A command that runs a single query thus avoids
+// most collections of a small heap, while a large heap grows by the same amount only.
 var heapRoom []byte
 
 const heapRoomSize = 256 << 20
@@ -139,8 +138,8 @@ func (q *Question) ReadWorld(cmd *cobra.Command) (*simulate.World, simulate.Sour
 	return w, source, nil
 }
 
-// ReadSet reads the objects. Those of manifests are of no known time, those of a recording of its
-// end.
+// ReadSet reads the objects. Objects from manifests have no known time; a recording's have the time
+// of its end.
 func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simulate.Source, err error) {
 	q.Meter.Begin(cmd.ErrOrStderr(), "reading")
 	defer q.Meter.Clear()
@@ -173,7 +172,7 @@ func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simula
 	return s.Set, s.Source, nil
 }
 
-// readWithin bounds how long a cluster may take to answer.
+// readWithin bounds the time until a cluster responds.
 const readWithin = 2 * time.Minute
 
 func (q *Question) readLive(ctx context.Context) (*snapshot.Snapshot, error) {
@@ -191,7 +190,7 @@ func (q *Question) readLive(ctx context.Context) (*snapshot.Snapshot, error) {
 	return client.Read(ctx, func(objects int) { q.Meter.Words(fmt.Sprintf("%d objects read", objects)) })
 }
 
-// Options are those of a simulation of the set, and note in its source what was assumed.
+// Options returns the options of a simulation of the set, and notes the assumptions in its source.
 func (q *Question) Options(cmd *cobra.Command, set *manifest.Set, source *simulate.Source) (*simulate.Options, error) {
 	running, err := q.configFor(cmd, set, source)
 	if err != nil {
@@ -207,7 +206,7 @@ func (q *Question) Options(cmd *cobra.Command, set *manifest.Set, source *simula
 	return &options, nil
 }
 
-// NamespaceOr is the namespace that is meant: the flag's, else the context's, else the default.
+// NamespaceOr returns the namespace: the flag's, else the context's, else the default.
 func (q *Question) NamespaceOr(flag string) string {
 	if flag != "" || len(q.Files) > 0 {
 		return cmp.Or(flag, metav1.NamespaceDefault)
@@ -215,14 +214,13 @@ func (q *Question) NamespaceOr(flag string) string {
 	return q.Cluster.Namespace()
 }
 
-// notices is where what is worth knowing beside the answer is written: once, however often the
-// question is asked with --watch.
+// notices receives notes that accompany the result, each written once even with --watch.
 func (q *Question) notices(cmd *cobra.Command) io.Writer {
 	q.noticed.To = cmd.ErrOrStderr()
 	return &q.noticed
 }
 
-// WriteOpening writes the first line of an answer for people: what was assumed, if anything was.
+// WriteOpening writes the first line of a human-readable result: the assumptions, if any.
 func (q *Question) WriteOpening(cmd *cobra.Command) error {
 	if q.assumed == "" || q.Output != "" && q.Output != "wide" {
 		return nil

@@ -28,7 +28,7 @@ import (
 
 var now = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
-// asked is a question with its flags read.
+// asked is a query with parsed flags.
 type asked struct {
 	Question
 	cmd       *cobra.Command
@@ -56,7 +56,7 @@ func pod(name, on string) string {
 	return "---\napiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {nodeName: " + on + ", containers: [{name: c, image: i}]}\n"
 }
 
-// names are those of the nodes that are asked about.
+// names returns the names of the queried nodes.
 func (q *asked) names() (names []string, source simulate.Source, err error) {
 	set, source, err := q.ReadSet(q.cmd)
 	if err != nil {
@@ -76,7 +76,8 @@ func (d document) Write(out io.Writer, format string) error {
 	return err
 }
 
-// What is wrong with a question is said before anything is read, with the flag and what is allowed.
+// TestWrongQuestionsAreRefused verifies that invalid queries are reported before any input is read,
+// with the flag and the allowed values.
 func TestWrongQuestionsAreRefused(t *testing.T) {
 	nowhere(t)
 	file := write(t, "a.yaml", node("a"))
@@ -120,8 +121,8 @@ func TestWrongQuestionsAreRefused(t *testing.T) {
 	}
 }
 
-// Files, folders and the standard input may be named together; of folders below folders only with
-// -R.
+// TestFilesFoldersAndTheStandardInput verifies that files, folders and the standard input may be
+// combined; nested folders require -R.
 func TestFilesFoldersAndTheStandardInput(t *testing.T) {
 	nowhere(t)
 	write(t, "a.yaml", node("a"))
@@ -148,7 +149,8 @@ func TestFilesFoldersAndTheStandardInput(t *testing.T) {
 	}
 }
 
-// All that is wrong with files is said, a line each, and the last is the command's error.
+// TestEachWrongObjectIsTold verifies that all errors in files are reported, a line each, and that
+// the last one is the command's error.
 func TestEachWrongObjectIsTold(t *testing.T) {
 	nowhere(t)
 	write(t, "bad.yaml", node("a")+"---\napiVersion: v1\nkind: Pod\nmetadata: {name: \"A\\eB\"}\n"+pod("x", "a")+"---\napiVersion: v1\nkind: Node\nmetadata: {name: B}\n")
@@ -159,7 +161,8 @@ func TestEachWrongObjectIsTold(t *testing.T) {
 	}
 }
 
-// What was read and is not used is told, and --strict refuses pods whose node is not there.
+// TestWhatIsNotUsedIsTold verifies that ignored inputs are reported, and that --strict rejects pods
+// on missing nodes.
 func TestWhatIsNotUsedIsTold(t *testing.T) {
 	nowhere(t)
 	write(t, "a.yaml", node("a")+pod("x", "gone")+pod("z", "a")+"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n")
@@ -173,7 +176,7 @@ func TestWhatIsNotUsedIsTold(t *testing.T) {
 	}
 }
 
-// A recording is of its end, or of the time that --at names.
+// TestRecordingsAreReadAsOfATime verifies the default, a recording's end, and --at.
 func TestRecordingsAreReadAsOfATime(t *testing.T) {
 	nowhere(t)
 	api := fakeapi.New(t)
@@ -217,7 +220,8 @@ func TestRecordingsAreReadAsOfATime(t *testing.T) {
 	}
 }
 
-// A live cluster that does not serve a kind is answered about; what is missing is told once.
+// TestALiveClusterIsRead verifies that a live cluster not serving some kind can be queried, with a
+// single notice about the missing kind.
 func TestALiveClusterIsRead(t *testing.T) {
 	nowhere(t)
 	api := fakeapi.New(t)
@@ -249,8 +253,8 @@ func TestALiveClusterIsRead(t *testing.T) {
 	}
 }
 
-// For people an answer begins with what was assumed, unless it does not depend on that; for
-// programs it does not.
+// TestWhatIsAssumedIsTheFirstLine verifies that human-readable results begin with the assumptions,
+// unless independent of them, and that machine-readable results do not.
 func TestWhatIsAssumedIsTheFirstLine(t *testing.T) {
 	nowhere(t)
 	api := fakeapi.New(t)
@@ -275,8 +279,8 @@ func TestWhatIsAssumedIsTheFirstLine(t *testing.T) {
 	}
 }
 
-// Nothing is evicted on an assumption: what runs is told by --config, a Lease or the scheduler, or
-// it may be assumed.
+// TestNoPodIsEvictedOnAnAssumption verifies that evictions require a known configuration, from
+// --config, a Lease or the scheduler, or permission to assume one.
 func TestNoPodIsEvictedOnAnAssumption(t *testing.T) {
 	nowhere(t)
 	api := kube.New()
@@ -309,8 +313,8 @@ func TestNoPodIsEvictedOnAnAssumption(t *testing.T) {
 	}
 }
 
-// A scheduler that does not answer is told once and asked once for an answer, and again for the
-// next.
+// TestASchedulerThatIsSilentIsAskedOnce verifies that an unresponsive scheduler is queried and
+// reported once per result, and again for the next.
 func TestASchedulerThatIsSilentIsAskedOnce(t *testing.T) {
 	nowhere(t)
 	count := 0
@@ -357,8 +361,8 @@ func TestTheNamespaceIsTheFlagsOrTheContexts(t *testing.T) {
 	}
 }
 
-// How long requests may take, and how many a second there may be, is the command's, unless a flag
-// says it.
+// TestClientsAreTuned verifies that the command sets the timeout and the rate of requests, unless a
+// flag does.
 func TestClientsAreTuned(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Minute: time.Minute} {
 		cfg := &rest.Config{Timeout: timeout}
@@ -378,7 +382,8 @@ func TestClientsAreTuned(t *testing.T) {
 	}
 }
 
-// A kustomization reaches no host and no program, and what it was kept from is there afterwards.
+// TestAKustomizationStaysHere verifies that a kustomization cannot contact a host or run a program,
+// and that both are possible again afterwards.
 func TestAKustomizationStaysHere(t *testing.T) {
 	nowhere(t)
 	var asked int
@@ -401,8 +406,8 @@ func TestAKustomizationStaysHere(t *testing.T) {
 	}
 }
 
-// TestAKustomizationOfAliasesIsRefused verifies that a file whose aliases stand for billions of
-// values is refused before they are expanded.
+// TestAKustomizationOfAliasesIsRefused verifies that a file with aliases for billions of values is
+// rejected before their expansion.
 func TestAKustomizationOfAliasesIsRefused(t *testing.T) {
 	nowhere(t)
 	bomb := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bomb}\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"

@@ -25,7 +25,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
-// AddSchedulerFlags adds the flags that say by which configuration questions are answered.
+// AddSchedulerFlags adds the flags that select the configuration for results.
 func (q *Question) AddSchedulerFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&q.Config, "config", "",
 		"the scheduler's configuration file, as for kube-scheduler (default: that of the scheduler that runs)")
@@ -35,8 +35,8 @@ func (q *Question) AddSchedulerFlags(flags *pflag.FlagSet) {
 		"Lease of the scheduler, as NAMESPACE/NAME or NAMESPACE, whose configuration is trusted, besides those in kube-system and "+deploy.Namespace+" (repeatable)")
 }
 
-// LoadConfiguration reads the scheduler's configuration file. Tolerations with Gt and Lt count: an
-// API server whose feature gate is off stores none.
+// LoadConfiguration reads the scheduler's configuration file. It honours tolerations with Gt and
+// Lt, because an API server with the feature gate off stores none.
 func LoadConfiguration(path string, stderr io.Writer) (*config.Config, error) {
 	c, err := config.Load(path, config.Options{CompareTolerations: true})
 	if err != nil {
@@ -48,8 +48,8 @@ func LoadConfiguration(path string, stderr io.Writer) (*config.Config, error) {
 	return c, nil
 }
 
-// scheduler is the one to ask; nil if there is none. Of files nobody is asked, unless a flag says
-// whom.
+// scheduler returns the scheduler to query, or nil. For files it is nil unless a flag names a
+// scheduler.
 func (q *Question) scheduler() *Scheduler {
 	if len(q.Files) > 0 && q.schedulerURL == "" || q.unanswered {
 		return nil
@@ -57,8 +57,8 @@ func (q *Question) scheduler() *Scheduler {
 	return &Scheduler{q.schedulerURL, &q.Cluster, q.UserAgent}
 }
 
-// noteSilent notes that the scheduler does not answer: it is not asked again for this answer. A
-// failure is printed, and is no error: the engine needs no scheduler.
+// noteSilent records that the scheduler does not respond, so that it is not queried again for this
+// result. It prints a failure without returning an error: the engine needs no scheduler.
 func (q *Question) noteSilent(cmd *cobra.Command, err error) {
 	if err != nil {
 		q.unanswered = true
@@ -66,8 +66,8 @@ func (q *Question) noteSilent(cmd *cobra.Command, err error) {
 	}
 }
 
-// Decision asks the live scheduler for its last decision about a pod. It returns nil if there is no
-// scheduler to ask, or it does not know the pod.
+// Decision requests the last decision about a pod from the live scheduler. It returns nil without a
+// scheduler, or if the pod is unknown to it.
 func (q *Question) Decision(cmd *cobra.Command, namespace, name string) (d *decision.Decision) {
 	if s := q.scheduler(); s != nil {
 		var err error
@@ -77,8 +77,8 @@ func (q *Question) Decision(cmd *cobra.Command, namespace, name string) (d *deci
 	return d
 }
 
-// running is the configuration that the answer is by: the file that Prepare has read, or what the
-// schedulers that run decide by: asked, or by what they have written on their Leases.
+// running returns the configuration for the result: the file read by Prepare, or the one in use by
+// the running schedulers, queried directly or announced in their Leases.
 func (q *Question) running(cmd *cobra.Command, leases []*coordinationv1.Lease, now time.Time) (*config.Running, error) {
 	q.assumed, q.unanswered = "", false
 	if q.Config != "" {
@@ -103,9 +103,8 @@ func (q *Question) running(cmd *cobra.Command, leases []*coordinationv1.Lease, n
 	return r, nil
 }
 
-// configFor is the configuration that questions about a set are answered by, and notes in its
-// source what was assumed. Manifests that come from no cluster have no scheduler: nothing is
-// assumed about it.
+// configFor returns the configuration for queries about a set, and notes the assumptions in its
+// source. Manifests that are not from a cluster have no scheduler, so they need no assumption.
 func (q *Question) configFor(cmd *cobra.Command, set *manifest.Set, source *simulate.Source) (*config.Running, error) {
 	now := source.AsOf.Time
 	if now.IsZero() {
@@ -122,8 +121,8 @@ func (q *Question) configFor(cmd *cobra.Command, set *manifest.Set, source *simu
 	return r, nil
 }
 
-// RunningIn is the configuration that runs in a live cluster. Unless it may be assumed, what is
-// assumed is an error: a successor that lands elsewhere is an eviction for nothing.
+// RunningIn returns the configuration running in a live cluster. Unless mayAssume, an assumption is
+// an error: evicting a pod whose successor lands elsewhere achieves nothing.
 func (q *Question) RunningIn(cmd *cobra.Command, client kubernetes.Interface, mayAssume bool) (*config.Running, error) {
 	leases, err := lead.List(cmd.Context(), client.CoordinationV1())
 	if err != nil && !snapshot.Optional(err) {
@@ -153,13 +152,14 @@ func NewClient(to *connect.Flags, userAgent string, tune ...func(*rest.Config)) 
 	return kubernetes.NewForConfig(cfg)
 }
 
-// Short bounds the time of a request, for commands that answer a question: with a kubeconfig that
-// points nowhere they must not hang.
+// Short bounds the time of a request for one-shot queries, which must not hang on a kubeconfig that
+// points nowhere.
 func Short(cfg *rest.Config) {
 	if cfg.Timeout == 0 { // no --request-timeout
 		cfg.Timeout = 5 * time.Second
 	}
 }
 
-// Busy is for commands that make many requests: client-go's 5 a second would have them wait.
+// Busy raises the rate limit for commands that make many requests; client-go's 5 a second would
+// throttle them.
 func Busy(cfg *rest.Config) { cfg.QPS, cfg.Burst = 50, 100 }

@@ -23,22 +23,23 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// AddressFile is where a scheduler leaves its URLs, next to its cluster's kubeconfig.
+// AddressFile is the file in which a scheduler publishes its URLs, next to its cluster's
+// kubeconfig.
 const AddressFile = "scheduler.url"
 
-// schedulerAnswersWithin bounds how long the scheduler may take to answer.
+// schedulerAnswersWithin bounds the time until the scheduler responds.
 const schedulerAnswersWithin = 5 * time.Second
 
-// Scheduler is how a command finds a scheduler to ask.
+// Scheduler locates and queries a scheduler.
 type Scheduler struct {
 	URL       string // of the flag
 	Cluster   *connect.Flags
 	UserAgent string
 }
 
-// find is the scheduler's URL, as the flag says or as the scheduler of berth up has left it in the
-// data directory; "" if there is none. It is looked up every time: the scheduler may have been
-// restarted.
+// find returns the scheduler's URL, from the flag or from the data directory, where the scheduler
+// of berth up publishes it; "" if neither exists. It looks the URL up every time, because the
+// scheduler may have been restarted.
 func (s *Scheduler) find() (string, error) {
 	if s.URL != "" {
 		return s.URL, nil
@@ -52,8 +53,8 @@ func (s *Scheduler) find() (string, error) {
 	return connect.FoundURL(filepath.Join(dir, AddressFile))
 }
 
-// Decision asks for the last decision about a pod; nil if the scheduler knows nothing of the pod,
-// or there is none to ask.
+// Decision requests the last decision about a pod. It returns nil without a scheduler, or if the
+// pod is unknown to it.
 func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (*decision.Decision, error) {
 	text, at, err := s.get(ctx, decision.Path, namespace, name)
 	if text == nil || err != nil {
@@ -69,9 +70,9 @@ func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (*deci
 	return d, nil
 }
 
-// InUse asks for the configuration that the scheduler decides by; nil if there is none to ask, or
-// it is of a version that does not tell. A scheduler that was found, not named, may be that of
-// another cluster than a flag or the kubeconfig's context says.
+// InUse requests the scheduler's configuration in use. It returns nil without a scheduler, or if
+// its version does not report one. A discovered scheduler, as opposed to a named one, may belong to
+// a different cluster than the flag or the kubeconfig's context selects.
 func (s *Scheduler) InUse(ctx context.Context) (*config.InUse, error) {
 	text, at, err := s.get(ctx, config.InUsePath)
 	if text == nil || err != nil {
@@ -87,7 +88,7 @@ func (s *Scheduler) InUse(ctx context.Context) (*config.InUse, error) {
 	return told, nil
 }
 
-// get returns what the scheduler has at a path; nil if it has nothing there.
+// get returns the scheduler's document at a path, or nil if it does not exist.
 func (s *Scheduler) get(ctx context.Context, path ...string) (text []byte, at string, err error) {
 	where, err := s.find()
 	if where == "" || err != nil {
@@ -118,10 +119,10 @@ func (s *Scheduler) get(ctx context.Context, path ...string) (text []byte, at st
 	return text, at, nil
 }
 
-// longest bounds what is read of an address. A report or a decision is a few kilobytes.
+// longest limits the bytes read from an address. A report or a decision is a few kilobytes.
 const longest = 16 << 20
 
-// Fetch reads what is at an address.
+// Fetch reads the document at an address.
 func Fetch(ctx context.Context, client *http.Client, at string, within time.Duration) (*http.Response, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -138,8 +139,8 @@ func Fetch(ctx context.Context, client *http.Client, at string, within time.Dura
 	return response, text, err
 }
 
-// clientFor sends the kubeconfig's credentials only to a scheduler whose certificate the cluster's
-// CA has signed, and to no address that it names.
+// clientFor sends the kubeconfig's credentials only to a scheduler with a certificate signed by the
+// cluster's CA, and not to redirect targets.
 func (s *Scheduler) clientFor(where string) (client *http.Client, err error) {
 	to, err := parseURL(where)
 	if err != nil {
@@ -169,7 +170,7 @@ func (s *Scheduler) clientFor(where string) (client *http.Client, err error) {
 	return &own, nil
 }
 
-// withPassword sends the password that a scheduler has left with its address.
+// withPassword sends the password published with a scheduler's address.
 type withPassword struct {
 	http.RoundTripper
 	password string
@@ -181,7 +182,7 @@ func (t withPassword) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(r)
 }
 
-// parseURL reads an address of --scheduler-url.
+// parseURL parses an address of --scheduler-url.
 func parseURL(where string) (*url.URL, error) {
 	to, err := url.Parse(where)
 	if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// write writes a file into a folder that only the user can change.
+// write writes a file to a folder writable only by the user.
 func write(t *testing.T, path, text string) string {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -28,7 +28,7 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// kubeconfig writes one for a server; more is what else the cluster has.
+// kubeconfig writes a kubeconfig for a server; more holds further fields of the cluster.
 func kubeconfig(t *testing.T, dir, server, more string) string {
 	t.Helper()
 	return write(t, filepath.Join(dir, "kubeconfig"), fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c,
@@ -36,14 +36,14 @@ clusters: [{name: c, cluster: {server: %q%s}}], users: [{name: u, user: {token: 
 contexts: [{name: c, context: {cluster: c, user: u, namespace: shop}}, {name: d, context: {cluster: c, user: u}}]}`, server, more))
 }
 
-// nowhere has the process find no cluster.
+// nowhere hides all clusters from the process.
 func nowhere(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv(connect.EnvDataDir, t.TempDir())
 	t.Chdir(t.TempDir())
 }
 
-// told is a server that answers all paths alike.
+// told is a server with the same response on all paths.
 func told(t *testing.T, status int, text string) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -54,8 +54,9 @@ func told(t *testing.T, status int, text string) *httptest.Server {
 	return s
 }
 
-// The scheduler is that of the flag, else the one that has left its URL beside the kubeconfig that
-// is meant, most explicit first. Without a file there is none.
+// TestTheSchedulerIsFoundBesideTheKubeconfig verifies that the flag takes precedence over the URL
+// published next to the selected kubeconfig, most explicit first. Without a file the scheduler is
+// unknown.
 func TestTheSchedulerIsFoundBesideTheKubeconfig(t *testing.T) {
 	nowhere(t)
 	root := t.TempDir()
@@ -86,8 +87,9 @@ func TestTheSchedulerIsFoundBesideTheKubeconfig(t *testing.T) {
 	}
 }
 
-// Nobody is asked whose address somebody else may have written. That is said with the remedy, and
-// the answer is given without the scheduler.
+// TestAnAddressOfSomebodyElsesIsNotAsked verifies that an address possibly written by another user
+// is not queried. The refusal is reported with the remedy, and the result is computed without the
+// scheduler.
 func TestAnAddressOfSomebodyElsesIsNotAsked(t *testing.T) {
 	nowhere(t)
 	asked := false
@@ -128,8 +130,8 @@ func TestAnAddressOfSomebodyElsesIsNotAsked(t *testing.T) {
 	}
 }
 
-// What a scheduler says of its configuration counts if it is of the cluster that is asked about;
-// one that was named is believed.
+// TestTheConfigurationThatASchedulerTells verifies that a discovered scheduler's configuration is
+// used only if it belongs to the queried cluster, while a named one is trusted.
 func TestTheConfigurationThatASchedulerTells(t *testing.T) {
 	nowhere(t)
 	const here = "https://127.0.0.1:6443"
@@ -172,8 +174,8 @@ func TestTheConfigurationThatASchedulerTells(t *testing.T) {
 	}
 }
 
-// A scheduler that does not know a pod has no decision; an address that knows no decisions at all
-// is a fault.
+// TestTheDecisionThatASchedulerTells verifies that an unknown pod yields a nil decision; an address
+// that serves no decisions at all is an error.
 func TestTheDecisionThatASchedulerTells(t *testing.T) {
 	for about, c := range map[string]struct {
 		status      int
@@ -203,8 +205,9 @@ func TestTheDecisionThatASchedulerTells(t *testing.T) {
 	}
 }
 
-// The kubeconfig's token is sent to a scheduler over HTTPS whose certificate the cluster's CA has
-// signed, and to nobody else: not where it sends us, either.
+// TestCredentialsAreSentToTheClustersSchedulerOnly verifies that the kubeconfig's token is sent
+// over HTTPS to a scheduler with a certificate signed by the cluster's CA, and nowhere else,
+// including redirect targets.
 func TestCredentialsAreSentToTheClustersSchedulerOnly(t *testing.T) {
 	nowhere(t)
 	var tokens []string

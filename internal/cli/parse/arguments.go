@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// AsUsage makes every error that cobra itself finds, in flags and arguments, a wrong usage with a
-// pointer to the command's help.
+// AsUsage turns every flag or argument error found by cobra into a usage error that points to the
+// command's help.
 func AsUsage(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return wrongFlag(err, c.CommandPath()) })
 	if check := cmd.Args; check != nil {
@@ -35,7 +35,7 @@ func wrongFlag(err error, path string) error {
 	return usage.Errorf("%s (see %s --help)", plainFault(err), path)
 }
 
-// plainFault is what pflag says of a flag's value, without the names of Go's functions.
+// plainFault returns pflag's message about a flag's value without the names of Go functions.
 func plainFault(err error) string {
 	text := err.Error()
 	var invalid *pflag.InvalidValueError
@@ -59,7 +59,7 @@ func plainFault(err error) string {
 	return text
 }
 
-// None is the argument check of a command that takes none.
+// None is the argument check of a command without arguments.
 func None(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
@@ -70,7 +70,7 @@ func None(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%q: no argument is expected", args[0])
 }
 
-// Some is the argument check of a command that says what it needs.
+// Some is the argument check of a command that describes its required arguments.
 func Some(need string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -80,8 +80,8 @@ func Some(need string) cobra.PositionalArgs {
 	}
 }
 
-// Subcommand is the argument check of a command that only has subcommands: any argument is a
-// mistyped one.
+// Subcommand is the argument check of a command with only subcommands: any argument is a mistyped
+// one.
 func Subcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -93,7 +93,7 @@ func Subcommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q", args[0])
 }
 
-// Last is the word before the one that is completed.
+// Last returns the word before the completed one.
 func Last(args []string) string {
 	if len(args) == 0 {
 		return ""
@@ -101,7 +101,7 @@ func Last(args []string) string {
 	return args[len(args)-1]
 }
 
-// AwaitsValue returns the flag whose value follows the word, or "".
+// AwaitsValue returns the flag that takes its value after the word, or "".
 func AwaitsValue(flags *pflag.FlagSet, word string) string {
 	var flag *pflag.Flag
 	switch name, long := strings.CutPrefix(word, "--"); {
@@ -116,14 +116,14 @@ func AwaitsValue(flags *pflag.FlagSet, word string) string {
 	return flag.Name
 }
 
-// removed is the value of a flag that is no more. Setting it is an error, with the remedy.
+// removed is the value of a removed flag. Setting it is an error that suggests the replacement.
 type removed string
 
 func (removed) String() string     { return "" }
 func (removed) Type() string       { return "string" }
 func (r removed) Set(string) error { return errors.New("is not a flag any more: " + string(r)) }
 
-// AddRemoved adds a flag of earlier versions, hidden: it says what to do instead.
+// AddRemoved adds a hidden flag of earlier versions that suggests its replacement.
 func AddRemoved(flags *pflag.FlagSet, name, remedy string) {
 	flags.Var(removed(remedy), name, "")
 	flags.Lookup(name).Hidden = true

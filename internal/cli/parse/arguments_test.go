@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// command is one with a flag of each kind, and with two subcommands.
+// command has a flag of each kind and two subcommands.
 func command(run func()) *cobra.Command {
 	root := &cobra.Command{Use: "berth", SilenceErrors: true, SilenceUsage: true, Args: Subcommand, RunE: func(*cobra.Command, []string) error { return nil }}
 	look := &cobra.Command{Use: "look", Args: None, Run: func(*cobra.Command, []string) { run() }}
@@ -29,8 +29,8 @@ func command(run func()) *cobra.Command {
 	return root
 }
 
-// What is wrong with a flag is said with its name, in words of the command line, and with where the
-// help is.
+// TestWrongFlagsAreUsage verifies that flag errors name the flag, use the terms of the command
+// line, and point to the help.
 func TestWrongFlagsAreUsage(t *testing.T) {
 	for words, want := range map[string]string{
 		"look --nope":                  "unknown flag: --nope (see berth look --help)",
@@ -83,7 +83,8 @@ func TestRightFlagsAreTaken(t *testing.T) {
 	}
 }
 
-// A command with -f says that files go there.
+// TestFilesThatAreArgumentsAreExplained verifies that a command with -f points to it when files are
+// given as arguments.
 func TestFilesThatAreArgumentsAreExplained(t *testing.T) {
 	cmd := &cobra.Command{Use: "ask"}
 	AddFiles(cmd.Flags(), new([]string), "", "")
@@ -92,7 +93,8 @@ func TestFilesThatAreArgumentsAreExplained(t *testing.T) {
 	}
 }
 
-// -f and -k add to one list, in the order of the command line; each flag shows its own.
+// TestFilesKeepTheirOrder verifies that -f and -k append to one list in command-line order, while
+// each flag shows its own values.
 func TestFilesKeepTheirOrder(t *testing.T) {
 	var files []string
 	flags := pflag.NewFlagSet("x", pflag.ContinueOnError)

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// NodesAndConditions tells names of nodes from the conditions that they are to report, as
-// TYPE=STATUS or TYPE-. The status of a healthy node is the same as none asked for.
+// NodesAndConditions separates node names from conditions, given as TYPE=STATUS or TYPE-. A healthy
+// node's status reverts the condition.
 func NodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
 	var nodes []string
 	change := kubelet.Conditions{}

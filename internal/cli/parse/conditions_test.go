@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Nodes and conditions stand beside each other, in any order. A condition is reverted by a trailing
-// "-", or by the status that a healthy node has.
+// TestNodesAndConditions mixes nodes and conditions in any order. A condition is reverted by a
+// trailing "-", or by the status of a healthy node.
 func TestNodesAndConditions(t *testing.T) {
 	for words, want := range map[string]string{
 		"a MemoryPressure=True node/b":     "[a node/b] MemoryPressure=True",

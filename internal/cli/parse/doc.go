@@ -1,3 +1,3 @@
-// Package parse reads what users name on a command line: kinds and names of objects, and the
-// operations of what-if. What is wrong with it is a usage error.
+// Package parse parses command-line references: kinds and names of objects, and the operations of
+// what-if. It reports mistakes as usage errors.
 package parse

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// Kind is a kind of object that is named as TYPE/NAME.
+// Kind is a kind of object referenced as TYPE/NAME.
 type Kind struct {
 	Name       string
 	apiVersion string
@@ -23,7 +23,7 @@ func kindOf(name, apiVersion, words string) Kind {
 	return Kind{Name: name, apiVersion: apiVersion, Words: strings.Fields(words), Global: name == "Node" || name == "Namespace"}
 }
 
-// Kinds that are named alone.
+// Kinds accepted individually.
 var (
 	Namespace = kindOf("Namespace", "v1", "namespace namespaces")
 	Node      = kindOf("Node", "v1", "node nodes no")
@@ -31,7 +31,7 @@ var (
 	PodGroup  = kindOf("PodGroup", "scheduling.k8s.io/v1beta1", "podgroup podgroups")
 )
 
-// Kinds of which one is named.
+// Alternatives for a single argument.
 var (
 	Scalable = []Kind{
 		kindOf("Deployment", "apps/v1", "deployment deployments deploy"),
@@ -46,12 +46,12 @@ var (
 	Explainable = append(slices.Clone(PodsAndWorkloads), PodGroup)
 )
 
-// Resource is what the API server serves the kind as.
+// Resource returns the kind's API resource.
 func (k Kind) Resource() schema.GroupVersionResource {
 	return schema.FromAPIVersionAndKind(k.apiVersion, k.Name).GroupVersion().WithResource(k.Words[1])
 }
 
-// IsWord reports whether a word is of the kind.
+// IsWord reports whether a word names the kind.
 func (k Kind) IsWord(word string) bool { return slices.Contains(k.Words, strings.ToLower(word)) }
 
 // OfKind reports whether TYPE/NAME is of the kind.
@@ -60,7 +60,7 @@ func (k Kind) OfKind(arg string) bool {
 	return typed && name != "" && !strings.Contains(name, "/") && k.IsWord(kind)
 }
 
-// NameOf is the name in TYPE/NAME; a name alone is of the kind.
+// NameOf returns the name in TYPE/NAME; a bare name has the kind.
 func (k Kind) NameOf(arg string) (string, error) {
 	_, name, typed := strings.Cut(arg, "/")
 	switch {
@@ -72,7 +72,7 @@ func (k Kind) NameOf(arg string) (string, error) {
 	return name, nil
 }
 
-// NamesOf are the names that arguments have as n1, node/n1 or node n1, each once.
+// NamesOf returns the distinct names in arguments of the forms n1, node/n1 and node n1.
 func (k Kind) NamesOf(args []string) (names []string, err error) {
 	if len(args) > 1 && k.IsWord(args[0]) {
 		args = args[1:]
@@ -89,8 +89,8 @@ func (k Kind) NamesOf(args []string) (names []string, err error) {
 	return names, nil
 }
 
-// AddFiles adds -f, and kubectl's -k beside it. In kubectl one excludes the other; here both add to
-// the same list, in the order of the command line: nodes may come from one and pods from the other.
+// AddFiles adds -f and kubectl's -k. In kubectl they exclude each other; here both append to the
+// same list, in command-line order, so that nodes and pods may have different sources.
 func AddFiles(flags *pflag.FlagSet, files *[]string, file, folder string) {
 	flags.VarP(&source{files, nil, func(path string) string { return path }}, "filename", "f", file)
 	flags.VarP(&source{files, nil, manifest.Kustomization}, "kustomize", "k", folder)

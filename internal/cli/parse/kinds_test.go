@@ -35,7 +35,8 @@ func TestNamesOfAKind(t *testing.T) {
 	refuses(t, "nothing", err, `"": must be pod/NAME`)
 }
 
-// The words are kubectl's, and each kind is asked for where the API server has it.
+// TestKindsAreKubectls verifies that the words are kubectl's, and that each kind has the API
+// server's resource.
 func TestKindsAreKubectls(t *testing.T) {
 	for word, resource := range map[string]string{
 		"po": "/v1, Resource=pods", "no": "/v1, Resource=nodes", "deploy": "apps/v1, Resource=deployments", "sts": "apps/v1, Resource=statefulsets",

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// Nodes is the shape of simulated nodes as flags give it.
+// Nodes holds the flags describing simulated nodes.
 type Nodes struct {
 	Count, Zones   int
 	Workers        int
@@ -57,8 +57,8 @@ func (s *Nodes) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&s.Workers, "workers", 32, "maximum number of pod requests in flight")
 }
 
-// Shape checks the flags and puts them together, for nodes of a version of Kubernetes. countFlag is
-// the one that says how many nodes.
+// Shape validates and combines the flags for nodes of a Kubernetes version. countFlag is the name
+// of the flag with the number of nodes.
 func (s *Nodes) Shape(countFlag, version string) (*kubelet.Shape, error) {
 	switch {
 	case s.Count < 0:
@@ -185,7 +185,7 @@ func checkLabel(flag, text, key, value string) error {
 	return nil
 }
 
-// Taints reads the taints that a flag gives nodes.
+// Taints parses a flag's taints.
 func Taints(flag string, texts []string) ([]v1.Taint, error) {
 	for _, text := range texts {
 		if strings.HasSuffix(text, "-") {

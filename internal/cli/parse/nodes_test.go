@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// refuses reports what is wrong with an error that has to be of the usage and to say this.
+// refuses verifies that an error is a usage error with this message.
 func refuses(t *testing.T, about string, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) || !usage.Is(err) {
@@ -21,7 +21,7 @@ func refuses(t *testing.T, about string, err error, want string) {
 	}
 }
 
-// shapeOf is what the flags of berth nodes make.
+// shapeOf parses the flags of berth nodes.
 func shapeOf(t *testing.T, words ...string) (*kubelet.Shape, error) {
 	t.Helper()
 	var s Nodes
@@ -116,5 +116,5 @@ func TestNodesThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// long is the beginning of a name, of so many characters.
+// long returns the beginning of a name, n characters long.
 func long(n int) string { return strings.Repeat("n", n) }

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// operation is one of those of what-if.
+// operation is an operation of what-if.
 type operation struct {
 	word    string
 	ofNodes bool   // it names nodes and nothing else
@@ -46,7 +46,7 @@ var operations = []operation{
 	{word: "provision", flags: (*parts).provisionFlags, read: (*parts).readProvision},
 }
 
-// parts are what the flags and arguments of one operation say.
+// parts holds the flags and arguments of one operation.
 type parts struct {
 	word      string
 	operation simulate.Operation
@@ -80,7 +80,7 @@ func (o *operation) newFlags(p *parts) *pflag.FlagSet {
 	return flags
 }
 
-// sort tells the nodes among the arguments from the others.
+// sort separates the nodes among the arguments from the rest.
 func (p *parts) sort(o *operation, args []string) {
 	if o.ofNodes && len(args) > 1 && Node.IsWord(args[0]) {
 		args = args[1:] // kubectl's own way: taint nodes n1 k=v:NoExecute
@@ -99,7 +99,7 @@ func (p *parts) selectorFlag(flags *pflag.FlagSet) {
 	flags.StringVarP(&p.nodes.Selector, "selector", "l", "", "the nodes with these labels")
 }
 
-// takeNodes takes bare names of nodes, as kubectl does, and checks that there are any.
+// takeNodes accepts bare node names, like kubectl, and requires at least one node.
 func (p *parts) takeNodes() error {
 	for _, arg := range p.rest {
 		name, err := Node.NameOf(arg)
@@ -151,9 +151,8 @@ func (p *parts) readTaint(step *whatif.Step) error {
 	return usage.Of(err)
 }
 
-// bareNodes takes the names of nodes off the words that a taint is told with, as kubectl takes
-// them: they stand before the taints. A key alone is a taint for untaint, so there only the first
-// word is a name, and only if no node/NAME is there.
+// bareNodes removes the node names preceding the taints, as in kubectl. For untaint, a bare key is
+// a taint, so only the first word can be a name, and only without any node/NAME.
 func (p *parts) bareNodes() {
 	named := len(p.nodes.Nodes) > 0
 	for len(p.rest) > 1 && !strings.ContainsAny(p.rest[0], "=:") && !strings.HasSuffix(p.rest[0], "-") {
@@ -235,7 +234,7 @@ func (p *parts) readAddPods(step *whatif.Step) (err error) {
 	return err
 }
 
-// parseCount reads the number that stands alone.
+// parseCount parses a single number.
 func (p *parts) parseCount() (int, error) {
 	if len(p.rest) != 1 || p.like == "" {
 		like := strings.TrimSuffix(strings.TrimPrefix(p.word, "add-"), "s")
@@ -255,7 +254,7 @@ func (p *parts) readApply(step *whatif.Step) error {
 	return nil
 }
 
-// readObject reads one TYPE/NAME, which may be written TYPE NAME; "" if something else is there.
+// readObject parses one TYPE/NAME, also written TYPE NAME; it returns "" for anything else.
 func (p *parts) readObject() string {
 	if len(p.rest) == 2 && !strings.Contains(p.rest[0], "/") {
 		return p.rest[0] + "/" + p.rest[1]

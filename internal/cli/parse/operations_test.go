@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// read reads the operations of a command that has -f and --all of its own; spaces are quoted by _.
+// read parses the operations of a command with own flags -f and --all; _ quotes a space.
 func read(words string) (s *Steps, steps []whatif.Step, files []string, err error) {
 	s = &Steps{General: pflag.NewFlagSet("what-if", pflag.ContinueOnError), Path: "berth what-if"}
 	AddFiles(s.General, &files, "", "")
@@ -24,7 +24,7 @@ func read(words string) (s *Steps, steps []whatif.Step, files []string, err erro
 	return s, steps, files, err
 }
 
-// describe is a step in one line.
+// describe formats a step as one line.
 func describe(t *testing.T, step *whatif.Step) string {
 	t.Helper()
 	text := func(v any) string {
@@ -93,7 +93,8 @@ func TestOperationsAreRead(t *testing.T) {
 	}
 }
 
-// What is missing, or wrong, is said with the operation and what it takes.
+// TestOperationsThatCannotBeReadAreRefused verifies that errors name the operation and its valid
+// arguments.
 func TestOperationsThatCannotBeReadAreRefused(t *testing.T) {
 	for words, want := range map[string]string{
 		"nothing":                          `"nothing" is no operation: must be one of taint, untaint, cordon, `,
@@ -157,8 +158,8 @@ func TestOperationsThatCannotBeReadAreRefused(t *testing.T) {
 	}
 }
 
-// The flags that may stand anywhere are of the command, also between operations; -f behind apply is
-// of apply.
+// TestOperationsStandInARow verifies that global flags belong to the command even between
+// operations, and that -f after apply belongs to apply.
 func TestOperationsStandInARow(t *testing.T) {
 	s, steps, files, err := read("-f world.yaml cordon a -n team drain b --force -f more.yaml apply -f new.yaml provision --catalog c,d")
 	if err != nil {
@@ -182,7 +183,7 @@ func TestOperationsStandInARow(t *testing.T) {
 	}
 }
 
-// What completion and the reference ask of operations.
+// TestOperationsAreKnownByTheirWords covers the lookups by completion and the reference.
 func TestOperationsAreKnownByTheirWords(t *testing.T) {
 	words := OperationWords()
 	if len(words) != 16 || FirstOperation([]string{"-f", "a", "drain"}) != 2 || FirstOperation([]string{"a"}) != 1 {

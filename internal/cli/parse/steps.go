@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// Steps reads the operations of what-if.
+// Steps parses the operations of what-if.
 type Steps struct {
 	General *pflag.FlagSet // the flags that may stand anywhere
 	Path    string         // of the command, for messages
@@ -20,8 +20,8 @@ type Steps struct {
 	spaces []*string // of what is named without a namespace
 }
 
-// Read cuts the arguments at the words that begin operations, and reads each part with the flags
-// that may stand there.
+// Read splits the arguments at the words that begin operations, and parses each part with the flags
+// permitted there.
 func (s *Steps) Read(args []string) (steps []whatif.Step, err error) {
 	first := FirstOperation(args)
 	if err := s.General.Parse(args[:first]); err != nil {
@@ -42,7 +42,7 @@ func (s *Steps) Read(args []string) (steps []whatif.Step, err error) {
 	return steps, nil
 }
 
-// CheckProvision checks that provision is the last operation, and says what can be bought.
+// CheckProvision requires provision to be the last operation and to have a catalog.
 func (s *Steps) CheckProvision(steps []whatif.Step) error {
 	i := slices.IndexFunc(steps, func(step whatif.Step) bool { return step.Catalog != nil })
 	switch {
@@ -55,7 +55,7 @@ func (s *Steps) CheckProvision(steps []whatif.Step) error {
 	return nil
 }
 
-// Within says in which namespace what is named without one is.
+// Within sets the namespace of objects named without one.
 func (s *Steps) Within(namespace string) {
 	for _, space := range s.spaces {
 		*space = namespace
@@ -88,7 +88,7 @@ func (s *Steps) readOne(o *operation, args []string) (*whatif.Step, error) {
 	return step, nil
 }
 
-// wordsOf are those of the operation, without the flags that may stand anywhere.
+// wordsOf returns the operation's words without the global flags.
 func (s *Steps) wordsOf(word string, flags *pflag.FlagSet) string {
 	list := append([]string{word}, flags.Args()...)
 	flags.Visit(func(flag *pflag.Flag) {
@@ -105,8 +105,8 @@ func (s *Steps) wordsOf(word string, flags *pflag.FlagSet) string {
 	return strings.Join(list, " ")
 }
 
-// FirstOperation is the index of the first word that begins an operation; without one, the number
-// of words.
+// FirstOperation returns the index of the first word that begins an operation, or the number of
+// words.
 func FirstOperation(args []string) int {
 	if i := slices.IndexFunc(args, func(word string) bool { return operationOf(word) != nil }); i >= 0 {
 		return i
@@ -114,7 +114,7 @@ func FirstOperation(args []string) int {
 	return len(args)
 }
 
-// OperationWords are the words that begin operations.
+// OperationWords returns the words that begin operations.
 func OperationWords() (words []string) {
 	for i := range operations {
 		words = append(words, operations[i].word)
@@ -122,7 +122,7 @@ func OperationWords() (words []string) {
 	return words
 }
 
-// OperationFlags are the flags that may stand behind an operation beside the general ones.
+// OperationFlags returns the operation's flags beyond the global ones.
 func OperationFlags(word string) *pflag.FlagSet {
 	if o := operationOf(word); o != nil {
 		return o.newFlags(&parts{word: word})
@@ -130,7 +130,8 @@ func OperationFlags(word string) *pflag.FlagSet {
 	return pflag.NewFlagSet(word, pflag.ContinueOnError)
 }
 
-// NamedBy are the kinds that are named behind an operation. With bare, names may stand alone.
+// NamedBy returns the kinds accepted after an operation. With bare, they may be names without a
+// type.
 func NamedBy(word string) (kinds []Kind, bare bool) {
 	o := operationOf(word)
 	if o == nil {

@@ -8,13 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// After returns the state that a plan leads to: each victim is gone and its successor runs where
-// the plan says, pending pods that found a node are placed, and the nodes that stay closed are
-// tainted.
+// After returns the state reached by a plan: victims are replaced by successors running on their
+// planned nodes, arriving pods are placed, and nodes kept closed are tainted.
 //
-// Successors run and are ready in it, since the executor waits for that. The state itself is not
-// changed; objects that stay as they are are shared. The plan must have been made by [Make] for
-// this very state.
+// Successors are running and ready, since the executor waits for that. The state itself is not
+// changed; unchanged objects are shared. The plan must have been made by [Make] for this very
+// state.
 func (plan *Plan) After(state *State) *State {
 	after := state.fork()
 	for i := range plan.Arrivals {
@@ -26,8 +25,8 @@ func (plan *Plan) After(state *State) *State {
 		}
 	}
 
-	// Claims change only if a pod that may have some moves. Without one, the plan need not be
-	// carried out again.
+	// Claims change only if a pod that may have some moves. Otherwise the plan need not be carried
+	// out again.
 	var successors map[types.UID]*v1.Pod
 	if plan.movesClaims(after) {
 		successors = plan.claimsAfter(state, after)
@@ -59,7 +58,7 @@ func (plan *Plan) After(state *State) *State {
 	return after
 }
 
-// movesClaims reports whether a pod moves or arrives that may claim volumes or devices.
+// movesClaims reports whether any moved or arriving pod may claim volumes or devices.
 func (plan *Plan) movesClaims(state *State) bool {
 	mayClaimIt := func(namespace, name string, uid types.UID) bool {
 		p := state.pod(namespace, name, uid)
@@ -69,7 +68,7 @@ func (plan *Plan) movesClaims(state *State) bool {
 		slices.ContainsFunc(plan.Arrivals, func(a Arrival) bool { return mayClaimIt(a.Namespace, a.Name, a.UID) })
 }
 
-// runningOn returns a successor as it runs on its node, ready. Its conditions begin at the time of
+// runningOn returns a successor running and ready on its node. Its conditions begin at the time of
 // the state: it has been ready for no time at all, so its move costs nothing by age.
 func runningOn(next *v1.Pod, node string, state *State) *v1.Pod {
 	next = next.DeepCopy()

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// BenchmarkMake plans for 5,000 nodes in 10 zones with 50,000 pods of 500 workloads, a fifth of
-// them with a spread over zones that is violated where a zone was away.
+// BenchmarkMake plans for 5,000 nodes in 10 zones with 50,000 pods of 500 workloads. A fifth of the
+// pods have a spread over zones, violated after a zone outage.
 func BenchmarkMake(b *testing.B) {
 	s := large(b)
 	duplicates := *rebalance.OwnGoal("heal", 0)

@@ -11,16 +11,16 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// budget is a PodDisruptionBudget with the status that it has before the plan. Moves are made one
-// after the other, each once the previous successor is ready, so what is allowed at the beginning
-// is allowed before each of them.
+// budget is a PodDisruptionBudget with its status before the plan. Moves are sequential, each
+// waiting for the preceding successor to become ready, so the disruptions allowed at the beginning
+// are allowed before each of them.
 type budget struct {
 	*policyv1.PodDisruptionBudget // a copy
 	selector                      labels.Selector
 }
 
-// readBudgets copies the budgets of the state, so that moves can be counted in them. One with an
-// invalid selector covers nothing: the disruption controller cannot read it either.
+// readBudgets copies the budgets of the state, so that moves can be counted in them. A budget with
+// an invalid selector covers nothing: the disruption controller cannot read it either.
 func readBudgets(w *world) (list []*budget) {
 	for _, object := range w.c.Budgets.All() {
 		selector, err := metav1.LabelSelectorAsSelector(object.Spec.Selector)
@@ -59,8 +59,8 @@ func (w *world) countBare(of *policyv1.PodDisruptionBudget) (count int) {
 	return count
 }
 
-// budgetsOf returns the budgets that cover a pod. They are the same for all pods of its class. The
-// Eviction API refuses a pod that more than one covers; see [disruption.MayEvict].
+// budgetsOf returns the budgets covering a pod. They are the same for all pods of its class. The
+// Eviction API refuses a pod covered by more than one; see [disruption.MayEvict].
 func (pt *protections) budgetsOf(p *pod) (list []*budget) {
 	list, known := pt.covering[p.Class.ID]
 	if known {
@@ -75,8 +75,8 @@ func (pt *protections) budgetsOf(p *pod) (list []*budget) {
 	return list
 }
 
-// countRecovered counts a pod that was not ready, or pending, as healthy: it has to be before the
-// moves that follow are made.
+// countRecovered counts a formerly unready or pending pod as healthy: it must recover before the
+// following moves are made.
 func (pt *protections) countRecovered(p *pod) {
 	for _, b := range pt.budgetsOf(p) {
 		before := b.Status // which may allow less than its counts do, while pods are being evicted
@@ -86,8 +86,8 @@ func (pt *protections) countRecovered(p *pod) {
 	}
 }
 
-// mayEvict is the Eviction API's answer for a pod. It is asked with the status before the plan, but
-// for pods that have recovered since: see [budget].
+// mayEvict returns the Eviction API's verdict on a pod. The status is that before the plan,
+// adjusted for pods recovered since: see [budget].
 func (pt *protections) mayEvict(p *pod) disruption.Verdict {
 	var covering []*policyv1.PodDisruptionBudget
 	for _, b := range pt.budgetsOf(p) {

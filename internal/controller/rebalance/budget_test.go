@@ -10,8 +10,8 @@ import (
 	objects "github.com/berth-k8s/berth/internal/world"
 )
 
-// A trial gives a budget its status back, also where that allows less than its counts do: one of
-// its pods has just been evicted, and its controller has not counted again.
+// A trial restores the status of budgets, even of a budget allowing less than its counts suggest:
+// one of its pods has just been evicted, and its controller has not recounted yet.
 func TestATrialGivesBudgetsTheirStatusBack(t *testing.T) {
 	labels := map[string]string{"app": "web"}
 	web := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web", Labels: labels}}

@@ -18,17 +18,17 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// TestCases runs testdata/*.txt. What a case may say:
+// TestCases runs testdata/*.txt. A case consists of these commands:
 //
 //	world                   begins a cluster; a line an object (see object): node, pod, pods, budget, ...
-//	change                  objects come, or take the place of those of their name; "gone NAME" takes a pod away
+//	change                  adds objects, or replaces those of the same name; "gone NAME" removes a pod
 //	deschedule              plans by the DeschedulerPolicy given, without its first two lines
 //	plan GOAL...            plans: heal, spread, return, consolidate=N, defragment[=POD+POD]; held, sampled;
 //	                        most-allocated, fragmentation, added-affinity (the scheduler's profile);
-//	                        apply makes the state what the plan leads to
+//	                        apply replaces the state by the plan's result
 //	roll [at-once=N] [FLAG...]  plans to roll the nodes with the label pool:roll
 //
-// A plan answers with its moves, what stays and why, and what it measures.
+// The output of a plan lists its moves, the pods that stay with the reasons, and the measures.
 func TestCases(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if strings.HasSuffix(path, executions) {
@@ -177,7 +177,7 @@ profiles:
     args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}]}}
 `
 
-// fragmentation is told that pods with eight, four and one GPU come.
+// fragmentation expects pods with eight, four and one GPU.
 const fragmentation = `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -195,7 +195,7 @@ profiles:
       - {weight: 1, requests: {example.com/gpu: "1"}}
 `
 
-// addedAffinity has all pods prefer nodes with disk:ssd.
+// addedAffinity makes all pods prefer nodes with disk:ssd.
 const addedAffinity = `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -208,7 +208,7 @@ profiles:
         - {weight: 10, preference: {matchExpressions: [{key: disk, operator: In, values: [ssd]}]}}
 `
 
-// read are the profiles of the configurations that were read.
+// read caches the profiles of parsed configurations.
 var read = map[string][]*plugins.Profile{}
 
 func profiles(t testing.TB, text string) []*plugins.Profile {

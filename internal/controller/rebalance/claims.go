@@ -16,13 +16,13 @@ import (
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
-// claiming makes, binds and releases the claims of pods that come and go in a world, which undoes
-// that.
+// claiming makes, binds and releases the claims of pods added to and removed from a world, with
+// undo.
 //
-// It exists because the node of a successor depends on its volumes: a StatefulSet's successor takes
-// over the claims of its victim, which are bound to a zone, and an ephemeral volume gets a new
-// claim, which is free. The stand-ins for the controllers (package standin) make and bind claims as
-// kube-controller-manager and a provisioner would.
+// The node of a successor depends on its volumes: a StatefulSet's successor takes over the claims
+// of its victim, bound to a zone, while an ephemeral volume gets a new, unbound claim. The
+// stand-ins for the controllers (package standin) make and bind claims like kube-controller-manager
+// and a provisioner.
 type claiming struct {
 	of       *objects.World
 	claims   standin.Claims
@@ -30,7 +30,7 @@ type claiming struct {
 	recorded []metav1.Object // what was shown since the record began
 }
 
-// newClaiming returns a claiming of the world's claims. Those that it makes are dated now.
+// newClaiming returns a claiming of the world's claims. New claims are dated now.
 func newClaiming(of *objects.World, now metav1.Time) *claiming {
 	k, c := &claiming{of: of}, of.Cluster()
 	k.claims = standin.Claims{
@@ -44,8 +44,8 @@ func newClaiming(of *objects.World, now metav1.Time) *claiming {
 	return k
 }
 
-// takeEvent takes what controllers write. There is no core that waits for answers. The scheduler's
-// core would react to them; a plan only looks at the tables.
+// takeEvent accepts the controllers' writes. No core is waiting for them: the scheduler's core
+// would react, but a plan only looks at the tables.
 func (k *claiming) takeEvent(e cycle.Event) {
 	switch e := e.(type) {
 	case cycle.Seen:
@@ -55,8 +55,8 @@ func (k *claiming) takeEvent(e cycle.Event) {
 	}
 }
 
-// recordObject stores an object that a controller has written, and showGone removes one that it has
-// deleted.
+// recordObject stores an object written by a controller, and showGone removes an object deleted by
+// one.
 func (k *claiming) recordObject(_ cycle.Kind, object metav1.Object) {
 	k.recorded = append(k.recorded, object)
 	k.of.Put(object)
@@ -64,9 +64,9 @@ func (k *claiming) recordObject(_ cycle.Kind, object metav1.Object) {
 
 func (k *claiming) showGone(_ cycle.Kind, object metav1.Object) { k.of.Delete(object) }
 
-// makeFor returns the claims that controllers make for a new pod, which gets their names. A victim
-// of the same name has gone before. Nothing stays changed: the claims exist in the tables only once
-// createClaims shows them.
+// makeFor returns the claims that controllers make for a new pod, and names them in it. A victim of
+// the same name has been removed before. Nothing stays changed: the claims enter the tables only
+// with createClaims.
 func (k *claiming) makeFor(object *v1.Pod, before *pod) []metav1.Object {
 	defer k.of.Undo(k.of.Mark())
 	if before != nil {
@@ -77,15 +77,15 @@ func (k *claiming) makeFor(object *v1.Pod, before *pod) []metav1.Object {
 	return k.recorded
 }
 
-// createClaims shows the claims that controllers make for a pod.
+// createClaims adds to the tables the claims made by controllers for a pod.
 func (k *claiming) createClaims(claims []metav1.Object) {
 	for _, object := range claims {
 		k.recordObject("", object)
 	}
 }
 
-// reserveFor takes what a pod needs besides room on the node that it is placed on: volumes, which
-// are bound at once, and devices.
+// reserveFor takes the pod's volumes, binding them immediately, and devices on the node on which it
+// is placed.
 func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 	if s == nil {
 		return
@@ -95,7 +95,7 @@ func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 		switch {
 		case ofVolumes && p.hasVolumes():
 			// An error means that the node does not suit the volumes after all. The pod is placed
-			// without them: a proof has decided before whether that can happen.
+			// without them: a proof has ruled this out where it matters.
 			if chosen, err := volumes.PodVolumes(k.of.Cluster(), p.Pod, n); err == nil {
 				k.standin.Bind(chosen, n)
 			}
@@ -105,8 +105,8 @@ func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 	}
 }
 
-// releaseOf gives back what a pod held that has gone. Devices become free with the pod. Claims of
-// the pod's own (ephemeral volumes) are deleted with it; those that it only names stay.
+// releaseOf gives back the holdings of a removed pod. Its devices become free. Its ephemeral
+// volumes' claims are deleted with it; claims it merely names stay.
 func (k *claiming) releaseOf(p *pod) {
 	if len(p.object.Spec.ResourceClaims) > 0 || len(p.Class.Requests.Scalars) > 0 {
 		k.standin.Gone(p.Pod)
@@ -116,19 +116,18 @@ func (k *claiming) releaseOf(p *pod) {
 	}
 }
 
-// hasVolumes reports whether the pod has claims of volumes, and hasDevices whether it has some of
-// devices.
+// hasVolumes reports whether the pod has volume claims; hasDevices does the same for device claims.
 func (p *pod) hasVolumes() bool { return claimsVolumes(p.object) }
 func (p *pod) hasDevices() bool { return len(p.object.Spec.ResourceClaims) > 0 }
 
-// claimsVolumes reports whether a pod has PersistentVolumeClaims, named or ephemeral ones.
+// claimsVolumes reports whether a pod has PersistentVolumeClaims, named or ephemeral.
 func claimsVolumes(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
 }
 
-// mayClaim reports whether a pod may claim volumes or devices; these may be behind any extended
-// resource. It may say yes too often: then After carries out the plan with claims, which costs more
-// and gives the same state.
+// mayClaim reports whether a pod may claim volumes or devices; devices may be behind any extended
+// resource. A false positive is harmless: After then carries out the plan with claims, at a higher
+// cost and with the same result.
 func mayClaim(p *v1.Pod) bool {
 	extended := slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool {
 		for name := range c.Resources.Requests {
@@ -141,7 +140,7 @@ func mayClaim(p *v1.Pod) bool {
 	return extended || len(p.Spec.ResourceClaims) > 0 || claimsVolumes(p)
 }
 
-// namesHolds names what keeps a pod on a node where its claims are bound.
+// namesHolds names the kinds of claims keeping a pod on the node where they are bound.
 func (p *pod) namesHolds() string {
 	switch {
 	case p.hasVolumes() && p.hasDevices():
@@ -152,17 +151,17 @@ func (p *pod) namesHolds() string {
 	return "volumes"
 }
 
-// claimsAfter carries out a plan on the claims of a state, and gives those of volumes and devices
-// to after as they are then. It returns the successors by the UIDs of their victims. The world is
-// opened again, without gauges and proofs: pods are put where the plan says.
+// claimsAfter carries out a plan on the claims of a state, and stores the resulting volume and
+// device claims in after. It returns the successors by the UIDs of their victims. It opens the
+// world again, without gauges and proofs, and puts each pod on its planned node.
 func (plan *Plan) claimsAfter(state, after *State) (successors map[types.UID]*v1.Pod) {
 	w := beginWorld(state, plan.options)
 	for _, object := range w.pods {
 		w.enterPod(object)
 	}
 
-	// Arrivals belong between the moves: a pod that arrives after the third move may need a volume
-	// that the third victim has given up.
+	// Arrivals belong between the moves: a pod arriving after the third move may need a volume
+	// released by the third victim.
 	arrive := func(moves int) {
 		for _, p := range slices.Clone(w.waiting) {
 			for i := range plan.Arrivals {

@@ -17,13 +17,13 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// The drivers of the volumes and devices of these worlds.
+// The volume and device drivers of these worlds.
 const (
 	diskDriver   = "disk.example.com"
 	deviceDriver = "gpu.example.com"
 )
 
-// storesOf are the objects of a node with disks=N, that many volumes of its own, and devices=N.
+// storesOf returns the objects of a node with disks=N, the number of local volumes, and devices=N.
 func storesOf(t testing.TB, w words) (list []metav1.Object) {
 	if w.has("disks") {
 		count := int32(number(t, w.options["disks"]))
@@ -54,8 +54,8 @@ func oneDevice() resourcev1.ResourceClaimSpec {
 	}}}}
 }
 
-// claimsOf gives a pod what it claims, and returns the claims that it has if it is on a node:
-// ephemeral (a volume), device=N (of a template, and which of its node's devices it has),
+// claimsOf adds claims to a pod, and returns the claims already made if the pod is on a node:
+// ephemeral (a volume), device=N (from a template, and the index of the device on its node),
 // shares=CLAIM.
 func claimsOf(w words, p *v1.Pod) (list []metav1.Object) {
 	if w.has("port") {
@@ -96,7 +96,7 @@ func claimsOf(w words, p *v1.Pod) (list []metav1.Object) {
 	return list
 }
 
-// boundTo binds a claim to a volume that its node has.
+// boundTo binds a claim to a volume of its node.
 func boundTo(claim *v1.PersistentVolumeClaim, node string) *v1.PersistentVolume {
 	volume := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim.Name}}
 	volume.Spec.ClaimRef = &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}
@@ -133,8 +133,8 @@ func number(t testing.TB, text string) int {
 	return n
 }
 
-// misclaimed are the pods of a state that cannot have what they claim where they are, and what is
-// given to two.
+// misclaimed returns the pods of a state on nodes without their claims, and the volumes and devices
+// given to two pods.
 func misclaimed(s *rebalance.State) (wrong []string) {
 	claims, devices, volumes := map[string]metav1.Object{}, map[string]string{}, map[string]*v1.PersistentVolume{}
 	disks, most, ports := map[string]int{}, map[string]int{}, map[string]string{}
@@ -206,12 +206,12 @@ func misclaimed(s *rebalance.State) (wrong []string) {
 	return wrong
 }
 
-// claimed reports whether a pod has claims of its own.
+// claimed reports whether a pod has any claims made for it.
 func claimed(p *v1.Pod) bool {
 	return len(p.Spec.ResourceClaims) > 0 || slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil })
 }
 
-// stores draws what nodes have of volumes and devices, and gives it to pods that are on them.
+// stores draws the volumes and devices of nodes, and gives them to pods on these nodes.
 type stores struct {
 	r              *rand.Rand
 	disks, devices []int // free, by node
@@ -219,15 +219,15 @@ type stores struct {
 	ports          map[int]bool
 }
 
-// node draws what another node has.
+// node draws the stores of another node.
 func (s *stores) node() string {
 	disks, devices := 1+s.r.IntN(3), 1+s.r.IntN(3)
 	s.disks, s.devices, s.taken = append(s.disks, disks), append(s.devices, devices), append(s.taken, 0)
 	return fmt.Sprintf(" disks=%d devices=%d", disks, devices)
 }
 
-// pod returns what a pod claims; node is -1 for a pending one. ok is false if its node does not
-// have it.
+// pod returns the claims of a pod; node is -1 for a pending one. ok is false if its node does not
+// have them.
 func (s *stores) pod(claims string, node int) (options string, ok bool) {
 	if node < 0 {
 		return claims, true

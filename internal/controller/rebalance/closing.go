@@ -8,24 +8,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Closing is how long a node is closed to new pods. "" means that the move closes no node.
+// Closing is the duration of closing a node to new pods. "" means that the move closes no node.
 type Closing string
 
 const (
-	// Emptying means that the taint stays on the node when it is empty.
+	// Emptying keeps the taint on the emptied node.
 	Emptying Closing = "Emptying"
-	// MakingRoom means that the taint is removed after the last move of the attempt.
+	// MakingRoom removes the taint after the last move of the attempt.
 	MakingRoom Closing = "MakingRoom"
 )
 
-// closures keep nodes closed to new pods, by Berth's own taint. A node is in closed exactly while
-// the cluster knows it with that taint; nodeChanges tells those who remember something of nodes
-// that it may be outdated.
+// closures keep nodes closed to new pods by Berth's taint. A node is in closed exactly while the
+// cluster has it with that taint; nodeChanges invalidates caches derived from nodes.
 //
-// Emptying two nodes at once shows why nodes have to be closed: without it, the pods of the first
-// land on the second, which is emptied next, and leave again.
+// Emptying two nodes in one plan requires closing both: otherwise the pods of the first land on the
+// second, which is emptied next, and move again.
 //
-// It is a taint, not a cordon, so that it can be told from what a person has cordoned.
+// A taint, unlike a cordon, cannot be confused with a cordon set by a person.
 type closures struct {
 	w           *world
 	closed      map[int32]bool // by index
@@ -46,7 +45,7 @@ func (cl *closures) openNode(n *cluster.Node) {
 	cl.replaceNode(object)
 }
 
-// replaceNode has the world know a node with other taints, which may change the domains of spread
+// replaceNode replaces a node by a copy with other taints, which may change the domains of spread
 // constraints.
 func (cl *closures) replaceNode(object *v1.Node) {
 	follow := func() {
@@ -62,7 +61,7 @@ func (cl *closures) replaceNode(object *v1.Node) {
 	follow()
 }
 
-// noteNode notes whether a node is closed, once the cluster knows it.
+// noteNode records in closed whether the cluster's node is closed.
 func (cl *closures) noteNode(n *cluster.Node) {
 	cl.nodeChanges++
 	if isClosed(n) {
@@ -72,14 +71,13 @@ func (cl *closures) noteNode(n *cluster.Node) {
 	}
 }
 
-// isClosed reports whether a node has Berth's taint, by this plan or from before, whatever its
+// isClosed reports whether a node has Berth's taint, from this plan or an earlier one, whatever its
 // value.
 func isClosed(n *cluster.Node) bool {
 	return slices.ContainsFunc(n.Taints.Taints, func(t v1.Taint) bool { return t.Key == EmptyingTaint })
 }
 
-// closedNodes returns the names of all closed nodes, sorted; those that were closed before the plan
-// are among them.
+// closedNodes returns the sorted names of all closed nodes, including those closed before the plan.
 func (cl *closures) closedNodes() (names []string) {
 	for index := range cl.closed {
 		names = append(names, cl.w.c.Nodes[index].Name)
@@ -88,9 +86,9 @@ func (cl *closures) closedNodes() (names []string) {
 	return names
 }
 
-// controlPlane reports whether a node is one of the control plane: nobody wants it emptied, and it
-// is in use without any pod that could run elsewhere. The label is kubeadm's; its value does not
-// matter.
+// controlPlane reports whether a node belongs to the control plane: such a node must not be
+// emptied, and counts as used even without any movable pod. The label is kubeadm's; its value does
+// not matter.
 func controlPlane(n *cluster.Node) bool {
 	_, is := n.Lookup("node-role.kubernetes.io/control-plane")
 	return is

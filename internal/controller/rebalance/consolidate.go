@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// canMove reports whether a pod can run elsewhere. One that is being deleted leaves its node
-// anyway. Whether it may be moved is another question, which search.refusalOf answers.
+// canMove reports whether a pod can run elsewhere. A terminating pod leaves its node anyway.
+// Whether the pod may be moved is a separate question; see search.refusalOf.
 func canMove(p *pod) bool { return !p.Terminating && !staysOnNode(p) }
 
 // movablePods returns the pods of a node that can run elsewhere, the largest first. Large pods are
@@ -24,8 +24,8 @@ func movablePods(n *cluster.Node, w *world) (list []*pod) {
 	return list
 }
 
-// hasMovable reports whether a node has any pod that can run elsewhere. It is cheaper than to list
-// them.
+// hasMovable reports whether a node has any pod that can run elsewhere. It is cheaper than listing
+// the pods.
 func hasMovable(n *cluster.Node, w *world) bool {
 	return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool {
 		known := w.placed[p.UID]
@@ -33,8 +33,8 @@ func hasMovable(n *cluster.Node, w *world) bool {
 	})
 }
 
-// bySize puts the largest first. Devices and other extended resources come before CPU, and CPU
-// before memory: that is the order in which nodes lack them.
+// bySize puts the largest first. Devices and other extended resources precede CPU, and CPU precedes
+// memory: nodes run short in that order.
 func bySize(a, b *pod) int {
 	return cmp.Or(
 		cmp.Compare(sumScalars(b), sumScalars(a)),
@@ -44,8 +44,8 @@ func bySize(a, b *pod) int {
 	)
 }
 
-// sumScalars adds up what the pod requests of extended resources, whatever they are. The sum has no
-// unit; it only sorts.
+// sumScalars adds up the pod's requests for extended resources of any kind. The sum is unitless; it
+// is only for sorting.
 func sumScalars(p *pod) (sum int64) {
 	for _, amount := range p.Class.Requests.Scalars {
 		sum += amount
@@ -55,12 +55,12 @@ func sumScalars(p *pod) (sum int64) {
 
 // emptyNode moves all pods off a node, or none.
 //
-// closing says how long the node is closed. With "" it is not, and the attempt must pay off at
-// once: the gauges up to the goal's own have to be lower than before. Otherwise the caller judges
+// closing is the duration of the closure. With "" the node stays open, and the attempt must pay off
+// immediately: the gauges up to the goal's must be lower than before. Otherwise the caller judges
 // all nodes of its attempt together.
 func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool {
 	w := s.w
-	// Refusals are looked for before anything is moved: most attempts fail there, and to prove the
+	// Refusals are checked before anything is moved: most attempts fail there, and proving the
 	// other moves first would be wasted.
 	list := movablePods(n, w)
 	for _, p := range list {
@@ -98,8 +98,8 @@ func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool 
 
 // consolidateNodes empties nodes, the cheapest first. Empty ones keep a taint.
 //
-// Moves are planned only for whole nodes. A node that is half empty costs as much as a full one,
-// and the pods that had left it would have been disturbed for nothing.
+// Moves are planned only for whole nodes. A half-empty node costs as much as a full one, and moving
+// only some of its pods would disturb them for nothing.
 func (st *strategy) consolidateNodes() {
 	w := st.w
 	g := &emptied{w: w, wanted: st.Consolidate.Nodes, movable: map[int32]int{}}
@@ -115,16 +115,16 @@ func (st *strategy) consolidateNodes() {
 	}
 }
 
-// emptied is the gauge of nodes that are still to be emptied.
+// emptied is the gauge of nodes still to be emptied.
 //
-// A node counts as empty if it is closed and has only pods that belong to it. One that happens to
-// be empty but is open does not count: the next pod may land there.
+// A node counts as empty if it is closed and has only pods that belong to it. An open node without
+// pods does not count: the next pod may land there.
 type emptied struct {
 	w       *world
 	wanted  int
 	movable map[int32]int // pods that can run elsewhere, by node
-	// empty is what countEmpty says, which is asked far more often than it changes: each pod that
-	// is counted keeps it right until the nodes change, and asOf tells which nodes it is for.
+	// empty caches countEmpty, read far more often than it changes: each counted pod updates it
+	// until the nodes change, and asOf identifies the nodes for which it is valid.
 	empty, asOf int
 }
 
@@ -145,10 +145,10 @@ func (g *emptied) countPod(p *pod, n *cluster.Node, by int64) {
 	}
 }
 
-// currentValue implements gauge. More empty nodes than wanted are no better.
+// currentValue implements gauge. Exceeding the wanted number of empty nodes gains nothing.
 func (g *emptied) currentValue() int64 { return int64(max(0, g.wanted-g.countEmpty())) }
 
-// countEmpty counts the nodes that are closed and have nothing left that can run elsewhere.
+// countEmpty counts the closed nodes without pods that can run elsewhere.
 func (g *emptied) countEmpty() int {
 	if g.asOf == g.w.closures.nodeChanges {
 		return g.empty
@@ -162,8 +162,8 @@ func (g *emptied) countEmpty() int {
 	return g.empty
 }
 
-// emptyCheapest closes as many nodes as are wanted before the first move, so that no pod lands on a
-// node that is emptied next.
+// emptyCheapest closes as many nodes as wanted before the first move, so that no pod lands on a
+// node about to be emptied.
 func (st *strategy) emptyCheapest(s *search, wanted int) {
 	if wanted <= 0 {
 		return
@@ -178,7 +178,7 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 		}
 		list = append(list, n)
 		for _, p := range movablePods(n, w) {
-			// The cost is the number of pods, and beyond costly that of pods that must stay.
+			// The cost is the number of movable pods, plus costly for each pod that must stay.
 			code, _ := s.refusalOf(st, p)
 			cost[n] += 1 + costly*boolToInt(code != "")
 		}
@@ -188,8 +188,8 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 		return cmp.Or(cmp.Compare(cost[a], cost[b]), cmp.Compare(a.Name, b.Name))
 	})
 	out := map[*cluster.Node]bool{}
-	// All nodes have to be chosen before the first move, so a failure means to choose again,
-	// without the one that failed.
+	// All nodes must be chosen before the first move, so a failure means choosing again, without
+	// the failed node.
 	all := w.clusterShares() // which each restart leaves as they are
 	for range mostRestarts {
 		mark := s.w.Mark()
@@ -202,13 +202,13 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 	}
 }
 
-// mostRestarts bounds how often nodes are chosen again because one of them could not be emptied.
-// Each time costs the moves of all the nodes before it.
+// mostRestarts bounds the restarts after a node that could not be emptied. Each restart costs the
+// moves of all the preceding nodes.
 const mostRestarts = 64
 
 // emptyAll closes and empties the first nodes of the list, except for those in out. It returns the
-// first that cannot be emptied, or nil. cost has for each node how many pods would have to move;
-// out are the nodes that have failed before, all is what the cluster has.
+// first node that cannot be emptied, or nil. cost holds the number of pods to move per node; out
+// holds the nodes that failed before; all is the capacity of the cluster.
 func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool,
 	cost map[*cluster.Node]int64, all *shares, wanted int) *cluster.Node {
 	var chosen []string
@@ -237,17 +237,17 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.N
 	return nil
 }
 
-// costly is what a pod that must not be moved adds to the cost of a node: more than any node has
-// pods, so that nodes with such a pod come last, and are told apart by cost alone.
+// costly is added to the cost of a node for each pod that must not be moved. It exceeds the number
+// of pods on any node, so nodes with such a pod sort last, and the cost by itself reveals them.
 const costly = 1_000_000
 
-// shares is what a cluster has in all.
+// shares is the total capacity of a cluster.
 type shares struct {
 	cpu, memory float64
 	pods        int // those that can run elsewhere
 }
 
-// clusterShares sums up the cluster as it is now.
+// clusterShares sums up the cluster in its current state.
 func (w *world) clusterShares() (all shares) {
 	for _, n := range w.c.Nodes {
 		if n == nil {
@@ -265,7 +265,7 @@ func (w *world) clusterShares() (all shares) {
 }
 
 // isWorth reports whether emptying a node frees at least half as large a share of the cluster as
-// the pods that have to move are of all.
+// the share of pods to be moved.
 //
 //	10 equal nodes with 100 pods in all: a node is 10 % of the cluster
 //	it has 15 pods, 15 % of all: 2*10 >= 15, it is emptied

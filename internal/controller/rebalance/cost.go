@@ -9,17 +9,18 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// Cost is what a move costs, the most expensive first.
+// Cost is the cost of a move; its fields are ordered from the most expensive to the cheapest.
 //
-// It decides among candidates that gain the same, and tells the user what a move disturbs. Costs
+// It decides between candidates of equal gain, and shows the user the disruption of a move. Costs
 // are compared field by field, not added up: no number of volumes outweighs the only replica of a
 // workload.
 type Cost struct {
-	// Sole is set if it is the only pod of its workload, Stateful if it belongs to a StatefulSet,
-	// which makes the successor only when the pod is gone.
+	// Sole marks the only pod of its workload. Stateful marks a pod of a StatefulSet, which creates
+	// the successor only after the pod's deletion.
 	Sole     bool `json:"sole,omitempty"`
 	Stateful bool `json:"stateful,omitempty"`
-	// Budget is the disruption budget that the move uses, and Left what it then still allows.
+	// Budget is the disruption budget used by the move, and Left the disruptions it then still
+	// allows.
 	Budget string `json:"budget,omitempty"`
 	Left   int32  `json:"left,omitempty"`
 	// Volumes counts the volumes to detach and attach.
@@ -27,7 +28,7 @@ type Cost struct {
 	Priority int32 `json:"priority"`
 	// DeletionCost is the pod's annotation controller.kubernetes.io/pod-deletion-cost.
 	DeletionCost int32 `json:"deletionCost,omitempty"`
-	// AgeSeconds is how long the pod has been ready; 0 if it is not. GraceSeconds is its grace
+	// AgeSeconds is the time since the pod became ready; 0 if it is not. GraceSeconds is its grace
 	// period.
 	AgeSeconds   int64 `json:"ageSeconds"`
 	GraceSeconds int64 `json:"graceSeconds"`
@@ -35,8 +36,8 @@ type Cost struct {
 	avoid bool // prefer-no-eviction
 }
 
-// costOf returns what moving a pod would cost now. What its budget still allows is as of the
-// beginning of the plan.
+// costOf returns the current cost of moving a pod. The disruptions allowed by its budget are as of
+// the beginning of the plan.
 func (pt *protections) costOf(p *pod) Cost {
 	own := pt.costs[p]
 	if own == nil {
@@ -54,7 +55,7 @@ func (pt *protections) costOf(p *pod) Cost {
 	return c
 }
 
-// ownCost is the cost but for what the budget allows.
+// ownCost is the cost except for the disruptions left in the budget.
 func (pt *protections) ownCost(p *pod) Cost {
 	c := Cost{
 		Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds,
@@ -80,14 +81,14 @@ func (pt *protections) ownCost(p *pod) Cost {
 	return c
 }
 
-// prefersNoEviction reports whether a pod is annotated so, whatever the value.
+// prefersNoEviction reports whether a pod has the annotation, whatever its value.
 func prefersNoEviction(p *pod) bool {
 	_, is := p.object.Annotations[preferNoAnnotation]
 	return is
 }
 
-// compare compares two costs and returns what decides. The text says what makes the more expensive
-// one so, for the explanation of why it was not chosen; the result is 0 if none is more expensive.
+// compare compares two costs and returns the deciding difference. The text describes the more
+// expensive cost, to explain why its move was not chosen; the result is 0 for equal costs.
 func (c *Cost) compare(o *Cost) (int, string) {
 	if *c == *o { // as most are
 		return 0, asGood
@@ -114,7 +115,7 @@ func (c *Cost) compare(o *Cost) (int, string) {
 	return 0, asGood
 }
 
-// asGood is what decides between moves of the same cost.
+// asGood is the deciding difference between moves of the same cost.
 const asGood = "as good; the order of names decides"
 
 // boolToInt is 1 for true, so that booleans can be compared and counted.

@@ -11,11 +11,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// setupDefragment makes room for pending pods: for all that are named or for none; if none is, for
-// each, those of a pod group together.
+// setupDefragment makes room for pending pods: for all of the named pods or for none; without
+// names, for each pending pod, handling a pod group as a unit.
 //
-// Room is made one level deep: a pod that stands in the way is moved to where there is room now,
-// and never pushes another one away.
+// Room is made one level deep: an obstructing pod moves to a node with room now, and never pushes
+// another pod away.
 func (st *strategy) setupDefragment() {
 	w, all := st.w, len(st.Defragment.Pods) == 0
 	waiting := func() (list []*pod) {
@@ -29,8 +29,8 @@ func (st *strategy) setupDefragment() {
 	}
 
 	st.gauge = &ratio{"pods waiting for room", func() int64 { return int64(len(waiting())) }}
-	// Trying is expensive, and another try in the same round would find the same: once a round is
-	// enough.
+	// Trying is expensive, and another try in the same round would reach the same result: once a
+	// round is enough.
 	st.attempts = func(s *search) (moved bool) {
 		if s.tried[st] || len(waiting()) == 0 {
 			return false
@@ -39,7 +39,7 @@ func (st *strategy) setupDefragment() {
 		if !all {
 			return st.makeRoomForAll(s, waiting)
 		}
-		// The list is a copy, since making room for one pod places others as well.
+		// The list is a copy, since making room for one pod places further pods as well.
 		done := map[*pod]bool{}
 		for _, first := range slices.Clone(waiting()) {
 			if done[first] || first.Node != nil {
@@ -65,8 +65,8 @@ func isSameGroup(a, b *pod) bool {
 	return x != nil && y != nil && a.Namespace() == b.Namespace() && reflect.DeepEqual(x, y)
 }
 
-// makeRoomForAll makes room for all that wait, or for none. A pod group with room for some of its
-// pods is worth nothing, so what was moved for the first of them is undone if there is no room for
+// makeRoomForAll makes room for all waiting pods, or for none. A pod group with room for some of
+// its pods is worth nothing, so the moves for the first of them are undone if there is no room for
 // the last.
 func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
 	mark := s.w.Mark()
@@ -78,7 +78,7 @@ func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
 			}
 			return false
 		}
-		// Without progress this would never end.
+		// Without this check for progress the loop would never end.
 		if len(waiting()) >= len(left) {
 			s.w.Undo(mark)
 			return false
@@ -87,15 +87,14 @@ func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
 	return true
 }
 
-// widest bounds the nodes that are tried for one pod. Each try moves pods and undoes that, so it
-// costs as much as planning these moves. The nodes with the most room come first; the others are
+// widest bounds the nodes tried for one pod. Each try moves pods and undoes that, so it costs as
+// much as planning these moves. Nodes are tried by descending free room; those beyond the bound are
 // the least likely to need few moves.
 const widest = 64
 
-// makeRoom finds the node that needs the fewest moves, and makes them. It tries each node twice:
-// first every pod that can move is moved until the pending pod fits, largest first. Then each of
-// those is left in place once more, to see whether the pod fits even so; those that need not move
-// are spared.
+// makeRoom finds the node requiring the fewest moves, and makes them. It tries each node twice:
+// first it moves every movable pod, largest first, until the pending pod fits. Then it leaves each
+// moved pod in place in turn, and spares it if the pending pod still fits.
 func (st *strategy) makeRoom(s *search, p *pod) bool {
 	w := st.w
 	var list []*cluster.Node
@@ -140,8 +139,8 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 	return ok
 }
 
-// spareFraction returns which fraction of the scarcest resource that matters to the pod is free on
-// a node. With the devices that the pod asks for, CPU and memory all count. 1 is an empty node.
+// spareFraction returns the free fraction of a node's scarcest resource relevant to the pod. The
+// devices requested by the pod, CPU and memory all count. 1 is an empty node.
 func spareFraction(n *cluster.Node, p *pod) float64 {
 	least := 1.0
 	for name := range p.Class.Requests.Scalars {
@@ -152,11 +151,11 @@ func spareFraction(n *cluster.Node, p *pod) float64 {
 	return min(least, float64(n.Size.Memory-n.Requested.Memory)/max(float64(n.Size.Memory), 1))
 }
 
-// tryRoom moves pods off a closed node, except for those that can stay, until the pending pod fits.
+// tryRoom moves pods off a closed node, except for the spared ones, until the pending pod fits.
 //
 // The node is closed while its pods move, so that none of their successors lands on it, and opened
-// to see whether the pending pod is placed. If it is placed on another node, that is just as good.
-// The caller undoes what was done if ok is false.
+// to see whether the pending pod is placed. A placement on another node is just as good. If ok is
+// false, the caller must undo the moves.
 func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]bool) (moved []*pod, ok bool) {
 	w := st.w
 	scheduler := w.schedulerOf(p)

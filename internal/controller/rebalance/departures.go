@@ -13,13 +13,13 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// budgetWaits returns why budgets do not allow pods to leave yet. The others may leave at once, all
-// of them together; they are deducted from what the budgets allow.
+// budgetWaits returns the reasons why budgets do not allow pods to leave yet. The remaining
+// pods may leave immediately, all of them together; they are deducted from the budgets.
 //
 //	budget web allows 1, three of its pods leave: the first goes, and for the others the reason is
 //	"the disruption budget web allows 1 at a time"
 //
-// The budgets of the world are changed by it, so it is called once for a plan.
+// It changes the budgets of the world, so it is called once for a plan.
 func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 	waits, first := map[*pod]string{}, map[*policyv1.PodDisruptionBudget]int32{}
 	for _, p := range list {
@@ -33,7 +33,7 @@ func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 		}
 		b := verdict.Budget
 		switch {
-		// A pod that is not ready may be evicted without spending a disruption.
+		// An unready pod may be evicted without spending a disruption.
 		case verdict.Spends:
 			b.Status.DisruptionsAllowed--
 			first[b]++
@@ -62,7 +62,7 @@ func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]str
 		if budgets := w.protections.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !disruption.Ungoverned(p.object) {
 			d.Budget = budgets[0].Name
 		}
-		// One that has ended holds no room and has no successor.
+		// A terminal pod holds no room and has no successor.
 		if w.placed[p.UID] != nil {
 			w.departPod(p, &d, leaving)
 		}
@@ -72,13 +72,13 @@ func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]str
 	return pods
 }
 
-// departPod makes one departure in the world. It fills in where the successor lands. Without a node
-// for it, the pod leaves and its successor is not placed, so that the pods after it find the room
-// that is really there.
+// departPod makes one departure in the world, and fills in the successor's node. Without a node for
+// it, the pod leaves and its successor is not placed, so that the following pods find the room
+// really available.
 func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) {
 	var found []*cluster.Node
 	switch {
-	// Its successor is there already, as a pod of the state.
+	// The successor already exists as a pod of the state.
 	case leaving.Surging[p.object.UID]:
 		w.removePod(p)
 		return
@@ -93,8 +93,8 @@ func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) {
 
 	for _, n := range found {
 		switch {
-		// A pod that tolerates the cordon can be sent back to the node that is drained, again and
-		// again. It counts as stranded: the drain goes on only if pods may stay pending.
+		// A pod tolerating the cordon can be sent back to the drained node, again and again. It
+		// counts as stranded: the drain continues only if pods may stay pending.
 		case slices.Contains(leaving.Nodes, n.Name):
 			d.To, d.Or, d.Stranded = "", nil, fmt.Sprintf("may come back to %s: it tolerates the taint of a cordoned node", n.Name)
 		case d.Stranded != "":
@@ -112,16 +112,16 @@ func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) {
 	}
 }
 
-// comesLate reports whether a pod's successor is made only when it has gone. That of a StatefulSet
-// is, and that of a Job with podReplacementPolicy: Failed or a podFailurePolicy.
+// comesLate reports whether a pod's successor is created only after the pod is removed. This holds
+// for a StatefulSet, and for a Job with podReplacementPolicy: Failed or a podFailurePolicy.
 func (w *world) comesLate(p *pod) bool { return w.successionOf(p) == workload.WhenGone }
 
-// landingNodes returns the nodes on which the scheduler may put a pod's successor, by name, or why
-// there are none. The successor is made while the pod terminates, or when it has gone; pending pods
-// that fit then may be placed before it.
+// landingNodes returns the nodes on which the scheduler may put a pod's successor, by name, or the
+// reason for their absence. The successor is created while the pod terminates, or after its
+// removal; pending pods that fit then may be placed before it.
 //
-// It asks for less than proveMove: any node will do, so what is found while the pod terminates need
-// not be found again when it has gone.
+// It requires less than proveMove: any node will do, so a node found while the pod terminates need
+// not be found again after the removal.
 func (w *world) landingNodes(p *pod) (nodes []*cluster.Node, stranded string) {
 	s := w.schedulerOf(p)
 	if s == nil {
@@ -148,7 +148,7 @@ func (w *world) landingNodes(p *pod) (nodes []*cluster.Node, stranded string) {
 	return nodes, stranded
 }
 
-// sortByName orders nodes by name, so that plans of the same state are the same.
+// sortByName orders nodes by name, so that equal states give equal plans.
 func sortByName(nodes []*cluster.Node) {
 	slices.SortFunc(nodes, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
 }

@@ -13,79 +13,79 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// Leaving says which nodes are to be drained. Its fields are kubectl's flags.
+// Leaving selects the nodes to drain. Its fields are kubectl's flags.
 //
-// This file answers what a drain would do now: which pods leave, in which order, where their
-// successors land, and what refuses the drain. It is planned again whenever the cluster changes, so
-// nothing in a Draining has to hold for long. Which pods kubectl would evict, ignore or refuse is
-// decided by [disruption.DrainRules]; Berth adds where successors land, and what budgets allow
-// together.
+// This file computes the current effect of a drain: the pods that leave, their order, the nodes of
+// their successors, and the reasons for refusing the drain. The plan is renewed whenever the
+// cluster changes, so a Draining is short-lived. [disruption.DrainRules] decides which pods kubectl
+// would evict, ignore or refuse; Berth adds the nodes of successors, and the evictions that budgets
+// allow together.
 type Leaving struct {
-	// Nodes are cordoned in the plan, whether or not they are yet.
+	// Nodes are treated as cordoned by the plan, even before they are.
 	Nodes []string
 	disruption.DrainRules
 	// Delete deletes pods instead of evicting them, so that disruption budgets do not count.
 	Delete bool
 	// Grace overrides the pods' grace periods, in seconds.
 	Grace *int64
-	// Returned are successors that came back to a node that is drained. They stay.
+	// Returned are successors placed back on a drained node. They stay.
 	Returned map[types.UID]bool
-	// Surge has pods leave once one more replica of their workload is ready, where that can be.
+	// Surge makes pods leave only once one more replica of their workload is ready, where possible.
 	Surge bool
-	// Surging are pods whose workload has one more replica already.
+	// Surging are pods with one more replica of their workload already running.
 	Surging map[types.UID]bool
-	// Fitting has pods stay whose successors find no other node, or whose workloads lack room for
-	// one more replica.
+	// Fitting keeps pods in place if their successors find no other node, or if their workloads
+	// lack room for one more replica.
 	Fitting bool
-	// Begun is set once pods have been evicted. Before, a drain that cannot come to an end is
-	// refused.
+	// Begun is set once pods have been evicted. Until then, a drain that cannot finish is refused.
 	Begun bool
 }
 
-// Draining is the plan of a drain. A pod of the nodes is in at most one of the lists. Pods that the
-// drain's selector leaves out, and successors that came back, are in none.
+// Draining is the plan of a drain. A pod of the nodes is in at most one of the lists. Pods excluded
+// by the drain's selector, and returned successors, are in none.
 type Draining struct {
-	// Pods leave, in this order. Those that a budget does not allow to leave yet come last.
+	// Pods leave, in this order. Pods still held back by a budget are last.
 	Pods []Departure
-	// Refused are pods for which kubectl drain refuses to begin, those that the Eviction API never
-	// evicts, and those whose budget allows no disruption at all; Ignored stay.
+	// Refused holds the pods for which kubectl drain refuses to begin, pods never evicted by the
+	// Eviction API, and pods under a budget without any disruption to allow; Ignored pods stay.
 	Refused, Ignored []Kept
-	// Ending are being deleted already, and waited for. Later stay until there is more room.
+	// Ending pods are already terminating; the drain waits for them. Later pods stay until there is
+	// more room.
 	Ending, Later []Kept
 }
 
-// Departure is one pod that leaves. It is a copy of what the plan knows, and refers to nothing of
-// the world.
+// Departure is one pod that leaves. It is a copy of the plan's data, and refers to nothing of the
+// world.
 type Departure struct {
 	Namespace, Name string
 	UID             types.UID
 	Owner, From     string
-	// To is where the successor lands, as far as that can be predicted. Or are the nodes that are
-	// as good. To is empty if there is no successor, or no node for it.
+	// To is the successor's node, as far as predictable, and Or lists equally good nodes. To is
+	// empty without a successor, or without a node for it.
 	To string
 	Or []string
-	// Lost is set if no controller makes the pod again.
+	// Lost is set if no controller recreates the pod.
 	Lost bool
-	// Stranded is why the successor finds no other node, or "".
+	// Stranded is the reason why the successor finds no other node, or "".
 	Stranded string
-	// Budget is the disruption budget that covers the pod, and Waits why it does not allow the pod
-	// to leave yet, or "".
+	// Budget is the disruption budget covering the pod, and Waits the reason why it does not allow
+	// the pod to leave yet, or "".
 	Budget, Waits string
 	Grace         int64 // seconds
-	// Surge is set if one more replica comes first, NoSurge why it does not although it was asked
-	// for.
+	// Surge is set if one more replica is started first; NoSurge is the reason a requested surge is
+	// omitted.
 	Surge   *Surge
 	NoSurge string
 }
 
-// Kept is a pod that is not evicted, and why.
+// Kept is a pod that is not evicted, with the reason.
 type Kept struct {
 	Namespace, Name, Node string
 	UID                   types.UID
 	Why                   string
 }
 
-// Stranded counts the pods whose successors find no other node.
+// Stranded counts the pods without another node for their successors.
 func (d *Draining) Stranded() (count int) {
 	for i := range d.Pods {
 		if d.Pods[i].Stranded != "" {
@@ -95,24 +95,24 @@ func (d *Draining) Stranded() (count int) {
 	return count
 }
 
-// PlanDrain decides where the successor of each pod on the nodes lands, one after the other, on the
-// cluster as those before leave it. All of the nodes count as cordoned, and pods on them that are
-// being deleted as gone. A successor lands on the best node that it fits on: unlike a move of a
-// Plan, a departure does not have to improve anything.
+// PlanDrain decides the successor's node for each pod on the nodes, in turn, on the cluster left by
+// the preceding departures. All of the nodes count as cordoned, and their terminating pods as
+// removed. A successor lands on the best node that fits: unlike a move of a Plan, a departure need
+// not improve anything.
 //
-// The order is the one that ends soonest. Pods that may leave at once come before those that wait
-// for a budget. Within both, pods whose successors are made at once come before those of
-// StatefulSets, whose successors are waited for; and the longest grace period comes first, because
-// its time runs while others wait. If pods find no node in that order, the largest go first
-// instead, provided that fewer are then without a node.
+// The order finishes the drain soonest. Pods free to leave precede pods waiting for a budget.
+// Within both, pods with immediate successors precede those of StatefulSets, whose successors must
+// be awaited; and the longest grace period is first, because it runs while others wait. If pods
+// find no node in that order, the largest go first instead, provided that this leaves fewer without
+// a node.
 //
-// The state is not changed. Without the flag Begun the plan is for showing and for refusing; with
-// it, it is for carrying on.
+// The state is not changed. Without the flag Begun the plan is for display and for refusing the
+// drain; with it, the plan is for execution.
 func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	if options.Placing == "" {
 		options.Placing = Exact
 	}
-	// No goal is pursued, so the policy is empty: only the world is needed.
+	// A drain pursues no goal, so the policy is empty: only the world is needed.
 	w := openWorld(cordonNodes(state, leaving.Nodes), &Policy{}, options)
 	plan, list, daemonSet := &Draining{}, []*pod(nil), daemonSetsOf(w.World)
 	for _, object := range w.pods {
@@ -128,12 +128,12 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		if p == nil { // it has ended: no successor is decided
 			p = &pod{Pod: w.c.Pending(object), object: object}
 		}
-		// Its controller does not exist, so nothing comes in its place although it names one.
+		// The pod's controller, though named, does not exist, so nothing replaces the pod.
 		p.orphan = ruling.Orphan
 		if leaving.Surge && !leaving.Surging[object.UID] {
 			if p.surge, p.noSurge, p.later = w.surges.surgeFor(p, leaving); p.surge != nil {
-				// All replicas of the plan may exist at once: the next pod is planned with what is
-				// left of the quota.
+				// All replicas of the plan may exist simultaneously: the next pod is planned with
+				// the rest of the quota.
 				w.surges.useQuota(p)
 			}
 		}
@@ -153,8 +153,8 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		return cmp.Or(falseFirst(w.comesLate(a), w.comesLate(b)),
 			cmp.Compare(leaving.graceOf(b.object), leaving.graceOf(a.object)), bySize(a, b))
 	})
-	// Who waits depends on the order, and the order on who waits: budgets are spent in the order of
-	// speed, and those that got nothing go last.
+	// The waiting pods depend on the order, and the order on the waiting pods: budgets are spent in
+	// the order of speed, and the pods left without a disruption go last.
 	waits := w.budgetWaits(list, leaving)
 	waitsLast := func(a, b *pod) int { return cmp.Compare(len(waits[a]), 0) - cmp.Compare(len(waits[b]), 0) }
 	slices.SortStableFunc(list, waitsLast)
@@ -177,8 +177,8 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	return plan
 }
 
-// postponeStranded has the pods stay whose successors find no node. It is for rolls, which plan
-// them again once nodes were opened.
+// postponeStranded keeps pods in place if their successors find no node. It is for rolls, which
+// plan them again after opening nodes.
 func (d *Draining) postponeStranded() {
 	d.Pods = slices.DeleteFunc(d.Pods, func(p Departure) bool {
 		if p.Stranded != "" {
@@ -189,7 +189,7 @@ func (d *Draining) postponeStranded() {
 }
 
 // cordonNodes returns a state with these nodes cordoned. The taint is set as well, because the node
-// controller would set it, and the scheduler's filters know a cordon by either.
+// controller would set it, and the scheduler's filters recognize a cordon by either.
 func cordonNodes(state *State, names []string) *State {
 	state = state.fork()
 	for _, name := range names {
@@ -208,8 +208,8 @@ func cordonNodes(state *State, names []string) *State {
 	return state
 }
 
-// daemonSetsOf says which DaemonSets exist. A drain reads DaemonSets, so one that is not there does
-// not exist: the answer is never Unknown.
+// daemonSetsOf returns a lookup of DaemonSets. A drain reads all DaemonSets, so an absent one does
+// not exist: the result is never Unknown.
 func daemonSetsOf(w *objects.World) func(namespace, name string) disruption.Presence {
 	return func(namespace, name string) disruption.Presence {
 		if w.Workloads().Named(rules.DaemonSet, namespace, name) != nil {
@@ -219,7 +219,7 @@ func daemonSetsOf(w *objects.World) func(namespace, name string) disruption.Pres
 	}
 }
 
-// keepPod lists a pod that is not evicted.
+// keepPod records that a pod is not evicted.
 func (d *Draining) keepPod(object *v1.Pod, ruling disruption.Ruling) {
 	switch {
 	case ruling.Fault != "":
@@ -231,17 +231,17 @@ func (d *Draining) keepPod(object *v1.Pod, ruling disruption.Ruling) {
 	}
 }
 
-// keptPod describes a pod that is not evicted; why may be "" if there is nothing to explain.
+// keptPod describes a pod that is not evicted; why may be "" if no explanation is needed.
 func keptPod(object *v1.Pod, why string) Kept {
 	return Kept{Namespace: object.Namespace, Name: object.Name, Node: object.Spec.NodeName, UID: object.UID, Why: why}
 }
 
 // whyNever returns why the Eviction API does not evict the pod however long the drain waits, or "".
-// When it has begun, a budget may count a workload between a pod and its successor, and is waited
-// for.
+// Once the drain has begun, a budget may count a workload between a pod and its successor; such a
+// budget is waited for.
 //
-// kubectl drain waits for such a budget until its timeout, or forever. Berth says so before it
-// cordons a node.
+// kubectl drain waits for such a budget until its timeout, or forever. Berth reports it before
+// cordoning a node.
 func (w *world) whyNever(p *pod, leaving *Leaving) string {
 	verdict := w.protections.mayEvict(p)
 	switch {
@@ -255,8 +255,8 @@ func (w *world) whyNever(p *pod, leaving *Leaving) string {
 	return ""
 }
 
-// remedy is what helps where a budget never allows a pod to leave. It looks for a surge, so it is
-// asked only where a message needs it.
+// remedy returns advice for a budget that never allows a pod to leave. It searches for a surge, so
+// it is called only when a message needs it.
 func (w *world) remedy(p *pod, leaving *Leaving) string {
 	if leaving.Surge {
 		return "no replica before: " + p.noSurge + "; use --disable-eviction to override"
@@ -267,14 +267,14 @@ func (w *world) remedy(p *pod, leaving *Leaving) string {
 	return "use --disable-eviction to override"
 }
 
-// forgetLeaving removes pods that are being deleted from the nodes. A StatefulSet's successor is
-// still to come; that of another controller exists already, and is placed like any pending pod.
+// forgetLeaving removes terminating pods from the nodes. A StatefulSet's successor does not exist
+// yet; that of any other controller does, and is placed like any pending pod.
 func (w *world) forgetLeaving(nodes []string) {
 	for _, p := range w.sortedPods() {
 		if !p.Terminating || !slices.Contains(nodes, p.NodeName) {
 			continue
 		}
-		// Its room has to be kept in the plan: the pods that leave next must not count on it.
+		// The plan must keep the successor's room: the next departing pods must not count on it.
 		if found, _ := w.landingNodes(p); w.comesLate(p) && len(found) > 0 {
 			w.movePod(p, found[0])
 			continue
@@ -284,8 +284,8 @@ func (w *world) forgetLeaving(nodes []string) {
 	w.placeWaiting()
 }
 
-// graceOf returns the grace period with which a pod leaves, in seconds. It may be 0, with which the
-// pod is killed at once.
+// graceOf returns the pod's effective grace period, in seconds. With 0 the pod is killed
+// immediately.
 func (leaving *Leaving) graceOf(object *v1.Pod) int64 {
 	switch {
 	case leaving.Grace != nil:

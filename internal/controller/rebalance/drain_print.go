@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Write writes the plan of a drain of nodes, for people. It has a line for each pod that leaves.
-// Pods that stay are listed by reason, since there are often many with the same.
+// Write writes the plan of a drain of nodes, for people. It prints a line for each departing pod.
+// Staying pods are grouped by reason, since often many share one.
 func (d *Draining) Write(out io.Writer, nodes []string) error {
 	page := answer.NewPage(out)
 	page.Heading("%s to evict from %s", answer.Count(len(d.Pods), "pod"), strings.Join(nodes, ", "))
@@ -23,7 +23,7 @@ func (d *Draining) Write(out io.Writer, nodes []string) error {
 			to += " or " + answer.Count(len(p.Or), "other")
 		}
 		switch {
-		// The worst comes first: a pod that is lost matters more than one that is pending.
+		// The worst outcome takes precedence: losing a pod matters more than leaving one pending.
 		case p.Lost:
 			to, note = "-", andWaits("nobody makes it again", p.Waits)
 		case p.Stranded != "":
@@ -54,7 +54,7 @@ func (d *Draining) Write(out io.Writer, nodes []string) error {
 	return page.Flush()
 }
 
-// andWaits adds to what becomes of a pod why it does not leave yet.
+// andWaits appends to a pod's outcome the reason why it does not leave yet.
 func andWaits(note, waits string) string {
 	if waits == "" {
 		return note

@@ -7,7 +7,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// TestThePlanOfADrainIsPrinted: who leaves, and for which node.
+// TestThePlanOfADrainIsPrinted prints the departing pods and their successors' nodes.
 func TestThePlanOfADrainIsPrinted(t *testing.T) {
 	var out bytes.Buffer
 	plan := &rebalance.Draining{

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// draining reads what the command drain of TestExecution says.
+// draining parses the arguments of the command drain of TestExecution.
 func draining(t *testing.T, args []datadriven.CmdArg) (o execute.DrainOptions) {
 	for _, arg := range args {
 		value := ""
@@ -127,10 +127,10 @@ func showDraining(plan *rebalance.Draining) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// TestDrainsOfRandomWorlds drains a node of random clusters, with the process killed and begun anew
-// and evictions refused at random. In the end the node is empty, or the drain said beforehand that
+// TestDrainsOfRandomWorlds drains a node of random clusters, killing and restarting the process and
+// refusing evictions at random. In the end the node is empty, or the drain reported beforehand that
 // successors find no other node and evicted none; workloads have all their pods, budgets hold, and
-// nobody is pending who fits somewhere.
+// no pod that fits somewhere is pending.
 func TestDrainsOfRandomWorlds(t *testing.T) {
 	evicted, replaced, stranded := 0, 0, 0
 	seed, end, runs := seeds(500, 200)
@@ -199,7 +199,7 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 	}
 }
 
-// judgeScales holds that surges have left nothing behind.
+// judgeScales verifies that surges have left nothing behind.
 func (s *stage) judgeScales(before map[types.UID]int) {
 	for uid, replicas := range before {
 		if s.replicas[uid] != replicas {
@@ -216,7 +216,7 @@ func (s *stage) judgeScales(before map[types.UID]int) {
 	}
 }
 
-// judgeDrain holds what must be true when a drain is over.
+// judgeDrain verifies the invariants of a finished drain.
 func (s *stage) judgeDrain(options execute.DrainOptions, pending map[string]bool) {
 	if len(s.drained) != 1 {
 		s.fail("ended %d times", len(s.drained))
@@ -263,7 +263,7 @@ func (s *stage) judgeDrain(options execute.DrainOptions, pending map[string]bool
 	}
 }
 
-// homeless are the workloads with pending pods.
+// homeless returns the workloads with pending pods.
 func (s *stage) homeless() map[string]bool {
 	names := map[string]bool{}
 	for _, p := range s.pods() {

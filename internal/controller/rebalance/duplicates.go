@@ -11,7 +11,7 @@ import (
 //	6 pods of a kind, 4 nodes that suit them: an even share is 2
 //	on the nodes 4, 1, 1, 0: surplus 2 + 0 + 0 + 0 = 2
 //
-// The share is rounded up. The nodes are counted once, when a pod of the kind is first seen.
+// The share is rounded up. The suitable nodes are counted once, on the first pod of the kind.
 func (st *strategy) setupDuplicates() {
 	g := &evenness{w: st.w, kinds: map[string]*kind{}, of: map[*pod]*kind{}, excluded: st.Duplicates.ExcludeOwners}
 	st.gauge, st.anew = g, true
@@ -29,7 +29,7 @@ type evenness struct {
 	sum      int64
 }
 
-// kind is the pods with the same owner and images.
+// kind is a set of pods with the same owner and images.
 type kind struct {
 	members map[*pod]bool
 	pods    map[int32]int64 // by node index
@@ -42,7 +42,7 @@ func (e *evenness) gaugeName() string { return "duplicates" }
 
 func (e *evenness) currentValue() int64 { return e.sum }
 
-// surplusOf is by how many the pods of its kind on its node exceed an even share.
+// surplusOf returns the excess of the pod's kind on its node over an even share.
 func (e *evenness) surplusOf(p *pod) int64 {
 	k := e.kindOf(p)
 	if k == nil || k.surplus == 0 {
@@ -51,8 +51,8 @@ func (e *evenness) surplusOf(p *pod) int64 {
 	return max(0, k.pods[p.Node.Index]-k.evenShare())
 }
 
-// podsInSurplus are the pods of all kinds of which a node has too many. Most kinds have none, so
-// that the search need not ask every pod of the cluster.
+// podsInSurplus yields the pods of all kinds with a surplus on some node. Most kinds lack one, so
+// the search need not examine every pod of the cluster.
 func (e *evenness) podsInSurplus(yield func(*pod) bool) {
 	for _, k := range e.kinds {
 		if k.surplus == 0 {
@@ -66,8 +66,8 @@ func (e *evenness) podsInSurplus(yield func(*pod) bool) {
 	}
 }
 
-// kindOf returns the kind of a pod; nil: it has none. A successor is of its victim's kind, since it
-// has the same owner and images.
+// kindOf returns the kind of a pod, or nil. A successor is of its victim's kind, since it has the
+// same owner and images.
 func (e *evenness) kindOf(p *pod) *kind {
 	k, known := e.of[p]
 	if known {
@@ -83,8 +83,8 @@ func (e *evenness) kindOf(p *pod) *kind {
 	return k
 }
 
-// nameKind identifies a pod's kind; "" means none. As in the descheduler, the owner is known by its
-// name, which manifests have as well.
+// nameKind identifies a pod's kind; "" means none. As in the descheduler, the owner is identified
+// by name, which is available in manifests as well.
 func (e *evenness) nameKind(p *pod) string {
 	owner := p.Class.Controller
 	if owner == nil || owner.Kind == "DaemonSet" || slices.Contains(e.excluded, owner.Kind) {
@@ -97,8 +97,8 @@ func (e *evenness) nameKind(p *pod) string {
 	return key
 }
 
-// evenShare is how many pods of the kind one node has if they are spread evenly, rounded up.
-// Without a node that suits them, all of them may be on one.
+// evenShare is the number of pods of the kind per node in an even spread, rounded up. Without a
+// suitable node, all of them may be on one.
 func (k *kind) evenShare() int64 { return (k.all + max(k.nodes, 1) - 1) / max(k.nodes, 1) }
 
 // countPod implements gauge. It costs a few additions, except when the share changes.

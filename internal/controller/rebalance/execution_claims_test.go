@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
-// claims are the controllers of claims in the cluster as it is. What they change is written.
+// claims returns the controllers of claims in the current cluster. Their changes are written.
 func (s *stage) claims() *standin.Claims {
 	c := s.cluster()
 	templates := map[cluster.Name]*resourcev1.ResourceClaimTemplate{}
@@ -32,7 +32,7 @@ func (s *stage) claims() *standin.Claims {
 	}
 }
 
-// standin writes what drivers and the API server make of a pod's claims.
+// standin returns the writers of a pod's claims, in the role of drivers and the API server.
 func (s *stage) standin(c *cluster.Cluster) *standin.Controllers {
 	feed := func(e cycle.Event) {
 		switch e := e.(type) {
@@ -46,7 +46,7 @@ func (s *stage) standin(c *cluster.Cluster) *standin.Controllers {
 	return &standin.Controllers{Cluster: c, Feed: feed, Now: func() metav1.Time { return metav1.NewTime(s.now) }}
 }
 
-// release deletes or frees the claims of a pod that is gone.
+// release deletes or frees the claims of a removed pod.
 func (s *stage) release(p *v1.Pod) {
 	if !claimed(p) {
 		return
@@ -56,7 +56,7 @@ func (s *stage) release(p *v1.Pod) {
 	s.standin(claims.Cluster).Gone(claims.Cluster.Pending(p))
 }
 
-// reserve gives a pod the volumes and devices that it claims on its node.
+// reserve gives a pod its claimed volumes and devices on its node.
 func (s *stage) reserve(p *v1.Pod, node string) {
 	if !claimed(p) {
 		return

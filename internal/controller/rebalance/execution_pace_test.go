@@ -20,7 +20,7 @@ import (
 func subject(action execute.Action) (object string, ticket execute.Ticket, ok bool) {
 	switch a := action.(type) {
 	case execute.Note:
-		// Each move is written once before it begins; that is no repetition.
+		// Each move is written once before it begins; that does not count as a repetition.
 		if a.Journal.Move != nil {
 			return "journal of pod " + a.Journal.Move.Name, a.Ticket, true
 		}
@@ -41,7 +41,7 @@ func subject(action execute.Action) (object string, ticket execute.Ticket, ok bo
 	return "", 0, false
 }
 
-// responses are those that an API server may give to every request, for as long as it likes.
+// responses are the responses an API server may give to every request, indefinitely.
 var responses = map[string]func(s *stage, ticket execute.Ticket, do func() execute.Event) execute.Event{
 	"success without effect": func(_ *stage, ticket execute.Ticket, _ func() execute.Event) execute.Event {
 		return execute.Answered{Ticket: ticket, Version: "1"}
@@ -91,7 +91,7 @@ const mostRequests = 20
 
 // TestRequestsAreSpacedWhateverTheResponses verifies that moves, drains and rolls send at most
 // mostRequests requests for an object per minute if every request, or every request of one kind,
-// gets the same response for good, and that they end when they are interrupted.
+// gets the same response for good, and that they end when interrupted.
 func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	const world = `node a cpu=4 label=pool:roll
 		node b cpu=4 label=pool:roll
@@ -173,7 +173,7 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 }
 
 // TestATenantsLabelDoesNotHoldADrainUp verifies that a drain ends although a tenant's ReplicaSet
-// looks like one that an earlier run has scaled and can never be scaled back.
+// carries the label of an earlier run's surge and can never be scaled back.
 func TestATenantsLabelDoesNotHoldADrainUp(t *testing.T) {
 	for _, outcome := range []execute.Outcome{execute.Refused, execute.Failed} {
 		s := newStage(t, 1, "node a cpu=4\nnode b cpu=4\npods web count=2 on=a cpu=1", &rebalance.Policy{})
@@ -200,7 +200,7 @@ func TestATenantsLabelDoesNotHoldADrainUp(t *testing.T) {
 }
 
 // TestANoteOfAKilledRunIsWaitedForUntilItExpires verifies that a drain with surges waits for a
-// workload whose label another run has written, and scales it back once that note has expired.
+// workload labelled by another run, and scales it back once that note has expired.
 func TestANoteOfAKilledRunIsWaitedForUntilItExpires(t *testing.T) {
 	s := newStage(t, 1, "node a cpu=4\nnode b cpu=4\nnode c cpu=8\ndeployment web\npod web-0 on=a cpu=1 owner=ReplicaSet/web\npod web-1 on=b cpu=1 owner=ReplicaSet/web",
 		&rebalance.Policy{})

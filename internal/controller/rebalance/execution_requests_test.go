@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
-// carryOut does what the core asks for, after the time that a request takes.
+// carryOut executes the core's action after the duration of a request.
 func (s *stage) carryOut(action execute.Action) {
 	life := s.life
 	request := func(do func() execute.Event) {
@@ -115,7 +115,7 @@ func (s *stage) carryOut(action execute.Action) {
 	}
 }
 
-// respond carries out a request, unless the fault of a test does that.
+// respond carries out a request, unless the test's fault handles it.
 func (s *stage) respond(action execute.Action, do func() execute.Event) execute.Event {
 	if s.faults.respond == nil {
 		return do()
@@ -123,7 +123,7 @@ func (s *stage) respond(action execute.Action, do func() execute.Event) execute.
 	return s.faults.respond(action, do)
 }
 
-// scales are the kinds with a scale subresource, beside those of apps.
+// scales are the kinds with a scale subresource, in addition to those of apps.
 var scales = map[schema.GroupKind]bool{{Group: "argoproj.io", Kind: "Rollout"}: true}
 
 func (s *stage) note(a execute.Note) execute.Event {
@@ -178,8 +178,8 @@ func (s *stage) evict(a execute.Evict) execute.Event {
 	return s.eviction(a)
 }
 
-// ask has an EvictionRequest for a pod. Its responder evicts the pod when its time has come, or
-// once budgets allow it.
+// ask creates an EvictionRequest for a pod. Its responder evicts the pod after the configured time,
+// or once budgets allow it.
 func (s *stage) ask(a execute.Evict) execute.Event {
 	answer := execute.Answered{Ticket: a.Ticket, Outcome: execute.Asked, Message: "a responder is at work"}
 	if s.asked[a.UID] {
@@ -243,8 +243,8 @@ func (s *stage) eviction(a execute.Evict) execute.Event {
 	return execute.Answered{Ticket: a.Ticket}
 }
 
-// oneAtATime holds that as many pods of the last victim's workload are ready as before it went,
-// before the next one goes, unless its time is over.
+// oneAtATime verifies that the last victim's workload has regained its number of ready pods before
+// the next victim leaves, unless the time limit has passed.
 func (s *stage) oneAtATime(victim *v1.Pod) {
 	if s.draining {
 		return

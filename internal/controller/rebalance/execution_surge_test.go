@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
-// belong has a ReplicaSet belong to the Deployment of its name, if there is one.
+// belong makes a ReplicaSet belong to the Deployment of its name, if any.
 func (s *stage) belong(rs *appsv1.ReplicaSet) {
 	if _, ok := s.rollouts[rs.Name]; ok {
 		s.rollouts[rs.Name] = *rs.Spec.Replicas
@@ -34,7 +34,7 @@ func (s *stage) belong(rs *appsv1.ReplicaSet) {
 	s.objects[s.key(d)] = d
 }
 
-// rescale answers a request to scale, as the API server does, and has the controllers follow.
+// rescale handles a request to scale like the API server, and makes the controllers follow.
 func (s *stage) rescale(a execute.Scale) execute.Event {
 	if s.faults.unscalable != "" {
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Refused, Message: s.faults.unscalable}
@@ -75,7 +75,8 @@ func (s *stage) rescale(a execute.Scale) execute.Event {
 	return execute.Answered{Ticket: a.Ticket}
 }
 
-// rescaleThrough scales a rollout: its ReplicaSet is labelled before, and no longer after.
+// rescaleThrough scales a rollout: its ReplicaSet is labelled first, and the label is removed
+// after.
 func (s *stage) rescaleThrough(a execute.Scale, rs *appsv1.ReplicaSet) execute.Event {
 	label := func() {
 		rs = s.objects[s.key(rs)].(*appsv1.ReplicaSet).DeepCopy()
@@ -145,10 +146,10 @@ func (s *stage) setScale(object metav1.Object, change func(object metav1.Object,
 	return 0
 }
 
-// settle has a ReplicaSet's controller make pods that are missing, and remove those that are too
-// many: first those without a node, that do not run, that are not ready, and that cost least. Of
-// equal ones upstream's goes by how long they have been ready, in steps that double, and then by
-// their UIDs: whichever a surge wants to keep may be the one. Here it is the oldest.
+// settle acts as a ReplicaSet's controller: it creates missing pods and removes surplus ones,
+// starting with pods without a node, not running, not ready, and with the lowest deletion cost.
+// Among equal pods the upstream controller compares the time since readiness, in doubling steps,
+// and then UIDs: its choice may be the very pod a surge wants to keep. Here it is the oldest.
 func (s *stage) settle(set types.UID) {
 	var pods []*v1.Pod
 	for _, p := range s.pods() {
@@ -177,7 +178,7 @@ func bit(b bool) int64 {
 	return 0
 }
 
-// mark answers a request to set a pod's deletion cost.
+// mark handles a request to set a pod's deletion cost.
 func (s *stage) mark(a execute.Mark) execute.Event {
 	p := s.pod(a.UID)
 	if p == nil {
@@ -198,7 +199,7 @@ func (s *stage) mark(a execute.Mark) execute.Event {
 	return execute.Answered{Ticket: a.Ticket}
 }
 
-// fails has the containers of pods that get a node from now on fail to start.
+// failsToStart makes the containers of pods bound from now on fail to start.
 func (s *stage) failsToStart(p *v1.Pod, why string) {
 	p = p.DeepCopy()
 	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why}}}}
@@ -206,8 +207,8 @@ func (s *stage) failsToStart(p *v1.Pod, why string) {
 }
 
 // TestASurgeIsPutBackAfterAKill kills the process before and after each request of a surge, and
-// begins it anew: in the end the node is empty, the scale is what it was, nobody is marked, and at
-// no time there were fewer ready pods than in the beginning.
+// restarts it: in the end the node is empty, the scale is back to its original value, no pod is
+// marked, and there were never fewer ready pods than in the beginning.
 func TestASurgeIsPutBackAfterAKill(t *testing.T) {
 	for _, deployment := range []string{"", "deployment web\n"} {
 		for _, done := range []bool{false, true} {
@@ -344,8 +345,8 @@ func TestASurgeByAScaleSubresourceIsPutBackAfterAKill(t *testing.T) {
 }
 
 // TestASurgeThatIsGivenUpIsPutBackAfterAKill kills the process before and after each request of a
-// surge that a budget stops while all pods are ready: in the end the pod is there, and everything
-// is what it was.
+// surge stopped by a budget while all pods are ready: in the end the pod is still there, and
+// everything is back in its original state.
 func TestASurgeThatIsGivenUpIsPutBackAfterAKill(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		for at := 1; ; at++ {
@@ -397,7 +398,7 @@ func TestASurgeThatIsGivenUpIsPutBackAfterAKill(t *testing.T) {
 	}
 }
 
-// judgeSurge holds what must be true when a drain with surges is over.
+// judgeSurge verifies the invariants of a finished drain with surges.
 func (s *stage) judgeSurge(node string, replicas int) {
 	if len(s.drained) != 1 || s.drained[0].Stopped != "" {
 		s.fail("the drain ended with %+v", s.drained)
@@ -405,7 +406,7 @@ func (s *stage) judgeSurge(node string, replicas int) {
 	s.judgePutBack(node, replicas)
 }
 
-// judgePutBack holds that the node is empty, and that the workload is what it was.
+// judgePutBack verifies that the node is empty and the workload back in its original state.
 func (s *stage) judgePutBack(node string, replicas int) {
 	count := 0
 	for _, p := range s.pods() {

@@ -20,41 +20,41 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 )
 
-// TestExecution runs testdata/*.execution.txt against a cluster in virtual time. What a case may
-// say:
+// TestExecution runs testdata/*.execution.txt against a cluster in virtual time. A case consists of
+// these commands:
 //
 //	world GOAL... [every=DURATION] [surgeFor]  begins a cluster, and the process that carries out moves by these
-//	                                goals; without any, none
+//	                                goals; without goals, none
 //	drain NODE... [FLAG...]         begins the process that drains nodes, with kubectl's flags and allow-pending
 //	roll [FLAG...]                  begins the process that rolls the nodes with the label pool:roll; until=ready, until=new,
 //	                                at-once=N, restart
-//	restarts NODE; exchanged NODE   it restarts; another node comes, and it goes
-//	nodes                           which are closed, and how far their roll is
-//	start; kill                     the process: kill is kill -9
-//	interrupt                       the process is asked to stop
-//	refuse POD times=N [for-good]   a webhook refuses its evictions
-//	no-journal; no-taint NODE       it cannot be written
-//	lose-journal                    somebody deletes it
+//	restarts NODE; exchanged NODE   restarts the node; adds a new node, and removes this one
+//	nodes                           prints the closed nodes, and the progress of their roll
+//	start; kill                     starts the process; kills it with SIGKILL
+//	interrupt                       interrupts the process
+//	refuse POD times=N [for-good]   a webhook refuses the pod's evictions
+//	no-journal; no-taint NODE       writes of the journal or of the taint fail
+//	lose-journal                    deletes the journal
 //	rival                           another process writes the journal
-//	closes NODE                     another process has closed it
-//	lose-answer                     the next eviction is made, and its answer lost
-//	stall made=DURATION busy=DURATION  the next eviction gets no answer, and is made so much
-//	                                later; the others are refused for as long as busy says
-//	kill-after-eviction             of the next pod
+//	closes NODE                     another process has closed the node
+//	lose-answer                     the next eviction is made, and its response lost
+//	stall made=DURATION busy=DURATION  the next eviction gets no response, and is made after the first
+//	                                duration; other evictions are refused for the second
+//	kill-after-eviction             kills the process after evicting the next pod
 //	thief POD on=NODE cpu=N         right after the next eviction another scheduler puts a pod there
 //	lands POD on=NODE cpu=N         another scheduler puts a pod there while the first plan is made
-//	asks DURATION                   evictions are asked for by EvictionRequests, and made so much later
-//	keeps-room                      the scheduler keeps the room that the drain asks for
-//	comes POD cpu=N [now|scaled]    right after the next eviction, now, or once a workload was scaled, a pod is made, which
-//	                                waits for the scheduler
-//	busy NODE DURATION              for so long pods of others come and go there, one after the other
-//	shy NODE                        it is cordoned while each plan is made, and open again half a second later
-//	lost NODE                       right after the next eviction the node is lost
-//	steer NODE                      the scheduler puts every pod there: it is not the one that plans take it for
-//	ends POD                        a pod goes by itself
-//	scale WORKLOAD N                right after the next eviction a workload wants fewer pods
-//	run DURATION                    time passes; what happens is the answer
-//	pods                            where they are
+//	asks DURATION                   evictions use EvictionRequests, and are made after this duration
+//	keeps-room                      the scheduler keeps the room requested by the drain
+//	comes POD cpu=N [now|scaled]    right after the next eviction, now, or once a workload is scaled, creates a pod for
+//	                                the scheduler to place
+//	busy NODE DURATION              short-lived foreign pods occupy the node in turn for this duration
+//	shy NODE                        the node is cordoned while each plan is made, and open again half a second later
+//	lost NODE                       the node is lost right after the next eviction
+//	steer NODE                      the scheduler puts every pod there, contrary to the plans' assumption
+//	ends POD                        terminates the pod
+//	scale WORKLOAD N                scales the workload down right after the next eviction
+//	run DURATION                    lets time pass, and prints the events
+//	pods                            prints the pods' nodes
 func TestExecution(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		if !strings.HasSuffix(path, executions) {
@@ -75,7 +75,7 @@ func TestExecution(t *testing.T) {
 	})
 }
 
-// executions end the names of the files of TestExecution.
+// executions is the suffix of TestExecution's files.
 const executions = ".execution.txt"
 
 func staged(t *testing.T, d *datadriven.TestData) *stage {
@@ -320,7 +320,8 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-// TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor: the successor has its victim's name.
+// TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor covers another ordinal of the set: a
+// successor has its victim's name.
 func TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor(t *testing.T) {
 	core, controller := execute.New(execute.Options{}), true
 	pod := func(name string) *v1.Pod {
@@ -355,8 +356,8 @@ func TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor(t *testing.T) {
 	}
 }
 
-// TestAFailedPodWhoseEvictionIsRefusedIsLeft: it is not planned again in the same run, and does not
-// end it. A failed pod that is removed does not put its workload to rest.
+// TestAFailedPodWhoseEvictionIsRefusedIsLeft: the failed pod is not planned again in the same run,
+// and does not end the run. Removing a failed pod does not put its workload to rest.
 func TestAFailedPodWhoseEvictionIsRefusedIsLeft(t *testing.T) {
 	read, err := policy.Read("policy.yaml", []byte(`{apiVersion: descheduler/v1alpha2, kind: DeschedulerPolicy, profiles: [{
 		pluginConfig: [{name: RemoveFailedPods}], plugins: {deschedule: {enabled: [RemoveFailedPods]}}}]}`), nil)
@@ -385,9 +386,9 @@ func TestAFailedPodWhoseEvictionIsRefusedIsLeft(t *testing.T) {
 	}
 }
 
-// TestExecutionOfRandomWorlds carries out plans on random clusters on which nothing else happens.
-// Every successor arrives where it was proved to, or the scheduler had a choice; nobody is evicted
-// twice, nobody is pending who was not before, and a plan on what it led to is empty.
+// TestExecutionOfRandomWorlds carries out plans on otherwise quiet random clusters. Every successor
+// arrives on its proved node, or the scheduler had a choice; no pod is evicted twice, no further
+// pod becomes pending, and a plan on the resulting state is empty.
 func TestExecutionOfRandomWorlds(t *testing.T) {
 	moves, misses := 0, 0
 	seed, end, runs := seeds(600, 100)
@@ -424,10 +425,10 @@ func TestExecutionOfRandomWorlds(t *testing.T) {
 	}
 }
 
-// TestChaosOfExecution: evictions are refused and their answers lost, pods go by themselves, nodes
-// are lost, another scheduler takes the room, and the process is killed, at random. Whatever
-// happens, workloads have all their pods in the end, none of them waits while a node would take it,
-// one pod is moved at a time, budgets hold, and a run ends.
+// TestChaosOfExecution injects random faults: refused evictions, lost responses, terminated pods,
+// lost nodes, another scheduler taking the room, and kills of the process. Whatever happens,
+// workloads have all their pods in the end, none of them waits while a node would take it, one pod
+// is moved at a time, budgets hold, and a run ends.
 func TestChaosOfExecution(t *testing.T) {
 	moves := 0
 	seed, end, runs := seeds(600, 100)
@@ -508,7 +509,7 @@ func (s *stage) disturb() {
 	}
 }
 
-// settled holds what must be true when nothing happens any more.
+// settled verifies the invariants of a cluster at rest.
 func (s *stage) settled() {
 	count := map[string]int{}
 	for _, p := range s.pods() {

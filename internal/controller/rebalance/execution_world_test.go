@@ -54,38 +54,39 @@ type stage struct {
 	done    []execute.Done
 	drained []execute.DrainDone
 	rolls   []execute.RollDone
-	// evicted are the pods that the Eviction API removed, by UID, with when.
+	// evicted maps the UIDs of pods removed by the Eviction API to the times of removal.
 	evicted map[types.UID]time.Time
 	last    *v1.Pod        // the victim of the last eviction
 	lastUp  int            // ready pods of its workload before
 	results map[string]int // of moves
 	wrong   []string
-	// statuses: disruption budgets have them, as live; counting: they are about to be written.
+	// statuses makes disruption budgets carry statuses, like live ones; counting is set while a
+	// write of them is scheduled.
 	statuses, counting bool
 	draining           bool // many pods leave at the same time
 	keeps              bool // the scheduler keeps the room that drains ask for
 	room               *keptRoom
-	// responds, if not 0, is how long the responders to EvictionRequests take. asked are the pods
-	// that have one.
+	// responds, if not 0, is the time taken by the responders to EvictionRequests. asked holds the
+	// pods with such a request.
 	responds time.Duration
 	asked    map[types.UID]bool
 	stolen   map[types.UID]bool // workloads that something else than a move disturbed
 }
 
-// keptRoom is the room of a successor, which a copy of its victim takes.
+// keptRoom is the room of a successor, occupied by a copy of its victim.
 type keptRoom struct {
 	*execute.Flight
 	guest *v1.Pod
 	until time.Time
 }
 
-// core is what decides in the process.
+// core is the deciding part of the process.
 type core interface {
 	Step(now time.Time, event execute.Event) []execute.Action
 	Wake() (at time.Time, ok bool)
 }
 
-// trouble is what may go wrong. Those that are functions are asked each time.
+// trouble holds the faults to inject. Functions are called each time.
 type trouble struct {
 	refuse func(p *v1.Pod) execute.Outcome // of an eviction; OK does not
 	lose   func() bool                     // the answer to an eviction that was made
@@ -105,7 +106,7 @@ type trouble struct {
 	scaled     func(a execute.Scale) // something that happens when a workload was scaled
 	marked     func()                // or when a pod got the lowest deletion cost
 
-	// respond, if set, returns the response to each request, and carries it out or not.
+	// respond, if set, returns the response to each request, and decides whether to carry it out.
 	respond func(action execute.Action, do func() execute.Event) execute.Event
 	blind   bool // watches show no changes any more
 	idle    bool // controllers make no pods any more
@@ -133,7 +134,7 @@ func newStage(t testing.TB, seed uint64, text string, policy *rebalance.Policy) 
 	return s
 }
 
-// enter takes in an object of the world as it begins.
+// enter adds an object to the initial world.
 func (s *stage) enter(o metav1.Object) {
 	s.objects[s.key(o)] = o
 	p, ok := o.(*v1.Pod)
@@ -200,7 +201,7 @@ func (s *stage) step(e execute.Event) {
 	}
 }
 
-// run lets time pass. Of what is due at the same time, what came first is first.
+// run lets time pass. Events due at the same time run in order of registration.
 func (s *stage) run(d time.Duration) {
 	until := s.now.Add(d)
 	for {
@@ -230,7 +231,7 @@ func (s *stage) run(d time.Duration) {
 	}
 }
 
-// write changes an object; the process sees it a moment later.
+// write changes an object; the process observes the change a moment later.
 func (s *stage) write(o metav1.Object) {
 	s.objects[s.key(o)] = o
 	if _, ok := o.(*v1.Pod); ok {
@@ -276,8 +277,8 @@ func (s *stage) pod(uid types.UID) *v1.Pod {
 	return nil
 }
 
-// terminate begins a pod's end: its controller makes another one, a ReplicaSet at once, a
-// StatefulSet when it has gone.
+// terminate begins a pod's termination. Its controller makes the successor: a ReplicaSet
+// immediately, a StatefulSet after the pod's removal.
 func (s *stage) terminate(p *v1.Pod) {
 	if p.DeletionTimestamp != nil {
 		return
@@ -336,7 +337,7 @@ func (s *stage) replace(gone *v1.Pod) {
 	s.after(100*time.Millisecond, func() { s.schedule(p.UID) })
 }
 
-// schedule places a pod, or tries again.
+// schedule places a pod, or retries later.
 func (s *stage) schedule(uid types.UID) {
 	p := s.pod(uid)
 	if p == nil || p.Spec.NodeName != "" || p.DeletionTimestamp != nil || s.faults.unscheduled {
@@ -367,7 +368,7 @@ func (s *stage) schedule(uid types.UID) {
 	s.bind(p, best[s.r.IntN(len(best))].Node.Name)
 }
 
-// unschedulable has the scheduler write why a pod has no node.
+// unschedulable makes the scheduler write why a pod has no node.
 func (s *stage) unschedulable(p *v1.Pod, why string) {
 	if len(p.Status.Conditions) > 0 && p.Status.Conditions[0].Message == why {
 		return
@@ -377,7 +378,7 @@ func (s *stage) unschedulable(p *v1.Pod, why string) {
 	s.write(p)
 }
 
-// keep has the room of a successor kept, for longer than any victim of these worlds takes to end.
+// keep reserves the room of a successor, for longer than any victim of these worlds takes to end.
 func (s *stage) keep(room *execute.Flight, victim *v1.Pod) {
 	if s.room = nil; room == nil || victim == nil || !s.keeps {
 		return
@@ -387,7 +388,7 @@ func (s *stage) keep(room *execute.Flight, victim *v1.Pod) {
 	s.room = &keptRoom{room, guest, s.now.Add(10 * time.Minute)}
 }
 
-// succeeds reports whether a pending pod is the one for which room is kept.
+// succeeds reports whether a pending pod is the intended user of the kept room.
 func (s *stage) succeeds(p *v1.Pod, room *keptRoom) bool {
 	owner, victim := metav1.GetControllerOfNoCopy(p), s.pod(room.UID)
 	return owner != nil && owner.UID == room.OwnerUID && (owner.Kind != "StatefulSet" || p.Name == room.Name) && (room.Surge != nil || victim == nil || victim.DeletionTimestamp != nil)
@@ -435,7 +436,7 @@ func (s *stage) bind(p *v1.Pod, node string) {
 	})
 }
 
-// lose takes a node away, with its pods.
+// lose removes a node with its pods.
 func (s *stage) lose(node string) {
 	for _, p := range s.pods() {
 		if p.Spec.NodeName != node {
@@ -454,7 +455,7 @@ func (s *stage) lose(node string) {
 	}
 }
 
-// count writes the statuses of disruption budgets, in worlds that have them.
+// count writes the statuses of disruption budgets, in worlds with statuses.
 func (s *stage) count() {
 	if !s.statuses || s.counting {
 		return
@@ -480,7 +481,7 @@ func (s *stage) count() {
 	})
 }
 
-// countQuotas has quotas say how many pods there are.
+// countQuotas updates the quotas' counts of pods.
 func (s *stage) countQuotas() {
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
 		if q, ok := s.objects[key].(*v1.ResourceQuota); ok {
@@ -491,7 +492,7 @@ func (s *stage) countQuotas() {
 	}
 }
 
-// covered counts a budget's pods, and those of them that are ready.
+// covered counts a budget's pods, and the ready ones among them.
 func (s *stage) covered(b *policyv1.PodDisruptionBudget) (expected, healthy int) {
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	if err != nil {
@@ -508,8 +509,8 @@ func (s *stage) covered(b *policyv1.PodDisruptionBudget) (expected, healthy int)
 	return expected, healthy
 }
 
-// blocked is the budget that does not allow a pod to go, or "". A pod that is not ready may go
-// while the budget has as many healthy ones as it needs.
+// blocked returns the budget that does not allow a pod to leave, or "". An unready pod may leave
+// while the budget has the required number of healthy pods.
 func (s *stage) blocked(victim *v1.Pod) string {
 	for _, o := range s.objects {
 		b, ok := o.(*policyv1.PodDisruptionBudget)
@@ -541,7 +542,7 @@ func evaluate(s *stage, c *cluster.Cluster, p *v1.Pod) int {
 	return decide.NewPlain(c, s.profiles[0]).Evaluate(c.Pending(p)).Feasible
 }
 
-// state is what a plan is made on.
+// state returns the input of a plan.
 func (s *stage) state() *rebalance.State {
 	state := &rebalance.State{AsOf: s.now, World: world.Open(nil)}
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
@@ -550,7 +551,7 @@ func (s *stage) state() *rebalance.State {
 	return state
 }
 
-// successors are the pods that were made since the beginning.
+// successors returns the pods created since the beginning.
 func (s *stage) successors() map[types.UID]bool {
 	list := map[types.UID]bool{}
 	for _, p := range s.pods() {
@@ -561,7 +562,7 @@ func (s *stage) successors() map[types.UID]bool {
 	return list
 }
 
-// busy has a pod come to a node and go, and then the next one, faster than a plan is made.
+// busy occupies a node with a short-lived pod, and then the next one, faster than a plan is made.
 func (s *stage) busy(node string, until time.Time, n int) {
 	if s.now.After(until) {
 		return
@@ -584,7 +585,7 @@ func (s *stage) hide(node string) {
 	s.after(500*time.Millisecond, func() { cordon(false) })
 }
 
-// scale has a workload want another number of pods.
+// scale changes the number of pods wanted by a workload.
 func (s *stage) scale(p *v1.Pod, n int) {
 	owner := metav1.GetControllerOfNoCopy(p)
 	s.replicas[owner.UID], s.stolen[owner.UID] = n, true

@@ -8,19 +8,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// layer divides the nodes into the domains of one topology key. Groups share it that leave out the
-// same nodes. It depends on nodes alone, so a layer outlives all changes of pods; see
-// ledger.recountTaints for those of nodes.
+// layer divides the nodes into the domains of one topology key. It is shared by the groups
+// excluding the same nodes. It depends only on nodes, so a layer outlives all changes of pods; see
+// ledger.recountTaints for changes of nodes.
 type layer struct {
 	domain []int32 // by node index; -1: in none
 	many   int     // domains
 }
 
 // group counts the pods of one constraint: a spread constraint, or a term of pod affinity or
-// anti-affinity. What it is exceeded by is known without a look at its domains, of which one by
-// host name has as many as there are nodes: the sums follow each pod that comes or goes.
+// anti-affinity. Its excess is computed without a scan of its domains, which number as many as the
+// nodes for a constraint by host name: running sums follow each pod added or removed.
 //
-// What counts as the excess, for each kind of constraint:
+// The excess is defined by the kind of constraint:
 //
 //	spread         zones a, b, c count 4, 2, 1; maxSkew 1: at most 1+1 = 2, excess (4-2) + 0 + 0 = 2
 //	anti-affinity  3 pods that repel each other on one node: 3*3 - 3 = 6 ordered pairs
@@ -36,8 +36,8 @@ type group struct {
 	anti    bool
 	placed  string // which nodes are in which domain: equal for groups of one layer
 
-	// counts holds no domain without pods: of a constraint by host name most have none. levels has
-	// those as well, under 0.
+	// counts omits domains without pods: most domains of a constraint by host name are empty.
+	// levels includes them, under 0.
 	*layer
 	counts map[int32]domain // of those that have a pod
 	excess int64
@@ -49,16 +49,16 @@ type group struct {
 	levels        []level // of spread, the lowest first
 }
 
-// level is how many domains of a spread constraint count so many pods.
+// level is the number of domains of a spread constraint with the same count of pods.
 type level struct{ pods, domains int64 }
 
-// domain has the counts of one value of the topology key. The value itself is known only to the
-// layer, which numbers the values.
+// domain has the counts of one value of the topology key. The values themselves are stored,
+// numbered, in the layer only.
 type domain struct {
 	held, counted, both int64 // pods that have the constraint, pods that it counts, and pods that are both
 }
 
-// layerFor returns the domains of a group, which another one may have found.
+// layerFor returns the domains of a group, possibly built for another group before.
 func (l *ledger) layerFor(g *group) *layer {
 	known := l.layers[g.placed]
 	if known != nil {
@@ -73,9 +73,9 @@ func (l *ledger) layerFor(g *group) *layer {
 			continue
 		}
 		value, ok := n.Lookup(g.topologyKey())
-		// A node without the key is in no domain. For spread, neither is one that
-		// nodeAffinityPolicy or nodeTaintsPolicy leaves out, as in the scheduler's plugin: the pods
-		// cannot go there, and its domain would pull the lowest count down.
+		// A node without the key is in no domain. For spread, neither is a node excluded by
+		// nodeAffinityPolicy or nodeTaintsPolicy, as in the scheduler's plugin: the pods cannot go
+		// there, and its domain would pull the lowest count down.
 		if !ok || g.spread != nil && !g.include.Includes(g.spread, n) {
 			continue
 		}
@@ -93,7 +93,7 @@ func (l *ledger) layerFor(g *group) *layer {
 }
 
 // countsClass reports whether the group counts the pods of a class: whether its selector matches
-// their labels, in the namespaces that it covers.
+// their labels, in the namespaces it covers.
 func (g *group) countsClass(class *cluster.PodClass, c *cluster.Cluster) bool {
 	if g.spread != nil {
 		return g.spread.Counts(class, g.space)
@@ -101,7 +101,7 @@ func (g *group) countsClass(class *cluster.PodClass, c *cluster.Cluster) bool {
 	return g.term.Matches(class, c.NamespaceLabels(class.Namespace))
 }
 
-// topologyKey is the node label whose values are the domains.
+// topologyKey returns the node label that defines the domains.
 func (g *group) topologyKey() string {
 	if g.spread != nil {
 		return g.spread.TopologyKey
@@ -118,8 +118,8 @@ func (g *group) startCounting(of *layer) {
 	}
 }
 
-// countedWith is how many pods the group counts in the domain of a node; ok is false if it is in
-// none.
+// countedWith returns the group's count of pods in the domain of a node; ok is false if the node is
+// in no domain.
 func (g *group) countedWith(n *cluster.Node) (pods int64, ok bool) {
 	if int(n.Index) >= len(g.domain) || g.domain[n.Index] < 0 {
 		return 0, false
@@ -127,7 +127,7 @@ func (g *group) countedWith(n *cluster.Node) (pods int64, ok bool) {
 	return g.counts[g.domain[n.Index]].counted, true
 }
 
-// movePod counts a pod that is added or removed. It returns false if the node is in no domain.
+// movePod counts an added or removed pod. It returns false if the node is in no domain.
 func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
 	if int(n.Index) >= len(g.domain) || g.domain[n.Index] < 0 {
 		return false
@@ -135,8 +135,8 @@ func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
 
 	number := g.domain[n.Index]
 	d := g.counts[number]
-	// The domain is taken out of the sums as it was and put back as it is. The sums are not linear
-	// in the counts, so adding one pod to them would not do.
+	// The domain's old contribution is subtracted and its new one added. The sums are not linear in
+	// the counts, so adding one pod to them would not do.
 	g.addDomain(d, -1)
 	if own {
 		d.held += by
@@ -149,8 +149,8 @@ func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
 	}
 	g.addDomain(d, 1)
 
-	// An empty domain must not stay: groups by host name would grow with each node that a trial
-	// touches.
+	// An empty domain must be deleted: groups by host name would grow with each node touched by a
+	// trial.
 	if d == (domain{}) {
 		delete(g.counts, number)
 	} else {
@@ -163,7 +163,7 @@ func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
 func (g *group) addDomain(d domain, by int64) {
 	g.held += by * d.held
 	g.counted += by * d.counted
-	// Each pod that holds the term meets each pod that it matches, but not itself.
+	// Each holder of the term meets each pod matched by it, but not itself.
 	g.meeting += by * (d.held*d.counted - d.both)
 
 	switch {
@@ -177,7 +177,7 @@ func (g *group) addDomain(d domain, by int64) {
 	}
 }
 
-// addToLevel adds domains that count so many pods.
+// addToLevel adds domains with this count of pods.
 func (g *group) addToLevel(pods, domains int64) {
 	at, known := slices.BinarySearchFunc(g.levels, pods, func(l level, pods int64) int { return cmp.Compare(l.pods, pods) })
 	switch {
@@ -190,26 +190,25 @@ func (g *group) addToLevel(pods, domains int64) {
 	}
 }
 
-// measureExcess is by how much the constraint is exceeded now. It costs no look at domains, except
-// for spread, which looks at each distinct count once.
+// measureExcess returns the current excess of the constraint. It scans no domains, except for
+// spread, which looks at each distinct count once.
 func (g *group) measureExcess() int64 {
 	switch {
 	case g.spread != nil:
 		return g.measureSkew()
 	case g.anti:
 		return g.meeting
-	// The scheduler lets the first pod of a self-affine group start anywhere, so a pod that is
-	// alone in the whole cluster violates nothing. If there are others, it is alone in its domain
-	// by mistake.
+	// The scheduler lets the first pod of a self-affine group start anywhere, so the only such pod
+	// in the whole cluster violates nothing. With more of them elsewhere, its solitude in the
+	// domain is a violation.
 	case g.counted > 1: // one that asks for itself alone is wrong where there are others elsewhere
 		return g.unmet + g.alone
 	}
 	return g.unmet
 }
 
-// measureSkew is how many pods are too many, in all domains together, for a spread constraint:
-// those beyond the lowest domain and maxSkew. With fewer domains than minDomains the lowest counts
-// as 0.
+// measureSkew returns the surplus pods of a spread constraint, in all domains together: those
+// beyond the lowest domain and maxSkew. With fewer domains than minDomains the lowest counts as 0.
 func (g *group) measureSkew() (excess int64) {
 	if g.held == 0 {
 		return 0

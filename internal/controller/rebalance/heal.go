@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// setupHeal has the ledger of violated constraints made smaller. Soft spread constraints have a
-// separate ledger, which counts after the hard one.
+// setupHeal makes the ledger of violated constraints the goal's gauge. Soft spread constraints have
+// a separate ledger, which counts after the hard one.
 func (st *strategy) setupHeal() {
 	w := st.w
 	ledger := w.hard
@@ -23,15 +23,15 @@ func (st *strategy) setupHeal() {
 		}
 		return removalGain(ledger, p)
 	}
-	// A single kind of constraint is what a plugin of the descheduler asks for: its order is kept.
+	// A single kind of constraint corresponds to a plugin of the descheduler: its order is kept.
 	if st.Heal.Only != "" {
 		st.order = byPriority
 	}
 }
 
-// healsPod reports whether a pod violates what the goal is limited to. It is a filter for
-// removalGain, which knows no kinds of constraints: a pod that violates nothing of the kind is not
-// moved, even if the ledger would fall for another reason.
+// healsPod reports whether a pod violates a constraint within the goal's scope. It is a filter for
+// removalGain, which does not distinguish kinds of constraints: a pod without a violation of the
+// kind is not moved, even if the ledger would fall for another reason.
 func (st *strategy) healsPod(l *ledger, p *pod) bool {
 	k := l.concernOf(p)
 	switch st.Heal.Only {
@@ -49,7 +49,7 @@ func (st *strategy) healsPod(l *ledger, p *pod) bool {
 		slices.ContainsFunc(k.groups, func(g *group) bool { return g.excess > 0 }) // of no other can it lower any
 }
 
-// excessWithout is the group's excess if the pod is removed. The group is as before afterwards.
+// excessWithout returns the group's excess without the pod. The group is restored afterwards.
 func (g *group) excessWithout(k *concern, p *pod) int64 {
 	if !g.movePod(p.Node, k.own[g], k.counts[g], -1) {
 		return g.excess

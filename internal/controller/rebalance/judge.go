@@ -6,8 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// leaving is a pod that is judged where its successor would do. From the first of these nodes on
-// the gauges do not count it on its own, until undo; the cluster itself is not touched.
+// leaving is a pod whose move to possible nodes is being judged. From the first of these nodes on,
+// the gauges exclude it from its own, until undo; the cluster itself is not touched.
 type leaving struct {
 	*world
 	p, next *pod
@@ -15,7 +15,7 @@ type leaving struct {
 	before  []int64 // the gauges with the pod where it is; nil: they count it still
 }
 
-// countGone has the gauges count the pod no more.
+// countGone removes the pod from the gauges.
 func (l *leaving) countGone() {
 	if l.before != nil {
 		return
@@ -27,7 +27,7 @@ func (l *leaving) countGone() {
 	}
 }
 
-// undo has them count it again.
+// undo adds the pod to the gauges again.
 func (l *leaving) undo() {
 	if l.before == nil {
 		return
@@ -38,10 +38,10 @@ func (l *leaving) undo() {
 	l.hard.touched = nil
 }
 
-// judgeNode counts a move to one node, and undoes it. It returns the gauges after the move. It only
-// counts: whether the successor fits is what the scheduler has decided before.
+// judgeNode counts a move to one node, undoes it, and returns the gauges after the move. It only
+// counts: the scheduler has already decided whether the successor fits.
 func (l *leaving) judgeNode(n *cluster.Node, is wish) ([]int64, proof) {
-	// A pod that is to be replaced may come back to its node: a fresh pod is all that is wanted.
+	// A pod to be renewed may return to its node: only a fresh pod is wanted.
 	if !is.renews {
 		if n == l.from || slices.Contains(l.p.been, n.Name) {
 			return nil, refuseMove(ReturnsToSameNode, "the scheduler may put it on %s again", n.Name)
@@ -66,8 +66,8 @@ func (l *leaving) judgeNode(n *cluster.Node, is wish) ([]int64, proof) {
 	if raised != nil {
 		return after, refuseMove(NoBetterNode, "on %s it would violate the %s", n.Name, raised.text)
 	}
-	// Only the gauges before the goal's own are protected. Those after it are less important, and
-	// may rise.
+	// Only the gauges before the goal's own are protected. Later ones are less important, and may
+	// rise.
 	for i := range is.gauge {
 		if after[i] > before[i] {
 			return after, refuseMove(Contradiction, "on %s it would raise %s from %d to %d", n.Name,

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// TestPlansTeachNothing: the pods that run say what comes. The successors of a plan, which tries
-// many moves and takes most of them back, do not.
+// TestPlansTeachNothing: running pods predict future ones. The successors of a plan, which tries
+// many moves and undoes most of them, do not.
 func TestPlansTeachNothing(t *testing.T) {
 	text, _, _ := strings.Cut(fragmentation, "      tasks:")
 	parsed, err := config.Parse("test", []byte(text), config.Options{})

@@ -12,64 +12,65 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// gauge is a number that a plan reduces. countPod is called for every pod that is added to a node
-// (by = 1) or removed from it (by = -1), and in a trial also for pods that are not moved at all.
+// gauge is a number reduced by a plan. countPod is called for every pod added to a node (by = 1) or
+// removed from it (by = -1), and in a trial also for pods not actually moved.
 //
-// A gauge has to be reversible: counting a pod and counting it back leaves the value as it was. It
-// must not read from the cluster what a trial does not change, such as the pods of a node; see
-// losses, which keeps its own.
+// A gauge must be reversible: counting a pod and uncounting it restores the value. It must not read
+// from the cluster anything left unchanged by a trial, such as the pods of a node; see losses,
+// which keeps a separate list.
 type gauge interface {
 	gaugeName() string
 	countPod(p *pod, n *cluster.Node, by int64)
 	currentValue() int64
 }
 
-// ledger is the gauge of violated constraints: by how much each of them is exceeded, summed up.
+// ledger is the gauge of violated constraints: the sum of all excesses.
 //
 //   - Spread: in each domain the pods beyond the lowest domain and maxSkew.
-//   - Required anti-affinity: pairs of a pod and another one in its domain that one of its terms
-//     repels.
+//   - Required anti-affinity: pairs of a pod and another pod in its domain repelled by one of its
+//     terms.
 //   - Required affinity: terms without a matching pod in the domain.
-//   - Node selector and affinity, and NoSchedule taints: one for each pod that its node no longer
-//     suits.
+//   - Node selector and affinity, and NoSchedule taints: one for each pod no longer suited by its
+//     node.
 //
-// A spread constraint and a term are each a group, which the pods of many classes may share; what a
-// class has to do with which groups is its concern. Counting a pod touches only the groups of its
-// concern, so the cost of a trial does not grow with the cluster.
+// A spread constraint and a term are each a group, possibly shared by the pods of many classes; the
+// concern of a class lists its groups. Counting a pod touches only the groups of its concern, so
+// the cost of a trial does not grow with the cluster.
 //
-// Like kube-scheduler's, the constraints bind only the pods that have them: a group without a pod
-// that has the constraint is never violated.
+// As in kube-scheduler, a constraint binds only the pods that have it: a group without such a pod
+// is never violated.
 type ledger struct {
 	title string
 	// action is DoNotSchedule for the ledger of hard constraints, and ScheduleAnyway for that of
-	// soft spread, in which nothing else counts.
+	// soft spread, which counts nothing else.
 	action v1.UnsatisfiableConstraintAction
 	w      *world
-	// groups are all groups, in the order in which they were found, and byKey finds the one of
-	// equal constraints.
+	// groups holds all groups in order of discovery, and byKey finds the group of equal
+	// constraints.
 	groups []*group
 	byKey  map[string]*group
 	byID   map[int32]*concern // by class
 	layers map[string]*layer  // by group.placed
 	known  []*concern
-	// static counts what is wrong between pods and their nodes alone; sum is that of the groups.
+	// static counts the violations between pods and their own nodes; sum is the excess of the
+	// groups.
 	static int64
 	sum    int64
 	pods   int64 // counted
-	// touched are the groups that changed since watchGroups, with their excess before; nil: not
+	// touched holds the groups changed since watchGroups, with their excess before; nil: not
 	// watching.
 	touched map[*group]int64
 }
 
-// concern is what matters to the pods of a class.
+// concern holds the constraints relevant to the pods of a class.
 //
 // All pods of a class have the same labels, constraints and tolerations. judge returns why a node
-// does not match the class's node selector and affinity; nil: any node does.
+// does not match the class's node selector and affinity; nil: any node matches.
 type concern struct {
 	class *cluster.PodClass
 	judge func(n *cluster.Node) *plugins.Rejection
-	// own are the groups whose constraint the class has, counts are those that count its pods. A
-	// pod that spreads with its own kind is in both; one that other pods avoid is only in counts.
+	// own holds the groups of the class's constraints, counts the groups counting its pods. A pod
+	// spreading with its own kind is in both; a pod merely avoided by other pods is only in counts.
 	own    map[*group]bool
 	counts map[*group]bool
 	groups []*group // own and counts, in the order in which they were found
@@ -78,7 +79,7 @@ type concern struct {
 	misfits int64         // of static, what is due to these
 }
 
-// newLedger returns an empty ledger. title is what the user reads beside the number.
+// newLedger returns an empty ledger. title labels the number for the user.
 func newLedger(w *world, title string, action v1.UnsatisfiableConstraintAction) *ledger {
 	return &ledger{title: title, action: action, w: w, byKey: map[string]*group{}, byID: map[int32]*concern{}, layers: map[string]*layer{}}
 }
@@ -90,7 +91,7 @@ func (l *ledger) currentValue() int64 { return l.sum + l.static }
 // isHard reports whether it is the ledger of hard constraints, of which there is one.
 func (l *ledger) isHard() bool { return l.action == v1.DoNotSchedule }
 
-// concernOf determines what matters to a pod's class, the first time that it is seen.
+// concernOf determines the concern of a pod's class, on first sight.
 func (l *ledger) concernOf(p *pod) *concern {
 	if known := l.byID[p.Class.ID]; known != nil {
 		return known
@@ -99,8 +100,8 @@ func (l *ledger) concernOf(p *pod) *concern {
 	l.byID[p.Class.ID] = k
 	l.known = append(l.known, k)
 
-	// A new class may be counted by constraints that are known, and may bring constraints that
-	// count known classes; the latter are addGroup's.
+	// A new class may be counted by known constraints, and may bring constraints counting known
+	// classes; addGroup handles the latter.
 	for _, g := range l.groups {
 		if g.countsClass(p.Class, l.w.c) {
 			k.counts[g] = true
@@ -129,8 +130,8 @@ func (l *ledger) concernOf(p *pod) *concern {
 	return k
 }
 
-// readNode reads the node selector and node affinity of a class, by the scheduler's own plugin,
-// with the affinity that its arguments add.
+// readNode reads the node selector and node affinity of a class with the scheduler's own plugin,
+// including the affinity added by its arguments.
 func (l *ledger) readNode(k *concern, p *pod, s *scheduler) {
 	if s.affinity != nil {
 		k.judge = s.affinity.Filter(l.w.c, p.Pod).Node
@@ -138,7 +139,7 @@ func (l *ledger) readNode(k *concern, p *pod, s *scheduler) {
 }
 
 // readSpread reads the spread constraints of a class, with the defaults of the scheduler's profile.
-// Constraints that cannot be read do not count: the scheduler would not place such a pod either.
+// Unreadable constraints do not count: the scheduler would not place such a pod either.
 func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 	if s.spread == nil {
 		return
@@ -161,7 +162,7 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 			c.MaxSkew = 1
 		}
 		// Two constraints share a group if they count the same pods in the same domains.
-		// p.Class.Static stands for what else decides which nodes are included: node affinity and
+		// p.Class.Static covers the other criteria for including nodes: node affinity and
 		// tolerations.
 		key := fmt.Sprintf("%s/%s/%s/%d/%d/%s/%s/%x", p.Namespace(), c.TopologyKey, c.Selector, c.MaxSkew,
 			c.MinDomains, c.NodeAffinityPolicy, c.NodeTaintsPolicy, p.Class.Static)
@@ -178,8 +179,8 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 	}
 }
 
-// termGroup returns the group of a term of required affinity or anti-affinity. A term and its like
-// of another class are one group, and so is a term that two pods of different workloads have.
+// termGroup returns the group of a term of required affinity or anti-affinity. Equal terms of
+// different classes or workloads form one group.
 func (l *ledger) termGroup(t *cluster.Term, anti bool) *group {
 	word := "affinity"
 	if anti {
@@ -194,8 +195,7 @@ func (l *ledger) termGroup(t *cluster.Term, anti bool) *group {
 	return g
 }
 
-// addGroup adds a new group: known classes may count in it, and pods that were counted before do,
-// too.
+// addGroup adds a new group: known classes may count in it, and so do pods counted before.
 func (l *ledger) addGroup(key string, g *group) {
 	l.byKey[key] = g
 	l.groups = append(l.groups, g)
@@ -212,7 +212,7 @@ func (l *ledger) addGroup(key string, g *group) {
 }
 
 // recountGroup counts a group from the existing pods. It looks at every placed pod, so it is for
-// changes of nodes and for groups that are found late.
+// changes of nodes and for groups found late.
 func (l *ledger) recountGroup(g *group) {
 	g.startCounting(l.layerFor(g))
 	for _, p := range l.w.placed {
@@ -225,9 +225,9 @@ func (l *ledger) recountGroup(g *group) {
 	l.sum += g.excess
 }
 
-// recountTaints recounts what depends on a node's taints. Only spread constraints with
-// nodeTaintsPolicy: Honor depend on taints; a node that gets one which a pod does not tolerate is
-// in none of their domains any longer. Layers are computed again when they are next needed.
+// recountTaints recounts the groups that depend on a node's taints. Only spread constraints with
+// nodeTaintsPolicy: Honor depend on taints; a node with a new, untolerated taint leaves all of
+// their domains. Layers are recomputed on next use.
 func (l *ledger) recountTaints() {
 	clear(l.layers)
 	for _, g := range l.groups {
@@ -237,7 +237,7 @@ func (l *ledger) recountTaints() {
 	}
 }
 
-// addOwn notes that the class has the group's constraint.
+// addOwn records that the class has the group's constraint.
 func (l *ledger) addOwn(k *concern, g *group) {
 	if !k.own[g] {
 		k.own[g] = true
@@ -279,14 +279,14 @@ func (l *ledger) countPod(p *pod, n *cluster.Node, by int64) {
 	}
 }
 
-// podsInExcess are the pods of the classes that have to do with a violation. Of no other pod can
-// the removal lower the ledger, so the search need not ask every pod of the cluster.
+// podsInExcess yields the pods of the classes involved in a violation. Removing any other pod
+// cannot lower the ledger, so the search need not examine every pod of the cluster.
 func (l *ledger) podsInExcess(yield func(*pod) bool) {
 	for _, k := range l.known {
 		if k.misfits == 0 && !slices.ContainsFunc(k.groups, func(g *group) bool { return g.excess > 0 }) {
 			continue
 		}
-		// A list, since to ask what a pod would lower is to count it back and again.
+		// The loop needs a copy, since measuring a pod's gain uncounts and recounts the pod.
 		for _, p := range slices.Collect(maps.Keys(k.pods)) {
 			if !yield(p) {
 				return
@@ -295,8 +295,7 @@ func (l *ledger) podsInExcess(yield func(*pod) bool) {
 	}
 }
 
-// countMisfits counts what is wrong between a pod and its node alone; for a static pod any node is
-// right.
+// countMisfits counts the violations between a pod and its own node; a static pod suits any node.
 func countMisfits(k *concern, p *pod, n *cluster.Node) (wrong int64) {
 	if isStatic(p) {
 		return 0
@@ -307,9 +306,8 @@ func countMisfits(k *concern, p *pod, n *cluster.Node) (wrong int64) {
 	return wrong + int64(len(repellingTaints(p.Pod, n)))
 }
 
-// repellingTaints returns the NoSchedule taints that the pod does not tolerate. NoExecute is up to
-// the eviction controller, and neither a cordon nor Berth's own taint concerns the pods that are
-// already there.
+// repellingTaints returns the NoSchedule taints not tolerated by the pod. NoExecute is up to the
+// eviction controller, and neither a cordon nor Berth's own taint concerns the pods already there.
 func repellingTaints(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
 	for _, t := range plugins.Untolerated(p, n) {
 		if t.Effect == v1.TaintEffectNoSchedule && t.Key != v1.TaintNodeUnschedulable && t.Key != EmptyingTaint {
@@ -319,12 +317,12 @@ func repellingTaints(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
 	return list
 }
 
-// watchGroups starts recording which groups change, until touched is nil again.
+// watchGroups starts recording changed groups, until touched is nil again.
 func (l *ledger) watchGroups() { l.touched = map[*group]int64{} }
 
-// worstRaised returns a group whose excess has grown since watchGroups, or nil. The sum alone would
-// not do: a move may lower one constraint's excess and raise another's by as much. Of several it
-// returns the first by text, so that messages do not depend on map order.
+// worstRaised returns a group with a greater excess than at watchGroups, or nil. The total would
+// not do: a move may lower one constraint's excess and raise another's by as much. Of several
+// groups it returns the first by text, so that messages do not depend on map order.
 func (l *ledger) worstRaised() (worst *group) {
 	for g, before := range l.touched {
 		if g.excess > before && (worst == nil || g.text < worst.text) {
@@ -334,9 +332,8 @@ func (l *ledger) worstRaised() (worst *group) {
 	return worst
 }
 
-// describeViolation describes what is wrong with the pod where it is. "" if nothing is wrong with
-// it. Only a group whose excess falls without the pod is named: other violations are due to other
-// pods.
+// describeViolation describes the pod's violations on its current node, or returns "". It names
+// only groups with a lower excess without the pod: other violations are due to other pods.
 func (l *ledger) describeViolation(p *pod) string {
 	k := l.concernOf(p)
 	if k.judge != nil && k.judge(p.Node) != nil {

@@ -12,23 +12,23 @@ import (
 	objects "github.com/berth-k8s/berth/internal/world"
 )
 
-// Rounds of Make: how often pods are pinned, and how often a plan is continued. A plan that needs
-// more is not worth its moves. Both bound searches of the whole cluster, so they also bound how
-// long Make takes.
+// Rounds of Make: the maximum numbers of pinning rounds and of continuations of a plan. A plan
+// needing more is not worth its moves. Both bound searches of the whole cluster, and thereby the
+// duration of Make.
 const (
 	mostPinnings = 16
 	mostSequels  = 12
 )
 
-// Make plans. The plan is empty if no move can be proved to improve anything.
+// Make makes a plan. The plan is empty if no move provably improves anything.
 //
-// A second plan on the state that the first one leads to is empty. Most searches end where that is
-// evident. Where one skipped something only because a pod had already been moved or placed, the
-// search continues from there. If that would move a pod again, the pod is pinned to its node and
-// everything is planned again.
+// A second plan from the state reached by the first is empty. Most searches end where that is
+// evident. A search that skipped something only because a pod had already been moved or placed is
+// continued from its end. If that would move a pod again, the pod is pinned to its node and the
+// whole plan is restarted.
 //
 // Make therefore searches more than once. A single search is greedy and does not move a pod twice;
-// what it skips for that reason, another search would move. A controller that plans again and again
+// another search would move the pods skipped for that reason. A controller that keeps planning
 // would then never come to rest.
 func Make(state *State, policy *Policy, options Options) *Plan {
 	// The caller may leave Placing out: "" means [Exact], as documented at [Options].
@@ -39,7 +39,7 @@ func Make(state *State, policy *Policy, options Options) *Plan {
 		return planSettled(state, policy, options)
 	}
 	// Pending pods that fit are placed by a search without goals, and the policy is applied to the
-	// state after that. Within one search they could not be moved, and a second plan would still
+	// resulting state. Within one search they could not be moved, and a second plan would still
 	// find work.
 	first, _ := searchOnce(state, &Policy{}, options, nil)
 	plan := planSettled(first.After(state), policy, options)
@@ -47,8 +47,8 @@ func Make(state *State, policy *Policy, options Options) *Plan {
 	return plan
 }
 
-// hasPending reports whether a pod of the state has no node. Without one, the search without goals
-// is saved. A pod counts even if no node fits it.
+// hasPending reports whether any pod of the state lacks a node. If none does, the search without
+// goals is skipped. A pod counts even if no node fits it.
 func hasPending(state *State) bool {
 	for p := range objects.All[*v1.Pod](state.World) {
 		if p.Spec.NodeName == "" {
@@ -58,10 +58,10 @@ func hasPending(state *State) bool {
 	return false
 }
 
-// planSettled plans for a state in which no pending pod is left that fits.
+// planSettled plans for a state without pending pods that fit.
 //
-// If pins for the first search are not enough, a sequel would move a pinned pod, and the next one
-// would move it again. Such pods are pinned throughout: all others are worth a plan still.
+// If pinning for the first search is not enough, a sequel would move a pinned pod, and the next one
+// would move it again. Such pods are pinned throughout: a plan for the rest is still worth making.
 func planSettled(state *State, policy *Policy, options Options) *Plan {
 	pinned := map[types.UID]bool{}
 	for _, throughout := range []bool{false, true} {
@@ -75,8 +75,8 @@ func planSettled(state *State, policy *Policy, options Options) *Plan {
 				return plan
 			}
 
-			// A plan is nil either because a sequel moved pods again, which are pinned for the next
-			// try, or because mostSequels was reached. In the latter case no pods are named and the
+			// A plan is nil either because a sequel moved pods again, to be pinned for the next
+			// try, or because mostSequels was reached. In the latter case again is empty and the
 			// set does not grow.
 			before := len(pinned)
 			if pinPods(state, again, pinned); len(pinned) == before {
@@ -92,9 +92,9 @@ func planSettled(state *State, policy *Policy, options Options) *Plan {
 	return nothing
 }
 
-// planToEnd searches, and continues from where the search ends until there is nothing left to do.
-// There is no plan if that would never end, or would move pods again: those are returned. Pods are
-// pinned for the first search only, so that the end is one for those who know of no pins, or
+// planToEnd searches, and continues from the end of each search until nothing more can be done. It
+// returns no plan if that would never end, or would move pods again; the latter pods are returned.
+// Pods are pinned for the first search only, so that the end also holds without pins, or
 // throughout.
 func planToEnd(state *State, policy *Policy, options Options, pinned map[types.UID]bool, throughout bool) (plan *Plan, again []types.UID) {
 	var inSequels map[types.UID]bool
@@ -110,7 +110,7 @@ func planToEnd(state *State, policy *Policy, options Options, pinned map[types.U
 		}
 		after = plan.tail.After(after)
 		on := options
-		// The sequel counts towards the same limits as the plan that it continues.
+		// The sequel counts towards the same limits as the plan before it.
 		on.Spent = options.Spent.With(plan.Moves...)
 		sequel, ends := searchOnce(after, policy, on, inSequels)
 		if again := movedTwice(sequel); len(again) > 0 {
@@ -127,8 +127,8 @@ func planToEnd(state *State, policy *Policy, options Options, pinned map[types.U
 	return plan, nil
 }
 
-// pinPods pins pods that a plan would move twice, with all others of their owners: one of these
-// would only take its place.
+// pinPods pins pods that a plan would move twice, together with all their siblings: another pod of
+// the same owner would only take their place.
 func pinPods(state *State, again []types.UID, pinned map[types.UID]bool) {
 	owners := map[types.UID]bool{}
 	pods := func(each func(p *v1.Pod, owner types.UID)) {
@@ -152,7 +152,7 @@ func pinPods(state *State, again []types.UID, pinned map[types.UID]bool) {
 
 // searchOnce makes one search from the state. Pods in pinned stay; nil pins none. settled reports
 // that another search from its end would find nothing. It is false with pins, because the next
-// search may know none of them.
+// search may be without them.
 func searchOnce(state *State, policy *Policy, options Options, pinned map[types.UID]bool) (plan *Plan, settled bool) {
 	w := openWorld(state, policy, options)
 	w.protections.pinned = pinned
@@ -163,10 +163,9 @@ func searchOnce(state *State, policy *Policy, options Options, pinned map[types.
 	return plan, !w.protections.unsettled && len(pinned) == 0
 }
 
-// movedTwice returns the pods of the first plan that the sequel moves again, by the UIDs that they
-// have in the state. A successor has its victim's UID with an apostrophe appended (see
-// [successorOf]), so a sequel that moves "abc'" moves the pod again that the plan has moved as
-// "abc".
+// movedTwice returns the pods of the first plan moved again by the sequel, by their UIDs in the
+// state. A successor has its victim's UID with an apostrophe appended (see [successorOf]), so a
+// sequel moving "abc'" moves the same pod as the plan moved as "abc".
 func movedTwice(sequel *Plan) (list []types.UID) {
 	for i := range sequel.Moves {
 		if uid, again := strings.CutSuffix(string(sequel.Moves[i].UID), "'"); again {
@@ -176,15 +175,15 @@ func movedTwice(sequel *Plan) (list []types.UID) {
 	return list
 }
 
-// appendSequel appends a plan that was made for the state that this one leads to. Numbers and
-// arrivals continue after the moves so far. Stays and notes are the sequel's alone: what stays
-// after the first plan may be moved by the second. Measures keep their value before the first plan.
+// appendSequel appends a plan made for the state reached by this one. Numbers and arrivals continue
+// after the moves so far. Stays and notes are only the sequel's: a pod staying after the first plan
+// may be moved by the second. Measures keep their value before the first plan.
 func (plan *Plan) appendSequel(sequel *Plan) {
 	offset := len(plan.Moves)
 	for _, m := range sequel.Moves {
 		m.Number += offset
-		// To the sequel, nodes that the first plan has emptied were closed from the beginning. To
-		// those who carry out the whole plan they are not.
+		// To the sequel, the nodes emptied by the first plan were closed from the beginning. For
+		// the execution of the whole plan they are not.
 		m.Closed = slices.Concat(plan.Empties, m.Closed)
 		plan.Moves = append(plan.Moves, m)
 	}

@@ -9,8 +9,7 @@ import (
 	objects "github.com/berth-k8s/berth/internal/world"
 )
 
-// qosOf returns the pod's QoS class, which is computed, since objects of manifests have none in
-// their status.
+// qosOf computes the pod's QoS class, since objects of manifests lack it in their status.
 func qosOf(object *v1.Pod) v1.PodQOSClass { return rules.QOS(object) }
 
 // toleratesTaint reports whether the pod tolerates a taint of any effect. Unlike
@@ -20,9 +19,9 @@ func toleratesTaint(p *pod, t *v1.Taint) bool {
 }
 
 // preferenceOf returns the weight of the pod's preferred node affinity on a node: the sum of the
-// weights of the terms that match, as the scheduler's plugin NodeAffinity counts before it
-// normalizes, those that the profile adds included. It returns nil if nothing is preferred, if no
-// profile serves the pod, or if the profile lacks the plugin.
+// weights of the matching terms, counted like the scheduler's plugin NodeAffinity before
+// normalization, and including the profile's added terms. It returns nil if the pod has no
+// preferences, if no profile serves the pod, or if the profile lacks the plugin.
 func (w *world) preferenceOf(p *pod) func(n *cluster.Node) (int64, error) {
 	s := w.schedulerOf(p)
 	if s == nil || s.affinity == nil {
@@ -31,7 +30,7 @@ func (w *world) preferenceOf(p *pod) func(n *cluster.Node) (int64, error) {
 	return s.affinity.Score(w.c, p.Pod, nil).Node
 }
 
-// affinityWeight is the weight on a node; 0 if nothing is preferred.
+// affinityWeight returns the weight on a node; 0 without preferences.
 func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 	prefers := w.preferenceOf(p)
 	if prefers == nil {
@@ -44,7 +43,7 @@ func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 	return weight
 }
 
-// greatestWeight is the greatest affinityWeight of the pod on these nodes.
+// greatestWeight returns the greatest affinityWeight of the pod on these nodes.
 func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int64) {
 	prefers := w.preferenceOf(p)
 	if prefers == nil {
@@ -63,14 +62,14 @@ func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int6
 	return best
 }
 
-// nodeObject returns a node of the cluster as the API has it.
+// nodeObject returns the API object of a node of the cluster.
 func (w *world) nodeObject(n *cluster.Node) *v1.Node {
 	object, _ := objects.Get[*v1.Node](w.World, "", n.Name)
 	return object
 }
 
-// suitsPod reports whether affinity, taints and cordon allow the pod on a node. Whether there is
-// room is another question: it does not look at other pods.
+// suitsPod reports whether affinity, taints and cordon allow the pod on a node. It considers
+// neither room nor other pods.
 func (w *world) suitsPod(p *pod, n *cluster.Node) bool {
 	if k := w.hard.concernOf(p); k.judge != nil && k.judge(n) != nil {
 		return false
@@ -83,8 +82,8 @@ func (w *world) suitsPod(p *pod, n *cluster.Node) bool {
 	return !n.Taints.Unschedulable
 }
 
-// countSuitable counts the nodes that suit the pod. It looks at all nodes, so callers remember the
-// answer.
+// countSuitable counts the nodes suiting the pod. It looks at all nodes, so callers cache the
+// result.
 func (w *world) countSuitable(p *pod) (count int64) {
 	for _, n := range w.c.Nodes {
 		if n != nil && w.suitsPod(p, n) {
@@ -94,9 +93,9 @@ func (w *world) countSuitable(p *pod) (count int64) {
 	return count
 }
 
-// staysOnNode reports whether a pod belongs to its node: if it is deleted, it comes back there.
-// That holds for static pods and for those of DaemonSets. Owner and annotations of a pod do not
-// change, so the answer is kept in the pod.
+// staysOnNode reports whether a pod belongs to its node: if deleted, it is recreated there. That
+// holds for static and DaemonSet pods. Owner and annotations of a pod do not change, so the result
+// is cached in the pod.
 func staysOnNode(p *pod) bool {
 	if p.staying == nil {
 		p.staying = new(isStatic(p) || rules.ControllerKind(p.object) == rules.DaemonSet)
@@ -104,7 +103,7 @@ func staysOnNode(p *pod) bool {
 	return *p.staying
 }
 
-// isStatic reports whether a pod is its node's own, which no scheduler has placed: the kubelet runs
+// isStatic reports whether a pod belongs to its node rather than to a scheduler: the kubelet runs
 // it from a file, and the API object is only its mirror. Evicting the mirror does not end the
 // containers.
 func isStatic(p *pod) bool {

@@ -7,29 +7,28 @@ import (
 	"maps"
 )
 
-// candidate is a pod that a goal nominates, with what it would gain.
+// candidate is a pod nominated by a goal, with its gain.
 type candidate struct {
 	*pod
 	gain int64
-	// depth is the number of pods in its domains: among equal gains, the fullest domain comes
+	// depth is the number of pods in its domains: among equal gains, the fullest domain is tried
 	// first.
 	depth int64
 	avoid bool
 	cost  *Cost // nil: nobody has asked for it yet
 }
 
-// nominations are the candidates of a goal, as a heap: of goals that choose again after every move
-// only the first few are looked at.
+// nominations holds the candidates of a goal in a heap: goals that choose again after every move
+// only look at the first few.
 type nominations struct {
 	*search
 	st   *strategy
 	list []*candidate
 }
 
-// nominateCandidates returns the pods that a goal would have moved, the best first. Names have the
-// last word.
+// nominateCandidates returns the goal's candidates, the best first. The last criterion is the name.
 //
-// Pods annotated prefer-no-eviction come last, whatever they gain. Then the goal's own order
+// Pods annotated prefer-no-eviction are last, whatever their gain. Then the goal's own order
 // decides, or gain, depth and cost. Pods that arrived during the plan are never candidates, but
 // they are a reason to search again.
 func (s *search) nominateCandidates(st *strategy) *nominations {
@@ -57,7 +56,7 @@ func (s *search) nominateCandidates(st *strategy) *nominations {
 	return list
 }
 
-// costOf returns what moving the candidate costs.
+// costOf returns the cost of moving the candidate.
 func (s *search) costOf(c *candidate) *Cost {
 	if c.cost == nil {
 		c.cost = new(s.w.protections.costOf(c.pod))
@@ -73,8 +72,7 @@ func (l *nominations) next() *candidate {
 	return heap.Pop(l).(*candidate)
 }
 
-// Less reports whether one candidate comes before another; with the methods below, it implements
-// heap.Interface.
+// Less orders the candidates; with the methods below, it implements heap.Interface.
 func (l *nominations) Less(i, j int) bool {
 	a, b := l.list[i], l.list[j]
 	order := cmp.Compare(boolToInt(a.avoid), boolToInt(b.avoid))
@@ -103,8 +101,8 @@ func (l *nominations) Pop() any {
 	return c
 }
 
-// excessDepth returns how many pods count in the fullest of the pod's domains whose spread is
-// exceeded; 0 if the goal's gauge is no ledger, or has an order. Among pods with the same gain,
+// excessDepth returns the number of pods in the fullest of the pod's domains with an exceeded
+// spread; 0 if the goal's gauge is not a ledger, or has an order. Among pods with the same gain,
 // taking one from the fullest domain evens the spread out in the fewest moves: with 5, 3 and 1 pods
 // and maxSkew 1, from the domain with 5.
 func (s *search) excessDepth(st *strategy, p *pod) (depth int64) {
@@ -120,9 +118,9 @@ func (s *search) excessDepth(st *strategy, p *pod) (depth int64) {
 	return depth
 }
 
-// nextCandidate returns the next best candidate, and why it was not chosen. before is the candidate
-// that was refused right before this one, nil if none was: that it came first and why it stays says
-// more than what comes after.
+// nextCandidate returns the next best candidate, with the reason for not choosing it. before is the
+// candidate refused immediately before the chosen one, or nil: a better candidate and the reason
+// for its stay inform the user better than a worse candidate.
 func (s *search) nextCandidate(st *strategy, c, before *candidate, rest *nominations) *Next {
 	if before != nil {
 		return &Next{before.Namespace(), before.Name, string(s.stays[before.pod].Code) + ": " + s.stays[before.pod].Message}
@@ -145,9 +143,9 @@ func (s *search) nextCandidate(st *strategy, c, before *candidate, rest *nominat
 	return &Next{next.Namespace(), next.Name, why}
 }
 
-// refusalOf returns why a pod must not be moved at all: protections, and limits that have been
-// reached. It looks at the pod alone and, except for a surge, proves nothing, so it is cheap enough
-// to be asked of every pod of a node before the first one is moved.
+// refusalOf returns why a pod must not be moved at all: protections, and exhausted limits. It
+// examines a single pod and, except for a surge, proves nothing, so it is cheap enough for every
+// pod of a node before the first one is moved.
 func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	if !st.Scope.includesPod(p) {
 		return Protected, "the policy leaves its namespace or labels out"
@@ -155,8 +153,7 @@ func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	if code, why := s.w.protections.whyProtected(p, st.Evictor); code != "" {
 		return code, why
 	}
-	// A policy that wants pods of some state renewed would otherwise evict their successors
-	// forever.
+	// A policy renewing pods of some state would otherwise evict their successors forever.
 	if st.renews && p.Node != nil && st.says(s.w.successorFor(p)) != "" {
 		return NoBetterNode, "its successor would have to be renewed, too"
 	}

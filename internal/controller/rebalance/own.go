@@ -13,14 +13,14 @@ import (
 // Goals are the names of Berth's own goals.
 var Goals = []string{"heal", "spread", "return", "consolidate", "defragment"}
 
-// settledFor is how long a node has to be ready before pods return to it: spot nodes come and go,
-// and a pod that returns to a node that is lost minutes later was disturbed twice.
+// settledFor is the minimum time a node must be ready before pods return to it: spot nodes are
+// short-lived, and a pod returning to a node lost minutes later was disturbed twice.
 const settledFor = 5 * time.Minute
 
-// OwnGoal returns one of Berth's own goals by its name, or nil. number is how many nodes
-// consolidate is to empty; the others ignore it. The evictor has the descheduler's default
+// OwnGoal returns one of Berth's own goals by its name, or nil. number is the number of nodes for
+// consolidate to empty; the other goals ignore it. The evictor has the descheduler's default
 // protections, and Own: annotations of Karpenter and of the cluster autoscaler are respected as
-// well. A caller may change the goal; each call makes a new one.
+// well. Each call makes a new goal, which the caller may change.
 func OwnGoal(name string, number int) *Goal {
 	evictor := NewEvictor()
 	evictor.Own = true
@@ -43,14 +43,14 @@ func OwnGoal(name string, number int) *Goal {
 	return goal
 }
 
-// ReadGoals reads goals as users write them, the most important first; an empty list means heal.
-// Pods that a goal names without a namespace are of this one.
+// ReadGoals parses goals in the users' notation, the most important first; an empty list means
+// heal. Pods without a namespace are in the given one.
 //
 //	heal                        violated hard constraints
 //	consolidate=2               two nodes are to be empty
 //	defragment=trainer-0        room for one pending pod
 //
-// An error names the goal and what it must be.
+// An error names the goal and its required form.
 func ReadGoals(list []string, namespace string) (*Policy, error) {
 	if len(list) == 0 {
 		list = []string{"heal"}
@@ -58,7 +58,7 @@ func ReadGoals(list []string, namespace string) (*Policy, error) {
 	policy := &Policy{}
 	for _, text := range list {
 		name, value, has := strings.Cut(text, "=")
-		// The error matters to consolidate alone: the other goals take no number.
+		// The error only matters to consolidate: the other goals take no number.
 		number, err := strconv.Atoi(value)
 		switch {
 		case !slices.Contains(Goals, name):

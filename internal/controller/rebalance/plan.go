@@ -14,42 +14,42 @@ const (
 	Kind       = "Rebalance"
 )
 
-// Plan is the moves, in order, and what stays although the policy wants it moved. It is also the
-// document that berth rebalance prints in JSON and YAML.
+// Plan holds the moves, in order, and the pods that stay against the policy. It is also the
+// document printed by berth rebalance in JSON and YAML.
 type Plan struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// From is where the state was read.
+	// From is the source of the state.
 	From string `json:"from,omitempty"`
-	// AsOf is the time of the state, not that at which the plan was made; zero if that is unknown.
+	// AsOf is the time of the state, not of planning; zero if unknown.
 	AsOf metav1.Time `json:"asOf,omitzero"`
-	// Assumed is what was assumed about the scheduler's configuration.
+	// Assumed describes the assumed scheduler configuration.
 	Assumed string `json:"assumed,omitempty"`
-	// Placing is how well the nodes of successors could be predicted. With Sampled, fewer moves can
-	// be proved.
+	// Placing is the precision with which successors' nodes could be predicted. With Sampled, fewer
+	// moves can be proved.
 	Placing Placing `json:"placing"`
 	Moves   []Move  `json:"moves"`
-	// Empties are the nodes that are empty after the plan, by name. They get the taint
+	// Empties names the nodes left empty by the plan. They get the taint
 	// berth.dev/emptying:NoSchedule before the first move of consolidate, and keep it.
 	Empties []string `json:"empties,omitempty"`
-	// Arrivals are pending pods that the scheduler places: before the first move, or in room that a
-	// move has freed.
+	// Arrivals are pending pods placed by the scheduler: before the first move, or in room freed by
+	// a move.
 	Arrivals []Arrival `json:"arrivals,omitempty"`
-	// Stays are pods that the policy wants to move but no move could be proved for, and nodes or
-	// pods that could not be helped.
+	// Stays lists the pods that the policy wants moved but without a provable move, and the nodes
+	// or pods that could not be helped.
 	Stays []Stay `json:"stays"`
-	// Measures are what the policy counts, before and after the plan, in the order in which they
-	// are compared.
+	// Measures holds the values of the policy's gauges, before and after the plan, in order of
+	// comparison.
 	Measures []Measure `json:"measures"`
-	// Notes are for the user, such as policy arguments that have no effect.
+	// Notes are for the user, such as policy arguments without effect.
 	Notes []string `json:"notes,omitempty"`
 
 	tail *Plan // what was added last
-	// options are those the plan was made with; After and its claims need them.
+	// options are the inputs of planning; After and its claims need them.
 	options Options
 }
 
-// Move is one pod that leaves its node.
+// Move moves one pod off its node.
 type Move struct {
 	// Number counts from 1. Moves of the same Attempt are made together or not at all.
 	Number  int    `json:"number"`
@@ -61,60 +61,60 @@ type Move struct {
 	// Owner is the controller as Kind/NAME.
 	Owner string `json:"owner,omitempty"`
 
-	// From is the node that the pod leaves.
+	// From is the pod's current node.
 	From string `json:"from"`
-	// To is where the successor lands. Or are the nodes that are as good, on which it may land as
-	// well. To is empty if a terminal pod is deleted, and there is no successor.
+	// To is the successor's node, and Or lists equally good nodes, where it may land instead. To is
+	// empty for the deletion of a terminal pod, which has no successor.
 	To string   `json:"to"`
 	Or []string `json:"or,omitempty"`
 
-	// Cause is the goal or the plugin, Profile that of the policy file, and Detail what is wrong
-	// now.
+	// Cause is the goal or the plugin, Profile is the policy file's profile, and Detail describes
+	// the current defect.
 	Cause   string `json:"cause"`
 	Profile string `json:"profile,omitempty"`
 	Detail  string `json:"detail"`
-	// Improves is what the move reduces, from and to.
+	// Improves lists the reduced gauges, with their values before and after.
 	Improves []Measure `json:"improves"`
 	Cost     Cost      `json:"cost"`
-	// Surge is set if one more replica comes first, NoSurge why it does not although it was asked
-	// for.
+	// Surge is set if one more replica is started first; NoSurge is the reason a requested surge is
+	// omitted.
 	Surge   *Surge `json:"surge,omitempty"`
 	NoSurge string `json:"noSurge,omitempty"`
 	// Next is the next best candidate, and why this one was preferred.
 	Next *Next `json:"next,omitempty"`
 
-	// Closes is set if the node that it leaves is closed to new pods before the move, and says for
-	// how long.
+	// Closes is set if the source node is closed to new pods before the move, and gives the
+	// duration.
 	Closes Closing `json:"closes,omitempty"`
-	// Closed are the nodes that have to be closed to new pods when it is made, in addition to those
-	// closed at the beginning: the proof of where the successor lands excludes them.
+	// Closed names the nodes that must be closed to new pods during the move, in addition to those
+	// closed at the beginning: the proof of the successor's node excludes them.
 	Closed []string `json:"closed,omitempty"`
 
 	successor string // the name that its successor has in the plan
 }
 
-// Arrival is a pending pod that gets a node. If several are as good to the scheduler, it may go to
-// another one.
+// Arrival is a pending pod that gets a node. If the scheduler rates several nodes equally, the pod
+// may go to another of them.
 type Arrival struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 	Node      string    `json:"node"`
-	// After is the number of the move after which it is placed; 0: before the first.
+	// After is the number of the move preceding the placement; 0: before the first.
 	After int `json:"after"`
 }
 
-// Measure is a number that a plan reduces.
+// Measure is a number reduced by a plan.
 type Measure struct {
 	Name string `json:"name"`
-	// Before and After are in the unit that the gauge's name says: a count, or thousandths or
-	// millionths of something.
+	// Before and After are in the unit named by the gauge: a count, or thousandths or millionths of
+	// something.
 	Before int64 `json:"before"`
 	After  int64 `json:"after"`
 }
 
-// String is for people: what is counted in millionths of a node is a share of it. All others are
-// printed as the gauge counts them.
+// String formats the measure for people: a gauge in millionths of a node is printed as a share of
+// it, any other gauge as its plain count.
 func (m Measure) String() string {
 	if m.Name == aboveTarget {
 		return fmt.Sprintf("use above target %.4g %% -> %.4g %% of a node", float64(m.Before)*100/whole, float64(m.After)*100/whole)
@@ -122,14 +122,14 @@ func (m Measure) String() string {
 	return fmt.Sprintf("%s %d -> %d", m.Name, m.Before, m.After)
 }
 
-// Next is a candidate that was not chosen at that point of the plan.
+// Next is the candidate passed over at that point of the plan.
 type Next struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Why       string `json:"why"`
 }
 
-// Stay is a pod, or a node if only Node is set, that stays as it is.
+// Stay is an unmoved pod, or an unchanged node if only Node is set.
 type Stay struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -139,7 +139,7 @@ type Stay struct {
 	Message   string `json:"message"`
 }
 
-// Code says why a pod stays.
+// Code is the reason for leaving a pod in place.
 type Code string
 
 // The codes.
@@ -158,9 +158,9 @@ const (
 	Limit             Code = "Limit"             // a limit of the policy is reached
 )
 
-// Workload names the controller of the moved pod as NAMESPACE/Kind/NAME, which is the key of
-// Options.Resting and of the journal. A pod without a controller is its own workload, so that
-// removing it does not put others to rest.
+// Workload names the controller of the moved pod as NAMESPACE/Kind/NAME, the key of Options.Resting
+// and of the journal. A pod without a controller is its own workload, so its removal puts no other
+// workload to rest.
 func (m *Move) Workload() string {
 	if m.Owner == "" {
 		return m.Namespace + "/Pod/" + m.Name

@@ -9,12 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Conditions are those of --fail-on: there are moves to make, something stays although the policy
-// wants it moved, constraints are still violated after the plan.
+// Conditions are the values of --fail-on: moves to make, pods that stay against the policy, and
+// constraints still violated after the plan.
 var Conditions = []string{"moves", "stays", "violations"}
 
-// Holds reports whether a condition came true. It is false for words that are not in Conditions,
-// which the command line has refused before.
+// Holds reports whether a condition is met. It is false for words not in Conditions, which the
+// command line has already rejected.
 func (plan *Plan) Holds(condition string) bool {
 	switch condition {
 	case "moves":
@@ -28,8 +28,8 @@ func (plan *Plan) Holds(condition string) bool {
 	return false
 }
 
-// Names returns the pods to move, in order. They have the form of kubectl -o name, for scripts.
-// Namespaces are left out, as there.
+// Names returns the pods to move, in order. They have the form of kubectl -o name, for scripts, and
+// likewise omit namespaces.
 func (plan *Plan) Names() (names []string) {
 	for i := range plan.Moves {
 		names = append(names, "pod/"+plan.Moves[i].Name)
@@ -55,7 +55,7 @@ func (plan *Plan) Write(out io.Writer, format string) error {
 	})
 }
 
-// asOf says of what time the state is, or "" if that is unknown.
+// asOf describes the time of the state, or returns "" if it is unknown.
 func (plan *Plan) asOf() string {
 	if plan.AsOf.IsZero() {
 		return ""
@@ -63,7 +63,7 @@ func (plan *Plan) asOf() string {
 	return " as of " + plan.AsOf.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// Summary says in one line what the plan does.
+// Summary summarizes the plan in one line.
 func (plan *Plan) Summary() string {
 	if len(plan.Moves) == 0 && len(plan.Empties) > 0 {
 		return fmt.Sprintf("Nothing has to move: %s empty.", answer.Count(len(plan.Empties), "node"))
@@ -80,8 +80,8 @@ func (plan *Plan) Summary() string {
 	return fmt.Sprintf("%s: %s.%s", answer.Count(len(plan.Moves), "move"), strings.Join(better, ", "), plan.surgeless())
 }
 
-// surgeless says which pods leave without one more replica before, although it was asked for. "" if
-// there are none. It stands in the summary, because the user has asked for what is not done.
+// surgeless lists the pods that leave without the requested additional replica, or returns "". It
+// is part of the summary, because it reports an unfulfilled request of the user.
 func (plan *Plan) surgeless() string {
 	var text []string
 	for i := range plan.Moves {
@@ -128,7 +128,7 @@ func (plan *Plan) printMoves(page *answer.Page, wide bool) {
 	page.Table("", rows)
 }
 
-// printConsequences prints what concerns nodes and pods that are not in the table of moves.
+// printConsequences prints the effects on nodes and pods missing from the table of moves.
 func (plan *Plan) printConsequences(page *answer.Page) {
 	if len(plan.Empties) > 0 {
 		page.Line("\nEmpty after the plan, with the taint %s:NoSchedule: %s", EmptyingTaint,
@@ -141,8 +141,8 @@ func (plan *Plan) printConsequences(page *answer.Page) {
 	}
 }
 
-// String lists the components of the cost, the most expensive first. The grace period always stands
-// at the end, so the text is never empty.
+// String lists the components of the cost, the most expensive first. The grace period is always at
+// the end, so the text is never empty.
 func (c *Cost) String() string {
 	var words []string
 	if c.Sole {
@@ -165,7 +165,7 @@ func (c *Cost) String() string {
 	return strings.Join(append(words, fmt.Sprintf("grace %ds", c.GraceSeconds)), ", ")
 }
 
-// printStays prints what stays, and why. Without wide, at most as many lines as answer.Most.
+// printStays prints the staying pods with the reasons. Without wide, at most answer.Most lines.
 func (plan *Plan) printStays(page *answer.Page, wide bool) {
 	if len(plan.Stays) == 0 {
 		return

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Annotations by which users control what may be moved.
+// Annotations by which users control the pods that may be moved.
 const (
 	evictAnnotation    = "descheduler.alpha.kubernetes.io/evict"
 	preferNoAnnotation = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
@@ -25,33 +25,33 @@ const (
 	karpenterNo        = "karpenter.sh/do-not-disrupt"
 	autoscalerSafe     = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
-	// EmptyingTaint keeps pods off a node that is being emptied. It stays when the node is empty,
-	// until someone removes it.
+	// EmptyingTaint keeps pods off a node being emptied. It stays on the empty node until a user
+	// removes it.
 	EmptyingTaint = "berth.dev/emptying"
 )
 
-// Annotations are those of pods that plans read.
+// Annotations lists the pod annotations read by plans.
 var Annotations = []string{evictAnnotation, preferNoAnnotation, berthAnnotation, karpenterNo, autoscalerSafe}
 
 // systemCritical is the lowest priority of system pods.
 const systemCritical = 2000000000
 
 // Evictor selects the pods that may be moved: the arguments of the descheduler's DefaultEvictor.
-// Its zero value protects only what is always protected; NewEvictor has the defaults.
+// Its zero value applies only the unconditional protections; NewEvictor has the defaults.
 //
 // The fields keep the descheduler's meaning, so that a policy file protects the same pods here as
 // there. Two things differ, since every move is proved: an annotation evict with the value false
-// keeps a pod, and a running pod without a controller is never moved, even if its annotation asks
-// for it.
+// keeps a pod, and a running pod without a controller is never moved, even if its annotation
+// requests it.
 type Evictor struct {
-	// Targets limits the nodes on which a successor may land, where NodeFit is set.
+	// Targets limits the nodes for successors, if NodeFit is set.
 	Targets labels.Selector
 	NodeFit bool
 	// Pods and Namespaces limit the pods by their labels and those of their namespace; nil means no
 	// limit.
 	Pods, Namespaces labels.Selector
-	// Priority is the lowest that is protected; PriorityClass is its name. nil protects none by
-	// priority, beyond those that Critical does.
+	// Priority is the lowest protected priority; PriorityClass is its name. nil adds no protection
+	// by priority to that of Critical.
 	Priority      *int32
 	PriorityClass string
 	// MinReplicas protects pods of workloads with fewer pods; 0 and 1 protect none. MinPodAge
@@ -60,27 +60,27 @@ type Evictor struct {
 	MinPodAge   time.Duration
 	// Mandatory makes prefer-no-eviction binding.
 	Mandatory bool
-	// The descheduler's default protections, which can be disabled, and the others, which can be
-	// enabled.
+	// The descheduler's default protections, which can be disabled, and the optional ones, which
+	// can be enabled.
 	LocalStorage, DaemonSets, Critical, FailedBare bool
 	Claims, WithoutBudget, DeviceClaims            bool
 	// StorageClasses limits Claims to volumes of these classes; none means all.
 	StorageClasses []string
-	// Own is set for Berth's own goals, which also respect annotations of other tools, and exclude
-	// Jobs, but for those that survive disruptions where JobsToo is set.
+	// Own is set for Berth's own goals, which also respect annotations of further tools, and
+	// exclude Jobs, except for disruption-tolerant Jobs if JobsToo is set.
 	Own, JobsToo bool
 }
 
-// NewEvictor returns an Evictor with the descheduler's default protections. It is what a policy
-// file without arguments for DefaultEvictor means.
+// NewEvictor returns an Evictor with the descheduler's default protections, equivalent to a policy
+// file without arguments for DefaultEvictor.
 func NewEvictor() *Evictor {
 	return &Evictor{LocalStorage: true, DaemonSets: true, Critical: true, FailedBare: true}
 }
 
-// protections say why a pod must stay, whatever is wrong with its place.
+// protections determine why a pod must stay, regardless of any defect of its node.
 //
-// Reasons are looked for from the general to the passing: what holds for any policy, what the
-// evictor selects and protects, the node, the workload, the budget. The user reads the first that
+// Reasons are checked from the general to the temporary: those of any policy, the evictor's
+// selection and protections, the node, the workload, the budget. The user sees the first that
 // applies.
 type protections struct {
 	w        *world
@@ -88,12 +88,12 @@ type protections struct {
 	covering map[int32][]*budget // by class; those of all pods of a class are the same
 	costs    map[*pod]*Cost      // but for the budget; the rest does not change
 	pinned   map[types.UID]bool  // would have to move twice
-	// unsettled: something was skipped only because a pod had been moved or placed already. What is
-	// skipped for that reason alone may be moved by the next plan.
+	// unsettled records that something was skipped only because a pod had already been moved or
+	// placed. The next plan may move it.
 	unsettled bool
 }
 
-// whyProtected returns why the pod must stay, whatever is wrong with its place; "" if it may be
+// whyProtected returns why the pod must stay, regardless of any defect of its node; "" if it may be
 // moved. It also decides, as a side effect, whether the pod leaves by a surge (p.surge).
 func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	object := p.object
@@ -115,8 +115,8 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	if why := e.excludedBy(pt.w, p); why != "" {
 		return Protected, why
 	}
-	// The annotation lifts the protections below, but not what excludes a pod by selection, and not
-	// the lack of a successor.
+	// The annotation lifts the protections below, but neither an exclusion by selection nor the
+	// lack of a successor.
 	lifted := false
 	if value, present := object.Annotations[evictAnnotation]; present {
 		if no, err := strconv.ParseBool(value); err == nil && !no {
@@ -149,7 +149,7 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 		}
 	}
 
-	// From here on reasons pass by themselves: the executor asks for another plan later.
+	// From here on reasons pass by themselves: the executor requests another plan later.
 	if until, rests := pt.w.options.Resting[workloadOf(object)]; rests && until.After(pt.w.now) {
 		return CoolingDown, fmt.Sprintf("its workload was moved lately and is left alone for %s", until.Sub(pt.w.now).Round(time.Second))
 	}
@@ -160,8 +160,8 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 		return OwnerBusy, why
 	}
 
-	// A surge needs no budget, since the workload never has fewer ready pods; so whether there is
-	// one is decided before the budget is asked.
+	// A surge needs no budget, since the workload never has fewer ready pods; so the surge is
+	// decided before the budget is consulted.
 	if pt.w.options.Surge {
 		p.surge, p.noSurge, p.later = pt.w.surges.surgeFor(p, &Leaving{})
 	}
@@ -175,8 +175,8 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	return "", ""
 }
 
-// excludedBy returns which of the evictor's selections excludes the pod. These hold even for pods
-// whose annotation asks for eviction. "" is none.
+// excludedBy returns the evictor's selection that excludes the pod, or "". Selections apply even to
+// pods annotated for eviction.
 func (e *Evictor) excludedBy(w *world, p *pod) string {
 	switch {
 	case e.Pods != nil && !e.Pods.Matches(p.Class.Labels):
@@ -217,8 +217,7 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 }
 
 // mustNotDisturb evaluates Karpenter's annotation: true, or a duration from the pod's start. A
-// duration such as 4h protects a pod for that long; anything that is neither true nor a duration
-// does not protect.
+// duration such as 4h protects a pod for that long; any other value does not protect.
 func (pt *protections) mustNotDisturb(p *pod) bool {
 	value := p.object.Annotations[karpenterNo]
 	if d, err := time.ParseDuration(value); err == nil {
@@ -227,8 +226,8 @@ func (pt *protections) mustNotDisturb(p *pod) bool {
 	return value == "true"
 }
 
-// protectionOf returns which of the descheduler's protections applies. "" is none. The annotation
-// evict lifts them.
+// protectionOf returns the first of the descheduler's protections that applies, or "". The
+// annotation evict lifts them.
 func (e *Evictor) protectionOf(w *world, p *pod, owner *metav1.OwnerReference) string {
 	spec := &p.object.Spec
 	local := slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil || v.HostPath != nil })
@@ -250,8 +249,8 @@ func (e *Evictor) protectionOf(w *world, p *pod, owner *metav1.OwnerReference) s
 	return ""
 }
 
-// protectedClaim returns why the pod's PersistentVolumeClaims keep it, or "". Only claims that the
-// pod names count, not those of ephemeral volumes.
+// protectedClaim returns why the pod's PersistentVolumeClaims keep it, or "". Only named claims
+// count, not those of ephemeral volumes.
 func (e *Evictor) protectedClaim(w *world, p *pod) string {
 	for i := range p.object.Spec.Volumes {
 		source := p.object.Spec.Volumes[i].PersistentVolumeClaim
@@ -269,8 +268,8 @@ func (e *Evictor) protectedClaim(w *world, p *pod) string {
 	return ""
 }
 
-// ageOf returns how long a pod has existed: since the kubelet has taken it on, or since it was
-// created if that is unknown; 0 if both are.
+// ageOf returns the age of a pod: since its admission by the kubelet, or else since its creation; 0
+// if both are unknown.
 func (w *world) ageOf(p *pod) time.Duration {
 	if s := p.object.Status.StartTime; s != nil {
 		return w.now.Sub(s.Time)
@@ -281,9 +280,9 @@ func (w *world) ageOf(p *pod) time.Duration {
 	return w.now.Sub(p.Created.Time())
 }
 
-// whyBusy reports that a pod's workload is being rolled out or scaled. Its successor would be made
-// from another template, or not at all, so nothing could be proved about it. A workload that was
-// not read is not busy.
+// whyBusy reports that a pod's workload is being rolled out or scaled. Its successor would be
+// created from another template, or not at all, so nothing could be proved about it. A workload
+// missing from the state is not busy.
 func (pt *protections) whyBusy(p *pod) string {
 	l := pt.w.Workloads().ControllerOf(p.object)
 	if l == nil {
@@ -295,15 +294,15 @@ func (pt *protections) whyBusy(p *pod) string {
 	if workload.Outdated(l.Object, p.object) {
 		return fmt.Sprintf("its %s has another template by now: its successor is not known", l.Kind.Kind)
 	}
-	// The controller is about to delete pods, perhaps this one, and makes none.
+	// The controller is about to delete pods, perhaps this one, and creates none.
 	if l.Replicas != nil && pt.w.countSiblings(p) > int(*l.Replicas) {
 		return fmt.Sprintf("its %s has more pods than it wants", l.Kind.Kind)
 	}
 	return ""
 }
 
-// whyRolling returns why a rollout of a workload, or of its Deployment, is not done. The rules are
-// those of kubectl rollout status.
+// whyRolling returns why a rollout of a workload, or of its Deployment, is incomplete. The rules
+// are those of kubectl rollout status.
 func (pt *protections) whyRolling(l *workload.Workload) string {
 	if top := pt.w.Workloads().DeploymentOf(l); top != nil {
 		l = top
@@ -314,9 +313,8 @@ func (pt *protections) whyRolling(l *workload.Workload) string {
 	return ""
 }
 
-// fitsNode reports whether the evictor allows a successor on a node. The scheduler does not know of
-// the policy's nodeSelector, so the successor may still land elsewhere; then the move is not
-// proved.
+// fitsNode reports whether the evictor allows a successor on a node. The scheduler ignores the
+// policy's nodeSelector, so the successor may still land elsewhere; then the move is not proved.
 func (e *Evictor) fitsNode(n *cluster.Node) bool {
 	return !e.NodeFit || e.Targets == nil || e.Targets.Matches(n)
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// proof is where a successor lands, or why that is not good enough.
+// proof holds a successor's node, or the reason for refusing the move.
 //
 // This file answers the central question: if this pod is evicted, where does its successor land,
-// and is that what the policy wants? The scheduler's own decider answers the first half, judgeNode
-// the second. A move is refused if any node on which the successor may land is not good enough, not
-// only if the most likely one is not.
+// and does that serve the policy? The scheduler's own decider finds the possible nodes, and
+// judgeNode rates them. A move is refused if any possible node is not good enough, not only if the
+// most likely one is not.
 type proof struct {
 	to *cluster.Node
 	or []*cluster.Node // as good as to
@@ -26,33 +26,33 @@ type proof struct {
 	message string
 }
 
-// refuseMove returns a proof of the opposite: why a move is not made.
+// refuseMove returns the opposite of a proof: the reason for not making a move.
 func refuseMove(code Code, format string, args ...any) proof {
 	return proof{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// wish is what a move has to achieve for its cause.
+// wish holds the requirements for a move.
 type wish struct {
 	gauge int // the index in world.gauges of the one that has to go down
 	// within is set if the move is part of an attempt, which is measured at its end. Until then the
-	// gauge must only not go up.
+	// gauge merely must not go up.
 	within bool
-	// least is by how much it has to go down at least; 0: by anything.
+	// least is the minimum reduction of the gauge; 0: any.
 	least int64
-	// renews is set if the pod is to be replaced, no matter where.
+	// renews requests replacement of the pod on any node.
 	renews bool
-	// settled is how long a node must have been ready before pods are moved to it.
+	// settled is the minimum time a node must have been ready before pods are moved to it.
 	settled time.Duration
 	// on limits the nodes that count as better; nil means no limit.
 	on func(n *cluster.Node) bool
 }
 
-// anywhere is the wish of a pod that leaves wherever its successor lands.
+// anywhere is the wish of a pod that leaves regardless of its successor's node.
 var anywhere = wish{renews: true}
 
-// proveMove decides a pod's successor, both while the pod terminates and after it is gone, and
-// judges every node on which the successor may land. One that comes first is decided while the pod
-// is there and stays.
+// proveMove decides a pod's successor, both while the pod terminates and after its removal, and
+// judges every possible node of the successor. A surge's replica is decided while the pod is still
+// running.
 func (w *world) proveMove(p *pod, is wish) proof {
 	if p.surge != nil {
 		nodes, why := w.surges.nodesBeside(p, is)
@@ -66,10 +66,9 @@ func (w *world) proveMove(p *pod, is wish) proof {
 		return refuseMove(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
 
-	// Three cases, since it is not known which comes true: the successor is scheduled while the
-	// victim still holds its room, once it has gone, or after pending pods have taken the freed
-	// room. leaving stays nil if the controller waits for the victim's end, behind if no pending
-	// pod fits.
+	// Three cases, any of them possible: the successor is scheduled while the victim still holds
+	// its room, after its removal, or after pending pods have taken the freed room. leaving stays
+	// nil if the controller waits for the victim's end, behind if no pending pod fits.
 	var leaving, gone, behind []*cluster.Node
 	var why proof
 	w.withoutPod(p, func(next *pod, from *cluster.Node) {
@@ -96,9 +95,9 @@ func (w *world) proveMove(p *pod, is wish) proof {
 	return w.chooseNode(p, sets, is)
 }
 
-// behindWaiting returns the nodes on which the successor may land if pending pods that fit now are
-// placed before it; nil if there are none. A pending pod may have a higher priority than the
-// successor, or just be tried before it.
+// behindWaiting returns the possible nodes of the successor if pending pods that now fit are placed
+// before it; nil without such pods. A pending pod may have a higher priority than the successor, or
+// just be tried earlier.
 func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
 	arrived := len(w.arrivals)
 	defer w.Undo(w.Mark())
@@ -115,15 +114,15 @@ func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wi
 	return nodes, proof{}
 }
 
-// landingsOf returns the nodes on which the successor may land in the cluster as it is. A successor
-// that Decide puts on the node that it came from ends the proof early: no list of equals can help,
-// because that node is among them.
+// landingsOf returns the possible nodes of the successor in the current cluster. A successor that
+// Decide returns to its victim's node ends the proof early: no list of equals can help, because
+// that node is among them.
 func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
 	d := s.decider.Decide(next.Pod)
 	switch {
 	case d.Err != nil:
 		return nil, refuseMove(Unproven, "its successor cannot be judged: %v", d.Err)
-	// Diagnose belongs to the decision right before it.
+	// Diagnose belongs to the immediately preceding decision.
 	case d.Node == nil:
 		failure := s.decider.Diagnose(next.Pod)
 		if (next.hasVolumes() || next.hasDevices()) &&
@@ -139,7 +138,7 @@ func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is wish)
 		return w.feasibleNodes(s, next)
 	}
 
-	// Berth breaks ties among equally good nodes; any of them may be the one.
+	// Berth breaks ties among equally good nodes; it may choose any of them.
 	nodes, err := s.decider.Best(next.Pod)
 	if err != nil || len(nodes) == 0 {
 		return nil, refuseMove(Unproven, "its successor cannot be judged on every node")
@@ -147,9 +146,9 @@ func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is wish)
 	return nodes, proof{}
 }
 
-// feasibleNodes returns the nodes that pass the filters. This is the plain evaluation of every
-// node: it costs more than a decision, and it is needed where kube-scheduler samples, since a
-// sample may have any of them as its best.
+// feasibleNodes returns the nodes that pass the filters. It evaluates every node, which costs more
+// than a decision; this is needed if kube-scheduler samples, since any of the nodes may be the best
+// of a sample.
 func (w *world) feasibleNodes(s *scheduler, next *pod) (nodes []*cluster.Node, why proof) {
 	e := s.decider.Plain().Evaluate(next.Pod)
 	if e.Err != nil || e.Feasible == 0 {
@@ -163,8 +162,9 @@ func (w *world) feasibleNodes(s *scheduler, next *pod) (nodes []*cluster.Node, w
 	return nodes, proof{}
 }
 
-// whyReturns says why a successor would come back: no other node can take it, or none of those that
-// can is as good to the scheduler. feasible counts the nodes that pass the filters.
+// whyReturns explains why a successor would return to its node: either no other node can take it,
+// or the scheduler ranks no other node above the old one. feasible counts the nodes that pass the
+// filters.
 func (w *world) whyReturns(s *scheduler, next *pod, from *cluster.Node, feasible int) proof {
 	if feasible > 1 {
 		return refuseMove(ReturnsToSameNode, "to the scheduler no node is better than %s", from.Name)
@@ -176,8 +176,8 @@ func (w *world) whyReturns(s *scheduler, next *pod, from *cluster.Node, feasible
 	return refuseMove(NoBetterNode, "no other node can take it: %s", e.Message(""))
 }
 
-// boundBy looks for a node that only the pod's volumes or devices rule out. Then "no better node"
-// would send the reader in search of room, while it is the volume that holds the pod.
+// boundBy looks for a node ruled out only by the pod's volumes or devices. Then "no better node"
+// would send the reader in search of room, while in fact the volume holds the pod.
 func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node) string {
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
@@ -188,14 +188,14 @@ func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node)
 	return ""
 }
 
-// chooseNode judges the nodes on which a successor may land, and picks the best of those on which
-// it may land in every case.
+// chooseNode judges the possible nodes of a successor, and picks the best of the nodes possible in
+// every case.
 //
 //	leaving  {n1, n2}    n1 is full while the victim terminates, and n3 ties with n2
 //	gone     {n2, n3}
 //
 // Here n1, n2 and n3 are all judged, and each must be good; only n2 can be the target, because it
-// is in both. With Held a bad node is only left out: the scheduler is told where to go.
+// is in both. With Held a bad node is merely skipped: the scheduler is directed to the target.
 func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 	type judged struct {
 		n     *cluster.Node
@@ -235,8 +235,8 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 		return bad
 	}
 
-	// The best is what lowers the gauges most, in the policy's order, and not what the scheduler
-	// prefers: all of them are equals to the scheduler.
+	// The best node lowers the gauges most, in the policy's order; the scheduler's preference is
+	// irrelevant, since it considers all of them equal.
 	slices.SortFunc(good, func(a, b judged) int {
 		return cmp.Or(slices.Compare(a.after, b.after), cmp.Compare(a.n.Name, b.n.Name))
 	})
@@ -253,12 +253,12 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 }
 
 // settling are the taints by which Karpenter and the cluster autoscaler announce that a node is
-// about to be removed. What is moved there would be disrupted again at once.
+// about to be removed. Pods moved there would soon be disrupted again.
 var settling = []string{"karpenter.sh/disrupted", "karpenter.sh/disruption", "ToBeDeletedByClusterAutoscaler",
 	"DeletionCandidateOfClusterAutoscaler"}
 
-// whyLeaving returns why a node is neither a source nor a target, or "". Pods on such a node are
-// left to the component that removes it.
+// whyLeaving returns why a node is neither a source nor a target, or "". Its pods are the concern
+// of the component removing it.
 func (w *world) whyLeaving(n *cluster.Node) string {
 	if n.Taints.Unschedulable {
 		return "is cordoned"
@@ -274,9 +274,9 @@ func (w *world) whyLeaving(n *cluster.Node) string {
 	return ""
 }
 
-// whyUnfit returns why nothing is moved to a node, or "". It is stricter than the scheduler, which
-// judges a node by its taints alone: one that has become ready a moment ago is open to pending
-// pods, but no reason to disturb one that runs.
+// whyUnfit returns why no pod is moved to a node, or "". It is stricter than the scheduler, which
+// judges a node only by its taints: a node that has just become ready is open to pending pods, but
+// no reason to disturb running ones.
 func (w *world) whyUnfit(n *cluster.Node, settled time.Duration) string {
 	if why := w.whyLeaving(n); why != "" {
 		return why
@@ -293,7 +293,7 @@ func (w *world) whyUnfit(n *cluster.Node, settled time.Duration) string {
 	return ""
 }
 
-// readyCondition returns the node's condition Ready; nil if it has none, as in manifests.
+// readyCondition returns the node's condition Ready, or nil if it is absent, as in manifests.
 func (w *world) readyCondition(n *cluster.Node) *v1.NodeCondition {
 	object := w.nodeObject(n)
 	i := slices.IndexFunc(object.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady })
@@ -303,7 +303,7 @@ func (w *world) readyCondition(n *cluster.Node) *v1.NodeCondition {
 	return &object.Status.Conditions[i]
 }
 
-// isReady reports whether a node is ready; one without the condition is.
+// isReady reports whether a node is ready; a node without the condition is.
 func (w *world) isReady(n *cluster.Node) bool {
 	c := w.readyCondition(n)
 	return c == nil || c.Status == v1.ConditionTrue

@@ -24,8 +24,8 @@ var (
 	worldsSeed = flag.Uint64("worlds-seed", 0, "seed of the first of them")
 )
 
-// seeds are those of a test that has so many worlds, or with -short so many, where TestRandomWorlds
-// has 10,000 in all.
+// seeds returns the range of seeds for a test with most worlds, or short worlds with -short, given
+// the default -worlds of 10,000; another value of the flag scales both numbers.
 func seeds(most, short int) (first, end uint64, runs int) {
 	if runs = most * *worlds / 10_000; testing.Short() {
 		runs = short * *worlds / 10_000
@@ -33,10 +33,10 @@ func seeds(most, short int) (first, end uint64, runs int) {
 	return *worldsSeed, *worldsSeed + uint64(runs), runs
 }
 
-// TestRandomWorlds plans for -worlds clusters and policies (a tenth with -short). Of every plan:
-// nobody is moved twice, nobody back to where it was, budgets allow every step, limits hold, nobody
-// is pending at the end who was not before, every successor passes the filters where it lands, what
-// the policy counts has gone down, and a second plan is empty.
+// TestRandomWorlds plans for -worlds clusters and policies (a tenth with -short). In every plan: no
+// pod is moved twice or back to its old node, budgets allow every step, limits hold, no further pod
+// is pending at the end, every successor passes the filters on its node, the policy's gauges have
+// gone down, and a second plan is empty.
 func TestRandomWorlds(t *testing.T) {
 	moved := 0
 	seed, end, runs := seeds(10_000, 1000)
@@ -108,8 +108,8 @@ func names(goals []rebalance.Goal) (list []string) {
 	return list
 }
 
-// faults are the promises that a plan does not keep, found by carrying it out one move after the
-// other on a cluster of the test's own.
+// faults returns the broken promises of a plan, found by carrying it out move by move on a separate
+// cluster.
 func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) (list []string) {
 	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	pods, waited := map[types.UID]*v1.Pod{}, map[string]bool{}
@@ -169,7 +169,7 @@ func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) 
 	return list
 }
 
-// upTo is the plan with its first moves only.
+// upTo returns the plan with only its first moves.
 func upTo(plan *rebalance.Plan, moves int) *rebalance.Plan {
 	prefix := *plan
 	prefix.Moves = slices.Clone(plan.Moves[:moves])
@@ -177,12 +177,12 @@ func upTo(plan *rebalance.Plan, moves int) *rebalance.Plan {
 	return &prefix
 }
 
-// unready reports whether a kubelet says so.
+// unready reports whether the kubelet has marked the pod unready.
 func unready(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status != v1.ConditionTrue })
 }
 
-// overdrawn names the budgets that the Eviction API would refuse a pod for.
+// overdrawn names the budgets for which the Eviction API would refuse a pod.
 func overdrawn(s *rebalance.State, victim *v1.Pod) (names []string) {
 	for o := range s.World.Objects() {
 		b, ok := o.(*policyv1.PodDisruptionBudget)
@@ -209,7 +209,7 @@ func overdrawn(s *rebalance.State, victim *v1.Pod) (names []string) {
 	return names
 }
 
-// beyond are the limits of a policy that a plan does not keep.
+// beyond returns the limits of a policy exceeded by a plan.
 func beyond(plan *rebalance.Plan, l rebalance.Limits) (list []string) {
 	spent := rebalance.Spent{}.With(plan.Moves...)
 	if l.Total != nil && spent.Total > *l.Total {
@@ -233,7 +233,7 @@ func closing(s *rebalance.State, node string) *rebalance.State {
 	return next
 }
 
-// clusterOf is the state without one pod.
+// clusterOf returns the state without one pod.
 func clusterOf(s *rebalance.State, without types.UID) *cluster.Cluster {
 	c := cluster.New()
 	for o := range s.World.Objects() {
@@ -273,7 +273,7 @@ func homeless(s *rebalance.State) map[string]bool {
 	return names
 }
 
-// draw makes up a cluster of a few nodes and a policy.
+// draw generates a cluster of a few nodes, and a policy.
 func draw(r *rand.Rand) (text string, goals []rebalance.Goal) {
 	var b strings.Builder
 	one := func(of ...string) string { return of[r.IntN(len(of))] }

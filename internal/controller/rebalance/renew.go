@@ -9,8 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// renewal is a gauge of the pods that are to be replaced, and of those that have ended and are to
-// be removed.
+// renewal is a gauge of the pods to replace, and of the terminal pods to remove.
 type renewal struct {
 	tally
 	ended []*pod
@@ -20,13 +19,13 @@ type renewal struct {
 // currentValue implements gauge: both kinds of pods count alike.
 func (r *renewal) currentValue() int64 { return r.sum + int64(len(r.left)) }
 
-// setupRenew has pods replaced that the goal names, by age, restarts or state, and those removed
-// that have ended.
+// setupRenew replaces the pods named by the goal, by age, restarts or state, and removes terminal
+// pods.
 func (st *strategy) setupRenew() {
 	wants := func(p *pod) string {
 		object := p.object
-		// A policy may look at the phase: a successor is Pending when it is made, but it is to be
-		// judged as it runs.
+		// A policy may look at the phase: a new successor is Pending, but it must be judged in its
+		// running state.
 		if p.victim != p { // as it will be
 			object = object.DeepCopy()
 			object.Status.Phase = v1.PodRunning
@@ -34,7 +33,7 @@ func (st *strategy) setupRenew() {
 		return st.Renew.Wants(object, st.w.now)
 	}
 	st.gauge = &renewal{left: map[*pod]bool{}, tally: tally{title: cmp.Or(st.Renew.Title, "pods to renew"),
-		// Successors count 0 even if they would have to be renewed: refusalOf does not begin such
+		// Successors count 0 even if the policy would renew them: refusalOf does not begin such
 		// moves.
 		of: func(p *pod, n *cluster.Node) int64 {
 			return boolToInt(p.victim == p && st.sees(n) && st.Scope.includesPod(p) && wants(p) != "")
@@ -47,9 +46,8 @@ func (st *strategy) setupRenew() {
 	}
 }
 
-// nominateEnded finds the pods that have ended and are to be removed. Those of a node that is not
-// ready cannot go. They are on no node of the cluster, so the gauge is not told of them as of
-// others.
+// nominateEnded finds the terminal pods to remove, skipping those on unready nodes, which cannot be
+// deleted. Terminal pods are on no node of the cluster, so they are not counted by countPod.
 func (st *strategy) nominateEnded() {
 	g, renews := st.gauge.(*renewal)
 	if !renews {

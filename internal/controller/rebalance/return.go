@@ -9,8 +9,8 @@ import (
 // goHome counts the weight of preferred node affinity that pods miss, and the PreferNoSchedule
 // taints on their nodes.
 //
-// A weight is missed relative to the best node of all, whether or not it has room, so that the
-// gauge does not depend on where other pods are.
+// A weight is missed relative to the best node of all, with or without room, so that the gauge does
+// not depend on the placement of other pods.
 func (st *strategy) goHome() {
 	r := st.Return
 	most := map[int32]int64{} // the greatest weight on any node, by class
@@ -26,7 +26,7 @@ func (st *strategy) goHome() {
 		}
 		return missed
 	}}
-	// What pods are nominated for is what they can reach: open nodes that suit them.
+	// Pods are nominated only for a reachable gain: on open nodes that suit them.
 	reachable := &reach{w: st.w}
 	st.gauge, st.settled = g, r.Settled
 	st.gain = func(p *pod) int64 {
@@ -47,8 +47,8 @@ func (st *strategy) goHome() {
 	}
 }
 
-// podsAway are the pods that may miss a preference: those of classes that prefer nodes, and those
-// of nodes with taints. Most classes prefer none.
+// podsAway yields the pods that may miss a preference: those of classes with preferred nodes, and
+// those of nodes with taints. Most classes have no preference.
 func (st *strategy) podsAway(yield func(*pod) bool) {
 	for _, k := range st.w.hard.known {
 		prefers := false
@@ -67,15 +67,15 @@ func (st *strategy) podsAway(yield func(*pod) bool) {
 	}
 }
 
-// reach is the greatest weight of the preferred node affinity of a class on the nodes that are open
-// and suit its pods, while no node changes.
+// reach holds the greatest weight of the preferred node affinity of a class on the open nodes that
+// suit its pods, as long as no node changes.
 type reach struct {
 	w      *world
 	most   map[int32]int64 // by class
 	change int             // of the nodes, until which it is good
 }
 
-// of returns the weight for a pod's class. It looks at all nodes once per class, and again when a
+// of returns the weight for a pod's class. It scans all nodes once per class, and again after a
 // node was closed or opened.
 func (r *reach) of(p *pod) int64 {
 	if r.most == nil || r.change != r.w.closures.nodeChanges {
@@ -89,8 +89,8 @@ func (r *reach) of(p *pod) int64 {
 	return most
 }
 
-// unwelcomeTaints returns the PreferNoSchedule taints that a pod does not tolerate. counts selects
-// the taints that matter; nil means all.
+// unwelcomeTaints returns the PreferNoSchedule taints not tolerated by a pod. counts selects the
+// relevant taints; nil means all.
 func unwelcomeTaints(p *pod, n *cluster.Node, counts func(t *v1.Taint) bool) (list []*v1.Taint) {
 	for i := range n.Taints.Taints {
 		t := &n.Taints.Taints[i]

@@ -11,54 +11,53 @@ import (
 	objects "github.com/berth-k8s/berth/internal/world"
 )
 
-// Rolling says which nodes are to be rolled: in turn each is emptied, restarted or exchanged, and
-// opened again. A roll takes many nodes out and back in. Package execute plans the whole once, to
-// show it, and each turn again when it comes.
+// Rolling selects the nodes to roll: in turn each is emptied, restarted or exchanged, and opened
+// again. A roll takes many nodes out and back in. Package execute plans the whole once, for
+// display, and each turn again when it is due.
 type Rolling struct {
-	// Leaving are the rules by which pods leave. Its Nodes are those that are still to be rolled.
+	// Leaving holds the rules by which pods leave. Its Nodes are the nodes still to be rolled.
 	Leaving
-	// AtOnce is how many nodes of a zone have their turn together; 0: one.
+	// AtOnce is the number of nodes per zone rolled together; 0: one.
 	AtOnce int
-	// Begun are nodes whose turn has begun: they come first. Done have been rolled. Begun matters
-	// after a restart: a node that is half empty should not wait for its turn.
+	// Begun nodes have had their turn started: they are first. Done nodes have been rolled. Begun
+	// matters after a restart: a half-empty node should not wait for its turn.
 	Begun, Done []string
-	// Closed are nodes that were cordoned before the roll began. They stay cordoned, also after it.
+	// Closed nodes were cordoned before the roll began. They stay cordoned, also after it.
 	Closed map[string]bool
 }
 
-// Roll is the plan of a roll. It predicts; only the turn that is next is ever carried out as
-// planned.
+// Roll is the plan of a roll. It predicts; only the next turn is ever carried out as planned.
 type Roll struct {
 	Turns []Turn
-	// Pods is how many pods leave, Moves how often they do, and Again which of them leave more than
-	// once.
+	// Pods counts the departing pods, Moves their departures, and Again lists the pods that leave
+	// more than once.
 	//
 	//	a pod leaves node-1 for node-2 and later node-2 for node-1: Pods 1, Moves 2
 	Pods, Moves int
 	Again       []Moved
 }
 
-// Turn is what happens to nodes that are rolled together. Nodes with the same turn are of one zone,
-// so that a zone-spread workload loses pods in one zone at a time.
+// Turn plans the nodes rolled together. Nodes with the same turn are of one zone, so that a
+// zone-spread workload loses pods in one zone at a time.
 type Turn struct {
-	// "" if the nodes have no label topology.kubernetes.io/zone
+	// "" if the nodes lack the label topology.kubernetes.io/zone
 	Zone  string
 	Nodes []string
-	// Closes are the nodes with a later turn: they take no pods in this one, which would leave
-	// again. Opens are those of them that take the pods for which there is no room elsewhere, once
-	// all others have left.
+	// Closes lists the nodes with a later turn: they take no pods in this one, which would leave
+	// again. Opens lists the exceptions: nodes opened after the other departures, for pods without
+	// room elsewhere.
 	Closes, Opens []string
 	Draining
 }
 
-// Moved is a pod that leaves several nodes.
+// Moved is a pod leaving several nodes.
 type Moved struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Times     int    `json:"times"`
 }
 
-// Stranded counts the pods whose successors find no other node.
+// Stranded counts the pods without another node for their successors.
 func (r *Roll) Stranded() (count int) {
 	for i := range r.Turns {
 		count += r.Turns[i].Draining.Stranded()
@@ -66,8 +65,8 @@ func (r *Roll) Stranded() (count int) {
 	return count
 }
 
-// Refused are the pods because of which the roll does not begin. They would prevent the turn of
-// their node, so the roll does not begin with nodes before it.
+// Refused returns the pods that keep the roll from beginning. They would prevent the turn of their
+// node, so the roll does not begin with nodes before it.
 func (r *Roll) Refused() (list []Kept) {
 	for i := range r.Turns {
 		list = append(list, r.Turns[i].Refused...)
@@ -75,21 +74,21 @@ func (r *Roll) Refused() (list []Kept) {
 	return list
 }
 
-// PlanRoll decides the turns of the nodes, and where the successors of their pods land, turn by
-// turn on the cluster as those before leave it.
+// PlanRoll decides the turns of the nodes, and the nodes of their pods' successors, turn by turn,
+// on the cluster left by the preceding turns.
 //
-// Successors land on nodes that have been rolled, or that are none of the roll, as long as there
-// is room: nodes with a later turn are closed, because a pod that lands there leaves again. Pods
-// that find no node otherwise, or could not have one more replica first, go last, and as few closed
-// nodes as possible are opened for them, those of the last turns. In a cluster without spare nodes
-// these are the pods of the first turn. So the nodes with the fewest pods come first, zone by zone.
+// Successors land on rolled nodes, or on nodes outside the roll, as long as there is room: nodes
+// with a later turn are closed, because a pod landing there leaves again. Pods without a node
+// otherwise, or without a possible surge, go last, and as few closed nodes as possible are opened
+// for them, starting with the last turns. In a cluster without spare nodes these are the pods of
+// the first turn. Therefore the nodes with the fewest pods are rolled first, zone by zone.
 //
 // The state is not changed. The cost is that of a drain for each turn, and of some more where nodes
-// have to be opened.
+// must be opened.
 func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 	r := &roll{Rolling: *rolling, options: options, now: state}
-	// Nodes with a later turn may still be cordoned by a roll that was interrupted. They are
-	// planned as open, and each turn closes what it has to.
+	// Nodes with a later turn may still be cordoned by an interrupted roll. They are planned as
+	// open, and each turn closes the nodes it needs.
 	r.now = uncordonNodes(state, r.notCordoned(r.Nodes))
 	r.zone = r.zoneOf(append(slices.Clone(rolling.Begun), rolling.Done...))
 
@@ -115,8 +114,8 @@ func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 	return plan
 }
 
-// PlanTurn decides the next turn alone. It is the first turn of PlanRoll, for a state in which the
-// turns before are over. It returns nil if none of the nodes exists any longer.
+// PlanTurn decides only the next turn: the first turn of PlanRoll, for a state with the preceding
+// turns completed. It returns nil if none of the nodes exists any longer.
 func PlanTurn(state *State, rolling *Rolling, options Options) *Turn {
 	r := &roll{Rolling: *rolling, options: options}
 	r.now = uncordonNodes(state, r.notCordoned(r.Nodes))
@@ -124,8 +123,8 @@ func PlanTurn(state *State, rolling *Rolling, options Options) *Turn {
 	if len(r.Nodes) == 0 {
 		return nil
 	}
-	// A roll continues in the zone of the turn before: that of nodes that have begun, or of nodes
-	// that are done while others of their zone are not.
+	// A roll continues in the zone of the preceding turn: that of begun nodes, or of done nodes in
+	// an unfinished zone.
 	remaining := map[string]bool{}
 	for _, name := range r.Nodes {
 		remaining[r.zoneOf([]string{name})] = true
@@ -139,7 +138,7 @@ func PlanTurn(state *State, rolling *Rolling, options Options) *Turn {
 	return r.planTurn()
 }
 
-// roll is a roll while it is planned. now is the cluster after the turns so far.
+// roll is a roll during planning. now is the cluster after the turns so far.
 type roll struct {
 	Rolling // Nodes are those that are left
 	options Options
@@ -147,13 +146,12 @@ type roll struct {
 	zone    string // of the last turn
 }
 
-// notCordoned are those of some nodes that were not cordoned before the roll. Only these are ever
-// opened.
+// notCordoned returns the nodes that were not cordoned before the roll. Only these are ever opened.
 func (r *roll) notCordoned(nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(name string) bool { return r.Closed[name] })
 }
 
-// zoneOf returns the zone of the first of these nodes that exists.
+// zoneOf returns the zone of the first existing node of the list.
 func (r *roll) zoneOf(nodes []string) string {
 	for _, name := range nodes {
 		if n := r.now.node(name); n != nil {
@@ -170,8 +168,8 @@ func (r *roll) planTurn() *Turn {
 	turn := &Turn{Zone: r.zoneOf(nodes), Nodes: nodes}
 	turn.Closes = r.notCordoned(slices.DeleteFunc(order, func(name string) bool { return slices.Contains(nodes, name) }))
 
-	// At first nothing is opened, and the pods that find no place stay. What is opened then depends
-	// on how many they are.
+	// At first no node is opened, and pods without a place stay. Their number then determines the
+	// nodes to open.
 	plan := r.planDrain(turn, nil, true)
 	if len(plan.Later) > 0 {
 		turn.Opens = r.nodesToOpen(turn, len(plan.Later))
@@ -181,15 +179,15 @@ func (r *roll) planTurn() *Turn {
 	return turn
 }
 
-// orderNodes returns the nodes that are left in the order of their turns: those that have begun,
-// the others of the same zone, then zone by zone; within each those that fewest pods leave.
+// orderNodes returns the remaining nodes in the order of their turns: begun nodes, the rest of the
+// same zone, then zone by zone; within each by ascending number of departing pods.
 //
 //	zone a: nodes with 9 and 3 pods; zone b: nodes with 5 and 4
 //	order: a with 3, a with 9, b with 4, b with 5
 //
 // A zone is finished before the next one begins, so that at any time only one zone lacks nodes.
-// Nodes with few pods come first because, without spare nodes, the pods of the first turn are those
-// that have to leave twice.
+// Nodes with few pods are first because, without spare nodes, the pods of the first turn must leave
+// twice.
 func (r *roll) orderNodes() []string {
 	leave, zone, first := map[string]int{}, map[string]string{}, map[string]int{}
 	daemonSet := daemonSetsOf(r.now.World)
@@ -220,8 +218,8 @@ func (r *roll) orderNodes() []string {
 	return list
 }
 
-// firstNodes returns the nodes of the next turn: all whose turn has begun, or as many of one zone
-// as have theirs together. order must not be empty.
+// firstNodes returns the nodes of the next turn: all begun nodes, or as many of one zone as are
+// rolled together. order must not be empty.
 func (r *roll) firstNodes(order []string) []string {
 	begun := slices.DeleteFunc(slices.Clone(order), func(name string) bool { return !slices.Contains(r.Begun, name) })
 	if len(begun) > 0 {
@@ -236,8 +234,8 @@ func (r *roll) firstNodes(order []string) []string {
 	return nodes
 }
 
-// planDrain plans what leaves in a turn while all nodes with a later turn are closed, except those
-// in open. fitting is [Leaving.Fitting].
+// planDrain plans the departures of a turn while all nodes with a later turn are closed, except
+// those in open. fitting is [Leaving.Fitting].
 func (r *roll) planDrain(turn *Turn, open []string, fitting bool) *Draining {
 	closes := slices.DeleteFunc(slices.Clone(turn.Closes), func(name string) bool { return slices.Contains(open, name) })
 	leaving := r.Leaving
@@ -246,16 +244,15 @@ func (r *roll) planDrain(turn *Turn, open []string, fitting bool) *Draining {
 }
 
 // nodesToOpen returns nodes of the last turns to open, so that as many pods have room as with all
-// of them open; none if they do not help. later is how many pods lack room with none open.
+// of them open; nil if they do not help. later is the number of pods lacking room with none open.
 //
-// One node fewer does not suffice. The number is doubled until it does, and then searched for
-// between there and the number before: each try is a plan of the whole drain. More nodes need not
-// mean more room, because the scheduler may spread pods so that a large one finds none. Where that
-// is so, a much smaller number may do that was not tried.
+// One node fewer does not suffice. The number is doubled until it does, and then found by a search
+// of the last interval: each try is a plan of the whole drain. More nodes need not mean more room,
+// because the scheduler may spread pods so that a large one finds none. In that case a much
+// smaller, untried number may do.
 func (r *roll) nodesToOpen(turn *Turn, later int) []string {
 	all := slices.Clone(turn.Closes)
-	// Those of the last turns are opened first: what lands there stays the longest before it has to
-	// leave again.
+	// The last turns are opened first: pods landing there stay the longest before leaving again.
 	slices.Reverse(all)
 	least := len(r.planDrain(turn, all, true).Later)
 	if least >= later {
@@ -270,22 +267,21 @@ func (r *roll) nodesToOpen(turn *Turn, later int) []string {
 	return all[:few+1+sort.Search(enough-few-1, func(i int) bool { return suffices(few + 1 + i) })]
 }
 
-// planRest adds those pods of a turn that leave once nodes were opened for them. The state of the
-// roll is as before afterwards; plan is changed and returned.
+// planRest adds the pods of a turn that leave after nodes were opened for them. The state of the
+// roll is restored afterwards; plan is changed and returned.
 func (r *roll) planRest(turn *Turn, plan *Draining) *Draining {
 	before := r.now
 	r.now = afterDeparture(before, plan)
 	rest := r.planDrain(turn, turn.Opens, false)
 	r.now = before
 	plan.Pods = append(plan.Pods, rest.Pods...)
-	// The second drain judges the pods that are left again, so its refusals replace those of the
-	// first.
+	// The second drain judges the remaining pods again, so its refusals replace those of the first.
 	plan.Refused, plan.Later = rest.Refused, nil
 	return plan
 }
 
-// applyTurn makes the state what it is after a turn. The turn's nodes are open again and empty but
-// for what belongs to them.
+// applyTurn advances the state past a turn. The turn's nodes are open again and empty but for the
+// pods that belong to them.
 func (r *roll) applyTurn(turn *Turn) {
 	r.Nodes = slices.DeleteFunc(slices.Clone(r.Nodes), func(name string) bool { return slices.Contains(turn.Nodes, name) })
 	r.now = uncordonNodes(afterDeparture(r.now, &turn.Draining), r.notCordoned(turn.Nodes))
@@ -309,11 +305,11 @@ func uncordonNodes(state *State, names []string) *State {
 	return state
 }
 
-// afterDeparture returns the state once pods have left and their successors have landed. A
-// successor is the same pod on another node, so that it is counted how often a pod leaves.
+// afterDeparture returns the state after the departure of pods and the landing of their successors.
+// A successor is the same pod on another node, so that repeated departures of a pod are counted.
 //
 // [Plan.After] makes real successors instead. Here the UID stays, by which a roll recognizes that
-// the same pod moves again. A pod whose successor found no node becomes pending.
+// the same pod moves again. A pod without a node for its successor becomes pending.
 func afterDeparture(state *State, plan *Draining) *State {
 	state = state.fork()
 	for _, k := range plan.Ending {

@@ -10,9 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// RollAnswer is what berth drain --roll answers: the plan and, once it was carried out, what became
-// of it. Its JSON is read by scripts. Pods in it are plain values, so that the planner's types may
-// change.
+// RollAnswer is the output of berth drain --roll: the plan and, after its execution, the outcome.
+// Its JSON is read by scripts. Pods in it are plain values, so that the planner's types may change.
 type RollAnswer struct {
 	APIVersion string      `json:"apiVersion"`
 	Kind       string      `json:"kind"`
@@ -35,8 +34,8 @@ type RollTurn struct {
 	Ending  []RollPod `json:"ending,omitempty"`
 }
 
-// RollPod is a pod of a RollTurn. Which fields are set depends on the list that it is in: Why is
-// set for those that stay, the others for those that leave.
+// RollPod is a pod of a RollTurn. The fields set depend on its list: Why for staying pods, the
+// remaining fields for departing ones.
 type RollPod struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -45,7 +44,7 @@ type RollPod struct {
 	From      string    `json:"from"`
 	To        string    `json:"to,omitempty"`
 	Or        []string  `json:"or,omitempty"`
-	// Surge is what is scaled as KIND/NAME, if one more replica comes first.
+	// Surge is the scaled object as KIND/NAME, if one more replica is started first.
 	Surge    string `json:"surge,omitempty"`
 	NoSurge  string `json:"noSurge,omitempty"`
 	Waits    string `json:"waits,omitempty"`
@@ -54,7 +53,7 @@ type RollPod struct {
 	Why      string `json:"why,omitempty"`
 }
 
-// RollResult is what became of a roll.
+// RollResult is the outcome of a roll.
 type RollResult struct {
 	Rolled  int      `json:"rolled"`
 	Evicted int      `json:"evicted"`
@@ -62,8 +61,8 @@ type RollResult struct {
 	Stopped string   `json:"stopped,omitempty"`
 }
 
-// Answer returns the plan as a document. Result is nil: the caller sets it once the roll was
-// carried out.
+// Answer returns the plan as a document. Result is nil: the caller sets it after carrying out the
+// roll.
 func (r *Roll) Answer() *RollAnswer {
 	a := &RollAnswer{APIVersion: "berth.dev/v1alpha1", Kind: "Roll", Pods: r.Pods, Moves: r.Moves, Again: r.Again, Turns: []RollTurn{}}
 	for i := range r.Turns {
@@ -79,7 +78,7 @@ func (r *Roll) Answer() *RollAnswer {
 	return a
 }
 
-// rollPodOf describes a pod that leaves.
+// rollPodOf describes a departing pod.
 func rollPodOf(p *Departure) RollPod {
 	pod := RollPod{
 		Namespace: p.Namespace, Name: p.Name, UID: p.UID, Owner: p.Owner, From: p.From, To: p.To, Or: p.Or,
@@ -91,7 +90,7 @@ func rollPodOf(p *Departure) RollPod {
 	return pod
 }
 
-// keptOf describes pods that stay, and why.
+// keptOf describes staying pods, with the reasons.
 func keptOf(list []Kept) (pods []RollPod) {
 	for _, k := range list {
 		pods = append(pods, RollPod{Namespace: k.Namespace, Name: k.Name, UID: k.UID, From: k.Node, Why: k.Why})
@@ -130,7 +129,7 @@ func (a *RollAnswer) Write(out io.Writer, format string) error {
 	})
 }
 
-// tableRow is a turn's row of the table. note collects what is to be said about pods.
+// tableRow returns a turn's row of the table. note collects remarks on pods.
 func (t *RollTurn) tableRow(number int, note func(why, pod string)) []string {
 	surges, stranded := 0, 0
 	for i := range t.Pods {

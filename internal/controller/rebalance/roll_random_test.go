@@ -15,9 +15,10 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// TestRollsOfRandomWorlds rolls nodes of random clusters, with the process killed and begun anew at
-// random. In the end all nodes are done and as open as they were, or the roll said beforehand why
-// it does not begin; scales are what they were, and nobody is pending who was not.
+// TestRollsOfRandomWorlds rolls nodes of random clusters, killing and restarting the process at
+// random. In the end all nodes are done with their cordons unchanged, or the roll reported
+// beforehand why it does not begin; scales have their original values, and no further pod is
+// pending.
 func TestRollsOfRandomWorlds(t *testing.T) {
 	rolled, evicted := 0, 0
 	seed, end, runs := seeds(300, 60)
@@ -64,7 +65,7 @@ func TestRollsOfRandomWorlds(t *testing.T) {
 	}
 }
 
-// drawRoll draws what to roll, and returns which of the nodes are cordoned before.
+// drawRoll draws the nodes to roll, and returns the nodes cordoned before.
 func (s *stage) drawRoll(seed uint64) (o execute.RollOptions, nodes map[string]bool) {
 	nodes = map[string]bool{}
 	for _, name := range s.nodeNames() {
@@ -85,7 +86,7 @@ func (s *stage) drawRoll(seed uint64) (o execute.RollOptions, nodes map[string]b
 	return o, nodes
 }
 
-// judgeRandomRoll holds what must be true when a roll is over.
+// judgeRandomRoll verifies the invariants of a finished roll.
 func (s *stage) judgeRandomRoll(nodes map[string]bool, pending map[string]bool) {
 	if len(s.rolls) != 1 {
 		s.fail("ended %d times", len(s.rolls))

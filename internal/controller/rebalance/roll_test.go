@@ -18,10 +18,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// rolled is what a test has rolled.
+// rolled is the subject of a test's roll.
 type rolled struct{ rebalance.Rolling }
 
-// rollingOf reads what the command roll says; the nodes are those with the label pool:roll.
+// rollingOf parses the arguments of the command roll; the nodes are selected by the label
+// pool:roll.
 func rollingOf(t *testing.T, objects []metav1.Object, args []datadriven.CmdArg) (r rolled) {
 	var rest []datadriven.CmdArg
 	for _, arg := range args {
@@ -71,7 +72,7 @@ func showRoll(plan *rebalance.Roll) string {
 	return b.String() + "\n"
 }
 
-// rollOptions reads what the command roll of TestExecution says.
+// rollOptions parses the arguments of the command roll of TestExecution.
 func (s *stage) rollOptions(t *testing.T, args []datadriven.CmdArg) execute.RollOptions {
 	o := execute.RollOptions{Selector: labels.SelectorFromSet(labels.Set{"pool": "roll"}), Until: execute.UntilDrained}
 	atOnce := 1
@@ -93,7 +94,7 @@ func (s *stage) rollOptions(t *testing.T, args []datadriven.CmdArg) execute.Roll
 	return o
 }
 
-// setNode answers a request to open or close a node.
+// setNode handles a request to open or close a node.
 func (s *stage) setNode(a execute.SetNode) execute.Event {
 	n := s.node(a.Node)
 	if n == nil {
@@ -109,7 +110,7 @@ func (s *stage) setNode(a execute.SetNode) execute.Event {
 	return execute.Answered{Ticket: a.Ticket}
 }
 
-// taintCordoned has the node controller taint a node that is cordoned, or no longer.
+// taintCordoned updates a node's cordon taint like the node controller.
 func (s *stage) taintCordoned(name string) {
 	n := s.node(name)
 	if n == nil {
@@ -123,7 +124,7 @@ func (s *stage) taintCordoned(name string) {
 	s.write(n)
 }
 
-// restart has a node restart.
+// restart restarts a node.
 func (s *stage) restart(name string) {
 	n := s.node(name).DeepCopy()
 	n.Status.NodeInfo.BootID += "+"
@@ -136,7 +137,7 @@ func (s *stage) restart(name string) {
 	})
 }
 
-// exchange has a node go, and another one come five seconds later.
+// exchange removes a node, and adds another one five seconds later.
 func (s *stage) exchange(t *testing.T, name, line string) {
 	s.remove(s.node(name))
 	s.after(5*time.Second, func() {
@@ -160,7 +161,7 @@ func (s *stage) rollTold(a execute.RollTold) {
 	}
 }
 
-// showNodes shows which nodes are closed, and how far their roll is.
+// showNodes shows the closed nodes, and the progress of their roll.
 func (s *stage) showNodes() {
 	for _, name := range s.nodeNames() {
 		n := s.node(name)
@@ -185,9 +186,9 @@ func (s *stage) nodeNames() (names []string) {
 	return names
 }
 
-// TestARollGoesOnAfterAKill kills the process before and after each request of a roll, and begins
-// it anew: in the end all nodes are done and open, scales are what they were, and never fewer pods
-// were ready than in the beginning.
+// TestARollGoesOnAfterAKill kills the process before and after each request of a roll, and restarts
+// it: in the end all nodes are done and open, scales have their original values, and there were
+// never fewer ready pods than in the beginning.
 func TestARollGoesOnAfterAKill(t *testing.T) {
 	const world = `node a cpu=4 label=pool:roll
 		node b cpu=4 label=pool:roll
@@ -238,7 +239,7 @@ func TestARollGoesOnAfterAKill(t *testing.T) {
 	}
 }
 
-// judgeRoll holds what must be true when a roll is over.
+// judgeRoll verifies the invariants of a finished roll.
 func (s *stage) judgeRoll() {
 	if len(s.rolls) != 1 || s.rolls[0].Stopped != "" || s.rolls[0].Done != s.rolls[0].Nodes {
 		s.fail("the roll ended with %+v", s.rolls)
@@ -258,7 +259,7 @@ func (s *stage) judgeRoll() {
 	}
 }
 
-// unansweredEvictions is a core whose evictions are neither made nor answered.
+// unansweredEvictions is a core with evictions neither made nor acknowledged.
 type unansweredEvictions struct {
 	core
 	list []execute.Evict
@@ -275,8 +276,9 @@ func (u *unansweredEvictions) Step(now time.Time, event execute.Event) (actions 
 	return actions
 }
 
-// TestATurnEndsWhenItsEvictionIsAnswered: also where its timeout is over, since the eviction counts
-// then. So no answer comes in the next turn, whose own eviction is in flight.
+// TestATurnEndsWhenItsEvictionIsAnswered: a turn ends with its eviction's response even after the
+// timeout, since the eviction counts then. So no response is left for the next turn, with its own
+// eviction in flight.
 func TestATurnEndsWhenItsEvictionIsAnswered(t *testing.T) {
 	s := newStage(t, 1, `node a cpu=4 label=pool:roll
 		node b cpu=4 label=pool:roll

@@ -12,11 +12,11 @@ import (
 )
 
 // search looks for moves until no more can be proved. It makes one move at a time, the best first,
-// and does not look ahead.
+// without looking ahead.
 //
-// A round asks one goal for candidates, and moves those that it can prove, the best first. runGoals
+// A round obtains candidates from one goal, and makes the provable moves, the best first. runGoals
 // repeats rounds over all goals until none moves a pod. Each move lowers its goal's gauge and
-// raises none before it, so two goals cannot move pods back and forth.
+// raises no earlier one, so two goals cannot move pods back and forth.
 type search struct {
 	w          *world
 	policy     *Policy
@@ -31,14 +31,14 @@ type search struct {
 	spent      Spent              // towards the policy's limits
 }
 
-// stayed is a Stay, and the strategy that nominated the pod: of several the most important.
+// stayed is a Stay, with the most important strategy that nominated the pod.
 type stayed struct {
 	Stay
 	of *strategy
 }
 
-// newSearch returns a search in a world that has been opened with this policy. It changes the
-// world, so a world serves one search.
+// newSearch returns a search in a world opened with this policy. It changes the world, so a world
+// serves one search.
 func newSearch(w *world, policy *Policy) *search {
 	return &search{
 		closed: w.closures.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.gaugeValues(),
@@ -51,7 +51,7 @@ func newSearch(w *world, policy *Policy) *search {
 func (s *search) runGoals() {
 	for again := true; again; {
 		again = false
-		// Only the last round counts: what a goal waited for in an earlier one may have come true.
+		// Only the last round counts: conditions unmet for a goal in an earlier round may hold now.
 		s.idle, s.tried = nil, map[*strategy]bool{}
 		for _, st := range s.strategies {
 			again = s.removeEnded(st) || again
@@ -66,11 +66,11 @@ func (s *search) runGoals() {
 	}
 }
 
-// runRound tries the pods that a goal nominates, and reports whether one was moved.
+// runRound tries a goal's candidates, and reports whether one was moved.
 func (s *search) runRound(st *strategy) (moved bool) {
 	if st.ready != nil && s.spent.PerCause[st.Name] == 0 {
-		// A goal that has moved a pod in this run goes on until its gauge is down, although by then
-		// fewer nodes are below its thresholds than it takes to begin.
+		// A goal that has moved a pod in this run continues until its gauge is down, even after the
+		// number of nodes below its thresholds has fallen under the minimum for starting.
 		if why := st.ready(); why != "" {
 			s.idle = append(s.idle, fmt.Sprintf("%s: %s.", st.Name, why))
 			return false
@@ -104,7 +104,7 @@ func (s *search) runRound(st *strategy) (moved bool) {
 		}
 		s.moves[number].Next = next
 		moved, refusedBefore = true, nil
-		// Its gains depend on each other: a list from before the move would be followed too long.
+		// The gains depend on each other: a list from before the move would be outdated.
 		if st.anew {
 			return true
 		}
@@ -112,8 +112,8 @@ func (s *search) runRound(st *strategy) (moved bool) {
 	return moved
 }
 
-// recordStay notes why a pod stays. Of several goals that want it moved, the first in the policy
-// speaks: its reason is the one that the user has to remove first.
+// recordStay records why a pod stays. If several goals want it moved, the reason of the first in
+// the policy is kept: the user must remove that one first.
 func (s *search) recordStay(st *strategy, p *pod, code Code, message string) {
 	node := p.NodeName
 	if node == "" {
@@ -125,13 +125,13 @@ func (s *search) recordStay(st *strategy, p *pod, code Code, message string) {
 	s.stays[p] = stayed{Stay{Namespace: p.Namespace(), Name: p.Name, Node: node, Cause: st.Name, Code: code, Message: message}, st}
 }
 
-// stayNode notes why a node could not be emptied. A node that is emptied later loses the note
-// again.
+// stayNode records why a node could not be emptied. The record is dropped if the node is emptied
+// later.
 func (s *search) stayNode(st *strategy, n *cluster.Node, code Code, message string) {
 	s.nodeStays[n.Name] = Stay{Node: n.Name, Cause: st.Name, Code: code, Message: message}
 }
 
-// makePlan returns what was found.
+// makePlan returns the results of the search.
 func (s *search) makePlan(state *State) *Plan {
 	plan := &Plan{
 		APIVersion: APIVersion, Kind: Kind, Placing: s.w.options.Placing, Moves: []Move{}, Stays: []Stay{},

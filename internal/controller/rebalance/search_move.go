@@ -8,14 +8,14 @@ import (
 )
 
 // makeMove proves one move and makes it in the world. On success the move is appended, and undone
-// with the world; on failure nothing has changed.
+// with the world; on failure the world is unchanged.
 func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing Closing) proof {
 	is.on = st.landingFilter()
 	found := s.w.proveMove(p, is)
 	if found.code != "" {
 		return found
 	}
-	// What is wrong now, and what it costs, has to be read before the world changes.
+	// The pod's defect and the cost must be read before the world changes.
 	m := s.describeMove(st, p, found)
 	m.Attempt, m.Closes, m.Closed = attempt, closing, s.newlyClosed()
 	before, from := s.w.gaugeValues(), p.NodeName
@@ -32,8 +32,8 @@ func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing
 	return proof{}
 }
 
-// dropUntilUndone takes an entry out of a map of what the search says. It is back once the move is
-// undone that has made it untrue.
+// dropUntilUndone removes an entry from one of the search's maps, and restores it when the
+// invalidating move is undone.
 func dropUntilUndone[K comparable, V any](w *world, said map[K]V, of K) {
 	if before, known := said[of]; known {
 		delete(said, of)
@@ -41,13 +41,13 @@ func dropUntilUndone[K comparable, V any](w *world, said map[K]V, of K) {
 	}
 }
 
-// newlyClosed returns the nodes that the search has closed so far. Those that were closed before
-// the plan need no mention.
+// newlyClosed returns the nodes closed by the search so far, excluding nodes closed before the
+// plan.
 func (s *search) newlyClosed() []string {
 	return slices.DeleteFunc(s.w.closures.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
 }
 
-// recordMove appends a move and counts it. from is the node that is charged for it.
+// recordMove appends a move and counts it. from is the node charged for it.
 func (s *search) recordMove(m Move, from string) {
 	s.moves = append(s.moves, m)
 	s.countMove(from, &m, 1)
@@ -57,7 +57,7 @@ func (s *search) recordMove(m Move, from string) {
 	})
 }
 
-// countMove counts a move towards the limits, or takes it back with by = -1.
+// countMove counts a move towards the limits, or uncounts it with by = -1.
 func (s *search) countMove(node string, m *Move, by int) {
 	s.spent.Total += by
 	s.spent.PerNode[node] += by
@@ -66,8 +66,8 @@ func (s *search) countMove(node string, m *Move, by int) {
 	s.spent.ByGoal[m.fromNode()] += by
 }
 
-// describeMove returns a move with all that can be said before it is made. found without a node
-// describes the removal of a pod that has ended.
+// describeMove returns a move with everything known before it is made. found without a node
+// describes the removal of a terminal pod.
 func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
 	m := Move{
 		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.NodeName,
@@ -90,9 +90,9 @@ func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
 	return m
 }
 
-// removeEnded removes pods that have ended. Their controllers have replaced them already, or never
-// will. No proof is needed: the pod holds no room, and nothing comes in its place. Limits and
-// protections hold as for any other pod.
+// removeEnded removes terminal pods. Their controllers have replaced them already, or never will.
+// The removal requires no proof: the pod holds no room, and has no successor. Limits and
+// protections apply as for any other pod.
 func (s *search) removeEnded(st *strategy) (moved bool) {
 	g, renews := st.gauge.(*renewal)
 	if !renews {
@@ -109,7 +109,7 @@ func (s *search) removeEnded(st *strategy) (moved bool) {
 		}
 		m, before := s.describeMove(st, p, proof{}), s.w.gaugeValues()
 		m.From = p.object.Spec.NodeName
-		// Several goals may want the same pod removed; it is gone for all of them.
+		// Several goals may want the same pod removed; its removal satisfies all of them.
 		for _, other := range s.w.gauges {
 			if g, renews := other.(*renewal); renews {
 				delete(g.left, p)
@@ -125,7 +125,7 @@ func (s *search) removeEnded(st *strategy) (moved bool) {
 	return moved
 }
 
-// noteImproved says of a move which gauges it has changed.
+// noteImproved records the gauges changed by a move.
 func (s *search) noteImproved(m *Move, before []int64) {
 	for i, after := range s.w.gaugeValues() {
 		if before[i] != after {

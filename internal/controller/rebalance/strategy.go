@@ -13,45 +13,48 @@ import (
 
 // strategy is a goal applied to a world.
 //
-// A goal says what a user wants; a strategy is how the search works towards it. Every strategy has
-// a gauge. It has gain, for goals that move one pod at a time, or attempts, for goals whose moves
-// help only together. What a strategy does not set has the zero meaning that stands at the field.
+// A goal states the user's intent; a strategy drives the search towards it. Every strategy has a
+// gauge. It has gain, for goals moving one pod at a time, or attempts, for goals whose moves help
+// only together. A field left unset has the zero meaning documented at the field.
 type strategy struct {
 	*Goal
 	w     *world
 	sees  func(n *cluster.Node) bool // whether the policy covers a node
 	gauge gauge
 	at    int // the gauge's place among the world's
-	// gain is by how much removing just this pod reduces the gauge; 0: not nominated.
+	// gain is the reduction of the gauge by removing just this pod; 0: not nominated.
 	gain func(p *pod) int64
-	// among are the placed pods whose gain may be above 0, in any order; nil: all of them.
+	// among iterates over the placed pods that may have a positive gain, in any order; nil: all of
+	// them.
 	among iter.Seq[*pod]
 	// order sorts the nominated pods; nil: greatest gain first, then by cost.
 	order func(a, b *pod) int
-	// says describes what is wrong with the pod, for the user; it is asked before the move.
+	// says describes the pod's defect for the user; it is called before the move.
 	says func(p *pod) string
-	// settled is how long a node to land on must have been ready; 0: it need only be ready. renews
-	// is set if the pods are to be replaced, wherever their successors land.
+	// settled is the minimum time a node to land on must have been ready; 0: it need only be ready.
+	// renews requests replacement, wherever the successors land.
 	settled time.Duration
 	renews  bool
 	// only limits the nodes to land on; nil means no limit.
 	only func(n *cluster.Node) bool
-	// ready returns why nothing is begun, or "". It is asked until the goal has moved a pod.
+	// ready returns the reason for not starting, or "". It is called until the goal has moved a
+	// pod.
 	ready func() string
-	// attempts, for goals whose moves help only together, makes one attempt after the other; gain
-	// is nil then.
+	// attempts, for goals whose moves help only together, makes the attempts in turn; gain is nil
+	// then.
 	attempts func(s *search) bool
-	// anew is set if candidates are chosen again after every move.
+	// anew requests choosing the candidates again after every move.
 	anew bool
-	// price is by how much moving the pod has to lower the gauge at least; nil: by anything.
+	// price is the minimum by which moving the pod must lower the gauge; nil: any reduction will
+	// do.
 	price func(p *pod) int64
-	// most is how many moves the goal makes in a plan; nil: as many as there are.
+	// most is the limit on the goal's moves in a plan; nil: unlimited.
 	most func() int
 }
 
-// bindStrategies makes the strategies of a policy, and the gauges of the world. The gauge of hard
-// constraints is always the first, also for policies that do not heal: no goal may violate a
-// constraint to reach its end.
+// bindStrategies builds the strategies of a policy, and the gauges of the world. The gauge of hard
+// constraints is always the first, even for policies without heal: no goal may violate a constraint
+// to reach its end.
 func (policy *Policy) bindStrategies(w *world) (list []*strategy) {
 	w.hard = newLedger(w, "violations", v1.DoNotSchedule)
 	w.gauges = []gauge{w.hard}
@@ -86,16 +89,16 @@ func (policy *Policy) bindStrategies(w *world) (list []*strategy) {
 	return list
 }
 
-// splitGoals returns the goals. One that makes room for whatever comes is two: first for the pods
-// that are pending, then for those that are typical.
+// splitGoals returns the goals. A Defragment goal without named pods is split in two: first for the
+// pending pods, then for the typical ones.
 func (policy *Policy) splitGoals() (list []*Goal) {
 	for i := range policy.Goals {
 		goal := &policy.Goals[i]
 		list = append(list, goal)
 		if d := goal.Defragment; d != nil && len(d.Pods) == 0 {
 			typical, evictor := *goal, *goal.Evictor
-			// Only the typical goal moves pods of Jobs: it weighs the work that is lost against the
-			// gain (see prices). Room for a pending pod has no such price.
+			// Only the typical goal moves pods of Jobs: it weighs the lost work against the gain
+			// (see prices). Room for a pending pod has no such price.
 			evictor.JobsToo = true
 			typical.Evictor = &evictor
 			typical.Defragment = &Defragment{typical: true}
@@ -105,19 +108,20 @@ func (policy *Policy) splitGoals() (list []*Goal) {
 	return list
 }
 
-// moveWish is what a single move of the strategy has to achieve. Attempts copy it and set within.
+// moveWish returns the requirements for a single move of the strategy. Attempts copy it and set
+// within.
 func (st *strategy) moveWish() wish {
 	return wish{gauge: st.at, renews: st.renews, settled: st.settled, on: st.landingFilter()}
 }
 
-// landingFilter returns which nodes a successor may land on: those that the evictor allows, and
-// those that the strategy does.
+// landingFilter returns the filter of nodes for successors: nodes must be allowed by the evictor
+// and by the strategy.
 func (st *strategy) landingFilter() func(n *cluster.Node) bool {
 	return func(n *cluster.Node) bool { return st.Evictor.fitsNode(n) && (st.only == nil || st.only(n)) }
 }
 
-// removalGain is by how much a gauge falls if the pod is removed. The world is not changed. It
-// costs one look at the gauge in each direction.
+// removalGain returns the drop of a gauge on removal of the pod. The world is unchanged afterwards.
+// It costs one update of the gauge in each direction.
 func removalGain(g gauge, p *pod) int64 {
 	before := g.currentValue()
 	g.countPod(p, p.Node, -1)
@@ -132,8 +136,8 @@ func byPriority(a, b *pod) int {
 	return cmp.Or(cmp.Compare(a.Class.Priority, b.Class.Priority), cmp.Compare(qosRank(a), qosRank(b)))
 }
 
-// qosRank is 0, 1 or 2 for BestEffort, Burstable and Guaranteed. Sorting asks often, so the pod
-// remembers it.
+// qosRank is 0, 1 or 2 for BestEffort, Burstable and Guaranteed. The rank is cached in the pod for
+// sorting.
 func qosRank(p *pod) int {
 	if p.quality == nil {
 		p.quality = new(slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}, qosOf(p.object)))
@@ -141,8 +145,8 @@ func qosRank(p *pod) int {
 	return *p.quality
 }
 
-// tally is a gauge that sums up the pods on nodes, one by one. of is asked when a pod is counted
-// and when it is counted back, and must answer the same both times; otherwise the sum drifts.
+// tally is a gauge summing over pods on nodes. It calls of when a pod is counted and again when it
+// is uncounted; both calls must return the same value, otherwise the sum drifts.
 type tally struct {
 	title string
 	of    func(p *pod, n *cluster.Node) int64
@@ -156,8 +160,7 @@ func (t *tally) countPod(p *pod, n *cluster.Node, by int64) { t.sum += by * t.of
 
 func (t *tally) currentValue() int64 { return t.sum }
 
-// ratio is a gauge whose value the strategy computes itself, from what is pending. Pods on nodes do
-// not count in it.
+// ratio is a gauge computed by the strategy itself, from pending pods. It ignores pods on nodes.
 type ratio struct {
 	title string
 	left  func() int64

@@ -14,11 +14,12 @@ import (
 )
 
 // withoutPod takes a pod off its node for a proof. During the proof its successor exists, first
-// beside the pod while it terminates, unless the controller waits for its end, and then without it.
+// together with the terminating pod, unless the controller waits for the pod's end, and then
+// without it.
 //
-// The world's gauges are not told: to them the pod is still where it was. terminating is not called
-// if the controller makes the successor only when the pod has gone. Both callbacks get the node
-// that the pod leaves, and must change nothing that lasts.
+// The world's gauges are not updated: to them the pod has not moved. terminating is not called if
+// the controller makes the successor only after the pod's removal. Both callbacks get the pod's
+// node, and must change nothing lasting.
 func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *cluster.Node)) {
 	next, from := w.successorFor(p), p.Node
 	defer w.Undo(w.Mark())
@@ -40,17 +41,17 @@ func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *clust
 	gone(next, from)
 }
 
-// successorFor returns the pod that the controller creates in place of one, of the template that it
-// has now: only a drain has pods leave of a workload that is being changed. It is made once
-// for each pod and kept, so that a proof, the move that follows and messages about it mean the same
-// pod. It is pending until it is placed.
+// successorFor returns the pod created by the controller to replace the given one, from the
+// controller's current template: only a drain moves pods of a workload being changed. It is built
+// once per pod and cached, so that a proof, the following move and messages about it mean the same
+// pod. It is pending until placed.
 func (w *world) successorFor(p *pod) *pod {
 	if p.next != nil {
 		return p.next
 	}
 	object, before := successorOf(w.Workloads().Next(p.object), w.now), p
 	// Claims of ephemeral volumes are named after their pod. A StatefulSet's successor has its
-	// victim's name, so the victim's claims have to go first.
+	// victim's name, so the victim's claims must be removed first.
 	if object.Name != p.Name {
 		before = nil
 	}
@@ -60,21 +61,20 @@ func (w *world) successorFor(p *pod) *pod {
 	return next
 }
 
-// successorOf returns a pod's successor without claims. Its UID tells of which pod it is.
+// successorOf returns a pod's successor without claims. Its UID identifies the predecessor.
 //
 //	victim uid "abc"    -> successor uid "abc'"    -> its own successor "abc''"
 //
-// The name is that which the API server could generate, with the UID in place of a random suffix:
-// the same plan names the same pods each time.
+// The name is one the API server could generate, with the UID replacing the random suffix: the same
+// plan names the same pods each time.
 func successorOf(victim *v1.Pod, now time.Time) *v1.Pod {
 	return workload.Successor(victim, objects.UIDOf(victim)+"'", func(p *v1.Pod, controller *metav1.OwnerReference) string {
 		return standin.Name(p.Namespace, standin.BaseOf(p, controller), p.UID, func(string) bool { return false })
 	}, metav1.NewTime(now))
 }
 
-// successionOf returns when a pod's successor is made. One that has ended has been replaced
-// already, or never is. The controller need not be in the state: its kind is enough, except for
-// Jobs.
+// successionOf returns when a pod's successor is created. A terminal pod has been replaced already,
+// or never will be. The controller need not be in the state: its kind is enough, except for Jobs.
 func (w *world) successionOf(p *pod) workload.Succession {
 	if p.orphan || rules.IsTerminal(p.object) {
 		return workload.None
@@ -82,9 +82,9 @@ func (w *world) successionOf(p *pod) workload.Succession {
 	return workload.SuccessionOf(metav1.GetControllerOfNoCopy(p.object), w.Workloads().JobOf(p.object))
 }
 
-// countSiblings counts the pods of a pod's workload, itself among them; one without a controller is
-// the only one. It is the number at the beginning of the plan: successors take the place of
-// victims.
+// countSiblings counts the pods of a pod's workload, including the pod itself; a pod without a
+// controller is the only one. It is the number at the beginning of the plan: successors replace
+// victims one for one.
 func (w *world) countSiblings(p *pod) int {
 	owner := rules.OwnerOf(p.object)
 	if owner == (rules.Owner{}) {
@@ -93,7 +93,7 @@ func (w *world) countSiblings(p *pod) int {
 	return w.siblings[owner]
 }
 
-// workloadOf names a pod's controller as cool-downs do: NAMESPACE/Kind/NAME.
+// workloadOf names a pod's controller as in cool-downs: NAMESPACE/Kind/NAME.
 func workloadOf(object *v1.Pod) string {
 	return (&Move{Namespace: object.Namespace, Name: object.Name, Owner: rules.ControllerRef(object)}).Workload()
 }

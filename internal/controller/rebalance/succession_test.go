@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// A pod of a Job that makes no other in its place is lost to a drain, and no successor is placed.
+// A pod of a Job without replacement is lost to a drain, and gets no successor.
 func TestAJobThatReplacesNothing(t *testing.T) {
 	over := []batchv1.JobCondition{{Type: batchv1.JobFailureTarget, Status: v1.ConditionTrue}}
 	for name, c := range map[string]struct {
@@ -52,8 +52,8 @@ func TestAJobThatReplacesNothing(t *testing.T) {
 	}
 }
 
-// A pod that was resized in place comes back as its template has it, where there is less room, and
-// one of a set whose template was changed comes back from that.
+// A pod resized in place is recreated with its template's size, possibly on a node with less room,
+// and a pod of a set with a changed template is recreated from the new template.
 func TestPodsComeBackAsTheyAreMadeNext(t *testing.T) {
 	spec := func(cpu, disk string) v1.PodSpec {
 		return v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, NodeSelector: map[string]string{"disk": disk}, PriorityClassName: "high", Containers: []v1.Container{{

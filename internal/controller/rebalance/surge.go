@@ -22,31 +22,31 @@ import (
 	"github.com/berth-k8s/berth/internal/world/quota"
 )
 
-// SurgeLabel is on a Deployment or ReplicaSet that has one more replica than it had, while that
-// replica takes over from a pod that is to leave. Its value says how to put the scale back. It is
-// no annotation, since Deployments hand those down to their ReplicaSets, and a rollback takes them
-// back from there.
+// SurgeLabel marks a Deployment or ReplicaSet with one more replica than before, while that replica
+// takes over from a departing pod. Its value describes how to restore the scale. It is a label, not
+// an annotation, since Deployments hand annotations down to their ReplicaSets, and a rollback
+// restores them from there.
 const SurgeLabel = "berth.dev/surge"
 
-// Scaled is what a surge scales. It is also what a request to scale names; see package execute.
+// Scaled is the object scaled by a surge, named in requests to scale; see package execute.
 //
 // This file decides whether a pod can be replaced before it leaves: its workload is scaled up by
-// one, and once the new pod is ready, scaled down again, with this pod marked as the one to remove.
-// That needs no disruption budget, since the number of ready pods never falls. Package execute
-// carries it out.
+// one, and once the new pod is ready, scaled down again, with the old pod marked for removal. That
+// needs no disruption budget, since the number of ready pods never falls. Package execute carries
+// it out.
 type Scaled struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// UID makes sure that an object of the same name, made since, is not scaled.
+	// UID prevents scaling a newer object of the same name.
 	UID types.UID `json:"uid"`
-	// Through is what scales a ReplicaSet by its own scale subresource, such as an Argo Rollout.
+	// Through is the scaler of a ReplicaSet with its own scale subresource, such as an Argo
+	// Rollout.
 	Through *Through `json:"through,omitempty"`
 }
 
-// Through is the controller of a ReplicaSet that is no Deployment. All that is relied on is its
-// scale subresource. Scaling the ReplicaSet itself would not do: its controller would scale it
-// back.
+// Through is a ReplicaSet's controller other than a Deployment. Only its scale subresource is used.
+// Scaling the ReplicaSet itself would not do: its controller would scale it back.
 type Through struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -54,7 +54,7 @@ type Through struct {
 	UID        types.UID `json:"uid"`
 }
 
-// ThroughOf returns what scales a ReplicaSet if it is no Deployment, or nil.
+// ThroughOf returns the scaler of a ReplicaSet if it is not a Deployment, or nil.
 func ThroughOf(rs metav1.Object) *Through {
 	owner := metav1.GetControllerOfNoCopy(rs)
 	if owner == nil || rules.KindOf(owner) == rules.Deployment {
@@ -63,7 +63,8 @@ func ThroughOf(rs metav1.Object) *Through {
 	return &Through{owner.APIVersion, owner.Kind, owner.Name, owner.UID}
 }
 
-// target is the kind and name of what has the scale. A HorizontalPodAutoscaler names the same.
+// target returns the kind and name of the object with the scale, the same as in a
+// HorizontalPodAutoscaler.
 func (s Scaled) target() (kind, name string) {
 	if s.Through != nil {
 		return s.Through.Kind, s.Through.Name
@@ -71,32 +72,32 @@ func (s Scaled) target() (kind, name string) {
 	return s.Kind, s.Name
 }
 
-// String names what has the scale as kubectl does.
+// String names the object with the scale in kubectl's notation.
 func (s Scaled) String() string {
 	kind, name := s.target()
 	return kind + "/" + name
 }
 
-// Surge says that a pod leaves once one more pod of its workload is ready.
+// Surge lets a pod leave once one more pod of its workload is ready.
 type Surge struct {
 	Scaled
-	// Replicas is the scale before, and after.
+	// Replicas is the scale before the surge, and after it.
 	Replicas int32 `json:"replicas"`
 }
 
-// surges decide whether a pod's workload can have one more replica before the pod leaves. What the
-// surges that were granted take from quotas stays taken: all of them may be there at once.
+// surges decide whether a pod's workload can have one more replica before the pod leaves. Granted
+// surges keep their share of quotas: all of them may exist simultaneously.
 type surges struct {
 	w   *world
 	use map[*v1.ResourceQuota]v1.ResourceList // what is used of a quota with them
 }
 
 // surgeFor decides whether a pod's workload can have one more replica until the pod has left. If
-// not, why says so; later is set if that passes by itself.
+// not, why is the reason; later marks a temporary one.
 //
-// Reasons are looked for from the cheapest to the most expensive: the proof that one more pod finds
-// a node comes late. p.cramped is set if none has room. A reason of the kind "later" holds the pod
-// back; with any other the pod leaves without a replica before it.
+// Reasons are checked from the cheapest to the most expensive: the proof of a node for one more pod
+// is late. p.cramped is set if no node has room. A temporary reason holds the pod back; with any
+// other the pod leaves without a replica before it.
 func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later bool) {
 	if rules.ControllerKind(p.object) != rules.ReplicaSet {
 		return nil, "only pods of Deployments and ReplicaSets have one beforehand", false
@@ -140,7 +141,8 @@ func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, late
 }
 
 // overQuota returns why a quota of the namespace refuses one more pod, or "". later is set if that
-// passes, since other surges use the quota up. It asks with what the surges of the same plan take.
+// is temporary, because other surges use the quota up. The usage includes the surges of the same
+// plan.
 func (su *surges) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 	usage := quota.UsageOf(p.object)
 	for q := range objects.In[*v1.ResourceQuota](su.w.World, p.Namespace()) {
@@ -151,7 +153,7 @@ func (su *surges) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 		if !surges {
 			used = q.Status.Used
 		}
-		// A quota that only surges, or a pod that is ending, use up has room again in a moment.
+		// A quota exhausted only by surges, or by a terminating pod, soon has room again.
 		if why = quota.Refuses(q, used, p.object, usage); why != "" {
 			return "its namespace allows no pod more: " + why, surges || len(leaving.Surging) > 0 || su.isEnding(p.Namespace())
 		}
@@ -159,7 +161,7 @@ func (su *surges) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 	return "", false
 }
 
-// useQuota counts a surge that is planned for those that are planned after it.
+// useQuota counts a planned surge for the surges planned after it.
 func (su *surges) useQuota(p *pod) {
 	for q := range objects.In[*v1.ResourceQuota](su.w.World, p.Namespace()) {
 		if !quota.Covers(q, p.object) {
@@ -173,13 +175,13 @@ func (su *surges) useQuota(p *pod) {
 	}
 }
 
-// isEnding reports whether a pod of the namespace is about to be gone. Its quota is about to have
-// room.
+// isEnding reports whether a pod of the namespace is terminating, so that its quota is about to
+// have room.
 func (su *surges) isEnding(namespace string) bool {
 	return slices.ContainsFunc(su.w.pods, func(p *v1.Pod) bool { return p.Namespace == namespace && p.DeletionTimestamp != nil })
 }
 
-// scaledOf returns what has to be scaled for one more pod of a ReplicaSet, or why that must not be
+// scaledOf returns the object to scale for one more pod of a ReplicaSet, or why that must not be
 // done.
 //
 //	Pod -> ReplicaSet -> Deployment       the Deployment is scaled
@@ -203,8 +205,8 @@ func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 		switch {
 		case !ok:
 			return nil, "its Deployment does not exist"
-		// The user has said that two versions must not run at once; two pods are taken to be as
-		// bad.
+		// The strategy forbids running two versions at the same time; Berth assumes the same of two
+		// pods.
 		case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
 			return nil, "its Deployment recreates its pods: no two of them may run at once"
 		case noSurge(d):
@@ -216,13 +218,13 @@ func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 	return s, ""
 }
 
-// autoscalerOf returns why an autoscaler does not leave a workload one more replica, or "". One
-// that scales down puts the scale back within its sync period of 15 s, since one pod more lowers
-// what each of them uses: before the successor is ready, or with another pod removed than the one
-// that is to leave. One that never scales down still does so beyond its maximum.
+// autoscalerOf returns why an autoscaler does not leave a workload one more replica, or "". An
+// autoscaler that scales down restores the scale within its sync period of 15 s, since one more pod
+// lowers the usage of each: before the successor is ready, or by removing a pod other than the
+// departing one. An autoscaler that never scales down still does so beyond its maximum.
 //
-// A rolling update has no such trouble: its additional pods are the ReplicaSets', and the scale of
-// the Deployment stays.
+// A rolling update is unaffected: its additional pods are the ReplicaSets', and the scale of the
+// Deployment stays.
 func (su *surges) autoscalerOf(s *Surge) string {
 	kind, name := s.target()
 	for h := range objects.In[*autoscalingv2.HorizontalPodAutoscaler](su.w.World, s.Namespace) {
@@ -246,8 +248,8 @@ func keepsReplicas(h *autoscalingv2.HorizontalPodAutoscaler) bool {
 		ptr.Deref(behavior.ScaleDown.SelectPolicy, autoscalingv2.MaxChangePolicySelect) == autoscalingv2.DisabledPolicySelect
 }
 
-// split reports that what scales a ReplicaSet has pods of another one, too. Then it is not known
-// which of them gets one more.
+// split reports that the scaler of a ReplicaSet has pods of another ReplicaSet as well. Then it is
+// unknown which of them gets the additional pod.
 func (su *surges) split(rs *appsv1.ReplicaSet) string {
 	through := ThroughOf(rs)
 	if through == nil {
@@ -270,7 +272,7 @@ func replicasOrOne(n *int32) int32 {
 	return *n
 }
 
-// noSurge reports whether a Deployment's own rollouts never have a pod more than it wants. A
+// noSurge reports whether a Deployment's own rollouts never exceed its wanted number of pods. A
 // percentage that rounds up to 0 is 0 %. Without a value the default is 25 %.
 func noSurge(d *appsv1.Deployment) bool {
 	rolling := d.Spec.Strategy.RollingUpdate
@@ -281,13 +283,13 @@ func noSurge(d *appsv1.Deployment) bool {
 	return err == nil && surge == 0
 }
 
-// startsFor is how old a pod may be that is not ready yet and is waited for. After that it is taken
-// for broken, and pods of its workload leave without a replica before them.
+// startsFor is the maximum age of an unready pod that is still waited for. Beyond it the pod is
+// considered broken, and pods of its workload leave without a replica before them.
 const startsFor = 10 * time.Minute
 
-// unreadyPeer returns another pod of the workload that is not ready: the controller would remove
-// that one when the scale is put back. kube-controller-manager prefers pods that are not ready when
-// it scales a ReplicaSet down, before it looks at the deletion cost.
+// unreadyPeer returns another, unready pod of the workload: the controller would remove that one
+// when the scale is restored. When scaling a ReplicaSet down, kube-controller-manager prefers
+// unready pods, before it looks at the deletion cost.
 func (su *surges) unreadyPeer(p *pod) *v1.Pod {
 	owner := rules.OwnerOf(p.object)
 	for _, other := range su.w.pods {
@@ -299,8 +301,8 @@ func (su *surges) unreadyPeer(p *pod) *v1.Pod {
 	return nil
 }
 
-// exclusiveVolume returns which of the pod's volumes no other pod can have on another node, or "".
-// ReadWriteMany and ReadOnlyMany allow several nodes. A claim that was not read counts as
+// exclusiveVolume returns a volume of the pod that no other pod can use on another node, or "".
+// ReadWriteMany and ReadOnlyMany allow several nodes. A claim missing from the state counts as
 // exclusive.
 func (su *surges) exclusiveVolume(p *pod) string {
 	for i := range p.object.Spec.Volumes {
@@ -317,8 +319,8 @@ func (su *surges) exclusiveVolume(p *pod) string {
 	return ""
 }
 
-// nodesBeside returns the nodes on which the scheduler may put one more pod of a workload while
-// this one is there, by name, or why there are none. The pod counts with all that it holds,
+// nodesBeside returns the nodes on which the scheduler may put one more pod of a workload next to
+// this one, by name, or why there is no such node. The pod counts with all of its holdings,
 // including its host ports and its place in spread constraints.
 func (su *surges) nodesBeside(p *pod, is wish) (nodes []*cluster.Node, why proof) {
 	s := su.w.schedulerOf(p)

@@ -15,36 +15,36 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// What a move for the pods that come has to bring, in thousandths of a device: leastGain, and as
-// much again for each hour that the pod has worked, which its successor may have to do again, up to
-// mostGain. See [prices.priceOfWork] for pods whose work is lost.
+// The required gain of a move for typical pods, in thousandths of a device: leastGain, and as much
+// again for each hour that the pod has worked, since its successor may repeat that work, up to
+// mostGain. See [prices.priceOfWork] for pods losing their work.
 const (
 	leastGain = 50
 	mostGain  = 500
 )
 
-// movesPer100 bounds the moves of one plan for the pods that come, per 100 pods: each of them is
-// worth less than the one before.
+// movesPer100 bounds the moves of one plan for typical pods, per 100 pods: each move is worth less
+// than the preceding one.
 const movesPer100 = 3
 
-// losses is a gauge of the free capacity that the pods that come cannot use, by the scheduler's
-// plugin Fragmentation. It counts pods itself, since a proof counts a successor before it is
-// placed.
+// losses is a gauge of the free capacity unusable for typical pods, according to the scheduler's
+// plugin Fragmentation. It counts pods itself, since a proof counts a successor before placing it.
 //
-// The plugin's Loss is the expected amount of devices that the next pods cannot use, from how the
-// pods on a node lie. It is computed again only for nodes whose pods have changed, and only when
-// the value is asked for.
+// The plugin's Loss is the expected amount of devices unusable for the next pods, given the
+// distribution of pods on a node. It is recomputed only for nodes with changed pods, and only when
+// the value is read.
 type losses struct {
 	w *world
-	// plugin is nil if no profile has Fragmentation; then the gauge is always 0.
+	// plugin is nil if Fragmentation is in no profile; then the gauge is always 0.
 	plugin plugins.DeviceValuer
 	nodes  map[int32]*nodeLoss
-	// dirty are the nodes whose amount is out of date; sum is that of the amounts, with those.
+	// dirty lists the nodes with an outdated amount; sum is the total of the amounts, including
+	// those.
 	dirty []*nodeLoss
 	sum   int64
 }
 
-// nodeLoss is what one node adds to the gauge.
+// nodeLoss is the contribution of one node to the gauge.
 type nodeLoss struct {
 	n      *cluster.Node
 	pods   []*cluster.Pod
@@ -68,7 +68,7 @@ func (g *losses) countPod(p *pod, n *cluster.Node, by int64) {
 	}
 }
 
-// lossOf returns what is known of a node, which is created without pods when it is first asked for.
+// lossOf returns the record of a node, created without pods on first use.
 func (g *losses) lossOf(n *cluster.Node) *nodeLoss {
 	of := g.nodes[n.Index]
 	if of == nil {
@@ -78,8 +78,7 @@ func (g *losses) lossOf(n *cluster.Node) *nodeLoss {
 	return of
 }
 
-// currentValue implements gauge. It costs one evaluation by the plugin for each node that has
-// changed.
+// currentValue implements gauge. It costs one evaluation by the plugin for each changed node.
 func (g *losses) currentValue() int64 {
 	if g.plugin == nil {
 		return 0
@@ -102,19 +101,19 @@ func (g *losses) currentValue() int64 {
 	return g.sum
 }
 
-// prices say what a move has to bring to be worth the work that the pod would do again. members is
-// as of membersAt moves; see [prices.membersOf].
+// prices holds the required gain of a move, to be worth the work repeated by the pod. members is as
+// of membersAt moves; see [prices.membersOf].
 //
-// Without a price, a plan would move a pod that has trained for a week to win a fraction of a
-// device. The unit is a thousandth of a device, that of the gauge losses, so that a price can be
-// compared with a gain.
+// Without a price, a plan would move a pod after a week of training to win a fraction of a device.
+// The unit is a thousandth of a device, that of the gauge losses, so that a price can be compared
+// with a gain.
 type prices struct {
 	w         *world
 	members   map[cluster.Name][]*pod // of pod groups, on nodes
 	membersAt int
 }
 
-// deviceValuer returns that of the first profile that has one, or nil.
+// deviceValuer returns that of the first profile with one, or nil.
 func (pc *prices) deviceValuer() plugins.DeviceValuer {
 	for _, profile := range pc.w.options.Profiles {
 		if v := profile.DeviceValuer(); v != nil {
@@ -124,7 +123,7 @@ func (pc *prices) deviceValuer() plugins.DeviceValuer {
 	return nil
 }
 
-// setupTypical moves pods so that more of what is free can be used by the pods that come.
+// setupTypical moves pods to make more of the free capacity usable for typical pods.
 func (st *strategy) setupTypical() {
 	w := st.w
 	g := &losses{w: w, plugin: w.prices.deviceValuer(), nodes: map[int32]*nodeLoss{}}
@@ -136,8 +135,8 @@ func (st *strategy) setupTypical() {
 		return ""
 	}
 
-	// Gain and price are compared twice: here to nominate, by what removing the pod frees, and in
-	// the proof, by what is left of that once the successor has landed.
+	// Gain and price are compared twice: here to nominate, with the gain from removing the pod, and
+	// in the proof, with the gain remaining once the successor has landed.
 	st.price = w.prices.priceOf
 	st.gain = func(p *pod) int64 {
 		if gain := removalGain(g, p); gain >= w.prices.priceOf(p) {
@@ -152,13 +151,13 @@ func (st *strategy) setupTypical() {
 	}
 }
 
-// priceOf is what moving a pod has to bring. A pod group works only as a whole: moving one of its
-// pods costs the work of all.
+// priceOf returns the required gain for moving a pod. A pod group works only as a whole: moving one
+// of its pods costs the work of all.
 //
 //	a web server, 3 hours   50 * (1+3) = 200, and never more than 500
 //	a Job's pod, 3 hours, 4 devices   50 + 50*3*4 = 650
 //
-// The first resumes its work at once, so its price is bounded. The second may lose all of it.
+// The first resumes its work immediately, so its price is bounded. The second may lose all of it.
 func (pc *prices) priceOf(p *pod) int64 {
 	switch {
 	case isInGroup(p):
@@ -173,9 +172,9 @@ func (pc *prices) priceOf(p *pod) int64 {
 	return min(leastGain*(1+pc.hoursOf(p)), mostGain)
 }
 
-// priceOfWork is the price of a pod whose work is lost: it grows with each hour and each device
-// that the pod has, and nothing bounds it. A pod without devices is priced as with one. Without the
-// plugin there are no devices to count.
+// priceOfWork returns the price of a pod that loses its work: it grows, unbounded, with each hour
+// and each device of the pod. A pod without devices is priced as with one. Without the plugin no
+// devices can be counted.
 func (pc *prices) priceOfWork(p *pod) int64 {
 	price := int64(leastGain)
 	if v := pc.deviceValuer(); v != nil {
@@ -185,8 +184,8 @@ func (pc *prices) priceOfWork(p *pod) int64 {
 	return price
 }
 
-// hoursOf is how long a pod has worked. They are whole hours since it was started, and 0 for one
-// that is not ready: it is not working.
+// hoursOf returns the pod's working time: whole hours since its start, and 0 for an unready pod,
+// which is not working.
 func (pc *prices) hoursOf(p *pod) int64 {
 	if !disruption.IsReady(p.object) {
 		return 0
@@ -197,7 +196,7 @@ func (pc *prices) hoursOf(p *pod) int64 {
 // isInGroup reports whether a pod belongs to a pod group, which works only as a whole.
 func isInGroup(p *pod) bool { return p.Spec().SchedulingGroup != nil }
 
-// groupNameOf names the group of a pod that is in one. It must not be called for others.
+// groupNameOf returns the name of a pod's group. The pod must be in one.
 func groupNameOf(p *pod) cluster.Name {
 	name := ""
 	if of := p.Spec().SchedulingGroup.PodGroupName; of != nil {
@@ -206,10 +205,10 @@ func groupNameOf(p *pod) cluster.Name {
 	return cluster.Name{Namespace: p.Namespace(), Name: name}
 }
 
-// membersOf lists the pods on nodes that are of the same group as a pod.
+// membersOf lists the pods on nodes in the same group as a pod.
 func (pc *prices) membersOf(p *pod) []*pod {
-	// Prices are asked between attempts, never within one, so the number of moves tells worlds
-	// apart.
+	// Prices are read between attempts, never within one, so the number of moves identifies the
+	// state of the world.
 	if pc.members == nil || pc.membersAt != pc.w.moved {
 		pc.members, pc.membersAt = map[cluster.Name][]*pod{}, pc.w.moved
 		for _, of := range pc.w.placed {
@@ -222,7 +221,7 @@ func (pc *prices) membersOf(p *pod) []*pod {
 }
 
 // whyGroupStays returns why a pod of a group must not be moved by itself, or "". Members are moved
-// one at a time, and the first successor could land in another domain than the rest.
+// one at a time, and the first successor could land in a different domain than the rest.
 func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
 	name := groupNameOf(p)
 	group, _ := objects.Get[*schedulingv1beta1.PodGroup](pc.w.World, name.Namespace, name.Name)
@@ -237,8 +236,8 @@ func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
 	return ""
 }
 
-// jobSurvives reports whether the Job of a pod makes the pod again after an eviction without
-// counting it as a failure. A rule that comes first could find an exit code of an evicted pod.
+// jobSurvives reports whether a pod's Job recreates the pod after an eviction without counting it
+// as a failure. An earlier rule could match an exit code of an evicted pod.
 //
 // Otherwise evictions count towards the Job's backoffLimit, at which it fails as a whole.
 func (pc *prices) jobSurvives(p *pod) bool {

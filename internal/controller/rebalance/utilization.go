@@ -12,36 +12,36 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// usage is a gauge of how full nodes are, by requests.
+// usage is a gauge of the fullness of nodes, by requests.
 //
-// For LowNodeUtilization the gauge is how far nodes are above their targets, summed over nodes and
+// For LowNodeUtilization the gauge is the excess of nodes over their targets, summed over nodes and
 // resources; for HighNodeUtilization it is the number of underused nodes that still have pods. Use
-// is the sum of requests, the pods of DaemonSets among them, relative to allocatable.
+// is the sum of requests, including DaemonSet pods, relative to allocatable.
 type usage struct {
 	w *world
 	u *Utilization
-	// sees reports whether the policy covers a node, and it is ready. Only those are below
+	// sees reports whether the policy covers a node, and it is ready. Only such nodes can be below
 	// thresholds, and make up the average.
 	sees func(n *cluster.Node) bool
-	// thresholds and targets are in millionths; those that are deviations are from settle on around
-	// the average.
+	// thresholds and targets are in millionths; deviations are relative to the average, from
+	// resolveDeviations on.
 	resources           []v1.ResourceName
 	thresholds, targets []int64
 	nodes               []*fullness // by node index; nil: not asked for yet
 	sum                 int64
 }
 
-// fullness is how full one node is.
+// fullness is the use of one node.
 type fullness struct {
 	n *cluster.Node
-	// requests are by resource, and so is used, which is in millionths.
+	// requests are by resource, and so is used, in millionths.
 	requests, used []int64
 	pods           int64 // those that can run elsewhere
 	amount         int64 // what the node adds to the gauge
 }
 
-// whole is 100 % in millionths. Integers make sums exact: a move and its undo cancel out, which
-// floating point does not promise.
+// whole is 100 % in millionths. Integers make sums exact: a move and its undo cancel out, unlike
+// with floating point.
 const whole = 1_000_000 // 100 %
 
 // newUsage returns the gauge of a strategy's goal, without pods.
@@ -66,14 +66,14 @@ func (g *usage) gaugeName() string {
 	return aboveTarget
 }
 
-// aboveTarget is the name of what LowNodeUtilization makes smaller. [Measure.String] knows it by
-// that name.
+// aboveTarget is the name of LowNodeUtilization's gauge. [Measure.String] recognizes it by that
+// name.
 const aboveTarget = "use above target (millionths)"
 
 // currentValue implements gauge.
 func (g *usage) currentValue() int64 { return g.sum }
 
-// fullnessOf returns how full a node is; one that was not asked for before is empty.
+// fullnessOf returns the use of a node; a new one is empty.
 func (g *usage) fullnessOf(n *cluster.Node) *fullness {
 	for int(n.Index) >= len(g.nodes) {
 		g.nodes = append(g.nodes, nil)
@@ -105,7 +105,7 @@ func (g *usage) countPod(p *pod, n *cluster.Node, by int64) {
 	g.sum += f.amount
 }
 
-// sizeOf is how much of a resource a node has. i is the resource's index in g.resources.
+// sizeOf returns the node's amount of a resource. i is the resource's index in g.resources.
 func (g *usage) sizeOf(n *cluster.Node, i int) int64 {
 	if g.resources[i] == v1.ResourcePods {
 		return n.Size.Pods
@@ -113,12 +113,12 @@ func (g *usage) sizeOf(n *cluster.Node, i int) int64 {
 	return n.Size.Of(g.resources[i])
 }
 
-// shareOf is what a pod takes of a node, in millionths. It is rounded for each pod, not for the
-// node: so nodes of one size gain what others lose, and no move is made for what rounding saves.
+// shareOf returns a pod's share of a node, in millionths. It is rounded for each pod, not for the
+// node: so a move between nodes of one size conserves the sum, and rounding never causes a move.
 //
 //	250m of 4 CPUs: 250 * 1,000,000 / 4,000 = 62,500 millionths
 //
-// The product is taken in 128 bits, since memory in bytes times a million overflows 64.
+// The product is computed in 128 bits, since memory in bytes times a million overflows 64.
 func shareOf(part, all int64) int64 {
 	if all <= 0 || part <= 0 {
 		return 0
@@ -131,9 +131,9 @@ func shareOf(part, all int64) int64 {
 	return int64(min(millionths, math.MaxInt32))
 }
 
-// resolveDeviations resolves deviations, when all pods are counted. The average is that of all
-// nodes together, which moves do not change: otherwise what a node adds to the gauge would depend
-// on all the others, and each plan would have targets of its own.
+// resolveDeviations resolves deviations, once all pods are counted. The average is over all nodes
+// together, and moves do not change it: otherwise the contribution of a node to the gauge would
+// depend on all the rest, and the targets would change from plan to plan.
 //
 //	average 40 %, threshold 10 and target 15 as deviations: below 30 % is underused, above 55 % overused
 func (g *usage) resolveDeviations() {
@@ -160,7 +160,7 @@ func (g *usage) resolveDeviations() {
 	}
 }
 
-// seenNodes lists the nodes that the policy covers and that are ready, in the order of their index.
+// seenNodes lists the ready nodes covered by the policy, in the order of their index.
 func (g *usage) seenNodes() (list []*cluster.Node) {
 	for _, n := range g.w.c.Nodes {
 		if n != nil && g.sees(n) {
@@ -170,7 +170,7 @@ func (g *usage) seenNodes() (list []*cluster.Node) {
 	return list
 }
 
-// excessOf is what a node adds to the gauge.
+// excessOf returns the node's contribution to the gauge.
 func (g *usage) excessOf(f *fullness) (amount int64) {
 	if g.u.High {
 		return boolToInt(f.pods > 0 && g.isUnder(f))
@@ -181,8 +181,8 @@ func (g *usage) excessOf(f *fullness) (amount int64) {
 	return amount
 }
 
-// isUnder reports whether a node is below its threshold in every resource; at the threshold counts
-// as below, as in the descheduler.
+// isUnder reports whether a node is below its threshold in every resource; as in the descheduler,
+// use equal to the threshold counts as below.
 func (g *usage) isUnder(f *fullness) bool {
 	for i := range g.resources {
 		if f.used[i] > g.thresholds[i] {
@@ -206,7 +206,7 @@ func (g *usage) listUnderused() (list []*fullness) {
 	return list
 }
 
-// totalUsed adds up the shares of all resources, to sort nodes by how full they are.
+// totalUsed adds up the shares of all resources, to sort nodes by use.
 func (g *usage) totalUsed(f *fullness) (sum int64) {
 	for _, used := range f.used {
 		sum += used
@@ -214,9 +214,9 @@ func (g *usage) totalUsed(f *fullness) (sum int64) {
 	return sum
 }
 
-// Unlike the descheduler, which evicts pods until a node is below its target by its own reckoning,
-// each move is proved: the successor has to land on a node where it lowers the sum. Whether enough
-// nodes are underused is asked only before the first move.
+// setupUtilization proves each move, unlike the descheduler, which evicts pods until a node is
+// below its target by its own reckoning: the successor must land on a node where it lowers the sum.
+// The number of underused nodes is checked only before the first move.
 func (st *strategy) setupUtilization() {
 	g := newUsage(st)
 	st.gauge = g
@@ -240,8 +240,8 @@ func (st *strategy) setupUtilization() {
 	st.says = func(p *pod) string { return p.Node.Name + " is above its target" }
 }
 
-// podsAboveTargets are the pods of the nodes that are above a target. Pods of other nodes have no
-// gain, so they need not be asked.
+// podsAboveTargets yields the pods of the nodes above a target. Pods of other nodes have zero gain,
+// so they need not be examined.
 func (g *usage) podsAboveTargets(yield func(*pod) bool) {
 	for _, f := range g.nodes {
 		if f == nil || f.amount == 0 {
@@ -255,9 +255,9 @@ func (g *usage) podsAboveTargets(yield func(*pod) bool) {
 	}
 }
 
-// emptyUnderused empties one underused node after the other, onto nodes that are not underused. It
-// reports whether one was emptied. Nothing is done if all nodes are underused: their pods would
-// have nowhere to go.
+// emptyUnderused empties the underused nodes in turn, onto nodes that are not underused. It reports
+// whether one was emptied. It does nothing if all nodes are underused: their pods would have
+// nowhere to go.
 func (st *strategy) emptyUnderused(s *search, g *usage) bool {
 	list := g.listUnderused()
 	if len(list) <= st.Utilization.MoreThan || len(list) == len(g.seenNodes()) {

@@ -17,25 +17,24 @@ import (
 	objects "github.com/berth-k8s/berth/internal/world"
 )
 
-// world is the cluster after the moves so far. What is tried is undone to a mark of the World in
-// it: what it keeps in step with that (gauges, budgets, the pods that wait) is noted there, too, so
-// that no trial has to copy the cluster.
+// world is the cluster after the moves so far. Trials are undone to a mark of its World: derived
+// state (gauges, budgets, waiting pods) is recorded there as well, so no trial copies the cluster.
 //
-// It owns which pod is where. What follows from that for one question has a type of its own:
-// closures (which nodes take no new pods), protections (which pods must stay), prices (what a move
-// has to bring), surges (whether a replica can come first).
+// world owns the location of pods. Each consequence has a type: closures (nodes closed to new
+// pods), protections (pods that must stay), prices (the required gain of a move), surges (whether a
+// replica can be started first).
 //
 // A proof and a move use the same few changes: removePod, placePod, closeNode, placeWaiting.
 type world struct {
 	*objects.World
 	*claiming
-	// c is the cluster as the engine sees it. placed and c agree on where each pod is, but for a
-	// pod that is off its node while its successor is decided (see withoutPod).
+	// c is the engine's view of the cluster. placed and c agree on the node of each pod, except for
+	// a pod taken off its node while its successor is decided (see withoutPod).
 	c       *cluster.Cluster
 	now     time.Time
 	options Options
-	// schedulers are by scheduler name. A pod whose name is not in it cannot be moved: nothing is
-	// known of where its successor lands.
+	// schedulers is keyed by scheduler name. A pod with any other scheduler name cannot be moved:
+	// its successor's node is unpredictable.
 	schedulers map[string]*scheduler
 
 	pods     []*v1.Pod           // those of the state, by namespace and name
@@ -46,9 +45,8 @@ type world struct {
 	moved    int                 // moves so far
 	siblings map[rules.Owner]int // pods of each workload that were on nodes at the beginning, and not terminating
 
-	// gauges are what the policy counts, in the order in which they are compared; hard is the first
-	// of them. Goals that heal hard constraints share that one. The list does not change once the
-	// world is open.
+	// gauges are the policy's gauges in order of comparison; hard is the first of them, shared by
+	// the goals that heal hard constraints. The list does not change once the world is open.
 	gauges     []gauge
 	hard       *ledger
 	strategies []*strategy
@@ -77,36 +75,36 @@ type spreader interface {
 	Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []plugins.SpreadConstraint, everyKey bool, err error)
 }
 
-// nodePreference is the filter and scorer that looks only at a node's labels and name. It is the
-// plugin NodeAffinity; which filter it is, is found by what it reads.
+// nodePreference is a filter and scorer that looks only at a node's labels and name: the plugin
+// NodeAffinity. Such a filter is recognized by its inputs.
 type nodePreference interface {
 	plugins.Filter
 	plugins.Scorer
 }
 
-// pod is a pod: placed, pending, or terminal.
+// pod is a placed, pending, or terminal pod.
 //
-// Successors are pods, too. A chain of moves of the same workload pod is linked by victim (always
-// the pod of the state) and next.
+// Successors are pods as well. Successive moves of the same workload pod are linked by victim
+// (always the pod of the state) and next.
 type pod struct {
 	*cluster.Pod
-	// object is the API object; that of a successor is made by package workload. It is never
-	// changed.
+	// object is the API object; package workload builds it for a successor. It is never changed.
 	object *v1.Pod
-	// victim is the pod of the state whose successor this is; the pod itself if it was not moved.
+	// victim is the pod of the state replaced by this successor; the pod itself if it was not
+	// moved.
 	victim *pod
 	been   []string // nodes that the pods that it succeeds have left
-	// staying is whether it belongs to its node, once that was asked; see staysOnNode.
+	// staying caches the result of staysOnNode; nil before the first call.
 	staying *bool
 	quality *int // of service, once that was asked; see qosRank
 	orphan  bool // nobody makes it again, although it has a controller
-	// surge is how one more replica comes before it leaves; nil: none does, and noSurge says why.
-	// later is set if that passes by itself, cramped if only room is missing.
+	// surge is the way to start one more replica before the pod leaves; nil: there is none, for the
+	// reason noSurge. later marks a reason that passes by itself, cramped a mere lack of room.
 	surge   *Surge
 	noSurge string
 	later   bool
 	cramped bool
-	// late is set if it was pending when the plan began, or is a successor. It is not moved.
+	// late marks a pod pending when the plan began, or a successor. It is not moved.
 	late    bool
 	after   int             // for a pod that was pending: how many moves were made before it was placed
 	counted *cluster.Node   // where the gauges count it, also while it is taken off that node for a proof
@@ -114,7 +112,8 @@ type pod struct {
 	claims  []metav1.Object // that controllers make for it, if it is a successor
 }
 
-// beginWorld opens a world of a state, without gauges and without the pods that strategies look at.
+// beginWorld opens a world of a state, without gauges and without the pods considered by
+// strategies.
 func beginWorld(state *State, options Options) *world {
 	w := &world{
 		World: state.World.Fork(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{},
@@ -137,9 +136,9 @@ func beginWorld(state *State, options Options) *world {
 
 // openWorld loads a state and places the pending pods.
 //
-// The order matters. Strategies make the gauges, pods are known, and only when all groups of
-// constraints are known are pods counted in them: a group that is found later is counted again
-// from the start. Averages over nodes are resolved last, because they depend on all pods.
+// The order matters. Strategies make the gauges, pods are entered, and pods are counted in groups
+// of constraints only when all groups are known: a group found later is recounted from the start.
+// Averages over nodes are resolved last, because they depend on all pods.
 func openWorld(state *State, policy *Policy, options Options) *world {
 	w := beginWorld(state, options)
 	w.strategies = policy.bindStrategies(w)
@@ -150,7 +149,7 @@ func openWorld(state *State, policy *Policy, options Options) *world {
 			all = append(all, p)
 		}
 	}
-	// Budgets without a status are counted from the pods, which are all there by now.
+	// Budgets without a status are counted from the pods, all of them entered by now.
 	w.protections.budgets = readBudgets(w)
 	for _, p := range all { // groups are known before pods are counted in them
 		for _, g := range w.gauges {
@@ -172,8 +171,9 @@ func openWorld(state *State, policy *Policy, options Options) *world {
 	return w
 }
 
-// keptDecisions is for how many decisions a ranking is kept without use. A node's pods are of as
-// many workloads, and those of 500 workloads come up again only after some thousands of decisions.
+// keptDecisions is the number of decisions for which an unused ranking is kept. The pods of a node
+// belong to as many workloads, and each of 500 workloads recurs only after some thousands of
+// decisions.
 const keptDecisions = 1 << 14
 
 // newScheduler returns a scheduler for a profile. Its decider breaks ties by a fixed seed, so that
@@ -196,9 +196,8 @@ func newScheduler(c *cluster.Cluster, profile *plugins.Profile) *scheduler {
 	return s
 }
 
-// enterPod adds a pod of the state: to its node, to those that have ended, or to those that are
-// pending. Pods that nothing can be done about (on unknown nodes, or pending and being deleted) are
-// in none of them.
+// enterPod adds a pod of the state: to its node, to the terminal pods, or to the pending ones. Pods
+// that cannot be helped (on unknown nodes, or pending and being deleted) are in none of them.
 func (w *world) enterPod(object *v1.Pod) {
 	p := &pod{object: object}
 	p.victim = p
@@ -209,7 +208,7 @@ func (w *world) enterPod(object *v1.Pod) {
 			w.ended = append(w.ended, p)
 		}
 	case object.Spec.NodeName != "":
-		// A pod may name a node that is not in the state.
+		// A pod may name a node missing from the state.
 		if p.Pod = w.c.Pod(object.UID); p.Node != nil {
 			w.placed[p.UID] = p
 			if !p.Terminating {
@@ -223,7 +222,7 @@ func (w *world) enterPod(object *v1.Pod) {
 	}
 }
 
-// countInGauges tells the gauges that a pod was added or removed. Terminating pods count nowhere.
+// countInGauges updates the gauges for an added or removed pod. Terminating pods count nowhere.
 func (w *world) countInGauges(p *pod, by int64) {
 	if p.Terminating {
 		return
@@ -231,29 +230,29 @@ func (w *world) countInGauges(p *pod, by int64) {
 	for _, g := range w.gauges {
 		g.countPod(p, p.Node, by)
 	}
-	// Groups that are counted again later go by this, since p.Node changes during proofs.
+	// Recounted groups use counted, since p.Node changes during proofs.
 	if p.counted = nil; by > 0 {
 		p.counted = p.Node
 	}
 }
 
-// schedulerOf returns the scheduler that places a pod, or nil if no profile has its scheduler name.
+// schedulerOf returns the scheduler placing a pod, or nil if its scheduler name matches no profile.
 func (w *world) schedulerOf(p *pod) *scheduler { return w.schedulers[p.Spec().SchedulerName] }
 
 // sortedPods returns the placed pods by name.
 func (w *world) sortedPods() []*pod { return slices.SortedFunc(maps.Values(w.placed), byName) }
 
 // byName orders pods by namespace and name, the last resort of every order: plans must not depend
-// on the order of maps. The UID tells a pod from a successor with its name.
+// on the order of maps. The UID distinguishes a pod from a successor of the same name.
 func byName(a, b *pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// placeWaiting places the pending pods that fit, as the scheduler is about to do.
+// placeWaiting places the pending pods that fit, anticipating the scheduler.
 //
-// Those of the highest priority come first, then the oldest, much as in the scheduler's queue.
-// Preemption is not tried: a pending pod that would preempt stays pending in a plan. A class that
-// found no node is not tried again in the same call, unless the pod is nominated to one.
+// The order is by descending priority, then oldest first, much like the scheduler's queue.
+// Preemption is not tried: a pending pod that would preempt stays pending in a plan. A class
+// without a feasible node is not tried again in the same call, unless the pod is nominated to one.
 func (w *world) placeWaiting() {
 	slices.SortStableFunc(w.waiting, func(a, b *pod) int {
 		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), byName(a, b))
@@ -267,8 +266,8 @@ func (w *world) placeWaiting() {
 		if s == nil || hopeless[p.Class] || len(p.Spec().SchedulingGates) > 0 {
 			return false
 		}
-		// One pass is enough: placing a pod takes room. Whom a later pod helps, by required
-		// affinity, is placed by the next call.
+		// One pass is enough: placing a pod takes room. A later pod made feasible by required
+		// affinity is placed by the next call.
 		d := s.decider.Decide(p.Pod)
 		if d.Node == nil {
 			hopeless[p.Class] = p.Nominated == ""
@@ -276,14 +275,14 @@ func (w *world) placeWaiting() {
 		}
 		w.placePod(p, d.Node)
 		p.after = w.moved
-		// It runs by the time the next move is made, and its budget counts it.
+		// The pod runs by the time of the next move, so its budget counts it.
 		w.protections.countRecovered(p)
 		w.arrivals = append(w.arrivals, p)
 		return true
 	})
 }
 
-// placePod places a pod with what it claims and counts it.
+// placePod places a pod together with its claims, and counts it.
 func (w *world) placePod(p *pod, n *cluster.Node) {
 	w.reserveFor(p, n, w.schedulerOf(p))
 	w.Place(p.object, p.Pod, n)
@@ -291,8 +290,8 @@ func (w *world) placePod(p *pod, n *cluster.Node) {
 	w.Note(func() { w.uncountPlaced(p) })
 }
 
-// removePod removes a pod, which gives back what it held. The order is that of reality: the pod
-// goes first, then its claims.
+// removePod removes a pod and releases its claims. The order is that of a real cluster: the pod
+// first, then its claims.
 func (w *world) removePod(p *pod) {
 	w.uncountPlaced(p)
 	w.Note(func() { w.countPlaced(p) })
@@ -300,8 +299,8 @@ func (w *world) removePod(p *pod) {
 	w.releaseOf(p)
 }
 
-// countPlaced counts a pod that is on a node. uncountPlaced undoes that, before the pod leaves the
-// node: the gauges look at it.
+// countPlaced counts a pod on a node. uncountPlaced undoes that before the pod leaves the node,
+// because the gauges look at the node.
 func (w *world) countPlaced(p *pod) {
 	w.placed[p.UID] = p
 	w.countInGauges(p, 1)
@@ -313,7 +312,7 @@ func (w *world) uncountPlaced(p *pod) {
 }
 
 // movePod makes a move: the victim leaves, its successor is placed, and so are pending pods that
-// fit now. In a cluster these may come before the successor or after it; proveMove has shown that
+// now fit. In a cluster they may be placed before or after the successor; proveMove has shown that
 // the move holds either way.
 func (w *world) movePod(p *pod, to *cluster.Node) (next *pod) {
 	next = w.replacePod(p, to)
@@ -323,13 +322,13 @@ func (w *world) movePod(p *pod, to *cluster.Node) (next *pod) {
 	return next
 }
 
-// replacePod has a pod leave, and places its successor. Pending pods are left alone.
+// replacePod removes a pod and places its successor. It does not place pending pods.
 func (w *world) replacePod(p *pod, to *cluster.Node) (next *pod) {
 	from := p.Node
 	w.removePod(p)
 	next = w.successorFor(p)
-	// A pod must not come back to any node that it has left in this plan: two moves that cancel out
-	// would have disturbed it twice for nothing.
+	// A pod must not return to any node it has left in this plan: two moves that cancel out would
+	// disturb it twice for nothing.
 	next.been = append(slices.Clone(p.been), from.Name)
 	w.createClaims(next.claims)
 	w.placePod(next, to)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// begin is the time at which the worlds of the tests are looked at.
+// begin is the initial time of the tests' worlds.
 var begin = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
 // words are the name and the options of a line: NAME key=value flag ...
@@ -71,7 +71,7 @@ func (w words) age(t testing.TB, key, otherwise string) time.Time {
 	return begin.Add(-d)
 }
 
-// versionOf is the version of the API that a kind of controllers is of.
+// versionOf returns the API version of a kind of controller.
 func versionOf(kind string) string {
 	switch kind {
 	case "Job":
@@ -91,7 +91,7 @@ func pairs(list []string) map[string]string {
 	return labels
 }
 
-// object reads one line of a world; see TestCases.
+// object parses one line of a world; see TestCases.
 func object(t testing.TB, line string) []metav1.Object {
 	kind, rest, _ := strings.Cut(line, " ")
 	w := wordsOf(rest)
@@ -360,7 +360,7 @@ func keyOf(word string) string {
 	return word
 }
 
-// spreadOf reads KEY:SKEW[:soft][:honor][:by=LABEL]; the pods that count have the pod's label app.
+// spreadOf parses KEY:SKEW[:soft][:honor][:by=LABEL]; the selector matches the pod's label app.
 func spreadOf(t testing.TB, p *v1.Pod, text string) v1.TopologySpreadConstraint {
 	parts := strings.Split(text, ":")
 	skew, err := strconv.Atoi(parts[1])

@@ -15,10 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Action is something that the core wants done: one of the types below. Two cores that were given
-// the same events print the same actions. Actions of one Step may be carried out in any order,
-// except that writes to one pod (WriteStatus) must reach the API in the order in which they were
-// returned.
+// Action is a request by the core: one of the types below. Two cores given the same events print
+// the same actions. Actions of one Step may be carried out in any order, except that writes to one
+// pod (WriteStatus) must reach the API in the returned order.
 type Action interface {
 	fmt.Stringer
 	isAction()
@@ -27,34 +26,35 @@ type Action interface {
 // Ready is returned once, when the cluster is known, this scheduler leads, and scheduling begins.
 type Ready struct{}
 
-// Cancel asks for an action to end as soon as possible. The action is still answered, as withdrawn
-// if it had not begun. An action that has begun may still succeed; its answer tells.
+// Cancel requests that an action end as soon as possible. The action still has an outcome:
+// withdrawn if it had not begun. An action that has begun may still succeed; its outcome shows
+// which.
 type Cancel struct {
 	Ticket Ticket
 	Reason string
 }
 
-// Hold says that plugins make the pod wait at Permit, each for a limited time. It is not answered:
-// PermitAllowed and PermitRejected carry the plugins' verdicts, and Release ends it.
+// Hold reports that plugins make the pod wait at Permit, each for a limited time. It has no
+// outcome: PermitAllowed and PermitRejected carry the plugins' verdicts, and Release ends it.
 type Hold struct {
 	Ticket Ticket
 	Pod    *v1.Pod
 	Node   string
-	// Waits is how long each plugin makes the pod wait at most, from Since on. The core itself ends
-	// a wait that is too long; the shell needs no timer.
+	// Waits holds the maximum wait requested by each plugin, counted from Since. The core itself
+	// ends expired waits; the shell needs no timer.
 	Waits map[string]time.Duration
 	Since time.Time
 }
 
-// Release ends a Hold, including one that timed out or was given up.
+// Release ends a Hold, including after a timeout or cancellation.
 type Release struct {
 	Ticket Ticket
 	How    string // "allowed", "rejected" or "timed out"
 	Took   time.Duration
 }
 
-// WriteVolumes writes the volumes and claims that were matched for the pod. It is answered when
-// they are written. The core itself then waits until they are bound.
+// WriteVolumes writes the volumes and claims matched for the pod. Its outcome arrives once they are
+// written. The core itself then waits until they are bound.
 type WriteVolumes struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -62,7 +62,7 @@ type WriteVolumes struct {
 }
 
 // WriteClaims writes the allocations and reservations of the pod's device claims. Its Outcome lists
-// what was written even if a later claim failed: that has to be released again.
+// the completed writes even if a later claim failed, because they must be released again.
 type WriteClaims struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -70,54 +70,55 @@ type WriteClaims struct {
 	Uses    []ClaimUse // of Claims, in their order
 }
 
-// ClaimUse describes a pod's part in a claim that other pods may use too. Pods that write the same
-// claim take turns, and each starts from what the previous one wrote.
+// ClaimUse describes a pod's part in a claim that other pods may share. Pods writing the same claim
+// take turns, and each starts from the previous pod's result.
 type ClaimUse struct {
 	Shared uint64 // the same for all users of the claim
 	// Decided: the allocation was not in the API when the node was chosen, so the first user writes
 	// it. Written: a user has written it already; if it is missing now, it was revoked and must not
 	// be written again.
 	Decided, Written bool
-	// Joined: the reservation for the pod's group is another user's, and may not be in the API.
+	// Joined: another user holds the reservation for the pod's group, which may be missing from the
+	// API.
 	Joined bool
 }
 
-// ReleaseClaim removes a pod's reservation from a device claim, or deletes a claim that was created
-// for the pod. Only the release of a pod group's reservation has a ticket.
+// ReleaseClaim removes a pod's reservation from a device claim, or deletes a claim created for the
+// pod. Only the release of a pod group's reservation has a ticket.
 type ReleaseClaim struct {
 	Ticket Ticket
 	Claim  *resourcev1.ResourceClaim
 	Holder types.UID // the pod or the PodGroup
 }
 
-// GiveBackClaim frees the devices of a claim that a pending pod cannot use: by writing the given
-// status, or by deleting the claim.
+// GiveBackClaim frees the devices of a claim unusable for a pending pod, by writing the given
+// status or deleting the claim.
 type GiveBackClaim struct {
 	Ticket Ticket
 	Claim  *resourcev1.ResourceClaim
 	Delete bool
 }
 
-// Remove deletes a victim, after writing the condition that tells why. It is answered when the
-// deletion was accepted, not when the pod is gone.
+// Remove deletes a victim after writing the condition with the reason. Its outcome arrives when the
+// deletion was accepted, before the pod has terminated.
 type Remove struct {
 	Ticket Ticket
 	Victim v1.ObjectReference
 	By     string    // scheduler name of the preemptor
 	For    types.UID // the preemptor
-	// Generation is the victim's, for the observedGeneration of its condition.
+	// Generation is the victim's generation, for the observedGeneration of its condition.
 	Generation int64
 }
 
-// WriteStatus writes a condition, the nominated node, or both to a pod; nil leaves the field as it
-// is. It is answered if it has a ticket. A nominated node of "" clears the field.
+// WriteStatus writes a condition, the nominated node, or both to a pod; a nil field is left
+// unchanged. It has an outcome if it has a ticket. A nominated node of "" clears the field.
 type WriteStatus struct {
 	Ticket    Ticket
 	Pod       *v1.Pod
 	Condition *v1.PodCondition
 	Nominate  *string
-	// Reworded: of what the pod has already, only the message of the condition changes. It may be
-	// written later than anything else.
+	// Reworded: the write changes only the message of the existing condition, and may be delayed
+	// behind all other writes.
 	Reworded bool
 }
 
@@ -127,38 +128,38 @@ type WriteGroup struct {
 	Condition metav1.Condition
 }
 
-// Tell records an event about an object. It is not answered, and may be dropped.
+// Tell records an event about an object. It has no outcome, and may be dropped.
 type Tell struct {
 	Profile               string // the reporting component: a scheduler name
 	About                 v1.ObjectReference
 	Type, Reason, Message string
 }
 
-// Announce records the event that a pod was bound. It follows the answer to the Bind, also if a
-// watch has shown the binding before.
+// Announce records the event for a bound pod. It follows the outcome of the Bind, even if a watch
+// has shown the binding before.
 type Announce struct{ Attempt *Attempt }
 
-// ReadPod fetches a pod that the core does not keep. It is answered by Read, or not at all if the
-// pod is gone.
+// ReadPod fetches a pod missing from the core's state. The reply is Read; a deleted pod gets no
+// reply.
 type ReadPod struct{ Name cluster.Name }
 
-// Compared reports where another scheduler placed a pod that a profile serves, and what every
-// plugin said of every node before that; see hindsight. Only a shadow core returns it.
+// Compared reports another scheduler's placement of a pod served by a profile, with every plugin's
+// verdict on every node before it; see hindsight. Only a shadow core returns it.
 type Compared struct {
 	Pod  *v1.Pod
 	Node string
 	Said *decide.Evaluation
-	// Unclear is set if the pod can have been decided in a state that is not known.
+	// Unclear is set if the pod may have been decided against an unknown state.
 	Unclear bool
 }
 
-// Panicked reports that deciding a pod panicked. The attempt has ended, and everything derived from
-// the pods and nodes has been recomputed.
+// Panicked reports a panic while deciding a pod. The attempt has ended, and all state derived from
+// pods and nodes has been recomputed.
 type Panicked struct {
 	Pod   v1.ObjectReference
 	Value string
 	Stack []byte
-	// Mended counts the nodes whose sums differed from the pods that the API has there.
+	// Mended counts the nodes with sums that differed from their pods in the API.
 	Mended int
 }
 

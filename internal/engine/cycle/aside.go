@@ -7,18 +7,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// mostAside limits how many pods wait for answers to questions asked aside. Pods beyond it back
-// off: each question holds its nodes in memory, and an extender that slow should not be sent more.
+// mostAside limits the pods waiting for asynchronous questions. Pods beyond it back off: each
+// question holds its nodes in memory, and an extender that slow should receive no more.
 const mostAside = 32
 
-// mostQuestions limits the questions of one attempt. Each extender is asked three things; but if
-// the cluster changes before an answer arrives, the question is about other nodes and has to be
-// repeated.
+// mostQuestions limits the questions of one attempt. Each extender receives three; but if the
+// cluster changes before the reply arrives, the question covers other nodes and must be repeated.
 const mostQuestions = 24
 
-// mostPreparing limits the pods of a namespace for which something is prepared aside at a time.
-// mostPreparations limits how often an attempt is prepared: what was prepared may be forgotten
-// before it is used.
+// mostPreparing limits the concurrent asynchronous preparations per namespace. mostPreparations
+// limits the preparations per attempt: a prepared result may be evicted before use.
 const mostPreparing, mostPreparations = 32, 3
 
 var (
@@ -28,8 +26,8 @@ var (
 	errNoEnd     = &Fault{Message: "the cluster changed faster than the extenders answered; the pod is tried again after its back-off"}
 )
 
-// Ask requests the answer to a question that would block the deciding goroutine, such as an
-// extender's. When it is answered, the pod is decided again with the answer at hand.
+// Ask requests the answer to a question that would block the deciding goroutine, such as a call to
+// an extender. The pod is decided again with the answer at hand.
 type Ask struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -38,9 +36,9 @@ type Ask struct {
 
 func (Ask) isAction() {}
 
-// suspendAttempt suspends the attempt and asks the question that err carries. It returns false if
-// err carries none. Its pod is still Taken, so nothing else decides it while the question is under
-// way.
+// suspendAttempt suspends the attempt and issues the question carried by err. It returns false if
+// err carries none. Its pod is still Taken, so nothing else decides it while the question is
+// pending.
 func (as *attempts) suspendAttempt(b *placement, err error) bool {
 	if err == nil {
 		return false
@@ -64,8 +62,8 @@ func (as *attempts) suspendAttempt(b *placement, err error) bool {
 	return true
 }
 
-// askErrand takes the answer to an Ask and decides the pod again, unless the pod is gone or no
-// longer served by any profile.
+// askErrand receives the answer to an Ask and decides the pod again, unless the pod was deleted or
+// is no longer served by any profile.
 type askErrand struct {
 	as        *attempts
 	item      *queue.Item
@@ -74,8 +72,8 @@ type askErrand struct {
 }
 
 // startPreparing suspends the attempt, which has not begun, while plugins prepare it. It returns
-// false if they need not. An attempt is prepared mostPreparations times at most; after that the
-// plugin computes in place.
+// false if preparation is unnecessary. An attempt is prepared at most mostPreparations times; after
+// that the plugin computes synchronously.
 func (as *attempts) startPreparing(b *placement) bool {
 	for _, p := range b.profile.prepare {
 		question := p.Prepare(as.cluster, b.Waiting)
@@ -94,7 +92,7 @@ func (as *attempts) startPreparing(b *placement) bool {
 	return false
 }
 
-// prepareErrand decides the pod when what it needs is prepared.
+// prepareErrand decides the pod once its preparation is done.
 type prepareErrand struct {
 	askErrand
 	namespace string

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// wonders is an extender that has an answer only once it was asked aside.
+// wonders is an extender without an answer until an asynchronous question was issued.
 type wonders struct{ answered *bool }
 
 func (wonders) Name() string                 { return "Wonders" }
@@ -28,8 +28,8 @@ func (wonders) Spare(_ *cluster.Cluster, _ *cluster.Pod, places []plugins.Place)
 	return places, nil
 }
 
-// TestAnAnswerForAPodThatIsGone: the pod was deleted, or another one has taken its name, while a
-// question about it was asked aside. The answer is for nobody; the new pod is decided on its own.
+// TestAnAnswerForAPodThatIsGone: a pod is deleted, or replaced under the same name, during an
+// asynchronous question. The answer is dropped; the new pod is decided separately.
 func TestAnAnswerForAPodThatIsGone(t *testing.T) {
 	answered := false
 	w := newWorld(1, false, func() []Profile {

@@ -9,17 +9,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// This file takes a placement from the chosen node to its binding, and ends it when the binding is
-// over. What has to be written or waited for in between is in prepare.go, and what Berth's own
-// plugins reserve in objects.go.
+// This file takes a placement from the chosen node to its binding, and ends it once the binding is
+// over. The writes and waits in between are in prepare.go, the reservations of Berth's own plugins
+// in objects.go.
 
-// assumePod counts the pod on the node, reserves what it needs beyond room, and starts its binding.
+// assumePod assumes the pod on the node, reserves its volumes and devices, and starts its binding.
 // If a plugin refuses or fails, everything is undone within the step, and the pod returns to the
 // queue.
 //
-// Berth's own plugins reserve before the pod is counted, and out-of-tree plugins are called after
-// it: these may look at the node and expect to find the pod there, as in kube-scheduler, which
-// assumes a pod before it runs Reserve.
+// Berth's own plugins reserve before the pod is assumed, and out-of-tree plugins after it: they may
+// look at the node and expect to find the pod there, as in kube-scheduler, which assumes a pod
+// before running Reserve.
 func (ps *placements) assumePod(b *placement, n *cluster.Node) {
 	b.Node = n.Name
 	if nominated := ps.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
@@ -51,8 +51,8 @@ func (ps *placements) assumePod(b *placement, n *cluster.Node) {
 	ps.startPreparation(b, waits)
 }
 
-// reserveOwn runs the Reserve step of Berth's own plugins. What is reserved is in b.undo at once: a
-// later plugin may panic.
+// reserveOwn runs the Reserve step of Berth's own plugins. It records each reservation in b.undo
+// immediately, since a later plugin may panic.
 func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
 	for _, r := range b.profile.Reservers {
 		var give func()
@@ -103,8 +103,8 @@ func (ps *placements) reserveOutside(b *placement) error {
 	return nil
 }
 
-// stopBinding stops a binding if it is not too late. The pod returns to the queue, at once or when
-// the work under way is answered. A placement that is bound already stays as it is.
+// stopBinding stops a binding if it is not too late. The pod returns to the queue immediately, or
+// once the outstanding work completes. A bound placement is left unchanged.
 func (ps *placements) stopBinding(b *placement, why *Fault) {
 	switch b.stage {
 	case preparing:
@@ -114,9 +114,9 @@ func (ps *placements) stopBinding(b *placement, why *Fault) {
 	}
 }
 
-// abandonPod ends the placement of a pod that was deleted, or bound by another client, and returns
-// it; nil if there is none. The pod stops counting at once, even if work that cannot be stopped is
-// still under way.
+// abandonPod ends the placement of a deleted pod, or of a pod bound by another client, and returns
+// it, or nil. The pod stops counting immediately, even if work that cannot be stopped is still
+// outstanding.
 func (ps *placements) abandonPod(uid types.UID, why *Fault) *placement {
 	b := ps.byPod[uid]
 	if b != nil {
@@ -132,8 +132,9 @@ func (ps *placements) letGo(b *placement, why *Fault) {
 	ps.stopBinding(b, why)
 }
 
-// confirmBound ends a placement whose pod a watch shows on its node. A watch may show the binding
-// before the answer to the Bind arrives, or instead of it if another client made the binding.
+// confirmBound ends a placement after a watch has shown the pod on its node. A watch may show the
+// binding before the outcome of the Bind arrives, or instead of it if another client made the
+// binding.
 func (ps *placements) confirmBound(b *placement) {
 	ps.leave(b)
 	switch b.stage {
@@ -145,8 +146,8 @@ func (ps *placements) confirmBound(b *placement) {
 	}
 }
 
-// handleOutcome ends the placement according to the answer and to what watches have shown
-// meanwhile. A watch is believed before an answer: it shows what the API server has stored.
+// handleOutcome ends the placement according to the outcome and to the watch events received
+// meanwhile. A watch takes precedence over an outcome: it shows the state stored by the API server.
 func (e bindErrand) handleOutcome(o Outcome) {
 	ps, b := e.ps, e.b
 	if o.Fault == nil && !o.Withdrawn {
@@ -169,8 +170,8 @@ func (e bindErrand) handleOutcome(o Outcome) {
 	ps.outcome.bindAnswered(b)
 }
 
-// finishBound ends the attempt of a pod that was bound. The pod stays in byPod until a watch shows
-// it on its node.
+// finishBound ends the attempt of a bound pod. The pod stays in byPod until a watch shows it on its
+// node.
 func (ps *placements) finishBound(b *placement) {
 	b.stage = bound
 	for _, l := range b.profile.learners {

@@ -13,11 +13,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// attempts decides pods. An attempt takes a pod from the queue and ends in a placement, or puts the
-// pod back with the reason. One that asks a question aside is suspended until the answer arrives.
+// attempts decides pods. An attempt takes a pod from the queue and ends in a placement, or requeues
+// the pod with the reason. An attempt with an asynchronous question is suspended until the answer
+// arrives.
 //
-// A failed attempt leaves nothing behind but the nomination that it ends with: what it counted and
-// reserved is given back in the same step, or with the last answer to the actions that it began.
+// A failed attempt leaves nothing behind but its final nomination: all other counts and
+// reservations are released in the same step, or with the last outcome of its actions.
 type attempts struct {
 	*common
 	news        *happenings
@@ -36,9 +37,9 @@ type attempts struct {
 	limits    gang.Limits    // of attempts for groups; tests change them
 }
 
-// newPlacement begins an attempt for a pod: its placement is registered nowhere yet, and can simply
-// be dropped. The draw for Sampled is made in every attempt, so that random numbers are the same
-// with and without metrics.
+// newPlacement begins an attempt for a pod: its placement is not registered anywhere yet, and can
+// simply be dropped. The draw for Sampled is made in every attempt, so that random numbers are the
+// same with and without metrics.
 func (as *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
 	pod := item.Pod
 	b := &placement{profile: p, item: item, began: as.now, watch: as.clock()}
@@ -55,9 +56,8 @@ func (as *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement 
 	return b
 }
 
-// requeueUnschedulable returns an unschedulable pod to the queue, where it waits for an event that
-// may help it, and reports why. nominate is the nomination that the pod ends with; nil leaves it as
-// it is.
+// requeueUnschedulable requeues an unschedulable pod to wait for a helpful event, and reports why.
+// nominate is the pod's new nomination; nil leaves it unchanged.
 func (as *attempts) requeueUnschedulable(b *placement, w *why, nominate *string) {
 	as.observer().Attempted(b.Profile, Unschedulable, as.clock().Sub(b.watch))
 	as.queue.Rejected(b.item, w.plugins, w.pending, as.now)
@@ -67,9 +67,9 @@ func (as *attempts) requeueUnschedulable(b *placement, w *why, nominate *string)
 	as.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
 }
 
-// requeueFailed returns a pod to the queue whose attempt ended with an error, and reports the
-// error. The pod backs off and then is tried again without an event, and loses its nomination, as
-// upstream. Errors that are a plugin's verdict are reported as Unschedulable, but back off, too.
+// requeueFailed requeues a pod after an attempt that ended with an error, and reports the error. As
+// upstream, the pod is retried after its back-off without an event, and loses its nomination.
+// Errors representing a plugin's verdict are reported as Unschedulable, but also back off.
 func (as *attempts) requeueFailed(b *placement, err error) {
 	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
 	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
@@ -83,7 +83,7 @@ func (as *attempts) requeueFailed(b *placement, err error) {
 	as.report(b.item, reason, err.Error(), &none)
 }
 
-// requeuePlacement returns the pod of a placement to the queue.
+// requeuePlacement requeues the pod of a placement.
 func (as *attempts) requeuePlacement(b *placement, err error) {
 	as.preemptions.forgetVictim(b.Pod.UID)
 	if refused := (*rejection)(nil); errors.As(err, &refused) {
@@ -99,22 +99,22 @@ func (as *attempts) requeuePlacement(b *placement, err error) {
 	as.podGroups.memberLost(b, err)
 }
 
-// noteBound notes that a pod is bound.
+// noteBound reports a bound pod to podGroups.
 func (as *attempts) noteBound(b *placement) { as.podGroups.memberBound(b) }
 
-// bindAnswered notes that a binding is over.
+// bindAnswered reports a finished binding to preemptions.
 func (as *attempts) bindAnswered(b *placement) { as.preemptions.bindAnswered(b) }
 
-// unschedulable is implemented by errors that are a plugin's verdict rather than a failure.
+// unschedulable is implemented by errors that represent a plugin's verdict rather than a failure.
 type unschedulable interface {
 	error
 	Unschedulable() bool
 }
 
-// rememberFailure keeps a failure if it holds for every pod of the class. It does not hold where
-// pods of a class differ in what the decision looked at: a nomination, out-of- tree plugins and
-// extenders, which see the whole pod, claims of the pod's own, or a device claim that an earlier
-// attempt has left.
+// rememberFailure records a failure if it holds for every pod of the class. It does not hold where
+// pods of a class differ in the inputs of the decision: a nomination, out-of-tree plugins and
+// extenders, which see the whole pod, ephemeral or resource claims per pod, or a device claim left
+// by an earlier attempt.
 func (as *attempts) rememberFailure(b *placement, nominate *string, w *why) {
 	p, spec := b.profile, b.item.Class.Spec
 	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 ||
@@ -125,9 +125,9 @@ func (as *attempts) rememberFailure(b *placement, nominate *string, w *why) {
 	p.failed = failure{b.item.Class, as.cluster.Log.Len(), as.objectVersions(), w, as.preemptions.mustDelay(b.item)}
 }
 
-// knownToFail tells whether the pod must fail as the last failed pod of its class did, since
-// nothing has changed. With ten thousand replicas that fit nowhere, one of them is decided and the
-// others cost a comparison.
+// knownToFail reports whether the pod must fail like the last failed pod of its class, because
+// nothing changed in between. Of ten thousand replicas that fit nowhere, only the first is decided;
+// each further one costs a comparison.
 func (as *attempts) knownToFail(b *placement) bool {
 	f := &b.profile.failed
 	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == as.cluster.Log.Len() &&
@@ -135,8 +135,7 @@ func (as *attempts) knownToFail(b *placement) bool {
 		(!f.delayed || as.preemptions.mustDelay(b.item)) && !as.leftClaim(b)
 }
 
-// leftClaim tells whether the pod has a device claim left by an earlier attempt, which it has to
-// give up before it can be placed.
+// leftClaim reports whether the pod must first give up a device claim left by an earlier attempt.
 func (as *attempts) leftClaim(b *placement) bool {
 	return slices.ContainsFunc(b.profile.Reservers, func(r plugins.Reserver) bool {
 		of, ok := r.(plugins.ClaimReserver)
@@ -144,8 +143,8 @@ func (as *attempts) leftClaim(b *placement) bool {
 	})
 }
 
-// objectVersions changes whenever an object other than a node or pod changes in what decisions
-// depend on.
+// objectVersions changes whenever an object other than a node or pod changes in a way that affects
+// decisions.
 func (as *attempts) objectVersions() uint64 {
 	o := &as.cluster.Objects
 	return o.Namespaces.Version + o.Services.Version + o.ReplicationControllers.Version + o.ReplicaSets.Version + o.StatefulSets.Version +

@@ -12,11 +12,11 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// statuses are the pods of a story as the API has them: as the watch shows them, with what the core
-// has written since.
+// statuses holds a story's pods in their API state: the watched object plus the core's later
+// writes.
 type statuses map[types.UID]*v1.Pod
 
-// show takes in a pod that the watch shows. A story does not repeat what was written.
+// show processes a pod event from the watch. A story does not repeat written statuses.
 func (s statuses) show(e Event) {
 	switch e := e.(type) {
 	case Seen:
@@ -47,7 +47,8 @@ func (s statuses) write(action Action) {
 	}
 }
 
-// autoscalers tells which pods autoscalers add nodes for, by the rules of docs/autoscalers.md.
+// autoscalers lists the pods for which autoscalers would add nodes, by the rules of
+// docs/autoscalers.md.
 func (s statuses) autoscalers() string {
 	var list strings.Builder
 	for _, uid := range sorted(s) {

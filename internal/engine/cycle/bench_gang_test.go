@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// gangWorld is a core with nodes in racks of a hundred and a gang that waits.
+// gangWorld returns a core with nodes in racks of a hundred and a waiting gang.
 func gangWorld(tb testing.TB, nodes, members int, key string) *Core {
 	tb.Helper()
 	core, err := New(Options{
@@ -42,8 +42,8 @@ func gangWorld(tb testing.TB, nodes, members int, key string) *Core {
 	return core
 }
 
-// BenchmarkGang decides a gang of 1,000 pods on 5,000 nodes, in one step, and then takes in that
-// each is bound.
+// BenchmarkGang decides a gang of 1,000 pods on 5,000 nodes in one step, and then processes the
+// binding of each.
 func BenchmarkGang(b *testing.B) {
 	for _, key := range []string{"", "rack"} {
 		b.Run("key="+key, func(b *testing.B) {
@@ -74,8 +74,8 @@ func BenchmarkGang(b *testing.B) {
 	}
 }
 
-// BenchmarkTwoGangs decides two gangs of 1,000 pods, of which one fits, on 5,000 nodes, and takes
-// in that its pods are bound. It tells what the longest step takes.
+// BenchmarkTwoGangs decides two gangs of 1,000 pods on 5,000 nodes, with room for only one, and
+// processes the bindings of its pods. It reports the duration of the longest step.
 func BenchmarkTwoGangs(b *testing.B) {
 	var longest time.Duration
 	for b.Loop() {

@@ -12,10 +12,10 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// partlyFilled is a core with 5,000 nodes in 50 racks and so many gangs of 1,000 pods together,
-// whose PodGroups are yet to be seen. Pods of its own priority run on the nodes, so that they fit
-// in 30 of the racks; with lower ones they fit nowhere, unless 200 of them leave. running has all
-// pods on nodes.
+// partlyFilled returns a core with 5,000 nodes in 50 racks and the given number of gangs totaling
+// 1,000 pods, with PodGroups not seen yet. Pods of equal priority run on the nodes and leave room
+// for the gangs in 30 of the racks; with lower-priority pods added they fit nowhere unless 200 pods
+// are preempted. running holds all pods on nodes.
 func partlyFilled(tb testing.TB, groups int, lower bool) (core *Core, running map[string]*v1.Pod) {
 	core, running = gangWorld(tb, 0, 0, "rack"), map[string]*v1.Pod{}
 	high, low := int32(1000), int32(0)
@@ -49,8 +49,8 @@ func partlyFilled(tb testing.TB, groups int, lower bool) (core *Core, running ma
 	return core, running
 }
 
-// BenchmarkGangInPartlyFilledRacks decides a gang of 1,000 pods that has to be in one of 50 racks,
-// where it fits at once, and where it has to preempt and is decided a second time.
+// BenchmarkGangInPartlyFilledRacks decides a gang of 1,000 pods confined to one of 50 racks: once
+// where it fits immediately, and once where it must preempt and is decided a second time.
 func BenchmarkGangInPartlyFilledRacks(b *testing.B) {
 	inPartlyFilledRacks(b, 1, func(core *Core) {
 		g := gangOf("g0", 1000)
@@ -59,7 +59,7 @@ func BenchmarkGangInPartlyFilledRacks(b *testing.B) {
 	})
 }
 
-// BenchmarkTreeInPartlyFilledRacks is the same for four gangs of a tree that has to be in one rack.
+// BenchmarkTreeInPartlyFilledRacks is the same for a tree of four gangs confined to one rack.
 func BenchmarkTreeInPartlyFilledRacks(b *testing.B) {
 	inPartlyFilledRacks(b, 4, func(core *Core) {
 		root := compositeOf("root", 4)

@@ -13,9 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// BenchmarkReservation is a failed attempt for a gang on 5,000 full nodes that plans a reservation,
-// in one step: for pods that have room once others have ended, for pods of different sizes, and for
-// pods that no node could take. BenchmarkGroupPreemption has the same pods make room by preemption.
+// BenchmarkReservation runs a failed attempt for a gang on 5,000 full nodes that plans a
+// reservation in one step: for pods that will have room after other pods end, for pods of different
+// sizes, and for pods too large for any node. BenchmarkGroupPreemption makes room for the same pods
+// by preemption.
 func BenchmarkReservation(b *testing.B)     { benchmarkFull(b, 0) }
 func BenchmarkGroupPreemption(b *testing.B) { benchmarkFull(b, 10) }
 
@@ -41,8 +42,8 @@ func benchmarkFull(b *testing.B, priority int32) {
 	}
 }
 
-// fullWorld is a core with full nodes and a gang that waits. The oldest pods are spread unevenly,
-// and so are their priorities, which are 0 to 3.
+// fullWorld returns a core with full nodes and a waiting gang. The oldest pods are spread unevenly,
+// and so are their priorities, 0 to 3.
 func fullWorld(tb testing.TB, nodes, members int, priority int32, cpu []string, key string) *Core {
 	tb.Helper()
 	profile := plugins.Default()
@@ -79,8 +80,8 @@ func fullWorld(tb testing.TB, nodes, members int, priority int32, cpu []string, 
 	return core
 }
 
-// TestManyDomains: of more domains than are all tried, a group finds the one that has room, and the
-// one where pods of lower priority can leave. In the others none is tried.
+// TestManyDomains: among more domains than a group tries, it finds the one with room, and the one
+// with preemptible lower-priority pods. It tries none of the other domains.
 func TestManyDomains(t *testing.T) {
 	for _, lower := range []bool{false, true} {
 		profile := plugins.Default()

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// saveUsed is the budget as a successor of this core resumes it.
+// saveUsed returns the budget in the form resumed by a successor of this core.
 func (b *usedBudget) saveUsed(name cluster.Name) Used {
 	u := Used{name, map[types.UID]string{}, map[types.UID]time.Time{}}
 	for uid, victim := range b.victims {
@@ -26,8 +26,7 @@ func (b *usedBudget) saveUsed(name cluster.Name) Used {
 	return u
 }
 
-// resumedBudget is the reverse of saveUsed. shown is the budget as the API shows it to the new
-// core.
+// resumedBudget is the reverse of saveUsed. shown is the budget shown to the new core by the API.
 func resumedBudget(shown *policyv1.PodDisruptionBudget, u Used) *usedBudget {
 	b := &usedBudget{shown: shown, victims: map[types.UID]usedVictim{}}
 	for uid, name := range u.Victims {
@@ -36,12 +35,12 @@ func resumedBudget(shown *policyv1.PodDisruptionBudget, u Used) *usedBudget {
 	return b
 }
 
-// countedWithin is how long after a pod is gone the API's budget counts on that, at the latest. If
-// the pod has been replaced by then, the budget may be as it was, and is not shown again.
+// countedWithin is the maximum time the API's budget takes to account for a deleted pod. If the pod
+// has been replaced by then, the budget may be unchanged, and is not shown again.
 const countedWithin = 2 * time.Minute
 
-// budgetSeen returns a budget that the API shows, reduced by what the API does not know yet. What
-// was reduced before is forgotten: the victims that still are under way are counted anew.
+// budgetSeen returns a budget shown by the API, reduced by the victims still unknown to the API. It
+// discards the earlier reduction and recounts the pending victims.
 func (pr *preemptions) budgetSeen(budget *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget {
 	pr.cluster.CoveredBy(budget) // read now rather than within an attempt
 	delete(pr.budgets, nameOf(budget))
@@ -66,8 +65,7 @@ func (pr *preemptions) countVictims(spared types.UID) {
 	}
 }
 
-// budgetsInUse lists, sorted, the budgets that are reduced, and those that cover a victim under
-// way.
+// budgetsInUse lists, sorted, the reduced budgets and the budgets covering a pending victim.
 func (pr *preemptions) budgetsInUse(spared types.UID) []cluster.Name {
 	names := map[cluster.Name]bool{}
 	for name := range pr.budgets {
@@ -98,13 +96,13 @@ func compareNames(a, b cluster.Name) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// reduceBudget returns the budget reduced by the victims under way. If no profile promises to
-// respect budgets, it is returned as it is, as kube-scheduler would see it. It works as the
-// Eviction API does: each victim takes one of DisruptionsAllowed, and is listed in DisruptedPods,
-// by which plugins see that it is counted. The result is a copy; shown is the API's.
+// reduceBudget returns the budget reduced by the pending victims. If no profile promises to respect
+// budgets, it returns the budget unchanged, as seen by kube-scheduler. It follows the Eviction API:
+// each victim takes one of DisruptionsAllowed, and is listed in DisruptedPods, where plugins see
+// that it is counted. The result is a copy; shown is the API's.
 //
 //	shown:      DisruptionsAllowed 2, DisruptedPods {}
-//	victims:    a (still there), b (gone)
+//	victims:    a (still running), b (deleted)
 //	reduced to: DisruptionsAllowed 0, DisruptedPods {a}
 func (pr *preemptions) reduceBudget(shown *policyv1.PodDisruptionBudget, spared types.UID) *policyv1.PodDisruptionBudget {
 	if !pr.keepsBudgets {
@@ -149,8 +147,8 @@ func (pr *preemptions) reduceBudget(shown *policyv1.PodDisruptionBudget, spared 
 	return &less
 }
 
-// isGone notes that a pod is gone. The budgets no longer list it as leaving: another one may come
-// under its name, and does count.
+// isGone records the deletion of a pod. The budgets no longer list it as leaving: another pod may
+// be created under its name, and does count.
 func (pr *preemptions) isGone(pod types.UID) {
 	for _, name := range slices.SortedFunc(maps.Keys(pr.budgets), compareNames) {
 		used := pr.budgets[name]
@@ -163,16 +161,17 @@ func (pr *preemptions) isGone(pod types.UID) {
 	}
 }
 
-// recountAt has forgetCounted look at the budgets then, unless it does so before.
+// recountAt schedules forgetCounted to recount the budgets, unless an earlier recount is already
+// scheduled.
 func (pr *preemptions) recountAt(at time.Time) {
 	if pr.recount.IsZero() || at.Before(pr.recount) {
 		pr.recount = at
 	}
 }
 
-// forgetCounted forgets the victims that have been gone for so long that the API counts on it. The
-// budgets allow more than before then, and pods that they kept from preempting are woken: the API
-// need not show a budget again that is as it was.
+// forgetCounted drops the victims deleted long enough ago for the API to account for them. The
+// budgets then allow more, and it wakes the pods blocked from preempting: the API need not show an
+// unchanged budget again.
 func (pr *preemptions) forgetCounted() {
 	if pr.recount.IsZero() || pr.now.Before(pr.recount) {
 		return
@@ -195,8 +194,8 @@ func (pr *preemptions) forgetCounted() {
 	}
 }
 
-// recountBudget has forgetCounted look at a budget when the first of its victims has been gone for
-// long enough.
+// recountBudget schedules forgetCounted for the time when the API accounts for the budget's first
+// deleted victim.
 func (pr *preemptions) recountBudget(used *usedBudget) {
 	for _, victim := range used.victims {
 		if !victim.gone.IsZero() {
@@ -205,8 +204,8 @@ func (pr *preemptions) recountBudget(used *usedBudget) {
 	}
 }
 
-// countVictim counts a victim if the budget covers it. One that the API lists in DisruptedPods is
-// counted there already.
+// countVictim counts a victim if the budget covers it. A victim listed in DisruptedPods by the API
+// is already counted.
 func (pr *preemptions) countVictim(b *usedBudget, victim types.UID, selector *rules.Selector) {
 	p := pr.cluster.Pod(victim)
 	if p == nil || p.Namespace() != b.shown.Namespace || !selector.Matches(p.Class.Labels) {

@@ -12,8 +12,8 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// budgets are the world's disruption budgets, and what they promise: as far as the core was shown,
-// no more pods leave for others than a budget allows.
+// budgets holds the world's disruption budgets and checks their promise: judged by the state shown
+// to the core, preemption removes no more pods than a budget allows.
 type budgets struct {
 	all   map[string]*policyv1.PodDisruptionBudget
 	least map[string]int32 // pods that are to stay
@@ -34,14 +34,14 @@ func newBudgets() budgets {
 	return b
 }
 
-// forget is a core that starts: it was shown nothing.
+// forget resets the shown state for a starting core.
 func (b *budgets) forget() {
 	b.shown, b.chosen = map[string]*policyv1.PodDisruptionBudget{}, map[types.UID]bool{}
 	b.binds, b.binding = map[Ticket]types.UID{}, map[types.UID]bool{}
 	b.removals, b.leaving, b.bound = map[Ticket]types.UID{}, map[types.UID]bool{}, map[types.UID]bool{}
 }
 
-// told follows what the core is shown.
+// told tracks the state shown to the core.
 func (b *budgets) told(e Event) {
 	leaves := func(uid types.UID) {
 		if b.chosen[uid] {
@@ -72,7 +72,7 @@ func (b *budgets) told(e Event) {
 	}
 }
 
-// checkBudgets looks at every removal.
+// checkBudgets checks every removal.
 func (w *world) checkBudgets(because Event, a Action) {
 	b := &w.budgets
 	switch a := a.(type) {
@@ -112,7 +112,7 @@ func (w *world) checkBudgets(because Event, a Action) {
 	}
 }
 
-// addBudget has so many pods of an app stay.
+// addBudget adds a budget that keeps at least the given number of pods of an app.
 func (w *world) addBudget(app string, least int32) {
 	w.budgets.least[app] = least
 	w.putBudget(&policyv1.PodDisruptionBudget{
@@ -128,7 +128,7 @@ func (w *world) putBudget(b *policyv1.PodDisruptionBudget) {
 	w.watches[DisruptionBudgets] = append(w.watches[DisruptionBudgets], Seen{DisruptionBudgets, b})
 }
 
-// countBudgets is the disruption controller.
+// countBudgets plays the disruption controller.
 func (w *world) countBudgets() {
 	for _, app := range sorted(w.budgets.all) {
 		allowed := -w.budgets.least[app]

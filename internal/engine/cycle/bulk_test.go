@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// bulkCore is a core with five nodes that is shown large objects.
+// bulkCore returns a core with five nodes, to be shown large objects.
 func bulkCore(t *testing.T) *churn {
 	t.Helper()
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1})
@@ -32,10 +32,10 @@ func bulkCore(t *testing.T) *churn {
 	return c
 }
 
-// bulkText is 100 KB that depends on the number.
+// bulkText returns 100 KB of text, different for each number.
 func bulkText(i int) string { return fmt.Sprint(i) + strings.Repeat("x", 100<<10) }
 
-// grownBy is by how much more the core takes after f.
+// grownBy returns the growth of the core's memory across f.
 func (c *churn) grownBy(f func()) int64 {
 	before := heap()
 	f()
@@ -44,8 +44,8 @@ func (c *churn) grownBy(f func()) int64 {
 	return grown
 }
 
-// TestEventsOfLargeObjectsAreForgotten: while a pod is being bound, events are kept, and each has
-// the object before and after it.
+// TestEventsOfLargeObjectsAreForgotten: events are retained while a pod is being bound, and each
+// holds the object before and after it.
 func TestEventsOfLargeObjectsAreForgotten(t *testing.T) {
 	c := bulkCore(t)
 	waits := churnPod("waits", "1")
@@ -71,8 +71,8 @@ func TestEventsOfLargeObjectsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestPodsOfEventsAreNotKept: of pods that come to nodes and go, the API objects are kept only
-// for out-of-tree plugins.
+// TestPodsOfEventsAreNotKept: API objects of pods that were bound and deleted are retained only for
+// out-of-tree plugins.
 func TestPodsOfEventsAreNotKept(t *testing.T) {
 	c := bulkCore(t)
 	waits := churnPod("waits", "1")
@@ -96,7 +96,8 @@ func TestPodsOfEventsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestShapesOfLargeClaimsAreForgotten: what nodes can give is remembered by what claims ask for.
+// TestShapesOfLargeClaimsAreForgotten: the devices available on nodes are cached by the requests of
+// claims.
 func TestShapesOfLargeClaimsAreForgotten(t *testing.T) {
 	c := bulkCore(t)
 	c.see(DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
@@ -123,7 +124,8 @@ func TestShapesOfLargeClaimsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestBudgetsThatAreGoneAreForgotten, also those that are reduced by a victim under way.
+// TestBudgetsThatAreGoneAreForgotten covers deleted budgets, including budgets reduced by a pending
+// victim.
 func TestBudgetsThatAreGoneAreForgotten(t *testing.T) {
 	c := bulkCore(t)
 	pr := c.core.preemptions

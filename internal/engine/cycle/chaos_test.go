@@ -30,16 +30,16 @@ var (
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
 )
 
-// TestChaos: watches run behind and start anew, requests are refused, withdrawn or answered late,
-// pods and nodes come, go and come back under their names, room is kept for successors, schedulers
-// are killed. No pod is bound twice, no node gets more than it can take and no room that is kept is
-// given away, ever; and when all is calm every pod is on a node
-// or waits because the plain evaluator forbids it, and nothing is kept of what is over. Where a
-// profile promises to keep disruption budgets, no more pods leave than a budget allows, as far as
-// the core was shown. Each run is then replayed: another core that is told the same says the same,
-// byte for byte. Every tenth run is written to files, too, and goes on in another one, with another
-// core, whenever nothing is under way; each file is replayed alone. With -chaos 1 a run that fails
-// prints its journal.
+// TestChaos: watches lag and restart, requests are refused, withdrawn or completed late, pods and
+// nodes appear, disappear and return under their names, room is held for successors, schedulers are
+// killed. No pod is ever bound twice, no node is overcommitted and no held room is given away. Once
+// everything is calm, every pod is on a node or waits because the plain evaluator rejects it, and
+// no state of finished work remains. If a profile promises to respect disruption budgets,
+// preemption removes no more pods than a budget allows, judged by the state shown to the core. Each
+// run is then replayed: another core given the same events returns the same actions, byte for byte.
+// Every tenth run is also written to files, and continues in another file with another core
+// whenever no work is pending; each file is replayed separately. With -chaos 1 a failing run prints
+// its journal.
 func TestChaos(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1200)) // little is kept, and much is made
 	runChaos(t, *chaosRuns, chaosRun)
@@ -48,7 +48,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// runChaos runs so many seeds, on all cores.
+// runChaos runs the given number of seeds on all cores.
 func runChaos(t *testing.T, runs int, run func(seed uint64) (binds int, err error)) {
 	t.Helper()
 	var next atomic.Uint64
@@ -93,7 +93,7 @@ func chaosRun(seed uint64) (binds int, err error) {
 	return c.live(c.something)
 }
 
-// live has 150 things happen, with time and wake-ups in between, and then comes to the end.
+// live applies 150 random changes, with time and wake-ups in between, and then ends the run.
 func (c *chaos) live(something func()) (binds int, err error) {
 	for range 150 {
 		something()
@@ -111,7 +111,7 @@ func (c *chaos) live(something func()) (binds int, err error) {
 	return c.binds, c.end()
 }
 
-// end lets the world come to rest, and looks at what has become of everything.
+// end lets the world come to rest, and checks the final state.
 func (c *chaos) end() error {
 	calm := time.Minute // shorter than the time after which pods are tried without an event, as is the other one
 	if c.options.Seed%2 == 0 {
@@ -142,7 +142,7 @@ func (c *chaos) end() error {
 	return c.replay()
 }
 
-// gentleInChaos switches gentle preemption on in some runs, and a delay in some of these.
+// gentleInChaos enables gentle preemption in some runs, and a delay in some of these.
 func gentleInChaos(p *Profile, seed uint64) {
 	p.GentlePreemption = seed%5 < 2
 	if p.GentlePreemption && seed%3 == 1 {
@@ -217,8 +217,8 @@ func (c *chaos) something() {
 	}
 }
 
-// changeNode has a node grow, or lose its zone, or come into another one: whoever runs there may be
-// where it would not go, and who waits may fit.
+// changeNode grows a node, removes its zone, or moves it to another zone: its running pods may
+// violate their constraints, and pending pods may fit.
 func (c *chaos) changeNode() {
 	if len(c.nodes) == 0 {
 		return
@@ -237,8 +237,8 @@ func (c *chaos) changeNode() {
 	c.putNode(n)
 }
 
-// nodeOf is a node that takes as much as it ever did under its name: nobody could decide right
-// about one that shrinks unseen.
+// nodeOf returns a node at the largest size ever used under its name: no scheduler could decide
+// correctly about a node shrinking unseen.
 func (c *chaos) nodeOf(name string) *v1.Node {
 	var i int
 	_, _ = fmt.Sscanf(name, "n%d", &i)
@@ -296,8 +296,8 @@ func (c *chaos) anyPod() *v1.Pod {
 	return c.pods[uids[c.rng.IntN(len(uids))]]
 }
 
-// judge compares what the core thinks when all is calm with what is, and with what the plain
-// evaluator says of it.
+// judge compares the core's state in a calm world with the actual state, and with the verdict of
+// the plain evaluator.
 func (c *chaos) judge() {
 	truth, pending := cluster.New(), 0
 	for _, name := range sorted(c.nodes) {
@@ -352,9 +352,9 @@ func (c *chaos) judge() {
 	}
 }
 
-// judgeByAnother starts another core on what there is: it finds nothing to do for pods that wait
-// for an event. What plugins at Permit and Reserve say, and the room that is held for a group, are
-// not the same to both.
+// judgeByAnother starts another core on the current state and checks that it finds nothing to do
+// for pods waiting for an event. The verdicts of Permit and Reserve plugins, and the room held for
+// a group, differ between the two.
 func (c *chaos) judgeByAnother() {
 	own := reservesOf(c.options.Profiles)
 	if own != nil && own.moody || c.core.View().Reserved != nil || len(c.broken) > 0 {
@@ -374,10 +374,10 @@ func (c *chaos) judgeByAnother() {
 		return
 	}
 	if of := c.core.View().Groups; of != nil && of.ByUID(uid) != nil {
-		// The search for victims of a group is bounded, and ordered otherwise after a restart. Nor
-		// does a pod that is bound wake the groups whose victim it could be. Upstream's does not,
-		// either: its GangScheduling hears of added pods of the same group only, NodeResourcesFit
-		// of none, and DefaultPreemption wakes nobody.
+		// The search for victims of a group is bounded, and its order differs after a restart. A
+		// bound pod that is a potential victim does not wake the groups either. Nor does upstream:
+		// its GangScheduling is notified only of added pods of the same group, NodeResourcesFit of
+		// no added pods, and DefaultPreemption wakes no pods.
 		return
 	}
 	if said, asleep := sleeping(c.core.View(), uid); asleep {
@@ -385,7 +385,7 @@ func (c *chaos) judgeByAnother() {
 	}
 }
 
-// described is an event in a line.
+// described formats an event on one line.
 func described(e Event) string {
 	switch e := e.(type) {
 	case Seen:
@@ -399,7 +399,8 @@ func described(e Event) string {
 	return fmt.Sprintf("%T %+v", e, e)
 }
 
-// judgeWhereabouts: nobody wrote to whereabouts, which pods of a node share, and those without one.
+// judgeWhereabouts checks that the Whereabouts shared by the pods of a node, and by the pods
+// without one, were never overwritten.
 func (c *chaos) judgeWhereabouts(known *cluster.Cluster) {
 	if nowhere := *cluster.NewPod(nil, "", "").Whereabouts; nowhere != (cluster.Whereabouts{}) {
 		c.breaks("all pods without a node say %v", nowhere)

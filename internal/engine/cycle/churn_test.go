@@ -28,8 +28,7 @@ var (
 	churnSeed   = flag.Uint64("churnseed", 1, "which life it is")
 )
 
-// churn is a cluster in virtual time in which everything comes and goes, and every name, label and
-// size is new.
+// churn is a cluster in virtual time with constant turnover: every name, label and size is new.
 type churn struct {
 	rng  *rand.Rand
 	now  time.Time
@@ -48,7 +47,7 @@ const (
 	churnNamespaces       = 20
 )
 
-// churnKinds are the kinds of objects of a churn besides its pods.
+// churnKinds lists the kinds of objects of a churn other than pods.
 var churnKinds = []Kind{Nodes, Namespaces, Services, DisruptionBudgets, Volumes, Claims, VolumeAttachments, ResourceSlices, ResourceClaims, DeviceClasses}
 
 func newChurn(seed uint64) *churn {
@@ -60,7 +59,7 @@ func newChurn(seed uint64) *churn {
 	return c
 }
 
-// twin is the same cluster with a core that has just begun.
+// twin returns the same cluster with a fresh core.
 func (c *churn) twin() *churn {
 	twin := *c
 	twin.pods, twin.uids, twin.objects = maps.Clone(c.pods), slices.Clone(c.uids), map[Kind]map[cluster.Name]metav1.Object{}
@@ -72,7 +71,7 @@ func (c *churn) twin() *churn {
 	return &twin
 }
 
-// begin starts a core that is shown what there is.
+// begin starts a core on the current objects.
 func (c *churn) begin() {
 	waits := Disabled{PopFromBackoff: true} // those that fit nowhere are not all that is decided
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1, Disabled: waits})
@@ -96,18 +95,18 @@ func (c *churn) begin() {
 	c.tell(Listed{Pods})
 }
 
-// see shows the core an object of its own, so that what it keeps is no one else's.
+// see shows the core a private copy of an object, so that its memory is not shared.
 func (c *churn) see(kind Kind, object metav1.Object) {
 	c.tell(Seen{kind, object.(apiruntime.Object).DeepCopyObject().(metav1.Object)})
 }
 
-// put makes or changes an object that is no pod.
+// put creates or changes an object other than a pod.
 func (c *churn) put(kind Kind, object metav1.Object) {
 	c.objects[kind][nameOf(object)] = object
 	c.see(kind, object)
 }
 
-// take deletes an object that is no pod, and reports whether there was one.
+// take deletes an object other than a pod, and reports whether it existed.
 func (c *churn) take(kind Kind, name cluster.Name) bool {
 	old, known := c.objects[kind][name]
 	if known {
@@ -117,7 +116,7 @@ func (c *churn) take(kind Kind, name cluster.Name) bool {
 	return known
 }
 
-// tell hands the core an event and carries out at once what it wants.
+// tell passes the core an event and immediately carries out the returned actions.
 func (c *churn) tell(e Event) {
 	for _, action := range slices.Clone(c.core.Step(c.now, e)) {
 		switch a := action.(type) {
@@ -172,7 +171,7 @@ func (c *churn) tell(e Event) {
 	}
 }
 
-// settle lets time pass until nobody can be decided.
+// settle lets time pass until no pod can be decided.
 func (c *churn) settle() {
 	for range 50 {
 		if wake := c.core.Wake(c.now); wake.After(c.now) {
@@ -207,8 +206,8 @@ func (c *churn) something() {
 	c.settle()
 }
 
-// changeNode gives a node a new label, or makes it another machine under its name, or takes it away
-// for a while, with its devices and what is attached to it.
+// changeNode gives a node a new label, replaces it with another machine under its name, or removes
+// it for a while, with its devices and attachments.
 func (c *churn) changeNode(i int) {
 	node := churnNode(fmt.Sprintf("n%d", i), fmt.Sprint(8+c.rng.IntN(3)))
 	if c.rng.IntN(4) == 0 {
@@ -239,7 +238,7 @@ func (c *churn) changeNode(i int) {
 	}
 }
 
-// changeObject makes, changes or deletes an object that is neither a pod nor a node.
+// changeObject creates, changes or deletes an object other than a pod or node.
 func (c *churn) changeObject() {
 	named := func(namespace, what string, of int) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s%d", what, c.rng.IntN(of)), UID: types.UID(c.fresh(what))}
@@ -296,7 +295,7 @@ func (c *churn) changeObject() {
 
 func (c *churn) namespace() string { return fmt.Sprintf("ns%d", c.rng.IntN(churnNamespaces)) }
 
-// addPod makes a pod that is like no other: by its labels, what it means by its terms, and what it
+// addPod creates a pod unlike all others in its labels, in the selections of its terms, and in its
 // requests.
 func (c *churn) addPod() {
 	name := c.fresh("p")
@@ -363,7 +362,7 @@ func (c *churn) removePod(uid types.UID) {
 	c.tell(Gone{Pods, pod})
 }
 
-// decide has some pods decided that come and go, and returns how long one took.
+// decide adds, decides and removes pods, and returns the average time per pod.
 func (c *churn) decide(pods int) time.Duration {
 	began := time.Now()
 	for range pods {
@@ -382,15 +381,15 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// size is what the core takes: what the heap loses when it goes.
+// size returns the memory used by the core: the heap freed by dropping it.
 func (c *churn) size() int64 {
 	with := heap()
 	c.core = nil
 	return with - heap()
 }
 
-// TestChurnLeavesNothingBehind: after a life in which everything came and went, a core is as small
-// and as fast as one that starts on what is left.
+// TestChurnLeavesNothingBehind: after a life of constant turnover, a core is as small and as fast
+// as one started on the remaining objects.
 func TestChurnLeavesNothingBehind(t *testing.T) {
 	c := newChurn(*churnSeed)
 	said := time.Now()
@@ -421,8 +420,8 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestABurstLeavesNothingBehind: when many pods, which could go nowhere, and many objects have come
-// and gone, a core is as small as a new one.
+// TestABurstLeavesNothingBehind: after a burst of unschedulable pods and many objects, all deleted
+// again, a core is as small as a new one.
 func TestABurstLeavesNothingBehind(t *testing.T) {
 	const many = 20_000
 	c := newChurn(1)

@@ -10,40 +10,39 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// sharedClaim is a claim used by pods on their way to a node. The first of them that is ready
-// writes the allocation, and each adds its own reservation to what the previous one wrote. A claim
-// from a template has one user; one that pods name, or that is reserved for their group, may have
-// many.
+// sharedClaim is a claim used by pods being placed. The first of them to get ready writes the
+// allocation, and each adds its own reservation to the previous pod's result. A claim from a
+// template has one user; a claim named by pods, or reserved for their group, may have many.
 type sharedClaim struct {
 	number uint64 // identifies it in actions
 	name   cluster.Name
 	uid    types.UID
 	users  int // pods that still use it
-	// decided: the allocation was decided and no watch has shown it yet. Until then, what a watch
-	// shows of the claim must not free its devices for others.
+	// decided: the allocation was decided and is not shown by a watch yet. Until then, a watch
+	// event without it must not free the claim's devices for other pods.
 	decided bool
 	// written: the allocation is or may be in the API. If it is missing later, it was revoked, and
 	// its devices may belong to another claim.
 	written bool
-	// members are those of the users for whose group the claim is reserved. added: one of them has
+	// members counts the users with the claim reserved for their group. added: one of them has
 	// added that reservation. reserved: it is or may be in the API since.
 	members         int
 	added, reserved bool
 }
 
-// inAPI tells whether the reservation for a member's group is or may be in the API.
+// inAPI reports whether the reservation for a member's group is or may be in the API.
 func (s *sharedClaim) inAPI() bool { return s.reserved || !s.added }
 
-// sharedClaims are the claims in use or decided.
+// sharedClaims holds the claims in use or decided.
 //
-// A claim is in byName as long as a pod on its way to a node uses it, or its allocation was decided
-// and no watch has shown it. Nothing else may take its devices until then.
+// A claim is in byName while a pod being placed uses it, or while its allocation is decided and not
+// yet shown by a watch. Until then its devices must not be given away.
 type sharedClaims struct {
 	*common
 	byName map[cluster.Name]*sharedClaim
 	last   uint64 // the last number issued
-	// releasing has the claims whose reservation for a pod group is being given up, with the UID of
-	// the group, until a watch shows that. Until then no pod may rely on the reservation.
+	// releasing holds the claims with a pod group's reservation being released, with the UID of the
+	// group, until a watch shows the release. Until then no pod may rely on the reservation.
 	releasing map[cluster.Name]types.UID
 }
 
@@ -52,11 +51,11 @@ type claimUse struct {
 	*sharedClaim
 	// decided: the allocation was not known to be in the API when the pod's node was chosen.
 	decided bool
-	// joined: the reservation for the pod's group was there, added by another user.
+	// joined: the reservation for the pod's group existed, added by another user.
 	joined bool
 }
 
-// addUser adds a pod that has reserved the claim.
+// addUser adds a user of the claim after the pod reserved it.
 func (l *sharedClaims) addUser(reserved *plugins.ReservedClaim) claimUse {
 	name := nameOf(reserved.Claim)
 	shared := l.byName[name]
@@ -87,10 +86,10 @@ func (l *sharedClaims) dropUnused(shared *sharedClaim) {
 	}
 }
 
-// mergeSeen returns what the cluster model is to keep of a claim that the API shows. While an
-// allocation is decided and not written, the API shows the claim without it. Taking that over would
-// free the devices, and another pod could be given them. So the known status is kept on top of the
-// shown object, until the API shows an allocation, or the claim is being deleted.
+// mergeSeen returns the claim to store in the cluster model when the API shows one. While an
+// allocation is decided and not written, the API shows the claim without it. Storing that would
+// free the devices, and another pod could be given them. Therefore the known status is kept on top
+// of the shown object until the API shows an allocation or the claim is being deleted.
 func (l *sharedClaims) mergeSeen(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
 	l.noteReleased(claim)
 	shared, ok := l.byName[nameOf(claim)]
@@ -108,7 +107,7 @@ func (l *sharedClaims) mergeSeen(claim *resourcev1.ResourceClaim) *resourcev1.Re
 	return claim
 }
 
-// forgetGone forgets what is held of a claim that is gone.
+// forgetGone drops the state of a deleted claim.
 func (l *sharedClaims) forgetGone(name cluster.Name) {
 	delete(l.releasing, name)
 	if shared := l.byName[name]; shared != nil {
@@ -117,7 +116,7 @@ func (l *sharedClaims) forgetGone(name cluster.Name) {
 	}
 }
 
-// noteReleased notes that a claim is shown without the reservation that is being given up.
+// noteReleased ends a release once the claim is shown without the released reservation.
 func (l *sharedClaims) noteReleased(claim *resourcev1.ResourceClaim) {
 	group, ok := l.releasing[nameOf(claim)]
 	if ok && !slices.ContainsFunc(claim.Status.ReservedFor,
@@ -126,14 +125,14 @@ func (l *sharedClaims) noteReleased(claim *resourcev1.ResourceClaim) {
 	}
 }
 
-// releaseErrand takes the answer to the release of a pod group's reservation.
+// releaseErrand handles the outcome of the release of a pod group's reservation.
 type releaseErrand struct {
 	l    *sharedClaims
 	name cluster.Name
 }
 
-// handleOutcome waits for the watch, unless that has shown the claim as the API server returned it:
-// then the reservation was not there.
+// handleOutcome leaves the update to the watch, unless the watch has already shown the claim at the
+// version returned by the API server: then the reservation did not exist.
 func (e releaseErrand) handleOutcome(o Outcome) {
 	known, ok := e.l.cluster.ResourceClaims.Get(e.name.Namespace, e.name.Name)
 	switch {
@@ -144,8 +143,8 @@ func (e releaseErrand) handleOutcome(o Outcome) {
 	}
 }
 
-// releaseClaims gives up reservations for a pod group that are or may be in the API. A claim that
-// is being released already is left out: its answer is outstanding.
+// releaseClaims releases a pod group's reservations that are or may be in the API. It skips claims
+// already being released: their outcome is outstanding.
 func (l *sharedClaims) releaseClaims(list []*plugins.ReservedClaim) {
 	for _, r := range list {
 		name := nameOf(r.Claim)

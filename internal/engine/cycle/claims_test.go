@@ -17,9 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAClaimOnItsWayWakesNobody: while the allocation of a claim is being written, what the API
-// shows of it has none. That is no device given back: of 1,000 pods that wait for claims, each was
-// woken 1,000 times.
+// TestAClaimOnItsWayWakesNobody: while the allocation of a claim is being written, the API shows
+// the claim without it. This must not count as a freed device: with 1,000 pods waiting for claims,
+// each was woken 1,000 times.
 func TestAClaimOnItsWayWakesNobody(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
 	if err != nil {
@@ -81,8 +81,8 @@ func TestAClaimOnItsWayWakesNobody(t *testing.T) {
 	}
 }
 
-// deviceWorld is a core with a node n of so many devices, which a class provides as the extended
-// resource example.com/gpu.
+// deviceWorld returns a core with a node n and the given number of devices, provided by a class as
+// the extended resource example.com/gpu.
 func deviceWorld(t *testing.T, devices int, claims ...*resourcev1.ResourceClaim) (tell func(e Event) string, tick func() string) {
 	t.Helper()
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Disabled: Disabled{Expectation: true}})
@@ -129,7 +129,7 @@ func deviceWorld(t *testing.T, devices int, claims ...*resourcev1.ResourceClaim)
 	return tell, tick
 }
 
-// leftFor is the claim that an attempt for a pod has left which was cut short, allocated or not.
+// leftFor returns the claim left for a pod by an interrupted attempt, allocated or not.
 func leftFor(pod string, allocated bool) *resourcev1.ResourceClaim {
 	claim := &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
@@ -156,9 +156,9 @@ func wantsGPU(name string) *v1.Pod {
 	return p
 }
 
-// TestPodWithALeftClaimIsUnlikeItsClass: an attempt that was cut short, as by the end of the
+// TestPodWithALeftClaimIsUnlikeItsClass: an interrupted attempt, for instance by the end of the
 // process, leaves a claim for the pod's extended resources. The pod gives it up although another
-// pod of its class has just failed, and no other fails because this one has.
+// pod of its class has just failed, and its failure does not apply to the class.
 func TestPodWithALeftClaimIsUnlikeItsClass(t *testing.T) {
 	tell, tick := deviceWorld(t, 1, leftFor("a", true))
 	tell(Seen{Pods, wantsGPU("b")})
@@ -174,8 +174,8 @@ func TestPodWithALeftClaimIsUnlikeItsClass(t *testing.T) {
 	}
 }
 
-// TestPodIsTriedOnceItsLeftClaimIsGone, even if the claim had no devices, so that none is free now
-// that was not before.
+// TestPodIsTriedOnceItsLeftClaimIsGone: the pod is retried even if the claim had no devices, so
+// that its deletion frees none.
 func TestPodIsTriedOnceItsLeftClaimIsGone(t *testing.T) {
 	left := leftFor("a", false)
 	tell, tick := deviceWorld(t, 1, left)
@@ -188,8 +188,8 @@ func TestPodIsTriedOnceItsLeftClaimIsGone(t *testing.T) {
 	}
 }
 
-// TestWaitForDevicesIsTold: while a driver attaches a pod's devices, an event says so, and if it
-// cannot, the driver's words are in the one that says why the pod is not bound.
+// TestWaitForDevicesIsTold: while a driver attaches a pod's devices, an event reports the wait; if
+// the driver fails, its message is in the event with the reason why the pod is not bound.
 func TestWaitForDevicesIsTold(t *testing.T) {
 	claim := leftFor("p", true)
 	claim.Name, claim.Annotations, claim.OwnerReferences, claim.Status.ReservedFor = "c", nil, nil, nil
@@ -224,8 +224,8 @@ func TestWaitForDevicesIsTold(t *testing.T) {
 	}
 }
 
-// TestAllocationThatMayBeInTheAPIStays: a write has failed, and it is not known whether the claim
-// was allocated. The device is taken until a watch shows the claim, whatever becomes of the pod.
+// TestAllocationThatMayBeInTheAPIStays: after a failed write, the claim may or may not be
+// allocated. The device stays taken until a watch shows the claim, whatever happens to the pod.
 func TestAllocationThatMayBeInTheAPIStays(t *testing.T) {
 	for name, end := range map[string]func(claim *resourcev1.ResourceClaim) (shown Event, free bool){
 		"allocated": func(claim *resourcev1.ResourceClaim) (Event, bool) {
@@ -270,7 +270,7 @@ func TestAllocationThatMayBeInTheAPIStays(t *testing.T) {
 	}
 }
 
-// permitWaits notes the waits for devices that are over.
+// permitWaits records the finished waits for devices.
 type permitWaits struct {
 	NoObserver
 	seen []string
@@ -280,8 +280,8 @@ func (w *permitWaits) AwaitedDevice(profile, driver, how string, conditions bool
 	w.seen = append(w.seen, fmt.Sprint(profile, " ", driver, " ", how, " ", conditions, " ", took))
 }
 
-// TestWaitsForDevicesAreObserved: each device of the pod counts with how the wait ended and how
-// long it was, whether it was waited for or another one.
+// TestWaitsForDevicesAreObserved: each device of the pod is observed with the result and duration
+// of the wait, whether the wait was for this device or for another one.
 func TestWaitsForDevicesAreObserved(t *testing.T) {
 	status := func(condition string) []resourcev1.AllocatedDeviceStatus {
 		return []resourcev1.AllocatedDeviceStatus{{

@@ -16,25 +16,24 @@ import (
 	"github.com/berth-k8s/berth/internal/world/hostile"
 )
 
-// combinations are what a tenant may store that costs others only together: each is of objects that
-// meet. Fields drawn one by one meet too seldom. They are drawn for every eighth tenant, in turn.
-// What is unique about their text is in no other's, so nothing of it is known from before.
+// combinations are tenant inputs that burden other tenants only in combination: each consists of
+// interacting objects. Fields drawn one by one interact too seldom. They are drawn for every eighth
+// tenant, in turn. The unique text of each appears in no other, so none of it is cached.
 //
-// They are there so that the test finds a safeguard that is taken out. These were, one at a time,
-// and each turned the test red: compilation beside attempts, and the length of what is compiled
-// (expressionsAndPods); the limit of an attempt's searches, that all nodes share it, and counting
-// constraints (hardClaims); the limit of an attempt's effort, and counting looks at budgets
-// (budgetsAndPods); selectsTooMuch (termsAndPods); the limits of claims and volumes
-// (claimsAndVolumes); selectors that are read once, and values in a hash table
-// (longBudgetsAndPods); shortages that are told in short, and device classes that are looked
-// through once (longPods).
+// They ensure that the test detects a removed safeguard. The following were removed, one at a time,
+// and each turned the test red: asynchronous compilation, and the length limit of compiled
+// expressions (expressionsAndPods); the limit of an attempt's searches, its sharing by all nodes,
+// and counting constraints (hardClaims); the limit of an attempt's effort, and counting looks at
+// budgets (budgetsAndPods); selectsTooMuch (termsAndPods); the limits of claims and volumes
+// (claimsAndVolumes); selectors read only once, and values in a hash table (longBudgetsAndPods);
+// abbreviated shortage messages, and device classes scanned only once (longPods).
 var combinations = []func(unique string) []Event{
 	hugeQuantities, expressionsAndPods, hardClaims, budgetsAndPods, termsAndPods, claimsAndVolumes, longBudgetsAndPods, longTermsThatWait, longPods,
 	budgetsOfANode,
 }
 
-// hugeQuantities are selectors, claims and requests with quantities of ten characters, each of
-// which would take seconds to compare, and pods that wait for them.
+// hugeQuantities returns selectors, claims and requests with quantities of ten characters, each
+// taking seconds to compare, and pods waiting for them.
 func hugeQuantities(unique string) (all []Event) {
 	huge := resource.MustParse("1e60000000")
 	for i, expression := range []string{
@@ -69,8 +68,8 @@ func hugeQuantities(unique string) (all []Event) {
 	return all
 }
 
-// expressionsAndPods are claims that select devices by expressions of the greatest length, and pods
-// that wait for them: one for a claim that is compiled, one for more than is compiled.
+// expressionsAndPods returns claims selecting devices by expressions of maximum length, and pods
+// waiting for them: one for a claim within the compilation limit, one for claims beyond it.
 func expressionsAndPods(unique string) (all []Event) {
 	var names []string
 	for i, expressions := range []int{8, 16, 16, 16, 16, 16, 16, 16} {
@@ -85,9 +84,9 @@ func expressionsAndPods(unique string) (all []Event) {
 	return append(all, Seen{Pods, using(ResourceClaims, names[:1], 0)}, Seen{Pods, using(ResourceClaims, names, 1)})
 }
 
-// hardClaims are claims for more devices alike than any node has, which is known when all
-// combinations are tried, and pods that wait for them. Two have as many constraints as there is
-// room for, two as many requests and alternatives, each of which makes every try dearer.
+// hardClaims returns claims for more identical devices than any node has, found only by trying all
+// combinations, and pods waiting for them. Two have the maximum number of constraints, two the
+// maximum number of requests and alternatives, and each of these makes every try more expensive.
 func hardClaims(unique string) (all []Event) {
 	constraint := func(attribute resourcev1.FullyQualifiedName) resourcev1.DeviceConstraint {
 		return resourcev1.DeviceConstraint{MatchAttribute: &attribute}
@@ -118,8 +117,8 @@ func aClaimForDevices(name string, i int, count int64) *resourcev1.ResourceClaim
 	return claim
 }
 
-// budgetsAndPods are thousands of budgets, and as many pods with labels of their own for others to
-// preempt.
+// budgetsAndPods returns thousands of budgets, and as many uniquely labeled pods as potential
+// victims.
 func budgetsAndPods(unique string) (all []Event) {
 	for i := range 3000 {
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: ofTenant("b", i), Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 1000}}
@@ -131,7 +130,7 @@ func budgetsAndPods(unique string) (all []Event) {
 	return append(all, victims(unique, 3000)...)
 }
 
-// budgetsOfANode are the same, with all pods on one node: they are looked at in one go.
+// budgetsOfANode returns the same with all pods on one node: they are examined in one pass.
 func budgetsOfANode(unique string) []Event {
 	all := budgetsAndPods(unique)
 	for _, e := range all {
@@ -142,7 +141,7 @@ func budgetsOfANode(unique string) []Event {
 	return all
 }
 
-// victims are pods with labels of their own, on the nodes where ordinary pods have to preempt.
+// victims returns uniquely labeled pods, on the nodes where ordinary pods must preempt.
 func victims(unique string, many int) (all []Event) {
 	for i := range many {
 		pod := aPod(fmt.Sprint("victim-", i), "100m")
@@ -153,8 +152,8 @@ func victims(unique string, many int) (all []Event) {
 	return all
 }
 
-// termsAndPods are a pod with as many terms as an object has room for, and pods that each of them
-// is held against.
+// termsAndPods returns a pod with the maximum number of terms for an object, and pods to match
+// against each of them.
 func termsAndPods(unique string) (all []Event) {
 	pod := aPod("terms", "100m")
 	pod.Namespace, pod.Spec.Priority = hostile.Namespace, new(int32(3000))
@@ -171,7 +170,7 @@ func termsAndPods(unique string) (all []Event) {
 	return append(victims(unique, 2000), Seen{Pods, pod})
 }
 
-// claimsAndVolumes are a pod with thousands of claims for volumes that exist.
+// claimsAndVolumes returns a pod with thousands of claims for existing volumes.
 func claimsAndVolumes(string) (all []Event) {
 	class, names := "zonal", []string{}
 	for i := range 2000 {
@@ -183,7 +182,7 @@ func claimsAndVolumes(string) (all []Event) {
 	return append(all, Seen{Pods, using(Claims, names, 0)})
 }
 
-// longBudgetsAndPods are budgets with selectors as long as there is room for.
+// longBudgetsAndPods returns budgets with selectors of maximum length.
 func longBudgetsAndPods(unique string) (all []Event) {
 	for i := range 9 {
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: ofTenant("long-b", i), Spec: policyv1.PodDisruptionBudgetSpec{Selector: longSelector(unique, i)}}
@@ -192,7 +191,7 @@ func longBudgetsAndPods(unique string) (all []Event) {
 	return append(all, victims(unique, 300)...)
 }
 
-// longTermsThatWait are pending pods with such selectors: every event may make room for them.
+// longTermsThatWait returns pending pods with such selectors: every event may make room for them.
 func longTermsThatWait(unique string) (all []Event) {
 	for i := range 9 {
 		pod := withLongTerm(fmt.Sprint("waits-", i), longSelector(unique, i))
@@ -202,7 +201,7 @@ func longTermsThatWait(unique string) (all []Event) {
 	return all
 }
 
-// longPods are pods of as many containers as an object has room for, which wait, and on a node.
+// longPods returns pods with the maximum number of containers, both pending and on a node.
 func longPods(unique string) (all []Event) {
 	for i, pod := range hostile.LongPods(unique) {
 		pod.ObjectMeta, pod.Spec.SchedulerName, pod.Spec.Priority = ofTenant(unique+"long", i), v1.DefaultSchedulerName, new(int32(3000))

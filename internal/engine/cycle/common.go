@@ -12,11 +12,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// common is what all components of the core work on: the model of the cluster, the queue, and the
-// current step with the actions that it returns. Each component embeds a pointer to the same one.
+// common is the state shared by all components of the core: the model of the cluster, the queue,
+// and the current step with its actions. Each component embeds a pointer to the same instance.
 //
-// Every action with an errand has it here until it is answered. The shell answers every one of
-// them, including those that it was asked to cancel.
+// errands holds every action with an errand until its outcome arrives. The shell reports an outcome
+// for every action, including cancelled ones.
 type common struct {
 	options Options    // set by newCommon, constant from then on
 	rng     *rand.Rand // the only source of chance; a draw more or fewer changes all later ones
@@ -34,9 +34,8 @@ type common struct {
 	mostErrands int // see cluster.Shrunk
 }
 
-// newCommon makes the queue, the cluster model and the set of groups, all empty. Missing options
-// get their defaults: a NoObserver, and a stopwatch that stands still, with which all durations are
-// 0.
+// newCommon creates the queue, the cluster model and the set of groups, all empty. Missing options
+// get their defaults: a NoObserver, and a stopped stopwatch that makes all durations 0.
 func newCommon(o Options) *common {
 	q := queue.New()
 	if o.Observer == nil {
@@ -63,35 +62,34 @@ func newCommon(o Options) *common {
 	}
 }
 
-// newDecider makes the decider of a profile. The seed decides between nodes with equal scores.
+// newDecider creates the decider of a profile. The seed breaks ties between nodes with equal
+// scores.
 func (s *common) newDecider(p *plugins.Profile, seed uint64) *decide.Decider {
 	d := decide.New(s.cluster, p, seed)
 	d.Prefer = s.options.Prefer
 	return d
 }
 
-// errand takes the answer to one action. It is called once, in the step of the [Answered]; what it
-// was sent for may have ended meanwhile, so each implementation looks first whether it still
-// matters.
+// errand handles the outcome of one action. It is called once, in the step of the [Answered]; its
+// purpose may have ended meanwhile, so each implementation first checks that it still matters.
 type errand interface{ handleOutcome(o Outcome) }
 
-// beginStep begins a step: the actions of the previous one are dropped, and their slice is reused.
+// beginStep begins a step: it drops the actions of the previous step and reuses their slice.
 func (s *common) beginStep(now time.Time) {
 	clear(s.actions)
 	s.now, s.actions = now, s.actions[:0]
 }
 
-// addAction adds an action to those that the current step returns.
+// addAction adds an action to the result of the current step.
 func (s *common) addAction(a Action) { s.actions = append(s.actions, a) }
 
-// issueTicket issues a ticket for an action that is not answered. Hold and Release are linked by
-// one.
+// issueTicket issues a ticket for an action without an outcome. A ticket links Hold and Release.
 func (s *common) issueTicket() Ticket {
 	s.tickets++
 	return s.tickets
 }
 
-// issueErrand issues the ticket for an action whose answer e will take.
+// issueErrand issues the ticket for an action with its outcome handled by e.
 func (s *common) issueErrand(e errand) Ticket {
 	t := s.issueTicket()
 	s.errands[t] = e
@@ -99,7 +97,7 @@ func (s *common) issueErrand(e errand) Ticket {
 	return t
 }
 
-// routeAnswer hands an answer to its errand. A second answer to the same action is ignored.
+// routeAnswer passes an outcome to its errand. A second outcome of the same action is ignored.
 func (s *common) routeAnswer(a Answered) {
 	if e, ok := s.errands[a.Ticket]; ok {
 		delete(s.errands, a.Ticket)
@@ -111,19 +109,18 @@ func (s *common) routeAnswer(a Answered) {
 // observer is never nil.
 func (s *common) observer() Observer { return s.options.Observer }
 
-// wallTime is the time of the current step as the API's objects show times.
+// wallTime returns the time of the current step on the clock of API objects.
 func (s *common) wallTime() time.Time { return s.now.Add(s.ahead) }
 
-// clock is the time by which durations are measured for metrics. Unlike s.now it may go on within a
+// clock returns the time for measuring durations in metrics. Unlike s.now it may advance within a
 // step, and decisions must not depend on it.
 func (s *common) clock() time.Time { return s.options.Stopwatch() }
 
-// groupOf returns the group that an item is scheduled with, or nil.
+// groupOf returns the group of an item, or nil.
 func (s *common) groupOf(item *queue.Item) *groups.Group { return s.groups.Of(item.Pod.UID) }
 
-// readiness tells when the core may decide: every kind that it follows has been listed, and this
-// scheduler leads. Both stay true once they are, except that new kinds may be added, which then
-// have to be listed first.
+// readiness tracks whether the core may decide: every followed kind has been listed, and this
+// scheduler leads. Both stay true, except that a newly added kind must be listed first.
 type readiness struct {
 	unlisted map[Kind]bool // kinds not listed yet
 	follows  bool          // Follows was received
@@ -131,8 +128,8 @@ type readiness struct {
 	begun    bool // Ready was returned
 }
 
-// followKinds adds kinds that must be listed before anything is decided. It may be called again
-// when a kind is followed later.
+// followKinds adds kinds that must be listed before any decision. It may be called again when a
+// kind is followed later.
 func (r *readiness) followKinds(kinds []Kind) {
 	r.follows = true
 	for _, kind := range kinds {
@@ -140,8 +137,8 @@ func (r *readiness) followKinds(kinds []Kind) {
 	}
 }
 
-// hasSynced tells whether every followed kind has been listed.
+// hasSynced reports whether every followed kind has been listed.
 func (r *readiness) hasSynced() bool { return r.follows && len(r.unlisted) == 0 }
 
-// mayDecide tells whether the core may decide pods yet.
+// mayDecide reports whether the core may decide pods yet.
 func (r *readiness) mayDecide() bool { return r.leads && r.hasSynced() }

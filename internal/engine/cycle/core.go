@@ -16,14 +16,14 @@ import (
 )
 
 // Core is the scheduling cycle of a set of profiles. It has one owner: its methods must not be
-// called from two goroutines at once.
+// called concurrently.
 //
 // It consists of parts, in the order of the fields. A part uses the parts before it and calls none
-// after it; how a placement ends is reported through the interface aftermath. The invariants of a
-// part stand at its type. Those of the whole: a pod to be scheduled is an item of the queue until a
-// watch shows it bound or gone, and its place there is queue.Taken while an attempt is under way.
-// Every placement, unanswered action and wait has an event or a deadline that ends it. Nothing is
-// decided before all kinds are listed and this scheduler leads.
+// after it; the end of a placement is reported through the interface aftermath. Each part's type
+// documents its invariants. The invariants of the whole: a pod to be scheduled is an item of the
+// queue until a watch shows it bound or deleted, and its place there is queue.Taken during an
+// attempt. Every placement, outstanding action and wait has an event or a deadline that ends it. No
+// decision is made before all kinds are listed and this scheduler leads.
 type Core struct {
 	*common
 	ready       *readiness
@@ -44,20 +44,21 @@ type Core struct {
 	flushed     time.Time // when the queue was last searched for pods that have waited too long
 }
 
-// Check tells whether the profiles are valid. Configured ignores profiles that are not. It compiles
-// them as Configured would, and throws the result away.
+// Check reports whether the profiles are valid. Configured ignores invalid profiles. Check compiles
+// the profiles like Configured, and discards the result.
 func (c *Core) Check(list []Profile) error {
 	_, err := c.profiles.compileProfiles(list)
 	return err
 }
 
-// flushEvery is how often the queue is searched for pods that have waited too long. A wait of up to
-// queue.MaxWait (five minutes) can thus take half a minute longer, which saves going through all
-// pending pods more often. The same interval is used upstream.
+// flushEvery is the interval between scans for pods stuck in the unschedulable queue. A wait of up
+// to queue.MaxWait (five minutes) can thus take half a minute longer, which saves scanning all
+// pending pods more often. Upstream uses the same interval.
 const flushEvery = 30 * time.Second
 
-// Wake returns when the core needs a Tick if nothing else happens; now, if there is work to do. It
-// is never later than the next flush, so a caller that sleeps until then needs no timer of its own.
+// Wake returns the time at which the core needs a Tick if nothing else happens: now, if work is
+// pending. It is never later than the next flush, so a caller sleeping until then needs no
+// additional timer.
 func (c *Core) Wake(now time.Time) time.Time {
 	if len(c.news.events) > 0 || c.news.objects || c.ready.mayDecide() && !c.ready.begun {
 		return now
@@ -69,11 +70,11 @@ func (c *Core) Wake(now time.Time) time.Time {
 	return next
 }
 
-// Due returns when the next timed wait ends: a back-off, a wait at Permit, one for objects, one
-// before a preemption, or that for a budget to count a victim that is gone. If ok is false there is
-// none, and a Tick only searches for pods that have waited too long.
+// Due returns the end of the next timed wait: a back-off, a wait at Permit, for objects, before a
+// preemption, or for a budget to count a deleted victim. If ok is false no timed wait is pending,
+// and a Tick only scans for pods that have waited too long.
 func (c *Core) Due() (next time.Time, ok bool) {
-	// The deadlines have no common heap: each component keeps its own, and there are few of them.
+	// The deadlines share no common heap: each component keeps its own, and they are few.
 	sooner := func(at time.Time) {
 		if !ok || at.Before(next) {
 			next, ok = at, true
@@ -113,10 +114,10 @@ func (c *Core) Due() (next time.Time, ok bool) {
 	return next, ok
 }
 
-// Synced tells whether every followed kind has been listed.
+// Synced reports whether every followed kind has been listed.
 func (c *Core) Synced() bool { return c.ready.hasSynced() }
 
-// View is the state that the core decides on. It may be read between two steps.
+// View is the state used by the core's decisions. It may be read between two steps.
 type View struct {
 	Cluster  *cluster.Cluster
 	Queue    *queue.Queue
@@ -125,8 +126,8 @@ type View struct {
 	Reserved *Reservation // the current one, or nil
 }
 
-// View returns the core's state. Maps of the View are new; what they and the pointers refer to is
-// the core's own, and is changed by the next step.
+// View returns the core's state. Maps of the View are new; their contents and the pointers refer to
+// the core's own state, changed by the next step.
 func (c *Core) View() View {
 	v := View{Cluster: c.cluster, Queue: c.queue, Profiles: map[string]Profile{}, Reserved: c.reserved.held}
 	if c.podGroups.gates.Generic {
@@ -138,7 +139,7 @@ func (c *Core) View() View {
 	return v
 }
 
-// Sizes counts what the core keeps.
+// Sizes counts the core's objects.
 func (c *Core) Sizes() Sizes {
 	return Sizes{
 		Active: c.queue.Len(queue.Active), Backoff: c.queue.Len(queue.Backoff), Unschedulable: c.queue.Len(queue.Waiting),
@@ -147,7 +148,7 @@ func (c *Core) Sizes() Sizes {
 	}
 }
 
-// Books lists what is under way. When the cluster is at rest, all of it is empty.
+// Books lists pending work. When the cluster is at rest, all of it is empty.
 type Books struct {
 	Assumed   []types.UID // pods on their way to a node
 	Held      []types.UID // those of them that wait at Permit
@@ -161,7 +162,7 @@ type Books struct {
 	Decisions int         // remembered decisions about pending pods
 }
 
-// Books shows what is under way.
+// Books returns the pending work.
 func (c *Core) Books() Books {
 	b := Books{
 		Assumed: slices.Sorted(maps.Keys(c.placements.byPod)), Preemptor: slices.Sorted(maps.Keys(c.preemptions.rounds)),
@@ -180,9 +181,9 @@ func (c *Core) Books() Books {
 	return b
 }
 
-// Decided returns the decisions of the last step: one for each pod that it decided or returned to
-// the queue, without the pod's place in the queue. Most steps decide one pod or none. The pods of a
-// group are decided together, and share the description of the group.
+// Decided returns the decisions of the last step: one for each decided or requeued pod, without the
+// pod's place in the queue. Most steps decide at most one pod. The pods of a group are decided
+// together, and share the description of the group.
 func (c *Core) Decided() []*decision.Decision {
 	step := c.decisions.step
 	if len(step) == 0 {
@@ -198,7 +199,7 @@ func (c *Core) Decided() []*decision.Decision {
 	told := map[*groups.Group]*decision.Group{}
 	for i := range step {
 		o := &step[i]
-		// A pod can be decided and come back in one step, when a reservation or Permit fails: the
+		// A pod can be decided and requeued in one step, when a reservation or Permit fails: the
 		// later outcome counts.
 		if last[o.uid] != i {
 			continue
@@ -220,8 +221,8 @@ func (c *Core) Decided() []*decision.Decision {
 	return all
 }
 
-// Decider returns the decider of a scheduler name, to answer questions on the state that the core
-// decides on. It is nil if no profile serves the name.
+// Decider returns the decider of a scheduler name, for queries on the state used by the core's
+// decisions. It is nil if no profile serves the name.
 func (c *Core) Decider(schedulerName string) *decide.Decider {
 	if p := c.profiles.byName[schedulerName]; p != nil {
 		return p.Decider
@@ -229,7 +230,7 @@ func (c *Core) Decider(schedulerName string) *decide.Decider {
 	return nil
 }
 
-// Decision returns the last decision about a pod, or nil if none is remembered.
+// Decision returns the last decision about a pod, or nil without a recorded decision.
 func (c *Core) Decision(name cluster.Name) *decision.Decision {
 	uid, known := c.intake.named(name)
 	item := c.queue.Get(uid)
@@ -262,9 +263,9 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 	return d
 }
 
-// Incomplete returns why its group keeps a pending pod out of the queue: there is no PodGroup, a
-// gang has too few pods, or a tree of composite groups has too few groups. It is empty if the group
-// does not keep it out.
+// Incomplete returns the reason why its group keeps a pending pod out of the queue: a missing
+// PodGroup, too few pods in a gang, or too few groups in a tree of composite groups. It is empty if
+// the group does not keep the pod out.
 func (c *Core) Incomplete(uid types.UID) string {
 	item := c.queue.Get(uid)
 	if item == nil {
@@ -283,7 +284,7 @@ func (c *Core) Incomplete(uid types.UID) string {
 	return fmt.Sprintf("of the %d pods that PodGroup %q asks for at once there %s", g.MinCount(), g.Name.Name, areThere(g.Count()))
 }
 
-// areThere ends the sentence "there ..." with a number.
+// areThere completes a sentence "there ..." with a number.
 func areThere(count int) string {
 	if count == 1 {
 		return "is 1"
@@ -291,10 +292,10 @@ func areThere(count int) string {
 	return fmt.Sprintf("are %d", count)
 }
 
-// Sizes are the numbers of objects that a core keeps, for metrics; see [Core.Sizes].
+// Sizes counts the objects of a core, for metrics; see [Core.Sizes].
 type Sizes struct {
 	Active, Backoff, Unschedulable, Gated int // pods in the queue
 	Nodes, Pods, Assumed                  int // in the cluster model
-	// Entities are pod groups and the pods that are in none, in the queue.
+	// Entities counts pod groups and ungrouped pods in the queue.
 	Entities queue.EntityCounts
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// scheduleGroup decides the pending pods of a group, one of which was popped from the queue.
+// scheduleGroup decides the pending pods of a group after one of them was popped from the queue.
 func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	if root := g.Root(); root != nil {
 		as.scheduleTree(root, popped)
@@ -43,7 +43,7 @@ func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, result, as.clock().Sub(began))
 }
 
-// settleGroup decides the members, and starts their placements or returns them to the queue.
+// settleGroup decides the members, and starts their placements or requeues them.
 func (a *groupAttempt) settleGroup() Result {
 	began := a.clock()
 	a.suspendNominations()
@@ -85,7 +85,8 @@ func (a *groupAttempt) settleGroup() Result {
 	return Unschedulable
 }
 
-// recoverPanic ends the attempt of a group whose decision panicked, deferred by scheduleGroup.
+// recoverPanic, deferred by scheduleGroup, ends the attempt of a group after a panic in its
+// decision.
 func (a *groupAttempt) recoverPanic() {
 	if value := recover(); value != nil {
 		a.takeOff()

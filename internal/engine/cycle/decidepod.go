@@ -16,34 +16,34 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// This file is one attempt for a single pod, from the queue to a placement or back: startAttempt is
-// called with a popped pod, Decide of package decide finds a node, and PostFilter follows where
-// there is none. What happens after a node was chosen is in assume.go; attempts for whole groups
-// are in decidegroup.go.
+// This file is one attempt for a single pod, from the queue to a placement or back: startAttempt
+// receives a popped pod, Decide of package decide finds a node, and PostFilter follows if no node
+// fits. The steps after choosing a node are in assume.go; attempts for whole groups are in
+// decidegroup.go.
 
-// startAttempt starts an attempt for a pod that was popped from the queue.
+// startAttempt starts an attempt for a popped pod.
 func (as *attempts) startAttempt(item *queue.Item) {
 	as.rooms.takeRoom(item)
 	as.decidePod(item, nil, 0)
 }
 
-// decidePod decides one pod. When an attempt continues after questions were asked aside, answers
-// holds what was answered so far and questions their number.
+// decidePod decides one pod. When an attempt continues after asynchronous questions, answers holds
+// the results so far and questions their number.
 func (as *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	p := as.profiles.byName[item.Pod.Spec.SchedulerName]
 	as.ungrouped(item)
 	b := as.newPlacement(p, item)
 	b.Aside, b.Answers, b.questions = true, answers, questions
 	defer as.recoverAttempt(b)
-	// A remembered failure does not hold for a pod that may take reserved room: the one that failed
-	// may have been kept out of it.
+	// A recorded failure does not hold for a pod allowed into reserved room: the failed pod may
+	// have been kept out of it.
 	let := as.reserved.lets(item)
 	if !let && as.knownToFail(b) {
 		as.requeueUnschedulable(b, p.failed.why, nil)
 		return
 	}
 
-	// Before Begin: an attempt that is suspended here has called no plugin that keeps state.
+	// Before Begin: an attempt suspended here has called no stateful plugin.
 	if as.startPreparing(b) {
 		return
 	}
@@ -74,17 +74,17 @@ func (as *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	}
 }
 
-// An attempt that has used up what it may cost goes on at once, behind others, if it has found out
-// about that many nodes: a claim of which each node costs little is decided soon in a large
-// cluster, too. One that is hard to satisfy backs off. Each node is found out about once, unless it
-// changes meanwhile, so the second limit is for clusters that change all the time.
+// An attempt that has exhausted its effort continues immediately, behind other pods, if it has
+// examined at least farEnough nodes: a claim that costs little per node is then decided soon even
+// in a large cluster. A claim that is hard to satisfy backs off. Each node is examined once, unless
+// it changes meanwhile, so the second limit is for constantly changing clusters.
 const (
 	farEnough     = 200
 	mostContinued = 100
 )
 
-// goOnLater puts back a pod whose attempt should go on after those of others have had their turn. A
-// room that was lent for the attempt ends with it.
+// goOnLater requeues a pod for continuing its attempt after other pods have had their turn. Room
+// lent for the attempt is returned with it.
 func (as *attempts) goOnLater(b *placement, err error) bool {
 	var unfinished *plugins.Unfinished
 	if !errors.As(err, &unfinished) || unfinished.Found < farEnough || b.item.Continued >= mostContinued {
@@ -97,17 +97,17 @@ func (as *attempts) goOnLater(b *placement, err error) bool {
 	return true
 }
 
-// decideOntoHeld decides a pod that may take room that is held for a pod group. It is called only
-// if the pod fits nowhere else.
+// decideOntoHeld decides a pod allowed into room held for a pod group. It is called only if the pod
+// fits nowhere else.
 func (as *attempts) decideOntoHeld(b *placement) decide.Decision {
 	nominees := as.reserved.lift()
 	defer as.reserved.putBack(nominees)
 	return b.profile.Decide(b.Waiting)
 }
 
-// handleNoFit handles a pod that fits on no node: it runs PostFilter, then returns the pod to the
-// queue. A failed attempt is remembered for the pods of its class only after PostFilter has run:
-// what that nominates is part of the outcome.
+// handleNoFit handles a pod that fits on no node: it runs PostFilter, then requeues the pod. The
+// failure is recorded for the pods of its class only after PostFilter has run, because its
+// nomination is part of the outcome.
 func (as *attempts) handleNoFit(b *placement) {
 	failure := b.profile.Diagnose(b.Waiting)
 	var nominate *string
@@ -128,7 +128,7 @@ func (as *attempts) handleNoFit(b *placement) {
 		}
 	}
 	// As upstream, the nomination is cleared if there are no nodes or no PostFilter plugins, and
-	// kept if the pod was rejected before DynamicResources was asked.
+	// kept if the pod was rejected before reaching DynamicResources.
 	switch none := ""; {
 	case failure.Nodes == 0, len(b.profile.rescue) == 0:
 		nominate = &none
@@ -147,8 +147,8 @@ func (as *attempts) handleNoFit(b *placement) {
 	as.requeueUnschedulable(b, w, nominate)
 }
 
-// runPostFilters runs PostFilter plugins in order until one is final. When one fails, nothing that
-// those before it have nominated counts: the pod keeps the nomination that it had.
+// runPostFilters runs PostFilter plugins in order until one is final. If one fails, the nominations
+// of earlier plugins are discarded, and the pod keeps its previous nomination.
 func (as *attempts) runPostFilters(b *placement, by []rescuer) (nominate *string, messages, rejectors []string, final bool) {
 	began := as.clock()
 	helped := false
@@ -184,7 +184,8 @@ func (as *attempts) runPostFilters(b *placement, by []rescuer) (nominate *string
 	return nominate, messages, rejectors, final
 }
 
-// askRescuer asks one plugin. One out-of-tree goes before one of Berth's with its name.
+// askRescuer runs one plugin. An out-of-tree plugin takes precedence over one of Berth's with the
+// same name.
 func (as *attempts) askRescuer(by *rescuer, b *placement) Rescue {
 	switch {
 	case by.outside != nil:
@@ -195,15 +196,15 @@ func (as *attempts) askRescuer(by *rescuer, b *placement) Rescue {
 	return as.preemptions.preemptFor(b)
 }
 
-// giveBackErrand takes the answer to a GiveBackClaim.
+// giveBackErrand handles the outcome of a GiveBackClaim.
 type giveBackErrand struct {
 	as    *attempts
 	pod   types.UID
 	group releaseErrand // if the claim was reserved for the pod's group
 }
 
-// handleOutcome has the pod tried again after its back-off if the devices could not be given back:
-// the change that was to wake it does not come.
+// handleOutcome retries the pod after its back-off if the devices could not be released: the change
+// expected to wake it will not happen.
 func (e giveBackErrand) handleOutcome(o Outcome) {
 	if e.group.l != nil {
 		e.group.handleOutcome(o)
@@ -213,8 +214,8 @@ func (e giveBackErrand) handleOutcome(o Outcome) {
 	}
 }
 
-// giveBackDevices runs a plugin's PostFilter: if a claim of the pod holds devices that the pod
-// cannot use, it gives them up.
+// giveBackDevices runs a plugin's PostFilter: it releases devices held by a claim of the pod but
+// unusable for the pod.
 func (as *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) Rescue {
 	message, change, remove := plugin.PostFilter(as.cluster, b.Waiting, as.placements.isUnused(b))
 	if change != nil {
@@ -230,8 +231,8 @@ func (as *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) 
 	return Rescue{Message: message}
 }
 
-// ungrouped reports, at a pod's first attempt, that its group is ignored because groups are
-// switched off.
+// ungrouped reports, at a pod's first attempt, that its group is ignored because pod groups are
+// disabled.
 func (as *attempts) ungrouped(item *queue.Item) {
 	if as.podGroups.gates.Generic || item.Attempts > 1 || item.Class.Spec.SchedulingGroup == nil {
 		return
@@ -243,22 +244,22 @@ func (as *attempts) ungrouped(item *queue.Item) {
 	})
 }
 
-// handleOutcome continues the attempt whatever the answer is: an error is among the answers that
-// decidePod finds.
+// handleOutcome continues the attempt regardless of the result: decidePod finds any error among the
+// answers.
 func (e askErrand) handleOutcome(Outcome) {
 	e.as.asking--
 	e.resumeAttempt()
 }
 
-// resumeAttempt decides the pod again, unless it has gone or its profile has. It starts from the
-// beginning, with the answers at hand.
+// resumeAttempt decides the pod again, unless the pod or its profile was deleted. It starts from
+// the beginning, with the answers at hand.
 func (e askErrand) resumeAttempt() {
 	if e.as.queue.Get(e.item.Pod.UID) == e.item && e.as.profiles.byName[e.item.Pod.Spec.SchedulerName] != nil {
 		e.as.decidePod(e.item, e.question.Answers, e.questions)
 	}
 }
 
-// handleOutcome lets the plugin take over what was prepared, and then begins the attempt.
+// handleOutcome passes the prepared result to the plugin, and then begins the attempt.
 func (e prepareErrand) handleOutcome(Outcome) {
 	if e.as.preparing[e.namespace]--; e.as.preparing[e.namespace] == 0 {
 		delete(e.as.preparing, e.namespace)

@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// scheduleTree decides the pending pods of a tree, one of which was popped from the queue.
+// scheduleTree decides the pending pods of a tree after one of them was popped from the queue.
 func (as *attempts) scheduleTree(root *groups.Composite, popped *queue.Item) {
 	tree := root.Leaves()
 	items := []*queue.Item{popped}
@@ -45,7 +45,7 @@ func (as *attempts) scheduleTree(root *groups.Composite, popped *queue.Item) {
 	as.observer().AttemptedGroup(profile, result, as.clock().Sub(began))
 }
 
-// settleTree decides the pods, and starts their placements or returns them to the queue.
+// settleTree decides the pods, and starts their placements or requeues them.
 func (t *treeAttempt) settleTree() Result {
 	began := t.clock()
 	settled, err := t.placeSomehow()
@@ -75,8 +75,8 @@ func (t *treeAttempt) settleTree() Result {
 	return Unschedulable
 }
 
-// placeSomehow places the tree where its pods that are nominated keep their room from the others,
-// or, if that does not suffice, without that.
+// placeSomehow places the tree with the room of its nominated pods protected from its other pods,
+// or, if that fails, without this protection.
 func (t *treeAttempt) placeSomehow() (settled bool, err error) {
 	t.beginPart()
 	if settled, err = t.placeInSomeOrder(); settled || err != nil || t.shortened {
@@ -85,8 +85,8 @@ func (t *treeAttempt) placeSomehow() (settled bool, err error) {
 	return t.withoutNominations(t.placeInSomeOrder)
 }
 
-// placeInSomeOrder places the tree in upstream's order. If that does not suffice, the groups that
-// failed come first. It tells whether some pods are placed, and these are enough.
+// placeInSomeOrder places the tree in upstream's order. If that fails, the failed groups are placed
+// first. It reports whether enough pods are placed.
 func (t *treeAttempt) placeInSomeOrder() (settled bool, err error) {
 	if settled, err = t.placeTree(manner{}); settled || err != nil {
 		return settled, err
@@ -101,7 +101,7 @@ func (t *treeAttempt) placeInSomeOrder() (settled bool, err error) {
 	return t.placeTree(manner{first: failed})
 }
 
-// recoverPanic ends the attempt of a tree whose decision panicked, deferred by scheduleTree.
+// recoverPanic, deferred by scheduleTree, ends the attempt of a tree after a panic in its decision.
 func (t *treeAttempt) recoverPanic() {
 	value := recover()
 	if value == nil {

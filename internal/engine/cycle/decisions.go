@@ -11,25 +11,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// MostPlaced is the number of placed pods whose decisions are remembered.
+// MostPlaced is the number of remembered decisions about placed pods.
 const MostPlaced = 1000
 
-// decisions remembers the last decision of every pending pod, and of the pods placed most recently.
-// None of it is used to decide. A pending pod has one outcome; a placed one stays until MostPlaced
-// others have followed.
+// decisions remembers the last decision of every pending pod, and of the most recently placed pods.
+// They do not influence scheduling. A pending pod has one outcome; a placed pod's decision is
+// dropped after MostPlaced further placements.
 type decisions struct {
 	*common
 	waiting map[types.UID]pendingOutcome // of items of the queue that were tried
 	most    int                          // of waiting; see cluster.Shrunk
 	placed  [MostPlaced]pendingOutcome   // a ring
 	next    int
-	// step lists the outcomes of the current step, in order: of the pods that it decided or
-	// returned to the queue. If a pod has several, the last one counts.
+	// step lists the outcomes of the current step, in order, for the decided and requeued pods. If
+	// a pod has several, the last one counts.
 	step []pendingOutcome
 }
 
-// pendingOutcome is the result of one decision. There is one for each pending pod, so it is smaller
-// than the [decision.Decision] that it becomes when somebody asks.
+// pendingOutcome is the result of one decision. There is one for each pending pod, so it is more
+// compact than the [decision.Decision] built from it on request.
 type pendingOutcome struct {
 	name     cluster.Name
 	uid      types.UID
@@ -54,12 +54,12 @@ func (d *decisions) clearStep() {
 	d.step = d.step[:0]
 }
 
-// adoptFrom takes over what another core remembers.
+// adoptFrom takes over another core's decisions.
 func (d *decisions) adoptFrom(other *decisions) {
 	d.waiting, d.most, d.placed, d.next, d.step = other.waiting, other.most, other.placed, other.next, other.step
 }
 
-// rememberPlaced remembers where a pod was placed.
+// rememberPlaced records a pod's placement.
 func (d *decisions) rememberPlaced(b *placement, node string, score int64, feasible int) {
 	o := d.outcomeOf(b, decision.Placed)
 	if feasible == 1 && b.Waiting.Nominated == node { // no other was looked at
@@ -72,7 +72,7 @@ func (d *decisions) rememberPlaced(b *placement, node string, score int64, feasi
 	d.next = (d.next + 1) % MostPlaced
 }
 
-// rememberFailure remembers why a pod was not placed.
+// rememberFailure records why a pod was not placed.
 func (d *decisions) rememberFailure(b *placement, result decision.Result, w *why) {
 	if d.queue.Get(b.Pod.UID) != b.item {
 		return
@@ -84,21 +84,21 @@ func (d *decisions) rememberFailure(b *placement, result decision.Result, w *why
 	d.step = append(d.step, o)
 }
 
-// forgetFailure forgets the last failure of a pod.
+// forgetFailure drops the last failure of a pod.
 func (d *decisions) forgetFailure(uid types.UID) {
 	delete(d.waiting, uid)
 	d.waiting = cluster.Shrunk(d.waiting, &d.most)
 }
 
-// outcomeOf is what is known of every attempt, however it ended.
+// outcomeOf returns the facts common to all attempts, whatever their result.
 func (d *decisions) outcomeOf(b *placement, result decision.Result) pendingOutcome {
 	return pendingOutcome{
 		name: nameOf(b.Pod), uid: b.Pod.UID, at: b.began, took: d.clock().Sub(b.watch), nodes: d.cluster.Len(), result: result,
 	}
 }
 
-// lastPlaced finds a placed pod; without a UID, the most recent one of that name. A pod that was
-// deleted and made anew under its name is told apart by UID.
+// lastPlaced finds a placed pod; without a UID, the most recent one of that name. The UID
+// distinguishes a deleted pod from its successor under the same name.
 func (d *decisions) lastPlaced(name cluster.Name, uid types.UID) (pendingOutcome, bool) {
 	for i := range MostPlaced {
 		o := &d.placed[(d.next+2*MostPlaced-1-i)%MostPlaced]
@@ -118,7 +118,8 @@ func (o *pendingOutcome) fillDecision(d *decision.Decision) {
 	}
 }
 
-// placeInQueue describes where a pending pod is, from when to when it waits, and for what.
+// placeInQueue describes a pending pod's place in the queue, the beginning and end of its wait, and
+// the reason.
 func (d *decisions) placeInQueue(item *queue.Item) *decision.Queue {
 	q := &decision.Queue{
 		Place: item.Place().String(), Ahead: d.queue.Ahead(item), Gate: item.Gate, Attempts: item.Attempts,

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// applyTaintRule takes in a DeviceTaintRule, nil if it is gone. Pods hear of it by the slices in
-// which it changes a taint.
+// applyTaintRule applies a DeviceTaintRule, nil if it was deleted. Pods are notified through the
+// slices with changed taints.
 func (c *Core) applyTaintRule(name string, rule *resourcev1.DeviceTaintRule) {
 	for _, was := range c.cluster.Retaint(name, rule) {
 		is, _ := c.cluster.ResourceSlices.Get("", was.Name)
@@ -20,7 +20,7 @@ func (c *Core) applyTaintRule(name string, rule *resourcev1.DeviceTaintRule) {
 	}
 }
 
-// ruleGone takes in that a DeviceTaintRule was deleted: its taints go.
+// ruleGone removes the taints of a deleted DeviceTaintRule.
 func (c *Core) ruleGone(name cluster.Name, _ types.UID, _ *resourcev1.DeviceTaintRule) {
 	c.applyTaintRule(name.Name, nil)
 }

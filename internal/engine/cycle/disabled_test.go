@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestWithoutExpectationTheNodeIsNotNominated: a pod that is held at Permit has its node written to
-// nominatedNodeName, unless the gate NominatedNodeNameForExpectation is off.
+// TestWithoutExpectationTheNodeIsNotNominated: a pod held at Permit has its node written to
+// nominatedNodeName, unless the gate NominatedNodeNameForExpectation is disabled.
 func TestWithoutExpectationTheNodeIsNotNominated(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		core, err := New(Options{Profiles: []Profile{profileWith(holdsAtPermit)}, Disabled: Disabled{Expectation: off}})
@@ -75,8 +75,8 @@ func TestWithoutPopFromBackoffAnIdleCoreWaits(t *testing.T) {
 	}
 }
 
-// TestWithoutPopFromBackoffAPreemptorWaits: a pod whose victim has gone does not back off, unless
-// the gate SchedulerPopFromBackoffQ is off, as in kube-scheduler.
+// TestWithoutPopFromBackoffAPreemptorWaits: a pod with a terminated victim does not back off,
+// unless the gate SchedulerPopFromBackoffQ is disabled, as in kube-scheduler.
 func TestWithoutPopFromBackoffAPreemptorWaits(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Disabled: Disabled{PopFromBackoff: off}})

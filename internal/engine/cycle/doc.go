@@ -1,30 +1,28 @@
-// Package cycle is the scheduling cycle as a pure state machine: it chooses which pod is next and
-// where it goes, what must happen before it is bound, which pods are preempted for it, and when a
-// pod is retried.
+// Package cycle implements the scheduling cycle as a pure state machine. It picks the next pod and
+// its node, the work required before binding, the victims to preempt, and the time of each retry.
 //
-// [Core.Step] takes one [Event] and returns the [Action] values that follow from it. Events report
-// what a watch showed, the outcome of an action, or that time has passed. Actions are requests to
-// the outside world: bind this pod, delete that victim, write this condition. An action whose
-// outcome matters carries a [Ticket], and its outcome comes back as [Answered] with the same
-// ticket. The core has no client, no goroutine, no clock other than the argument of Step, and no
-// randomness other than the seed in its options: the same events at the same times give the same
-// actions. The exception is out-of-tree plugins, which are called through the interfaces of
-// extension.go.
+// [Core.Step] takes one [Event] and returns the resulting [Action] values. Events report watch
+// notifications, outcomes of actions, or the passage of time. Actions are requests to the outside
+// world: bind this pod, delete that victim, write this condition. An action with a relevant outcome
+// carries a [Ticket], and its outcome returns as [Answered] with the same ticket. The core has no
+// client, no goroutine, no clock other than the argument of Step, and no randomness other than the
+// seed in its options: the same events at the same times produce the same actions. The exception is
+// out-of-tree plugins, called through the interfaces of extension.go.
 //
-// The live scheduler, the journal's replay, simulations and tests all feed this core.
+// The live scheduler, the journal's replay, simulations and tests all drive this core.
 //
-// A pod takes this path. Seen puts it into the queue. A Tick pops it, decides it and counts it on
-// its node at once (a placement), so that the next decision sees the room taken. The placement
-// waits at Permit, has its volumes and device claims written, and is bound; each of these is an
-// action and an answer. A later Seen that shows the pod on its node ends the placement. The pending
-// pods of a pod group are decided together, see scheduleGroup. If a step fails, the placement gives
-// back what it reserved and the pod returns to the queue.
+// The life of a pod: Seen enqueues it. A Tick pops it, decides it and immediately assumes it on its
+// node (a placement), so the next decision accounts for the occupied room. The placement waits at
+// Permit, has its volumes and device claims written, and is bound; each of these is an action and
+// an outcome. A later Seen showing the pod on its node ends the placement. The pending pods of a
+// pod group are decided together; see scheduleGroup. If a step fails, the placement releases its
+// reservations and the pod returns to the queue.
 //
-// The parts, each of which uses only those before it (a test enforces the order): happenings are
-// the events that may help waiting pods; nominations keep room for them; decisions remember what
-// was decided; sharedClaims are the device claims of pods on their way to a node; placements take
-// pods from the decision to the binding; podGroups know how many pods groups lack; reservations
-// hold room for groups that have waited for long; preemptions make room; profiles say who decides
-// and which gates keep pods out; attempts decide; intake takes in what the API shows of pods and
-// nodes. mirrors turn the lists and watches of all kinds into changes. Core hands events to them.
+// The parts, each using only the preceding ones (enforced by a test): happenings are the events
+// that may help waiting pods; nominations hold room for nominated pods; decisions keep a record of
+// past decisions; sharedClaims are the device claims of pods being placed; placements take pods
+// from the decision to the binding; podGroups count the pods missing from each group; reservations
+// hold room for long-waiting groups; preemptions make room; profiles hold the deciders and the
+// gates that keep pods out; attempts decide; intake processes pods and nodes from the API. mirrors
+// turn the lists and watches of all kinds into changes. Core dispatches events to them.
 package cycle

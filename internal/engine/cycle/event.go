@@ -12,24 +12,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Event is an input of the core: one of the types below. Events of objects come from lists and
-// watches in the order in which the API server sends them, per kind; between kinds there is no
-// order, and every component has to cope with a pod that comes before its PodGroup, or a claim
-// before its volume.
+// Event is an input of the core: one of the types below. Object events arrive from lists and
+// watches in the API server's order per kind; between kinds the order is undefined, and every
+// component must handle a pod arriving before its PodGroup, or a claim before its volume.
 type Event interface{ isEvent() }
 
-// Follows names the watched kinds. Nothing is decided before each has been listed once.
+// Follows names the watched kinds. No decision is made before each has been listed once.
 type Follows struct{ Kinds []Kind }
 
-// Listing marks the beginning of a full list of a kind, and Listed its end: known objects that
-// were not seen in between are gone.
+// Listing marks the beginning of a full list of a kind, and Listed its end: known objects missing
+// in between were deleted.
 type (
 	Listing struct{ Kind Kind }
 	Listed  struct{ Kind Kind }
 )
 
-// Seen shows an object as the API has it: from a list, or because it is new or has changed. The
-// core keeps a reference; the object must not be changed afterwards.
+// Seen shows an object in its API state: from a list, or because it is new or has changed. The core
+// keeps a reference; the object must not be changed afterwards.
 type Seen struct {
 	Kind   Kind
 	Object metav1.Object
@@ -41,22 +40,22 @@ type Gone struct {
 	Object metav1.Object
 }
 
-// Read shows a pod that was fetched because of a ReadPod, or to find out what became of a binding.
-// It may be older than what a watch has shown.
+// Read shows a pod fetched for a ReadPod, or to determine the result of a binding. It may be older
+// than the state shown by a watch.
 type Read struct{ Pod *v1.Pod }
 
-// Led says that this scheduler is the leader: from now on it decides. There is no opposite: once it
-// leads, a core leads for as long as it is stepped.
+// Led makes this scheduler the leader: from now on it decides. There is no opposite: a leading core
+// leads for as long as it is stepped.
 type Led struct{}
 
-// WallSet says how far the wall clock, whose times the API's objects have, is now ahead of the
-// core's clock, which is never adjusted. Until then they are the same.
+// WallSet reports how far the wall clock, used for times in API objects, is now ahead of the core's
+// clock, which is never adjusted. Until then the two clocks agree.
 type WallSet struct{ Ahead time.Duration }
 
 // Configured replaces the profiles; see [Core.Check].
 type Configured struct {
 	Profiles []Profile
-	// Source is the configuration file that they were read from, for a journal.
+	// Source is the profiles' configuration file, for a journal.
 	Source []byte
 }
 
@@ -64,15 +63,15 @@ type Configured struct {
 // first pod of the active queue is decided.
 type Tick struct{}
 
-// Activate makes pods be tried at once, whatever they are waiting for. A gate still keeps its pods
-// out.
+// Activate makes pods be tried immediately, whatever they are waiting for. A gate still keeps its
+// pods out.
 type Activate struct{ Pods []types.UID }
 
 // Happened reports an event of a resource that only out-of-tree plugins watch.
 type Happened struct{ Event *queue.Event }
 
-// ClaimMade says that the claim for a pod's extended resources was created, in place of its
-// stand-in. It precedes the answer to the WriteClaims that it belongs to.
+// ClaimMade reports the creation of the claim for a pod's extended resources, replacing its
+// placeholder. It precedes the outcome of the WriteClaims.
 type ClaimMade struct {
 	Ticket  Ticket
 	StandIn cluster.Name
@@ -85,22 +84,22 @@ type Answered struct {
 	Outcome Outcome
 }
 
-// Outcome is how an action ended. The zero value means success.
+// Outcome is the result of an action. The zero value means success.
 type Outcome struct {
-	// Fault, if set, is why the action failed.
+	// Fault, if set, is the reason why the action failed.
 	Fault *Fault
 	// Withdrawn: the action was cancelled before it began, and had no effect.
 	Withdrawn bool
-	// Work answers a Preflight: what each plugin has to do, in their order.
+	// Work is the outcome of a Preflight: the work of each plugin, in their order.
 	Work []PreBindWork
-	// Claims answers a WriteClaims: the claims that were written, even if a later one failed.
+	// Claims is the outcome of a WriteClaims: the written claims, even if a later one failed.
 	Claims []*resourcev1.ResourceClaim
-	// Written tells, for each claim in their order, whether the allocation is or may be in the API.
+	// Written reports, for each claim in order, whether the allocation is or may be in the API.
 	Written []bool
 }
 
-// Fault is an error that can be written to a journal. It keeps the text of an error and nothing to
-// unwrap.
+// Fault is an error that can be written to a journal. It keeps only the error's text and wraps
+// nothing.
 type Fault struct {
 	Message string // for the pod's condition and events
 	// Verdict: the message is a plugin's verdict on the pod, not a failure.
@@ -158,14 +157,14 @@ const (
 	Rooms                  Kind = "leases" // one Lease, which shows a [Room]
 )
 
-// Used is a disruption budget and the victims that it does not count yet: their names by UID, and
-// since when they are gone, if they are. It is how a [Resumed] carries a usedBudget.
+// Used is a disruption budget and the victims not counted by it yet: their names by UID, and the
+// times of their deletion, if deleted. It carries a usedBudget in a [Resumed].
 type Used struct {
 	Budget  cluster.Name
 	Victims map[types.UID]string
 	Gone    map[types.UID]time.Time `json:",omitempty"`
 }
 
-// Ticket links an action to its answer. Tickets are given out in order, from 1. Zero is no ticket:
-// the action is not answered.
+// Ticket links an action to its outcome. Tickets are issued in order, starting from 1. Zero means
+// no ticket: the action has no outcome.
 type Ticket uint64

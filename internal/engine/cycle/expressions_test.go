@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// selecting is a core of two nodes with a device each, which has what takes long prepared aside.
+// selecting is a core with two nodes of one device each and asynchronous preparation of slow work.
 type selecting struct {
 	*testing.T
 	core *Core
@@ -58,7 +58,8 @@ func (s *selecting) tell(e Event) []Action {
 	return s.core.Step(s.now, e)
 }
 
-// claims shows a pod whose claim selects devices by so many expressions of a length.
+// claims shows a pod with a claim selecting devices by the given number of expressions of the given
+// length.
 func (s *selecting) claims(namespace, name string, expressions, length int) {
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)}}
 	request := resourcev1.DeviceRequest{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
@@ -80,8 +81,8 @@ func (s *selecting) claims(namespace, name string, expressions, length int) {
 	s.tell(Seen{Pods, pod})
 }
 
-// decide lets the core decide all that it can, and returns what it asks aside, and what else it
-// says.
+// decide makes the core decide as far as it can, and returns its asynchronous questions and its
+// other actions.
 func (s *selecting) decide() (asked []Ask, said string) {
 	for range 100 {
 		for _, a := range s.tell(Tick{}) {
@@ -96,8 +97,8 @@ func (s *selecting) decide() (asked []Ask, said string) {
 }
 
 // TestExpressionsAreCompiledAside: a tenant's claims select devices by expressions that take
-// minutes to compile. Their pods wait for that; a pod with a claim of another tenant, and one
-// without any, do not.
+// minutes to compile. Their pods wait for the compiler; a pod with another tenant's claim, or
+// without any, does not.
 func TestExpressionsAreCompiledAside(t *testing.T) {
 	s := newSelecting(t)
 	for i := range 8 {
@@ -132,8 +133,8 @@ func TestExpressionsAreCompiledAside(t *testing.T) {
 	}
 }
 
-// TestPreparationsOfANamespaceAreBounded: the pods of one namespace that wait for the compiler are
-// few, and those of others are not refused for them.
+// TestPreparationsOfANamespaceAreBounded: few pods of one namespace may wait for the compiler,
+// without causing pods of other namespaces to be refused.
 func TestPreparationsOfANamespaceAreBounded(t *testing.T) {
 	s := newSelecting(t)
 	for i := range 40 {

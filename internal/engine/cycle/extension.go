@@ -17,33 +17,33 @@ import (
 // Profile is a scheduling profile with its out-of-tree plugins.
 type Profile struct {
 	*plugins.Profile
-	// Extensions are the out-of-tree plugins that extend more than filtering and scoring. Each is
-	// listed once; Profile.At tells at which extension points it is called, and in which order.
+	// Extensions lists the out-of-tree plugins with more extension points than filtering and
+	// scoring. Each is listed once; Profile.At defines its extension points and their order.
 	Extensions []Extension
 }
 
-// Extension is an out-of-tree plugin that the cycle itself calls. It implements one or more of the
+// Extension is an out-of-tree plugin called by the cycle itself. It implements one or more of the
 // interfaces below. Methods marked "on the owner" run on the goroutine that owns the core and must
-// not block; the others run on a goroutine per pod.
+// not block; the rest run on a goroutine per pod.
 type Extension interface{ Name() string }
 
 // Attempt is one try to schedule a pod, from the queue to its binding. It needs no lock: the owner
-// does not touch it while another goroutine has it. An attempt that asks a question aside ends, and
-// another one begins when the answer is there.
+// does not touch it while another goroutine has it. An attempt that issues an asynchronous question
+// ends, and a new attempt begins when the answer arrives.
 type Attempt struct {
 	Pod     *v1.Pod      // as the API last showed it; shared, read-only
 	Waiting *cluster.Pod // the same pod in the cluster model
 	Profile string       // the scheduler name
-	// Cluster is the model that decisions are based on. Only the owner may look at it.
+	// Cluster is the model used by decisions. Only the owner may read it.
 	Cluster *cluster.Cluster
 	Node    string // the chosen node; empty before the decision
 	// Sampled: each plugin is timed.
 	Sampled bool
 	// State belongs to the out-of-tree plugins, to keep data between extension points.
 	State any
-	// Aside: questions that may block are to be asked aside; see [Ask].
+	// Aside: potentially blocking questions must be issued asynchronously; see [Ask].
 	Aside bool
-	// Answers holds the answers to questions asked aside in this attempt; see plugins.Aside.
+	// Answers holds the results of this attempt's asynchronous questions; see plugins.Aside.
 	Answers any
 }
 
@@ -54,15 +54,14 @@ type Beginner interface {
 }
 
 // Assumer is called when the scheduling cycle of an attempt has succeeded: the pod has its node,
-// and all Reserve and Permit plugins were called. What follows runs concurrently with the cycles of
-// other pods. A failed cycle calls Ender only. On the owner.
+// and all Reserve and Permit plugins were called. The remaining steps run concurrently with the
+// cycles of other pods. A failed cycle calls Ender only. On the owner.
 type Assumer interface {
 	Extension
 	Assumed(a *Attempt)
 }
 
-// Ender is called when an attempt is over: the pod was bound, or returns to the queue. On the
-// owner.
+// Ender is called when an attempt is over: the pod was bound or requeued. On the owner.
 type Ender interface {
 	Extension
 	End(a *Attempt, isBound bool)
@@ -74,7 +73,7 @@ type Sorter interface {
 	Less(a, b *queue.Item) bool
 }
 
-// Gate keeps a pod out of the active queue (PreEnqueue). It is called when the pod appears, when it
+// Gate keeps a pod out of the active queue (PreEnqueue). It is called when the pod appears or
 // changes, when one of the gate's own events happens, and whenever the pod would return from
 // waiting. On the owner. A nil rejection lets the pod in.
 type Gate interface {
@@ -86,16 +85,17 @@ type Gate interface {
 // DynamicResources and DefaultPreemption. On the owner.
 type Rescuer interface {
 	Extension
-	// Rescue may look at every node's verdict; evaluate computes them on its first call.
+	// Rescue may inspect every node's verdict; evaluate computes them on its first call.
 	Rescue(a *Attempt, evaluate func() *decide.Evaluation) Rescue
 }
 
-// Rescue is what a rescuer did. The zero value means that the plugin could not help, and that the
-// nomination stays as it is.
+// Rescue is a rescuer's result. The zero value means that the plugin could not help and leaves the
+// nomination unchanged.
 type Rescue struct {
 	// Nominate, if not nil, becomes the pod's nominated node; an empty name clears the nomination.
 	Nominate *string
-	// Rejectors lists plugins that keep the pod waiting, in addition to those that rejected nodes.
+	// Rejectors lists plugins that keep the pod waiting, in addition to the plugins that rejected
+	// nodes.
 	Rejectors []string
 	// Message is appended to the reason why the pod is not scheduled.
 	Message string
@@ -106,9 +106,9 @@ type Rescue struct {
 	Err error
 }
 
-// Reserver reserves something for a pod that has its node (Reserve). If that or any later step
-// fails, Unreserve is called for all reservers of the profile in reverse order, including those
-// that were not called, as in kube-scheduler. On the owner.
+// Reserver reserves something for a pod after a node was chosen (Reserve). If that or any later
+// step fails, Unreserve is called for all reservers of the profile in reverse order, including
+// reservers not called yet, as in kube-scheduler. On the owner.
 type Reserver interface {
 	Extension
 	Reserve(a *Attempt) *plugins.Rejection
@@ -116,23 +116,23 @@ type Reserver interface {
 }
 
 // Permitter may delay the binding of a pod (Permit). A wait above zero holds the pod for at most
-// that time. Every permitter that asked for a wait must allow the pod (PermitAllowed); a single one
+// that time. Every permitter that requested a wait must allow the pod (PermitAllowed); a single one
 // can reject it. On the owner. The wait is capped at maxPermitWait.
 type Permitter interface {
 	Extension
 	Permit(a *Attempt) (refused *plugins.Rejection, hold time.Duration)
 }
 
-// Interested declares the events that may make a pod schedulable that the plugin rejected or keeps
-// gated (EnqueueExtensions). Out-of-tree filters and gates that declare none are called again on
-// every event. On the owner, including hints.
+// Interested declares the events that may make a pod schedulable after the plugin rejected or gated
+// it (EnqueueExtensions). Out-of-tree filters and gates that declare none are called again on every
+// event. On the owner, including hints.
 type Interested interface {
 	Extension
 	Interests() ([]queue.Interest, error)
 }
 
-// Objects is shown the API objects of nodes, pods and pod groups as they come and go, each before
-// the cluster model is updated.
+// Objects receives every change of nodes, pods and pod groups in the API, each before the cluster
+// model is updated.
 type Objects interface {
 	Pod(pod *v1.Pod) // seen or changed, pending or placed
 	PodGone(uid types.UID)
@@ -140,7 +140,7 @@ type Objects interface {
 	NodeGone(name string)
 	Group(object *groups.PodGroup)
 	GroupGone(name cluster.Name)
-	// Shown returns the pod as it was last shown, or nil if it is not kept.
+	// Shown returns the last shown version of the pod, or nil if it is not kept.
 	Shown(uid types.UID) *v1.Pod
 }
 
@@ -152,7 +152,7 @@ func (a *Attempt) String() string {
 	return podName(a.Pod)
 }
 
-// PreBindWork is what a plugin has to do before a pod is bound. The zero value is: nothing to do.
+// PreBindWork describes a plugin's work before a pod is bound. The zero value means no work.
 type PreBindWork struct {
 	Needed   bool // anything
 	Parallel bool // others may run at the same time

@@ -14,9 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestNoGangHoldsTheLoop: an attempt for a gang whose members are all of different classes ends
-// after a time, however many they are. It is tried again and ends as it would have without a bound,
-// and a pod that comes meanwhile does not wait for it.
+// TestNoGangHoldsTheLoop: the attempt for a gang of any number of members, all of different
+// classes, ends after a limited time. Retries lead to the same result as an unbounded attempt, and
+// a pod created meanwhile does not wait for it.
 func TestNoGangHoldsTheLoop(t *testing.T) {
 	measuresTime(t)
 	size := func(i int, p *v1.Pod) {
@@ -111,7 +111,7 @@ func TestNoGangHoldsTheLoop(t *testing.T) {
 	}
 }
 
-// TestAForecastIsNotHurried: where nobody else waits, one attempt decides such a gang.
+// TestAForecastIsNotHurried: without other waiting pods, one attempt decides such a gang.
 func TestAForecastIsNotHurried(t *testing.T) {
 	for _, unhurried := range []bool{false, true} {
 		core, err := New(Options{
@@ -145,8 +145,8 @@ func TestAForecastIsNotHurried(t *testing.T) {
 	}
 }
 
-// TestAGangThatIsDeletedHoldsTheLoopOnce: of thousands of pods that wait, the first that goes has
-// the others kept out. The next ones change nothing.
+// TestAGangThatIsDeletedHoldsTheLoopOnce: the first deletion among thousands of waiting pods gates
+// the remaining ones. Further deletions change nothing.
 func TestAGangThatIsDeletedHoldsTheLoopOnce(t *testing.T) {
 	const members = 5000
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})

@@ -26,12 +26,12 @@ import (
 var gangRuns = flag.Int("gang-chaos", 500, "runs of TestChaosOfPodGroups")
 
 // TestChaosOfPodGroups is TestChaos with pod groups among the pods: gangs and basic groups of all
-// sizes, some confined to a zone, some preempted whole only, with pods that come before their
-// group, are gated, replaced or deleted; PodGroups are deleted and made anew. A gang begins to be
-// bound only when all that it asks for have a node. In every third run room is reserved for groups,
-// never for longer than it may be, nor again before as much time has passed. When all is calm,
-// every group that waits could not be placed by the plain evaluator, one pod after the other, and
-// no gang is bound in part unless something was taken from it.
+// sizes, some confined to a zone, some preempted only as a whole, with pods that are created before
+// their group, gated, replaced or deleted; PodGroups are deleted and recreated. Binding of a gang
+// begins only when all required pods have a node. In every third run room is reserved for groups,
+// never beyond the maximum duration, and again only after an equally long pause. Once everything is
+// calm, the plain evaluator, placing one pod after the other, cannot place any waiting group, and
+// no gang is partially bound unless it lost something.
 func TestChaosOfPodGroups(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is kept, and much is made
 	var reservations atomic.Int64
@@ -72,11 +72,12 @@ func gangRun(seed uint64, reservations *atomic.Int64) (binds int, err error) {
 	})
 }
 
-// reservedInChaos: a group waits for longer than the longest back-off, so that all comes to rest.
+// reservedInChaos: a group waits longer than the longest back-off, so that everything comes to
+// rest.
 var reservedInChaos = plugins.Reservations{After: 11 * time.Second, For: 15 * time.Second, Share: 0.5}
 
-// checkReservation: one stands for as long as it may at most, holds room for members that wait
-// there, and leaves as much time as it took between itself and the next one.
+// checkReservation checks that a reservation lasts no longer than its maximum, holds room for
+// members waiting there, and is followed by a pause as long as its duration.
 func (w *world) checkReservation() {
 	r := w.core.View().Reserved
 	if was := w.gangs.reserved; was != nil && (r == nil || r.Since != was.Since) {
@@ -97,27 +98,27 @@ func (w *world) checkReservation() {
 	}
 }
 
-// gangs are the world's PodGroups, and what becomes of them.
+// gangs holds the world's PodGroups and tracks their progress.
 type gangs struct {
 	gates groups.Gates
 	all   map[string]*groups.PodGroup
-	// composites are the world's CompositePodGroups; ofTrees are the names of groups that are in
-	// trees, all of treePriority. beside is the name of a group that never is.
+	// composites holds the world's CompositePodGroups; ofTrees are the names of groups in trees,
+	// all of treePriority. beside is the name of a group outside all trees.
 	composites   map[string]*groups.CompositePodGroup
 	ofTrees      []string
 	treePriority int32
 	beside       string
-	// whole: gangs that the core began to bind with all that they ask for; touched: those from
-	// which something was taken before they were complete, so that they may be bound in part.
+	// whole: gangs with all required pods when the core began to bind them; touched: gangs that
+	// lost something before they were complete, and may be partially bound.
 	whole, touched map[string]bool
-	// reserved is the reservation that stands, rests when the next one may begin, and reservations
-	// how many there were.
+	// reserved is the current reservation, rests the earliest time of the next one, and
+	// reservations the number of reservations so far.
 	reserved     *Reservation
 	rests        time.Time
 	reservations int
 }
 
-// forget is a core that starts: what it does not find bound, it does not know of.
+// forget resets the state for a starting core, which knows only bound pods.
 func (g *gangs) forget() {
 	if g.all == nil {
 		g.all, g.touched, g.composites = map[string]*groups.PodGroup{}, map[string]bool{}, map[string]*groups.CompositePodGroup{}
@@ -144,7 +145,7 @@ func (w *world) writeGroup(a WriteGroup) {
 	}
 }
 
-// members are a group's pods that have not ended, and those of them that have a node.
+// members returns a group's pods that have not ended, and the bound pods among them.
 func (w *world) members(name string) (all, bound []*v1.Pod) {
 	for _, uid := range sorted(w.pods) {
 		if p := w.pods[uid]; groups.NameOf(p) == name {
@@ -157,8 +158,8 @@ func (w *world) members(name string) (all, bound []*v1.Pod) {
 	return all, bound
 }
 
-// checkGangs looks at the pods that begin to be bound with a decision: a gang of which nothing was
-// bound or on its way begins with as many as it asks for.
+// checkGangs checks the pods for which a decision starts a binding: a gang without bound or binding
+// pods starts with at least its required number.
 func (w *world) checkGangs(because Event, actions []Action) {
 	_, decision := because.(Tick)
 	for _, action := range actions {
@@ -290,10 +291,10 @@ func (c *chaos) addMember(group string) {
 	c.put(p)
 }
 
-// priorityOf is the priority of a group of this name, and of its pods.
+// priorityOf returns the priority of a group of this name, and of its pods.
 func priorityOf(group string) int32 { return int32(group[len(group)-1]-'0') % 3 * 10 }
 
-// priorityOf is the same where some groups are in trees.
+// priorityOf is the same with some groups in trees.
 func (g *gangs) priorityOf(group string) int32 {
 	if slices.Contains(g.ofTrees, group) {
 		return g.treePriority
@@ -301,15 +302,15 @@ func (g *gangs) priorityOf(group string) int32 {
 	return priorityOf(group)
 }
 
-// areAlike tells whether pods have the priority of their group, and one preemption policy: no other
-// group is placed where groups have a priority.
+// areAlike reports whether pods have the priority of their group and a common preemption policy:
+// with group priorities enabled, other groups are never placed.
 func areAlike(g *groups.PodGroup, pods ...*v1.Pod) bool {
 	return !slices.ContainsFunc(pods, func(p *v1.Pod) bool {
 		return *p.Spec.Priority != *g.Spec.Priority || (p.Spec.PreemptionPolicy == nil) != (pods[0].Spec.PreemptionPolicy == nil)
 	})
 }
 
-// loseMember deletes a pod of the group, and has another one come in its place.
+// loseMember deletes a pod of the group, and creates a replacement if again is set.
 func (c *chaos) loseMember(group string, again bool) {
 	all, _ := c.members(group)
 	if len(all) == 0 {
@@ -322,7 +323,7 @@ func (c *chaos) loseMember(group string, again bool) {
 	}
 }
 
-// judgeGangs looks at the groups when all is calm, and returns how many pods are kept out.
+// judgeGangs checks the groups in a calm world, and returns the number of pods kept out.
 func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 	if !c.gangs.gates.Generic {
 		return 0
@@ -400,7 +401,8 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 	return gated
 }
 
-// fits places a group's pods as a plain mind would, one after the other, where most is left.
+// fits places a group's pods naively, one after the other, each on the node with the most free
+// room.
 func fits(truth *cluster.Cluster, object *groups.PodGroup, bound, waiting []*v1.Pod, need int) (where []string, ok bool) {
 	zones := []string{""}
 	if c := object.Spec.SchedulingConstraints; c != nil {
@@ -439,7 +441,7 @@ func fits(truth *cluster.Cluster, object *groups.PodGroup, bound, waiting []*v1.
 	return nil, false
 }
 
-// bestNode is the best one for a pod, in a zone if one is given; nil if there is none.
+// bestNode returns the best node for a pod, in the zone if given, or nil.
 func bestNode(truth *cluster.Cluster, p *v1.Pod, zone string) *cluster.Node {
 	var best *decide.NodeVerdict
 	e := decide.NewPlain(truth, plugins.Default()).Evaluate(truth.Pending(p))

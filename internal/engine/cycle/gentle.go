@@ -19,12 +19,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// This file is gentle preemption, an option of a profile: a pod first uses the room of pods that
-// are leaving already, and chooses victims only when it has been unschedulable for PreemptionDelay.
+// This file implements gentle preemption, an option of a profile: a pod first uses the room of pods
+// already terminating, and chooses victims only after it has been unschedulable for
+// PreemptionDelay.
 
-// reuseEvictions tells how a pod of a profile with gentle preemption gets room without a new
-// victim: where victims of earlier preemptions are leaving or, while its delay lasts, perhaps on a
-// new node. done is false if the pod may choose victims.
+// reuseEvictions finds room without a new victim for a pod of a profile with gentle preemption: on
+// nodes with terminating victims of earlier preemptions or, during its delay, possibly on a new
+// node. done is false if the pod may choose victims.
 func (pr *preemptions) reuseEvictions(b *placement) (r Rescue, done bool) {
 	if !b.profile.GentlePreemption || neverPreempts(b.Waiting.Class) {
 		return Rescue{}, false
@@ -51,7 +52,7 @@ func (pr *preemptions) reuseEvictions(b *placement) (r Rescue, done bool) {
 	return r, true
 }
 
-// neverPreempts tells whether pods of the class have preemptionPolicy Never.
+// neverPreempts reports whether pods of the class have preemptionPolicy Never.
 func neverPreempts(class *cluster.PodClass) bool {
 	policy := class.Spec.PreemptionPolicy
 	return policy != nil && *policy == v1.PreemptNever
@@ -59,8 +60,8 @@ func neverPreempts(class *cluster.PodClass) bool {
 
 func isPreempted(p *cluster.Pod) bool { return p.Preempted }
 
-// noteLeaver keeps track of whether a pod, as the cluster model has it now, was preempted and is
-// leaving; p is nil if the pod is not placed.
+// noteLeaver tracks whether a pod, in its current state in the cluster model, is a terminating
+// victim; p is nil if the pod is not placed.
 func (pr *preemptions) noteLeaver(uid types.UID, p *cluster.Pod) {
 	if p != nil && p.Preempted {
 		pr.leavers[uid] = true
@@ -69,7 +70,7 @@ func (pr *preemptions) noteLeaver(uid types.UID, p *cluster.Pod) {
 	}
 }
 
-// onTheirWay lists the preempted pods that are leaving known nodes, sorted.
+// onTheirWay lists the preempted pods still terminating on known nodes, sorted.
 func (pr *preemptions) onTheirWay() (list []*cluster.Pod) {
 	for _, uid := range slices.Sorted(maps.Keys(pr.leavers)) {
 		if p := pr.cluster.Pod(uid); p != nil && p.Node != nil && p.Preempted {
@@ -79,9 +80,9 @@ func (pr *preemptions) onTheirWay() (list []*cluster.Pod) {
 	return list
 }
 
-// roomOfLeavers looks for a node on which the pod fits once all preempted pods have left, of
-// whatever priority, and beside all pods that are nominated there. It leaves the cluster as it was.
-// It costs a decision; without preempted pods that are leaving, nothing.
+// roomOfLeavers finds a node with room for the pod after the termination of all preempted pods of
+// any priority, in addition to all pods nominated to it. It leaves the cluster unchanged. It costs
+// a decision, or nothing without terminating victims.
 func (pr *preemptions) roomOfLeavers(b *placement) (*cluster.Node, error) {
 	leavers := pr.onTheirWay()
 	if len(leavers) == 0 {
@@ -99,9 +100,9 @@ func (pr *preemptions) roomOfLeavers(b *placement) (*cluster.Node, error) {
 	return found.Node, found.Err
 }
 
-// delayedUntil is the time before which a pod of the queue chooses no victims, so that an
-// autoscaler has time to add nodes. It is the zero time for pods that an autoscaler does not help:
-// critical ones, and those that can go to one node only, such as a DaemonSet's.
+// delayedUntil returns the time before which a queued pod chooses no victims, so that an autoscaler
+// has time to add nodes. It is the zero time for pods beyond the help of an autoscaler: critical
+// pods, and pods confined to one node, such as a DaemonSet's.
 func (pr *preemptions) delayedUntil(item *queue.Item) time.Time {
 	most := pr.delays[item.Pod.Spec.SchedulerName]
 	if class := item.Class; most == 0 || class.Priority >= rules.SystemCritical || class.Target != "" || neverPreempts(class) {
@@ -113,10 +114,10 @@ func (pr *preemptions) delayedUntil(item *queue.Item) time.Time {
 	return item.Unfit.Add(most)
 }
 
-// mustDelay tells whether the pod may not choose victims yet.
+// mustDelay reports whether the pod may not choose victims yet.
 func (pr *preemptions) mustDelay(item *queue.Item) bool { return pr.now.Before(pr.delayedUntil(item)) }
 
-// noteUnschedulable notes that a pod of the queue was found unschedulable.
+// noteUnschedulable records that a queued pod was found unschedulable.
 func (pr *preemptions) noteUnschedulable(item *queue.Item) {
 	if item.Unfit.IsZero() && pr.queue.Get(item.Pod.UID) == item {
 		item.Unfit = pr.now
@@ -124,8 +125,8 @@ func (pr *preemptions) noteUnschedulable(item *queue.Item) {
 	}
 }
 
-// scheduleRetry has a pod tried again when it may preempt, unless it has been tried since then.
-// Several alarms for one pod do no harm.
+// scheduleRetry schedules a retry of a pod for the time when it may preempt, skipped if the pod is
+// tried after that time. Several alarms for one pod do no harm.
 func (pr *preemptions) scheduleRetry(item *queue.Item) {
 	d := delay{pr.delayedUntil(item), item.Pod.UID}
 	if d.until.After(item.Entered()) {
@@ -136,8 +137,8 @@ func (pr *preemptions) scheduleRetry(item *queue.Item) {
 	}
 }
 
-// setAlarms computes the delays of all pods anew. It is called when profiles, and with them the
-// delays, have changed.
+// setAlarms recomputes the delays of all pods. It is called after a change of profiles, which may
+// change the delays.
 func (pr *preemptions) setAlarms() {
 	pr.alarms = nil
 	for _, item := range pr.queue.SortedIf(func(item *queue.Item) bool { return !item.Unfit.IsZero() }) {

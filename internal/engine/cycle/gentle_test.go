@@ -14,9 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAnotherCoreKeepsTheDelay: a pod whose preemption is delayed when another core takes over
-// preempts when the first one would have had it preempt, and is woken for that: as soon as possible
-// if the time has come meanwhile.
+// TestAnotherCoreKeepsTheDelay: after another core takes over, a pod with a delayed preemption
+// still preempts at the original time, and is woken for it; immediately if the time has passed
+// meanwhile.
 func TestAnotherCoreKeepsTheDelay(t *testing.T) {
 	start := func() *Core {
 		profile := plugins.Default()
@@ -53,9 +53,9 @@ func TestAnotherCoreKeepsTheDelay(t *testing.T) {
 	}
 }
 
-// gentle is what gentle preemption promises in a world: nothing is preempted before the preemptor
-// has been unschedulable for long enough, nor where room suffices that is being left, nor if what
-// replaces the victim would wait with at least the preemptor's priority.
+// gentle checks the promise of gentle preemption in a world: no pod is preempted before the
+// preemptor has been unschedulable for long enough, nor while the room of terminating pods
+// suffices, nor if the victim's replacement would wait with at least the preemptor's priority.
 type gentle struct {
 	unfit    map[types.UID]time.Time // when the core first said of a pod that it is unschedulable
 	removals int                     // that were looked at
@@ -63,8 +63,7 @@ type gentle struct {
 
 func (g *gentle) forget() { g.unfit = map[types.UID]time.Time{} }
 
-// checkGentle looks at the victims that were chosen in a step, and at what is said of pods that fit
-// nowhere.
+// checkGentle checks the victims chosen in a step, and the messages about unschedulable pods.
 func (w *world) checkGentle(because Event, actions []Action) {
 	victims, moved, inMemory := map[types.UID]types.UID{}, map[types.UID]bool{}, false
 	for _, action := range actions {
@@ -97,7 +96,7 @@ func (w *world) checkGentle(because Event, actions []Action) {
 	}
 }
 
-// groupOf is the group whose object has this UID, or one of the tree whose root has.
+// groupOf returns the group with this object UID, or a group of the tree with this root UID.
 func (w *world) groupOf(uid types.UID) *groups.Group {
 	all := w.core.View().Groups
 	if all == nil {
@@ -109,7 +108,7 @@ func (w *world) groupOf(uid types.UID) *groups.Group {
 	return all.ByRootUID(uid)
 }
 
-// checkVictim looks at the delay of a pod or group that preempts, and at the priorities.
+// checkVictim checks the delay of a preempting pod or group, and the priorities.
 func (w *world) checkVictim(victim *cluster.Pod, preemptor types.UID) {
 	waiting, priority := []types.UID{preemptor}, int32(0)
 	if g := w.groupOf(preemptor); g != nil {
@@ -133,7 +132,7 @@ func (w *world) checkVictim(victim *cluster.Pod, preemptor types.UID) {
 	}
 }
 
-// priorityOf is the priority with which a pod, or its replacement, waits.
+// priorityOf returns the waiting priority of a pod or its replacement.
 func (w *world) priorityOf(uid types.UID, own int32) int32 {
 	if all := w.core.View().Groups; all != nil {
 		if g := all.Of(uid); g != nil && g.Object != nil {
@@ -143,8 +142,8 @@ func (w *world) priorityOf(uid types.UID, own int32) int32 {
 	return own
 }
 
-// checkRoomOfLeavers: where earlier victims are leaving there was no room for the preemptor, beside
-// all pods that are nominated.
+// checkRoomOfLeavers checks that earlier victims, still terminating, left no room for the preemptor
+// in addition to all nominated pods.
 func (w *world) checkRoomOfLeavers(victims map[types.UID]types.UID, preemptor types.UID) {
 	known, left := w.core.View().Cluster, cluster.New()
 	for _, n := range known.Nodes {

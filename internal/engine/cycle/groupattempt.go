@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// groupAttempt turns what package gang decides about a group into actions: placements, preemptions,
-// reservations, conditions. Until startPlacements nothing that gang counts on nodes is reported,
+// groupAttempt turns package gang's decisions about a group into actions: placements, preemptions,
+// reservations, conditions. Until startPlacements, pods counted on nodes by gang are not reported,
 // written, or reserved with out-of-tree plugins.
 type groupAttempt struct {
 	*attempts
@@ -26,8 +26,8 @@ type groupAttempt struct {
 	members []*member // by priority, then age, as upstream
 	byAsked map[*gang.Member]*member
 
-	// suspended are members whose nominations are withdrawn while the group is decided: room is
-	// reserved for them.
+	// suspended holds the nominations of members withdrawn while the group is decided: room is
+	// reserved for these members.
 	suspended []*cluster.Pod
 	trial     bool          // nothing comes of it: see preview
 	evaluated time.Time     // the placement that is evaluated now: since when
@@ -37,24 +37,24 @@ type groupAttempt struct {
 	tree      *treeAttempt  // that it is part of; nil if the group is in no tree
 }
 
-// member is a pod of a group that is being decided: for the cycle a placement, and for gang asked.
+// member is a pod of a group being decided: a placement for the cycle, and asked for gang.
 type member struct {
 	*placement
 	asked  *gang.Member
 	claims string // what became of its device claims, for its message
 }
 
-// groupHost is the cycle as gang sees it.
+// groupHost is gang's view of the cycle.
 type groupHost struct{ *groupAttempt }
 
-// treeAttempt decides the groups of a tree of composites in one step: one group after the other, as
-// upstream goes through the tree, each by an attempt of its own that sees what those before it
-// have placed. A composite of which too few children are settled gives up what was placed below it.
-// If the root has enough, what is still placed then is started, in one step; otherwise nothing is.
+// treeAttempt decides the groups of a tree of composites in one step: one group after the other, in
+// upstream's traversal order, each by a separate attempt that sees the placements of earlier
+// groups. A composite with too few settled children gives up all placements below it. If the root
+// has enough, the remaining placements are started in one step; otherwise none are.
 //
-// It has more methods than other types because one pass needs all of its state. A file each has the
-// order of groups (treeattempt), the domains (treedomains), the room that others have to make
-// (treerescue), what is taken back (treestate) and what is started (treeoutcome).
+// It has more methods than other types because one pass needs all of its state. Separate files hold
+// the order of groups (treeattempt), the domains (treedomains), the room made by other pods
+// (treerescue), the rollback (treestate) and the started placements (treeoutcome).
 type treeAttempt struct {
 	*attempts
 	root   *groups.Composite
@@ -64,8 +64,8 @@ type treeAttempt struct {
 	until     int       // of the decider's work: where the attempt ends
 	shortened bool      // it did
 	within    []confine // the domains of the composites that are being placed
-	// failing are the composites that were given up in the last pass, and how many of their
-	// children were settled.
+	// failing holds the composites given up in the last pass, with the number of their settled
+	// children.
 	failing  map[*groups.Composite]int
 	inDomain bool // a composite has a topology constraint
 	placed   bool // some group was placed, even if it was given up later
@@ -74,28 +74,28 @@ type treeAttempt struct {
 // confine limits pods to the nodes of one domain.
 type confine struct{ key, domain string }
 
-// groupRescue is what a plugin did for a group that does not fit.
+// groupRescue is a plugin's result for a group that does not fit.
 type groupRescue struct {
 	nodes   map[*member]string // where members are nominated; nil: nowhere
 	plan    *gang.RoomPlan     // DefaultPreemption's; nil if it does not help
 	message string
-	// toMembers is the message for members that fit: also what DefaultPreemption says that does not
-	// help. The group's own condition has more to say.
+	// toMembers is the message for fitting members, including DefaultPreemption's message if it
+	// does not help. The group's own condition is more detailed.
 	toMembers string
 	alone     bool // upstream asks no further plugin, and tells members of no other
-	// final: no further plugin is asked, because this one helped or because none can.
+	// final: no further plugin is called, because this one helped or because no plugin can.
 	final bool
 	// err: the plugin failed, and with it the attempt.
 	err error
 }
 
-// errSeveralSchedulers returns upstream's error for a group whose pods name different schedulers.
+// errSeveralSchedulers returns upstream's error for a group with pods naming different schedulers.
 func errSeveralSchedulers(one, another string) error {
 	return fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q and %q",
 		one, another)
 }
 
-// newGroup returns an attempt for pending members, given in the order in which they are decided.
+// newGroup returns an attempt for pending members, given in decision order.
 func (as *attempts) newGroup(g *groups.Group, items []*queue.Item, of *treeAttempt) *groupAttempt {
 	first := items[0].Pod.Spec.SchedulerName
 	a := &groupAttempt{
@@ -120,10 +120,10 @@ func (as *attempts) newGroup(g *groups.Group, items []*queue.Item, of *treeAttem
 	return a
 }
 
-// findDiscord returns upstream's error if pending pods of groups that are decided together, and
-// those placed before, do not all name one scheduler, or do not all have the priority of the group
-// (all groups of a tree have its root's) and one preemption policy. Without it it would be the luck
-// of the order who makes room for whom.
+// findDiscord returns upstream's error if the pending and placed pods of jointly decided groups do
+// not all name one scheduler, or do not all share the priority of the group (all groups of a tree
+// have their root's) and one preemption policy. Otherwise the decision order would determine which
+// of them make room for which.
 func (as *attempts) findDiscord(of []*groups.Group, items []*queue.Item) error {
 	first := &items[0].Pod.Spec
 	for _, item := range items {
@@ -142,8 +142,8 @@ func (as *attempts) findDiscord(of []*groups.Group, items []*queue.Item) error {
 	return nil
 }
 
-// compareWithGroup returns an error if a pod has another priority than its group, or another
-// preemption policy than the group, where groups have one, or than the first of its pods.
+// compareWithGroup returns an error if a pod's priority differs from its group's, or its preemption
+// policy from the group's (with group policies enabled) or from that of the group's first pod.
 func (gs *podGroups) compareWithGroup(g *groups.Group, class *cluster.PodClass, first *v1.PreemptionPolicy) error {
 	if class.Priority != g.Priority() {
 		return fmt.Errorf("all pods in a single pod group should have the same priority as the pod group's priority, got %d and %d",
@@ -167,7 +167,7 @@ func policyOf(policy *v1.PreemptionPolicy) v1.PreemptionPolicy {
 	return *policy
 }
 
-// newRequest returns what gang is asked about the members.
+// newRequest returns gang's request for the members.
 func (a *groupAttempt) newRequest() *gang.Request {
 	members := make([]*gang.Member, len(a.members))
 	for i, m := range a.members {
@@ -190,7 +190,7 @@ func (a *groupAttempt) newRequest() *gang.Request {
 	return r
 }
 
-// listQueued lists the members that are in the queue, in the order in which they came.
+// listQueued lists the members in the queue, in arrival order.
 func (as *attempts) listQueued(g *groups.Group) []types.UID {
 	var items []*queue.Item
 	for uid := range g.Members {
@@ -207,13 +207,13 @@ func (as *attempts) listQueued(g *groups.Group) []types.UID {
 	return uids
 }
 
-// compareMembers orders the members of a group as they are decided, which is upstream's order:
-// those that were tried most often come first, then the older ones.
+// compareMembers orders the members of a group for deciding, in upstream's order: first by the
+// number of attempts, descending, then by age, oldest first.
 func compareMembers(a, b *queue.Item) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), cmp.Compare(b.Attempts, a.Attempts), earlier(a, b))
 }
 
-// takeOff takes members off their nodes of which no placement has begun.
+// takeOff removes members without a started placement from their nodes.
 func (a *groupAttempt) takeOff() {
 	for _, m := range a.members {
 		if a.placements.byPod[m.Pod.UID] != m.placement {
@@ -222,7 +222,7 @@ func (a *groupAttempt) takeOff() {
 	}
 }
 
-// limit gives the attempt for a group what is left for the tree.
+// limit gives the attempt for a group the tree's remaining effort.
 func (t *treeAttempt) limit(r *gang.Request) {
 	r.Limits.Work = max(1, t.until-r.Decider.Work())
 	r.Limits.Search /= max(1, len(t.of))
@@ -242,7 +242,7 @@ func isWithin(n *cluster.Node, all []confine) bool {
 	return true
 }
 
-// endAfterPanic returns members to the queue whose binding has not begun.
+// endAfterPanic requeues the members not binding yet.
 func (a *groupAttempt) endAfterPanic(value any) {
 	fault := &Fault{Message: fmt.Sprintf("internal error while the pod group was decided: %v", value)}
 	for _, m := range a.members {

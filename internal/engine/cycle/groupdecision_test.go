@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestADecisionTellsOfTheGroup: how many pods of how many have a node, what the group asks for and
-// why it waits are part of what the scheduler tells of a pod.
+// TestADecisionTellsOfTheGroup: the description of a pod includes the number of placed pods of its
+// group, the group's requirement and the reason for its wait.
 func TestADecisionTellsOfTheGroup(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
@@ -63,8 +63,8 @@ func TestADecisionTellsOfTheGroup(t *testing.T) {
 	}
 }
 
-// TestAGangWhosePodsHaveAllGoneWaitsAsAWhole: its condition still says that it was scheduled, but
-// those that took the places of its pods are told why they wait.
+// TestAGangWhosePodsHaveAllGoneWaitsAsAWhole: its condition still reports it as scheduled, but the
+// successors of its pods report the reason for their wait.
 func TestAGangWhosePodsHaveAllGoneWaitsAsAWhole(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
@@ -95,7 +95,7 @@ func TestAGangWhosePodsHaveAllGoneWaitsAsAWhole(t *testing.T) {
 	}
 }
 
-// TestAfterAnErrorNoPodIsSaidToFit: nobody has looked at them.
+// TestAfterAnErrorNoPodIsSaidToFit: the pods were not examined.
 func TestAfterAnErrorNoPodIsSaidToFit(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true}})
 	if err != nil {
@@ -123,8 +123,8 @@ func TestAfterAnErrorNoPodIsSaidToFit(t *testing.T) {
 	}
 }
 
-// TestAConditionThatIsNotShownYetIsTakenBack: why a group waits changes, and changes back before
-// the API shows the first change.
+// TestAConditionThatIsNotShownYetIsTakenBack: the reason for a group's wait changes, and changes
+// back before the API shows the first change.
 func TestAConditionThatIsNotShownYetIsTakenBack(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
@@ -160,8 +160,8 @@ func TestAConditionThatIsNotShownYetIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestATrialOfATreeSaysWhoLeaves: for a group of a tree that preempts, a trial says where its pods
-// would go and which pods would leave for the tree, and nothing comes of it.
+// TestATrialOfATreeSaysWhoLeaves: for a group of a preempting tree, a trial reports the nodes of
+// its pods and the victims of the tree, without any effect.
 func TestATrialOfATreeSaysWhoLeaves(t *testing.T) {
 	core, err := New(Options{
 		Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true, Composite: true},

@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// noteHeld notes which gate of its own keeps a member out of the queue; "" is none.
+// noteHeld records the pod-level gate keeping a member out of the queue; "" means not gated.
 func (hm *heldMembers) noteHeld(g *groups.Group, uid types.UID, gate string) {
 	before := len(hm.held[g])
 	switch {
@@ -44,13 +44,13 @@ func (hm *heldMembers) heldBy(g *groups.Group) (gate string) {
 	return gate
 }
 
-// keepsOut tells whether the group keeps its pods out of the queue.
+// keepsOut reports whether the group keeps its pods out of the queue.
 func (gs *podGroups) keepsOut(g *groups.Group) bool {
 	return gs.progress.isIncomplete(g) || gs.held.heldBy(g) != ""
 }
 
-// regateHeld has the gates asked again about the members of groups of which one is kept out now, or
-// none any more.
+// regateHeld reruns the gates for the members of groups that had their first member gated, or their
+// last one released.
 func (gs *podGroups) regateHeld() {
 	for len(gs.held.changed) > 0 {
 		g := gs.held.changed[0]
@@ -67,17 +67,18 @@ func (gs *podGroups) regateHeld() {
 	gs.held.changed = nil
 }
 
-// keepOut has the gates asked again about members that wait, or are gated while room is being made
-// for them, since the group may be incomplete now.
+// keepOut reruns the gates for waiting members, and for members gated while room is being made for
+// them, since the group may be incomplete now.
 func (gs *podGroups) keepOut(g *groups.Group) {
 	if gs.progress.isIncomplete(g) {
 		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting, queue.Gated)
 	}
 }
 
-// isIncomplete tells whether the group keeps its pods out of the queue: there is no PodGroup, or a
-// gang has too few pods to be scheduled as a whole. A group in a tree does if the tree does: an
-// incomplete group is decided, and found to be incomplete, while others of the tree are placed.
+// isIncomplete reports whether the group keeps its pods out of the queue because of a missing
+// PodGroup, or too few pods to schedule a gang as a whole. A group in a tree does if the tree does:
+// an incomplete group is decided, and found to be incomplete, while the other groups of the tree
+// are placed.
 func (gp *groupProgress) isIncomplete(g *groups.Group) bool {
 	if g.Object != nil && g.Parent() != nil {
 		root := g.Root()
@@ -86,8 +87,8 @@ func (gp *groupProgress) isIncomplete(g *groups.Group) bool {
 	return g.Object == nil || g.Count() < g.MinCount() && !gp.isStarted(g)
 }
 
-// noteJoined lets members in when a pod has joined a group with which the tree may be complete. If
-// it came with a node, that may be what those that wait lacked.
+// noteJoined lets members in after a pod has joined a group and possibly completed its tree. If the
+// pod arrived with a node, it may be the one missing to the waiting members.
 func (gs *podGroups) noteJoined(g *groups.Group, pod *v1.Pod) {
 	if pod.Spec.NodeName != "" && gs.cluster.Pod(pod.UID) == nil {
 		gs.wakeMembers(g, queue.Appeared, queue.Waiting)

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAGroupWithoutPodsOnNodesWakesNobody: it changes nothing about which pods may be preempted.
+// TestAGroupWithoutPodsOnNodesWakesNobody: it does not change which pods may be preempted.
 func TestAGroupWithoutPodsOnNodesWakesNobody(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {

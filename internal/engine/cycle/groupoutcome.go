@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// What becomes of a group once it was decided: its members are placed, wait for room that is being
+// This file carries out the decision about a group: its members are placed, wait for room being
 // made, or return to the queue.
 
 const notReachedMessage = "the attempt for the pod group took too long and ended before this pod was looked at; it is " +
@@ -20,8 +20,8 @@ const notReachedMessage = "the attempt for the pod group took too long and ended
 
 var errNotReached = &Fault{Message: notReachedMessage, Verdict: true}
 
-// startPlacements starts the placement of each member that has a node, and rejects the others. If
-// out-of-tree plugins refuse so many that fewer are left than the group needs, all are given up.
+// startPlacements starts the placements of members with a node, and rejects the remaining ones. If
+// out-of-tree plugins refuse so many that the group lacks its quorum, all are given up.
 func (a *groupAttempt) startPlacements() {
 	placed := a.enterPlacements()
 	left := a.listLeft()
@@ -33,7 +33,7 @@ func (a *groupAttempt) startPlacements() {
 	a.proceed(placed, left, waits)
 }
 
-// enterPlacements counts the members that have a node as placements, and returns them.
+// enterPlacements counts the members with a node as placements, and returns them.
 func (a *groupAttempt) enterPlacements() (placed []*member) {
 	for _, m := range a.attempt.Placed() {
 		placed = append(placed, a.byAsked[m])
@@ -53,12 +53,13 @@ func (a *groupAttempt) enterPlacements() (placed []*member) {
 	return placed
 }
 
-// listLeft lists the members that have no node.
+// listLeft lists the members without a node.
 func (a *groupAttempt) listLeft() []*member {
 	return slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" })
 }
 
-// proceed goes on with the members that plugins have let through, and decides the others again.
+// proceed starts the placements of members let through by plugins, and decides the remaining ones
+// again.
 func (a *groupAttempt) proceed(placed, left []*member, through map[*member]permitWaits) {
 	for _, m := range placed {
 		if wait, in := through[m]; in {
@@ -72,9 +73,9 @@ func (a *groupAttempt) proceed(placed, left []*member, through map[*member]permi
 	}
 }
 
-// tryRestAgain returns a member that found no node although its group was placed. As upstream, it
-// is decided again at once, together with the others that are left: as for a group that needs one
-// pod more, which may preempt. So those that fit are bound before any pod has to leave.
+// tryRestAgain requeues a member without a node although its group was placed. As upstream, it is
+// decided again immediately, together with the other remaining members, like a group needing one
+// more pod, and may preempt. Fitting members are thus bound before any pod is preempted.
 func (a *groupAttempt) tryRestAgain(m *member) {
 	m.sibling = false
 	m.endAttempt(false)
@@ -88,8 +89,8 @@ func (a *groupAttempt) tryRestAgain(m *member) {
 	}
 }
 
-// giveUp takes back the members that plugins have let through, where these are too few, and rejects
-// those that found no node: nobody has to leave for them.
+// giveUp takes back the members let through by plugins if they are too few, and rejects the members
+// without a node: no pod is preempted for them.
 func (a *groupAttempt) giveUp(placed, left []*member, through map[*member]permitWaits, why error) {
 	reason := v1.PodReasonSchedulerError
 	if refused := (*rejection)(nil); errors.As(why, &refused) {
@@ -108,9 +109,9 @@ func (a *groupAttempt) giveUp(placed, left []*member, through map[*member]permit
 	}
 }
 
-// askOutside runs the out-of-tree Permit plugins for all members that have a node, and takes back
-// those that are refused. What they need is reserved. It returns the waits of the others, and why
-// the first one was refused.
+// askOutside runs the out-of-tree Permit plugins for all members with a node, and takes back
+// refused ones. The members' resources are already reserved. It returns the waits of the remaining
+// members, and the reason of the first refusal.
 func (a *groupAttempt) askOutside(placed []*member) (all map[*member]permitWaits, first error) {
 	all = map[*member]permitWaits{}
 	for _, m := range placed {
@@ -125,9 +126,9 @@ func (a *groupAttempt) askOutside(placed []*member) (all map[*member]permitWaits
 	return all, first
 }
 
-// rejectAll returns all members to the queue to wait. An event that can help any of them wakes the
-// group. If domains were left out, or the bound was reached, it is tried again after its back-off.
-// said is what plugins at PodGroupPostFilter answered.
+// rejectAll requeues all members to wait. An event that can help any of them wakes the group. If
+// domains were skipped, or the bound was reached, the group is retried after its back-off. said
+// joins the messages of PodGroupPostFilter plugins.
 func (a *groupAttempt) rejectAll(said string) {
 	a.noteRejectors()
 	nodes := a.reserveRoom()
@@ -153,7 +154,7 @@ func (a *groupAttempt) rejectAll(said string) {
 	a.writeUnscheduled(v1.PodReasonUnschedulable, message)
 }
 
-// why returns why a member is rejected.
+// why returns the reason for a member's rejection.
 func (a *groupAttempt) why(m *member) *why {
 	if m.asked.Failure == nil && a.tree != nil && !a.lacksOwn() {
 		return &why{message: a.tree.wordsOf(a.tree.failingAbove(a.group)),
@@ -175,9 +176,9 @@ func (a *groupAttempt) why(m *member) *why {
 	return &why{m.asked.Failure.Message(m.claims), rejectors, m.asked.Failure.Pending, m.asked.Failure.Reasons}
 }
 
-// noteRejectors notes what has rejected members that differ: where one of them fits now, another
-// one may find its place free, so what helps any of them may help all. That includes what
-// keeps a member off nodes while no other one is on any: the others hide it.
+// noteRejectors records the rejectors of differing members: if one of them fits now, another may
+// find its place free, so an event helping any of them may help all. They include the rejectors of
+// members tried with no other member placed, which are otherwise hidden by the other members.
 func (a *groupAttempt) noteRejectors() {
 	if !a.attempt.OrderMatters() {
 		return
@@ -191,7 +192,7 @@ func (a *groupAttempt) noteRejectors() {
 	a.rejectors = gang.WithNames(a.rejectors, a.attempt.ListRejectorsAlone())
 }
 
-// failAll returns all members to the queue after an error, even if it is that of one member.
+// failAll requeues all members after an error, even if it concerns only one member.
 func (a *groupAttempt) failAll(err error) {
 	a.reserved.endFor(a.group)
 	if slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Err != nil }) {
@@ -208,8 +209,8 @@ func (a *groupAttempt) failAll(err error) {
 	a.writeUnscheduled(v1.PodReasonSchedulerError, err.Error())
 }
 
-// makeGroupRoom evicts the victims of a plan, and keeps the room for the members by nominating each
-// to its node. The group is not tried again before all removals were answered.
+// makeGroupRoom evicts the victims of a plan, and holds the room by nominating each member to its
+// node. The group is not retried before all removals have completed.
 func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 	a.reserved.endFor(a.group)
 	a.takeNominated(plan)
@@ -225,7 +226,7 @@ func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 	a.awaitRoom(nodes, a.words().wordsWith(saidOf(len(victims))))
 }
 
-// takeNominated has pods of lower priority lose their nominations to the nodes of a plan.
+// takeNominated removes the nominations of lower-priority pods to the nodes of a plan.
 func (a *groupAttempt) takeNominated(plan *gang.RoomPlan) {
 	if plan.Beside {
 		return
@@ -239,14 +240,14 @@ func (a *groupAttempt) takeNominated(plan *gang.RoomPlan) {
 	}
 }
 
-// awaitRoom returns the members to the queue until there is room for them on these nodes. The
-// message is that of the group, and of the members that fit as things are.
+// awaitRoom requeues the members until they have room on these nodes. The message is for the group,
+// and for the members that fit in the present state.
 func (a *groupAttempt) awaitRoom(nodes map[*member]string, message string) {
 	a.noteRejectors()
 	a.returnMembers(nodes, message)
 }
 
-// returnMembers is awaitRoom of members whose rejectors are noted already.
+// returnMembers is awaitRoom for members with rejectors already recorded.
 func (a *groupAttempt) returnMembers(nodes map[*member]string, message string) {
 	for _, m := range a.members {
 		m.endAttempt(false)

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// beginGroup tells out-of-tree plugins that the attempt begins.
+// beginGroup notifies out-of-tree plugins that the attempt begins.
 func (a *groupAttempt) beginGroup() {
 	if len(a.profile.Extensions) == 0 {
 		return
@@ -28,7 +28,7 @@ func (a *groupAttempt) beginGroup() {
 	}
 }
 
-// endGroup tells them that it is over. A second call does nothing.
+// endGroup notifies them that it is over. A second call does nothing.
 func (a *groupAttempt) endGroup() {
 	if a.shown == nil {
 		return
@@ -39,7 +39,7 @@ func (a *groupAttempt) endGroup() {
 	a.shown = nil
 }
 
-// scheduleForPlugin decides the members in the cluster as a plugin has changed it.
+// scheduleForPlugin decides the members in the cluster as changed by a plugin.
 func (a *groupAttempt) scheduleForPlugin() (p GroupPlacement) {
 	a.attempt.Look(func() {
 		switch p.Err = a.attempt.Place(); {
@@ -53,7 +53,7 @@ func (a *groupAttempt) scheduleForPlugin() (p GroupPlacement) {
 	return p
 }
 
-// describePlacement shows a placement to out-of-tree plugins.
+// describePlacement converts a placement for out-of-tree plugins.
 func (a *groupAttempt) describePlacement(from gang.Placement) GroupPlacement {
 	p := GroupPlacement{Domain: from.Domain, Nodes: from.Nodes}
 	for _, place := range from.Places {
@@ -62,7 +62,7 @@ func (a *groupAttempt) describePlacement(from gang.Placement) GroupPlacement {
 	return p
 }
 
-// rescueOutside asks an out-of-tree plugin at PodGroupPostFilter.
+// rescueOutside runs an out-of-tree plugin at PodGroupPostFilter.
 func (a *groupAttempt) rescueOutside(by GroupRescuer) groupRescue {
 	r := by.RescueGroup(a.shown)
 	said := groupRescue{message: r.Message, final: r.Final || r.Helped, err: r.Err}
@@ -77,7 +77,7 @@ func (a *groupAttempt) rescueOutside(by GroupRescuer) groupRescue {
 	return said
 }
 
-// ScorePlacements adds up what these plugins give, by their weights.
+// ScorePlacements returns the weighted sums of these plugins' scores.
 func (h groupHost) ScorePlacements(list []gang.Placement) ([]float64, error) {
 	placements := make([]GroupPlacement, len(list))
 	for i := range list {
@@ -98,8 +98,8 @@ func (h groupHost) ScorePlacements(list []gang.Placement) ([]float64, error) {
 	return sums, nil
 }
 
-// Reserve runs the Reserve step: of out-of-tree plugins too, so that their filters see what members
-// before have reserved.
+// Reserve runs the Reserve step, including out-of-tree plugins, so that their filters see the
+// reservations of earlier members.
 func (h groupHost) Reserve(m *gang.Member, n *cluster.Node) error {
 	b := h.byAsked[m].placement
 	b.Node = n.Name
@@ -109,7 +109,7 @@ func (h groupHost) Reserve(m *gang.Member, n *cluster.Node) error {
 	return h.placements.reserveOutside(b)
 }
 
-// Release gives back what was reserved for a member.
+// Release releases a member's reservations.
 func (h groupHost) Release(m *gang.Member) {
 	b := h.byAsked[m].placement
 	h.placements.giveBack(b)
@@ -117,12 +117,12 @@ func (h groupHost) Release(m *gang.Member) {
 	b.Node = ""
 }
 
-// Contender returns a pod as it competes with others for room.
+// Contender returns a pod in the form used when competing with other pods for room.
 func (h groupHost) Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	return h.nominations.asContender(p, pod)
 }
 
-// BeginPlacement tells out-of-tree plugins that members are decided anew.
+// BeginPlacement notifies out-of-tree plugins that members are decided again.
 func (h groupHost) BeginPlacement(domain string) {
 	for _, e := range h.profile.beginGroup {
 		if h.shown != nil {
@@ -131,7 +131,7 @@ func (h groupHost) BeginPlacement(domain string) {
 	}
 }
 
-// GeneratedPlacements reports in how many ways the group may be placed, where groups have
+// GeneratedPlacements reports the number of possible placements of the group, for groups with
 // topology constraints.
 func (h groupHost) GeneratedPlacements(count int) {
 	if h.podGroups.gates.Topology && !h.trial {
@@ -140,7 +140,7 @@ func (h groupHost) GeneratedPlacements(count int) {
 	}
 }
 
-// EvaluatedPlacements reports that so many of these were judged since the last report.
+// EvaluatedPlacements reports the number of placements judged since the last report.
 func (h groupHost) EvaluatedPlacements(count int, feasible bool) {
 	if count == 0 || !h.podGroups.gates.Topology || h.trial {
 		return
@@ -151,10 +151,10 @@ func (h groupHost) EvaluatedPlacements(count int, feasible bool) {
 	h.evaluated = now
 }
 
-// ScoresPlacements tells whether an out-of-tree plugin is at PlacementScore.
+// ScoresPlacements reports whether any out-of-tree plugin is enabled at PlacementScore.
 func (h groupHost) ScoresPlacements() bool {
 	return h.shown != nil && len(h.profile.scorePlacements) > 0
 }
 
-// Leaving lists the preempted pods that are leaving known nodes.
+// Leaving lists the preempted pods still terminating on known nodes.
 func (h groupHost) Leaving() []*cluster.Pod { return h.preemptions.onTheirWay() }

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// findRoom asks the plugins at PodGroupPostFilter about a group that does not fit, in the order of
-// the profile. What they say is joined, but for the one that is final.
+// findRoom runs the plugins at PodGroupPostFilter for a group that does not fit, in the order of
+// the profile. It joins their results, except for a final one.
 func (a *groupAttempt) findRoom() (found groupRescue) {
 	if len(a.members) < a.attempt.Need {
 		return found
@@ -46,7 +46,7 @@ func (a *groupAttempt) findRoom() (found groupRescue) {
 	return found
 }
 
-// askRescuer asks one plugin.
+// askRescuer runs one plugin.
 func (a *groupAttempt) askRescuer(by *groupRescuer) groupRescue {
 	switch {
 	case by.releaser != nil:
@@ -57,7 +57,7 @@ func (a *groupAttempt) askRescuer(by *groupRescuer) groupRescue {
 	return a.rescueOutside(by.outside)
 }
 
-// rescueByPlan is DefaultPreemption's part: it plans which pods leave for the group as a whole.
+// rescueByPlan is DefaultPreemption's part: it plans the victims for the group as a whole.
 func (a *groupAttempt) rescueByPlan() groupRescue {
 	began := a.clock()
 	plan := a.planRoom()
@@ -66,7 +66,7 @@ func (a *groupAttempt) rescueByPlan() groupRescue {
 	return groupRescue{plan: plan, toMembers: a.words().wordsOf(outcome), alone: outcome == Unresolvable, final: plan != nil}
 }
 
-// outcomeOf returns how the search for victims ended.
+// outcomeOf returns the result of the search for victims.
 func outcomeOf(attempt *gang.Attempt, plan *gang.RoomPlan) PreemptionOutcome {
 	switch {
 	case plan != nil:
@@ -77,7 +77,7 @@ func outcomeOf(attempt *gang.Attempt, plan *gang.RoomPlan) PreemptionOutcome {
 	return NoHelp
 }
 
-// observePlan reports how the search for victims ended.
+// observePlan reports the result of the search for victims.
 func (a *groupAttempt) observePlan(plan *gang.RoomPlan, outcome PreemptionOutcome, took time.Duration) {
 	p := Preempted{Group: true, Outcome: outcome, Searched: a.attempt.MayPreempt(), Took: took}
 	if plan != nil {
@@ -92,7 +92,7 @@ func (a *groupAttempt) observePlan(plan *gang.RoomPlan, outcome PreemptionOutcom
 	a.observer().Preempted(p)
 }
 
-// planRoom plans which pods leave for the members.
+// planRoom plans the victims for the members.
 func (a *groupAttempt) planRoom() *gang.RoomPlan {
 	if !a.attempt.MayPreempt() {
 		return nil
@@ -101,9 +101,10 @@ func (a *groupAttempt) planRoom() *gang.RoomPlan {
 	return a.attempt.PlanRoom()
 }
 
-// rescueClaims has a plugin give up devices that members hold and cannot use, while those that find
-// a node are counted there. It goes by all nodes, whatever the topology constraint: a claim is not
-// given up because another domain is the closest. As upstream, it ends no search for room.
+// rescueClaims makes a plugin release devices held by members but unusable for them, with fitting
+// members counted on their nodes. It considers all nodes regardless of the topology constraint: a
+// claim is not released because another domain is the closest. As upstream, it does not end the
+// search for room.
 func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (said groupRescue) {
 	if !a.podGroups.gates.Topology || a.group.Object.Spec.SchedulingConstraints == nil {
 		said.toMembers = "deallocation and deletion of ResourceClaims completed" // upstream says so of no claims, too
@@ -140,7 +141,7 @@ func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (said groupRescue)
 
 func hasClaims(m *member) bool { return len(m.item.Class.Spec.ResourceClaims) > 0 }
 
-// isPlaced tells whether as many pods of the group as it asks for have a node, bound or not yet.
+// isPlaced reports whether the group's required number of pods have a node, bound or not yet.
 func (gp *groupProgress) isPlaced(g *groups.Group) bool {
 	placed, _ := gp.countPlaced(g)
 	return placed > 0 && placed >= g.MinCount()

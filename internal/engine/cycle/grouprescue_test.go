@@ -40,7 +40,7 @@ func (s *groupSaver) RescueGroup(a *GroupAttempt) GroupRescue {
 	return s.answers
 }
 
-// profileOfGroupSaver asks the plugin before DefaultPreemption, or after it.
+// profileOfGroupSaver returns a profile with the plugin before or after DefaultPreemption.
 func profileOfGroupSaver(t *testing.T, s *groupSaver, first bool) Profile {
 	t.Helper()
 	d := plugins.Default()
@@ -60,8 +60,8 @@ func profileOfGroupSaver(t *testing.T, s *groupSaver, first bool) Profile {
 	return Profile{Profile: made, Extensions: []Extension{s}}
 }
 
-// savedGang decides a gang of three that does not fit on a node of four CPUs, where a pod of this
-// priority takes two of them, and returns what follows.
+// savedGang decides a gang of three on a node of four CPUs with too little room, two CPUs being
+// taken by a pod of the given priority, and returns the resulting actions.
 func savedGang(t *testing.T, s *groupSaver, first bool, priority int32) (said string) {
 	t.Helper()
 	core, err := New(Options{Profiles: []Profile{profileOfGroupSaver(t, s, first)}, Groups: groups.Gates{Generic: true}})
@@ -89,8 +89,8 @@ func savedGang(t *testing.T, s *groupSaver, first bool, priority int32) (said st
 	return said
 }
 
-// TestOutOfTreePluginsAreAskedAboutGroups at PodGroupPostFilter, in the order of the profile, and
-// may have the group decided in a cluster that they have changed for a look.
+// TestOutOfTreePluginsAreAskedAboutGroups: plugins at PodGroupPostFilter run in the order of the
+// profile, and may have the group decided in a temporarily changed cluster.
 func TestOutOfTreePluginsAreAskedAboutGroups(t *testing.T) {
 	const before, without = "3 of g", "3 of g m0 on n m1 on n m2 on n"
 	for _, row := range []struct {
@@ -130,8 +130,8 @@ func TestOutOfTreePluginsAreAskedAboutGroups(t *testing.T) {
 	}
 }
 
-// TestMembersGiveUpDevicesThatTheyCannotUse: a claim of a member that is allocated on a node where
-// the member cannot go is deallocated, as for a single pod.
+// TestMembersGiveUpDevicesThatTheyCannotUse: a member's claim allocated on a node unsuitable for
+// the member is deallocated, as for a single pod.
 func TestMembersGiveUpDevicesThatTheyCannotUse(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/gang"
 )
 
-// reserveRoom returns the nodes on which room is held for members of a group that fits nowhere, by
-// pod; nil if none is.
+// reserveRoom returns the nodes holding room for members of a group that fits nowhere, by pod, or
+// nil.
 func (a *groupAttempt) reserveRoom() map[types.UID]string {
 	bounds := a.profile.Reservations
 	if len(a.members) < a.attempt.Need {
@@ -40,8 +40,8 @@ func (a *groupAttempt) reserveRoom() map[types.UID]string {
 	return nodes
 }
 
-// suspendNominations withdraws the nominations of members for which room is held while the group
-// is decided, so that they do not keep room from each other.
+// suspendNominations withdraws the nominations of members with held room while the group is
+// decided, so that they do not keep room from each other.
 func (a *groupAttempt) suspendNominations() {
 	if a.reserved.isFor(a.group) {
 		a.suspended = a.reserved.lift()
@@ -54,8 +54,7 @@ func (a *groupAttempt) resumeNominations() {
 	a.suspended = nil
 }
 
-// releaseRoom ends the reservation of a group that is placed. Room that no member took may help
-// other pods.
+// releaseRoom ends the reservation of a placed group. Its unused room may help other pods.
 func (a *groupAttempt) releaseRoom() {
 	a.reserved.endFor(a.group)
 	a.group.Since = time.Time{}
@@ -66,7 +65,7 @@ func (a *groupAttempt) releaseRoom() {
 	}
 }
 
-// countHeld counts the members whose node, on which room is held for them, still exists.
+// countHeld counts the members with held room on a node that still exists.
 func (a *groupAttempt) countHeld() (count int) {
 	for _, m := range a.members {
 		if a.cluster.Node(a.reserved.held.Nodes[m.Pod.UID]) != nil {
@@ -76,7 +75,7 @@ func (a *groupAttempt) countHeld() (count int) {
 	return count
 }
 
-// shareOf is the share of the cluster's CPU or memory that the places take, whichever is more.
+// shareOf returns the share of the cluster's CPU or memory used by the places, whichever is larger.
 func (a *groupAttempt) shareOf(places []gang.Place) float64 {
 	var cpu, memory, allCPU, allMemory float64
 	for i := range a.cluster.Rooms {

@@ -14,17 +14,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// podGroups knows how many pods groups have placed and how many they lack, and writes their
-// conditions. The pods of a group are items of the queue like any others. The first one that is
-// popped takes its siblings along: they are decided, counted on their nodes, asked about at Permit,
-// or given up in one step; see scheduleGroup. From then on each is a placement of its own.
+// podGroups counts the placed and missing pods of groups, and writes their conditions. The pods of
+// a group are items of the queue like any others. The first popped pod takes its siblings along:
+// they are decided, counted on their nodes, passed through Permit, or given up in one step; see
+// scheduleGroup. From then on each is a separate placement.
 //
 // The quorum: until a gang has been scheduled once, minCount of its pods must have nodes together,
-// including those that already have one. It has been scheduled when minCount of its pods were bound
-// and the PodGroup says so (PodGroupInitiallyScheduled is True), and that holds as long as one of
-// its pods is bound. From then on a pod that replaces another is placed alone, whatever happened to
-// the rest. Pods that are being deleted do not count: those that take their place would be half a
-// gang.
+// including pods that already have one. It has been scheduled once minCount of its pods were bound
+// and the PodGroup records it (PodGroupInitiallyScheduled is True), and this holds as long as one
+// of its pods is bound. From then on a replacement pod is placed individually, whatever happened to
+// the rest. Terminating pods do not count: their replacements would be half a gang.
 type podGroups struct {
 	*common
 	ready      *readiness
@@ -35,23 +34,24 @@ type podGroups struct {
 	held       heldMembers
 }
 
-// groupProgress tells how far groups and trees of them are: it reads which of their pods have
-// nodes, and writes nothing. What it says holds until the next pod is counted or taken off a node.
+// groupProgress reports the progress of groups and trees of them: it reads which of their pods have
+// nodes, and writes nothing. Its results hold until the next pod is counted or taken off a node.
 type groupProgress struct {
 	*common
 	placements *placements
 }
 
-// heldMembers are the members of each group that a gate of their own keeps out of the queue, with
-// the plugin. As long as there is one, the whole group is kept out. changed are the groups of which
-// the first was kept out, or the last let in, since regateHeld.
+// heldMembers holds, for each group, the members kept out of the queue by a pod-level gate, with
+// the plugin. A single one keeps the whole group out. changed lists the groups that had their first
+// member gated, or their last one released, since regateHeld.
 type heldMembers struct {
 	held    map[*groups.Group]map[types.UID]string
 	changed []*groups.Group
 }
 
-// unitsChanged wakes waiting pods when a group with pods on nodes has appeared, changed or gone:
-// which pods they may preempt depends on whether it is disrupted as a whole, and on its priority.
+// unitsChanged wakes waiting pods after a group with pods on nodes has appeared, changed or been
+// deleted: which pods they may preempt depends on whether it is disrupted as a whole, and on its
+// priority.
 func (gs *podGroups) unitsChanged(label string, all ...*groups.Group) {
 	if len(gs.units.OnNodes(all...)) == 0 {
 		return
@@ -63,11 +63,11 @@ func (gs *podGroups) unitsChanged(label string, all ...*groups.Group) {
 	}
 }
 
-// leastOf is how many of its pods a group must have on nodes to be placed.
+// leastOf is the minimum number of pods on nodes for a group to be placed.
 func leastOf(g *groups.Group) int { return max(1, g.MinCount()) }
 
-// wakeMembers has the gates asked again about members in these places of the queue, and about those
-// of the other groups of a tree.
+// wakeMembers reruns the gates for members in these places of the queue, and for those of the other
+// groups of a tree.
 func (gs *podGroups) wakeMembers(g *groups.Group, label string, places ...queue.Place) {
 	if g == nil {
 		return
@@ -78,7 +78,7 @@ func (gs *podGroups) wakeMembers(g *groups.Group, label string, places ...queue.
 }
 
 // listMembers lists the members in these places of the queue, and those of the other groups of a
-// tree, in the order in which they came.
+// tree, in arrival order.
 func (gs *podGroups) listMembers(g *groups.Group, places ...queue.Place) (items []*queue.Item) {
 	for _, g := range g.Tree() {
 		for uid := range g.Members {
@@ -98,7 +98,7 @@ func earlier(a, b *queue.Item) int {
 	return 1
 }
 
-// isStarted tells whether the group has been scheduled and is still there: see podGroups.
+// isStarted reports whether the group has been scheduled and still exists: see podGroups.
 func (gp *groupProgress) isStarted(g *groups.Group) bool {
 	if !g.Scheduled() && !g.Done {
 		return false
@@ -111,14 +111,14 @@ func (gp *groupProgress) isStarted(g *groups.Group) bool {
 	return false
 }
 
-// isBound tells whether a pod has its node for good.
+// isBound reports whether a pod has its final node.
 func (gp *groupProgress) isBound(uid types.UID) bool {
 	b := gp.placements.byPod[uid]
 	return gp.cluster.Pod(uid) != nil && (b == nil || b.stage == bound)
 }
 
-// countPlaced counts the members that have a node or are on their way to one, and bound those of
-// them that have it for good. Members that are being deleted are not among them.
+// countPlaced counts the members with a node or being placed on one; bound counts those with a
+// final node. It excludes terminating members.
 func (gp *groupProgress) countPlaced(g *groups.Group) (placed, bound int) {
 	for uid := range g.Counted {
 		if gp.cluster.Pod(uid) != nil {
@@ -131,8 +131,8 @@ func (gp *groupProgress) countPlaced(g *groups.Group) (placed, bound int) {
 	return placed, bound
 }
 
-// countMissing is how many members must be placed together now: what a gang lacks of its quorum, or
-// one.
+// countMissing returns the number of members to place together now: the pods missing from a gang's
+// quorum, or one.
 func (gp *groupProgress) countMissing(g *groups.Group) int {
 	if g.MinCount() == 0 || gp.isStarted(g) {
 		return 1
@@ -146,8 +146,8 @@ func (gs *podGroups) writeScheduled(g *groups.Group) {
 	gs.writeCondition(g, metav1.ConditionTrue, "Scheduled", "")
 }
 
-// writeCondition writes the condition PodGroupInitiallyScheduled if it has changed since it was
-// last written. The API may not show that yet.
+// writeCondition writes the condition PodGroupInitiallyScheduled if it has changed since the last
+// write. The API may not show that write yet.
 func (gs *podGroups) writeCondition(g *groups.Group, status metav1.ConditionStatus, reason, message string) {
 	if g.Object == nil {
 		return

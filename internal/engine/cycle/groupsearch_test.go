@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// gangIn shows a core the objects, and a gang of the pods, and has it decide once. It returns the
-// nodes of the members that were placed, by name, the victims, and what it says of the gang.
+// gangIn shows a core the objects and a gang of the pods, and lets it decide once. It returns the
+// nodes of the placed members by name, the victims, and the gang's message.
 func gangIn(t *testing.T, o Options, g *groups.PodGroup, objects []Seen, members []*v1.Pod) (on map[string]string, victims []string, said string) {
 	t.Helper()
 	if o.Profiles == nil {
@@ -62,8 +62,8 @@ func withGPUs(list v1.ResourceList, count int) {
 	list[gpu] = *resource.NewQuantity(int64(count), resource.DecimalSI)
 }
 
-// TestTheLargestInGPUsComeFirst: of a gang whose pods differ in nothing but GPUs, those that ask
-// for most are placed before the others take a few from every node.
+// TestTheLargestInGPUsComeFirst: in a gang with pods differing only in GPUs, the largest requests
+// are placed before the smaller ones take a few GPUs from every node.
 func TestTheLargestInGPUsComeFirst(t *testing.T) {
 	var objects []Seen
 	for i := range 17 {
@@ -85,8 +85,8 @@ func TestTheLargestInGPUsComeFirst(t *testing.T) {
 	}
 }
 
-// TestTheDomainWhereFewestGPUsAreLostIsFound among more than an attempt can try: all nodes have CPU
-// and memory to spare, and on those of one rack the GPUs are with pods that matter less.
+// TestTheDomainWhereFewestGPUsAreLostIsFound: the right domain is found among more than an attempt
+// can try. All nodes have spare CPU and memory, and in one rack less important pods hold the GPUs.
 func TestTheDomainWhereFewestGPUsAreLostIsFound(t *testing.T) {
 	var objects []Seen
 	for i := range 600 {
@@ -124,8 +124,8 @@ func TestTheDomainWhereFewestGPUsAreLostIsFound(t *testing.T) {
 	}
 }
 
-// TestAGangGoesWhereItsVolumeCanBeMadeForAll: the volume that its pods share is made on the node of
-// the first one. The best node for that one does not have room for the others.
+// TestAGangGoesWhereItsVolumeCanBeMadeForAll: the volume shared by its pods is provisioned on the
+// node of the first pod. The best node for that pod has too little room for the other pods.
 func TestAGangGoesWhereItsVolumeCanBeMadeForAll(t *testing.T) {
 	late, class := storagev1.VolumeBindingWaitForFirstConsumer, "made"
 	claim := &v1.PersistentVolumeClaim{
@@ -158,8 +158,8 @@ func TestAGangGoesWhereItsVolumeCanBeMadeForAll(t *testing.T) {
 	}
 }
 
-// TestNodesWithOtherDevicesAreNotAlike: to the search for a placement, though their labels and
-// sizes are the same and no pod is on them.
+// TestNodesWithOtherDevicesAreNotAlike: the search for a placement distinguishes nodes by their
+// devices, even with the same labels and sizes and without pods.
 func TestNodesWithOtherDevicesAreNotAlike(t *testing.T) {
 	objects := []Seen{{DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}}}
 	for name, count := range map[string]int{"m": 5, "n": 4} {

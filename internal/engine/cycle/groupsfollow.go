@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// groupSeen takes in a PodGroup.
+// groupSeen processes an added or changed PodGroup.
 func (gs *podGroups) groupSeen(object *groups.PodGroup) {
 	if object.ManagedFields != nil { // others may read what a journal was given
 		object.ManagedFields = nil
@@ -52,8 +52,8 @@ func (gs *podGroups) groupSeen(object *groups.PodGroup) {
 	}
 }
 
-// groupGone forgets a PodGroup. Its pods on their way to a node continue; the others are kept out
-// of the queue until there is a PodGroup again.
+// groupGone processes the deletion of a PodGroup. Placements of its pods continue; its other pods
+// are kept out of the queue until the PodGroup exists again.
 func (gs *podGroups) groupGone(name cluster.Name) {
 	if gs.options.Objects != nil {
 		gs.options.Objects.GroupGone(name)
@@ -79,8 +79,8 @@ func (gs *podGroups) groupGone(name cluster.Name) {
 	}
 }
 
-// addPod records which group a pod is a member of, and returns what to do after the rest of the pod
-// was taken in. served: a profile serves the pod's scheduler name.
+// addPod records a pod's membership in a group, and returns the work to do after the rest of the
+// pod was processed. served: a profile serves the pod's scheduler name.
 func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
 	switch {
 	case !gs.gates.Generic || groups.NameOf(pod) == "":
@@ -108,16 +108,16 @@ func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
 	}
 }
 
-// updateAllScheduled finds groups that were scheduled before this scheduler began, and do not say
-// so yet.
+// updateAllScheduled finds groups scheduled before this scheduler began, without a record of it in
+// their condition.
 func (gs *podGroups) updateAllScheduled() {
 	for _, g := range gs.groups.Sorted() {
 		gs.updateScheduled(g)
 	}
 }
 
-// updateScheduled writes that a group is scheduled, if it has what it asks for and does not say so
-// yet. It is called whenever one of its pods may have been bound.
+// updateScheduled writes that a group is scheduled, once it meets its requirement and its condition
+// does not show it yet. It is called whenever one of its pods may have been bound.
 func (gs *podGroups) updateScheduled(g *groups.Group) {
 	switch {
 	case !gs.ready.mayDecide() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled():
@@ -143,12 +143,12 @@ func (gs *podGroups) updateScheduled(g *groups.Group) {
 	}
 }
 
-// removePod forgets a member that was deleted or has ended.
+// removePod forgets a deleted or completed member.
 func (gs *podGroups) removePod(uid types.UID) { gs.noteCount(gs.groups.LosePod(uid)) }
 
-// noteCount keeps members out of the queue if the group has become incomplete with a change of its
-// count: one pod too few, or without the last one that was bound. There may be thousands of members
-// that all go.
+// noteCount keeps members out of the queue if a change of the group's count makes it incomplete:
+// one pod too few, or the last bound pod removed. Thousands of members may be removed in
+// succession.
 func (gs *podGroups) noteCount(g *groups.Group, by int) {
 	least := 0
 	if g != nil {
@@ -165,10 +165,10 @@ func (gs *podGroups) noteCount(g *groups.Group, by int) {
 	}
 }
 
-// memberLost handles the siblings of a pod that is not bound after all. If it was deleted, refused
-// or preempted, and its gang is incomplete without it and has no bound pod, the placements of all
-// siblings are withdrawn in the same step. If an error concerned it alone, or its node is gone, it
-// is tried again and the others keep what they have.
+// memberLost handles the siblings of a pod with a failed binding. If it was deleted, refused or
+// preempted, and its gang is incomplete without it and has no bound pod, the placements of all
+// siblings are withdrawn in the same step. If an error concerned only this pod, or its node was
+// deleted, the pod is retried and its siblings keep their placements.
 func (gs *podGroups) memberLost(b *placement, why error) {
 	g := gs.groupOf(b.item)
 	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || gs.progress.isStarted(g) {
@@ -190,8 +190,8 @@ func (gs *podGroups) memberLost(b *placement, why error) {
 	}
 }
 
-// listBroken lists the groups whose placements are given up after a loss in this one: itself, if it
-// can no longer be placed as a whole, and with it those of the tree that then cannot.
+// listBroken lists the groups to give up after a loss in this one: the group itself, if it can no
+// longer be placed as a whole, and the groups of the tree that then cannot.
 func (gs *podGroups) listBroken(g *groups.Group) []*groups.Group {
 	if g.Parent() != nil {
 		return gs.listBrokenInTree(g)
@@ -202,7 +202,8 @@ func (gs *podGroups) listBroken(g *groups.Group) []*groups.Group {
 	return []*groups.Group{g}
 }
 
-// breaks tells whether a pod was lost to its group, as opposed to an attempt that went wrong.
+// breaks reports whether the error means that a pod was lost to its group, as opposed to a failed
+// attempt.
 func breaks(why error) bool {
 	switch why := why.(type) {
 	case *rejection:
@@ -213,22 +214,22 @@ func breaks(why error) bool {
 	return false
 }
 
-// memberBound checks whether the pod that was bound completes the quorum.
+// memberBound checks whether a bound pod completes the quorum.
 func (gs *podGroups) memberBound(b *placement) {
 	if g := gs.groupOf(b.item); g != nil {
 		gs.updateScheduled(g)
 	}
 }
 
-// errGroupBroken ends what is under way for members of a gang that can no longer be scheduled as a
-// whole.
+// errGroupBroken ends the pending placements of members of a gang that can no longer be scheduled
+// as a whole.
 var errGroupBroken = &Fault{
 	Message: "pod group is unschedulable: too few of its pods are left to be scheduled together", Verdict: true,
 }
 
-// wakeStarted has the gates asked again about members of a gang that is found to have been
-// scheduled: it may have fewer pods than it asks for. Whether it has been depends on its condition
-// and on its bound pods, and a list may show those last.
+// wakeStarted reruns the gates for members of a gang found to be already scheduled: it may have
+// fewer pods than required. Whether it is depends on its condition and its bound pods, and a list
+// may show the latter last.
 func (gs *podGroups) wakeStarted(g *groups.Group) {
 	if g.Parent() != nil {
 		gs.wakeStartedTree(g)

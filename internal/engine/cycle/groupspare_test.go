@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAVictimIsNotSparedThatKeepsMembersOffOtherNodes: a pod that a member must not be in one zone
-// with leaves, on whichever node of the zone the member is placed.
+// TestAVictimIsNotSparedThatKeepsMembersOffOtherNodes: a pod excluded from a member's zone by
+// anti-affinity is preempted, whichever node of the zone the member takes.
 func TestAVictimIsNotSparedThatKeepsMembersOffOtherNodes(t *testing.T) {
 	for seed := range uint64(20) {
 		core, err := New(Options{

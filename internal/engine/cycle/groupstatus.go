@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// writeUnscheduled notes why a group is not scheduled, and writes it; as upstream, the condition of
-// a group that once was scheduled stays.
+// writeUnscheduled records the reason why a group is not scheduled, and writes it; as upstream, the
+// condition of a group scheduled once is kept.
 func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	g := a.group
 	if a.podGroups.progress.isPlaced(g) || a.podGroups.progress.isStarted(g) {

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestOfManyDomainsThatWithJustEnoughMemoryIsTried, also where amounts are so large that a float64
-// does not tell them apart. Another domain, which has more, is closed by a taint.
+// TestOfManyDomainsThatWithJustEnoughMemoryIsTried also covers amounts too large for a float64 to
+// distinguish. Another, larger domain is closed by a taint.
 func TestOfManyDomainsThatWithJustEnoughMemoryIsTried(t *testing.T) {
 	const memory, taken = 1<<54 + 1, 3
 	core, err := New(Options{Seed: 1, Profiles: []Profile{profileWith()}, Groups: groups.Gates{Generic: true, Topology: true}})
@@ -81,8 +81,8 @@ func TestOfManyDomainsThatWithJustEnoughMemoryIsTried(t *testing.T) {
 	}
 }
 
-// TestTheDomainThatIsFullestByWhatIsScoredWins: with NodeResourcesFit scoring by GPUs, the rack of
-// which most GPUs are taken, not the one of which most CPU is.
+// TestTheDomainThatIsFullestByWhatIsScoredWins: with NodeResourcesFit scoring by GPUs, the rack
+// with the most GPUs taken wins, not the rack with the most CPU taken.
 func TestTheDomainThatIsFullestByWhatIsScoredWins(t *testing.T) {
 	for _, row := range []struct {
 		resources []config.ResourceSpec
@@ -126,9 +126,9 @@ func TestTheDomainThatIsFullestByWhatIsScoredWins(t *testing.T) {
 	}
 }
 
-// TestATreeSaysWhatFailsWhereItWouldBe: all that is below a composite fits into zone a, but for one
-// pod, so that zone b is tried, too, where its group does not fit. It is the other group of the
-// tree that fits nowhere, and this is what the pods say.
+// TestATreeSaysWhatFailsWhereItWouldBe: everything below a composite fits into zone a except one
+// pod, so zone b is tried as well, and its group does not fit there. The other group of the tree
+// fits nowhere, and the pods report this reason.
 func TestATreeSaysWhatFailsWhereItWouldBe(t *testing.T) {
 	core, err := New(Options{
 		Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true, Composite: true},

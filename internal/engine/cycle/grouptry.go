@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// TryGroup returns how an attempt for the pending pods of a group would end now. It leaves
-// everything as it is. It returns nil if there is no such group, or none of its pods is pending.
+// TryGroup returns the result of a hypothetical attempt for the pending pods of a group. It leaves
+// all state unchanged. It returns nil for an unknown group, or one without pending pods.
 func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 	g := c.groups.Get(name)
 	if g == nil {
@@ -40,8 +40,8 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 	return a.preview()
 }
 
-// listTried lists the pending members that an attempt would decide, or all of them and why their
-// group is not tried.
+// listTried lists the pending members an attempt would decide, or all of them with the reason why
+// their group is not tried.
 func (c *Core) listTried(g *groups.Group) (items []*queue.Item, incomplete string) {
 	for uid := range g.Members {
 		item := c.queue.Get(uid)
@@ -59,7 +59,8 @@ func (c *Core) listTried(g *groups.Group) (items []*queue.Item, incomplete strin
 	return items, incomplete
 }
 
-// tryTree returns how an attempt for the pending pods of a tree would end for one of its groups.
+// tryTree returns the result of a hypothetical attempt for the pending pods of a tree, for one of
+// its groups.
 func (c *Core) tryTree(root *groups.Composite, g *groups.Group) *decision.GroupTrial {
 	tree := root.Leaves()
 	var items []*queue.Item
@@ -78,7 +79,7 @@ func (c *Core) tryTree(root *groups.Composite, g *groups.Group) *decision.GroupT
 	return t.preview(a)
 }
 
-// preview decides the tree, takes all of it back, and says what became of one group.
+// preview decides the tree, rolls it back, and returns the result for one group.
 func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
 	settled, err := t.placeSomehow()
 	nodes := map[*member]string{}
@@ -107,7 +108,7 @@ func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
 	return said
 }
 
-// preview decides the members, and takes all of it back.
+// preview decides the members, and rolls it back.
 func (a *groupAttempt) preview() *decision.GroupTrial {
 	a.trial = true
 	a.suspendNominations()
@@ -141,7 +142,7 @@ func (a *groupAttempt) preview() *decision.GroupTrial {
 	return t
 }
 
-// noteNodes notes where members would go.
+// noteNodes records the nodes chosen for members.
 func (a *groupAttempt) noteNodes(nodes map[*member]string, places []gang.Place) {
 	for _, p := range places {
 		if m := a.byAsked[p.Member]; m != nil { // of a tree's plan, another group has the others
@@ -150,7 +151,7 @@ func (a *groupAttempt) noteNodes(nodes map[*member]string, places []gang.Place) 
 	}
 }
 
-// describePlan has a trial say which pods would leave, or that the group fits as things are, in
+// describePlan adds the victims to a trial, or a note that the group fits in the present state in
 // another way.
 func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan, placed int) {
 	if !plan.Waits {
@@ -163,7 +164,7 @@ func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan,
 	}
 }
 
-// describePlace says where a member would go, or why it goes nowhere.
+// describePlace describes a member's node, or the reason why it has none.
 func (a *groupAttempt) describePlace(m *member, node string) decision.GroupPlace {
 	p := decision.GroupPlace{Name: m.Pod.Name, Node: node}
 	switch failure := m.asked.Failure; {

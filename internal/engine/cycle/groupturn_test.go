@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// racks is a core with racks of one node each, and an effort that lasts for few of them. Room is
-// reserved unless there are other settings.
+// racks returns a core with racks of one node each, and an effort sufficient for few of them. Room
+// is reserved unless settings are given.
 func racks(t *testing.T, count, limit int, change func(rack int, n *v1.Node) (there []*v1.Pod), settings ...func(*plugins.Profile)) *Core {
 	t.Helper()
 	profile := plugins.Default()
@@ -47,7 +47,7 @@ func racks(t *testing.T, count, limit int, change func(rack int, n *v1.Node) (th
 	return core
 }
 
-// comes has a gang of four pods come, each of one CPU.
+// comes adds a gang of four pods of one CPU each.
 func comes(core *Core, change func(*v1.Pod)) {
 	g := gangOf("g", 4)
 	g.Spec.SchedulingConstraints = oneOf("rack")
@@ -61,9 +61,9 @@ func comes(core *Core, change func(*v1.Pod)) {
 	core.Step(begin, Led{})
 }
 
-// TestEveryDomainGetsItsTurn: of domains that all have room, and of which one has the disk, an
-// attempt tries as many as its effort lasts for. The next attempts follow without an event, and one
-// of them finds it.
+// TestEveryDomainGetsItsTurn: among domains that all have room, only one has the disk; an attempt
+// tries as many as its effort allows. The next attempts follow without an event, and one of them
+// finds it.
 func TestEveryDomainGetsItsTurn(t *testing.T) {
 	const right = 57
 	core := racks(t, 60, 1000, func(rack int, n *v1.Node) []*v1.Pod {
@@ -94,9 +94,8 @@ func TestEveryDomainGetsItsTurn(t *testing.T) {
 	}
 }
 
-// TestTheMostPromisingDomainsComeFirst: where the effort lasts for one domain alone, room is
-// reserved, or made by preemption, in the one where the fewest or the least important pods have to
-// leave.
+// TestTheMostPromisingDomainsComeFirst: if the effort suffices for only one domain, room is
+// reserved, or made by preemption, in the domain requiring the fewest or least important victims.
 func TestTheMostPromisingDomainsComeFirst(t *testing.T) {
 	const right = 17
 	for name, there := range map[string]func(rack int) []*v1.Pod{
@@ -139,9 +138,9 @@ func TestTheMostPromisingDomainsComeFirst(t *testing.T) {
 	}
 }
 
-// TestAGroupWhoseAttemptIsCutShortPreempts: the only rack with the disk is full, and one of the
-// last that an attempt looks at. The group is tried again without an event until its turn comes,
-// and where preemption is delayed, the delay counts from the first attempt.
+// TestAGroupWhoseAttemptIsCutShortPreempts: the only rack with the disk is full, and among the last
+// examined by an attempt. The group is retried without an event until this rack's turn, and with
+// delayed preemption, the delay counts from the first attempt.
 func TestAGroupWhoseAttemptIsCutShortPreempts(t *testing.T) {
 	const count, right = 6, 5
 	for _, row := range []struct {
@@ -181,8 +180,8 @@ func TestAGroupWhoseAttemptIsCutShortPreempts(t *testing.T) {
 	}
 }
 
-// TestMembersThatDifferPreempt: large and small members, in turn, find victims on full nodes,
-// however many they are.
+// TestMembersThatDifferPreempt: any number of alternating large and small members find victims on
+// full nodes.
 func TestMembersThatDifferPreempt(t *testing.T) {
 	for members := 2; members <= 24; members++ {
 		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
@@ -219,8 +218,9 @@ func TestMembersThatDifferPreempt(t *testing.T) {
 	}
 }
 
-// TestATrialThatFitsInAnotherWay: where not all domains are tried at once, the group may turn out
-// to fit when room is planned. The trial says that, and no longer why it did not fit before.
+// TestATrialThatFitsInAnotherWay: if an attempt does not try all domains, the group may turn out to
+// fit while room is planned. The trial then reports that, and drops the earlier reason why it did
+// not fit.
 func TestATrialThatFitsInAnotherWay(t *testing.T) {
 	core := racks(t, 60, 1000, func(rack int, n *v1.Node) []*v1.Pod {
 		if rack == 57 {

@@ -5,9 +5,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// couldPreempt tells whether a waiting pod could preempt a pod, where groups have a priority of
-// their own: as far as that depends on the two and their groups. gentle: the profile spares the
-// pods of more important groups.
+// couldPreempt reports whether a waiting pod could preempt a pod, with group priorities enabled, as
+// far as it depends on the two pods and their groups. gentle: the profile spares the pods of more
+// important groups.
 func (gs *podGroups) couldPreempt(item *queue.Item, victim *cluster.Pod, gentle bool) bool {
 	priority, own := item.Class.Priority, gs.groupOf(item)
 	if own != nil && own.Object != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// victimWorld is nodes with pods on them, and a gang that may preempt some of these. Its members
-// are equal, or unlike in half of the worlds.
+// victimWorld has nodes with pods on them, and a gang allowed to preempt some of these. Its members
+// are equal, or differ in half of the worlds.
 type victimWorld struct {
 	nodes   []*v1.Node
 	free    []int64 // millicores by node, with all pods there
@@ -56,7 +56,7 @@ func newVictimWorld(rng *rand.Rand, unlike bool) *victimWorld {
 	return w
 }
 
-// fill makes small nodes, each with a few pods of all sizes.
+// fill adds small nodes, each with a few pods of all sizes.
 func (w *victimWorld) fill(rng *rand.Rand, nodes int) {
 	for i := range nodes {
 		name, free := fmt.Sprintf("n%d", i), int64(1000)
@@ -74,7 +74,7 @@ func (w *victimWorld) fill(rng *rand.Rand, nodes int) {
 	}
 }
 
-// fits tells whether the gang fits with the pods of a set gone.
+// fits reports whether the gang fits once a set of pods is removed.
 func (w *victimWorld) fits(gone uint) bool {
 	free := slices.Clone(w.free)
 	for k, p := range w.running {
@@ -104,7 +104,7 @@ func packs(free, members []int64) bool {
 	return false
 }
 
-// fewest is how many have to leave at least; negative if nobody can help.
+// fewest returns the minimum number of victims; negative if no set of victims helps.
 func (w *victimWorld) fewest() int {
 	least := -1
 	for gone := range uint(1) << len(w.running) {
@@ -119,7 +119,8 @@ func (w *victimWorld) fewest() int {
 	return least
 }
 
-// victims are whom a core has leave for the gang, and how many of the gang it binds at once.
+// victims returns the pods preempted by a core for the gang, and the number of members bound
+// immediately.
 func (w *victimWorld) victims(t *testing.T) (gone uint, bound int) {
 	t.Helper()
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: w.gates})
@@ -156,7 +157,7 @@ func (w *victimWorld) victims(t *testing.T) (gone uint, bound int) {
 	return gone, bound
 }
 
-// groupOf is the group of a member: there is one, or they take turns in the groups of a tree.
+// groupOf returns the group of a member: a single group, or the groups of a tree in turn.
 func (w *victimWorld) groupOf(i int) string {
 	if !w.gates.Composite {
 		return "g"
@@ -164,7 +165,7 @@ func (w *victimWorld) groupOf(i int) string {
 	return fmt.Sprint("g", i%2)
 }
 
-// tellGroups shows a core the gang of all members, or a tree that asks for all its groups.
+// tellGroups shows a core the gang of all members, or a tree requiring all its groups.
 func (w *victimWorld) tellGroups(core *Core) {
 	sizes := map[string]int{}
 	for i := range w.members {
@@ -185,9 +186,8 @@ func (w *victimWorld) tellGroups(core *Core) {
 	}
 }
 
-// TestVictimsOfATreeAreAllNeeded is the same for two gangs of a tree that asks for both. Of groups
-// that are unlike not every placement is found: the pods of one are placed before those of the
-// next.
+// TestVictimsOfATreeAreAllNeeded is the same for two gangs of a tree requiring both. With differing
+// groups not every placement is found: the pods of one are placed before those of the next.
 func TestVictimsOfATreeAreAllNeeded(t *testing.T) {
 	for name, unlike := range map[string]bool{"alike": false, "unlike": true} {
 		t.Run(name, func(t *testing.T) {
@@ -196,9 +196,9 @@ func TestVictimsOfATreeAreAllNeeded(t *testing.T) {
 	}
 }
 
-// TestVictimsOfAGangAreAllNeeded: pods leave for a gang exactly if the gang fits then and does not
-// without that; none of them could stay; and all have a lower priority. Members that differ are
-// placed in any order that this takes.
+// TestVictimsOfAGangAreAllNeeded: pods are preempted for a gang exactly if the gang then fits and
+// otherwise does not; each of them is needed; and all have a lower priority. Differing members are
+// placed in whatever order this takes.
 func TestVictimsOfAGangAreAllNeeded(t *testing.T) {
 	for name, unlike := range map[string]bool{"alike": false, "unlike": true} {
 		t.Run(name, func(t *testing.T) { victimsAreNeeded(t, unlike, groups.Gates{Generic: true}) })
@@ -259,7 +259,7 @@ func victimsAreNeeded(t *testing.T, unlike bool, gates groups.Gates) {
 	}
 }
 
-// attempts notes how attempts at groups end.
+// attempts records the results of attempts at groups.
 type attempts struct {
 	NoObserver
 	results []Result
@@ -269,8 +269,8 @@ func (a *attempts) AttemptedGroup(_ string, result Result, _ time.Duration) {
 	a.results = append(a.results, result)
 }
 
-// TestAttemptsAtGroupsAreObserved: a gang that has to wait for victims is counted as that, and as
-// scheduled when they have gone.
+// TestAttemptsAtGroupsAreObserved: a gang waiting for victims is counted as waiting, and as
+// scheduled after they have terminated.
 func TestAttemptsAtGroupsAreObserved(t *testing.T) {
 	seen := &attempts{}
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}, Observer: seen})

@@ -12,9 +12,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAGroupIsWokenForWhatAnotherMemberHides: the large pod is found to have no room, since the
-// small one is on the only large node. With the small one elsewhere, it would break its spread
-// there. A zone for another node mends that, and it has the small one go elsewhere.
+// TestAGroupIsWokenForWhatAnotherMemberHides: the large pod finds no room, since the small one
+// occupies the only large node. With the small one elsewhere, the large one would violate its
+// topology spread there. A zone for another node fixes the spread and moves the small one
+// elsewhere.
 func TestAGroupIsWokenForWhatAnotherMemberHides(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {

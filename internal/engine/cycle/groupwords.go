@@ -7,13 +7,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// What members that fit say while their group is not placed: upstream's words for the group. The
-// group's own condition is written by package gang, which knows more: what stops the next pod.
+// This file holds the messages for fitting members of an unplaced group: upstream's wording for the
+// group. Package gang writes the group's own condition, which is more detailed: it names the
+// obstacle for the next pod.
 
 const groupUnschedulable = "pod group is unschedulable"
 
-// groupWords makes upstream's words from how an attempt stands. It is made where they are needed,
-// and keeps nothing.
+// groupWords derives upstream's wording from the state of an attempt. It is created on use, and
+// holds no other state.
 type groupWords struct {
 	attempt  *gang.Attempt
 	group    *groups.Group
@@ -25,8 +26,8 @@ func (a *groupAttempt) words() groupWords {
 	return groupWords{attempt: a.attempt, group: a.group, members: a.members, topology: a.podGroups.gates.Topology}
 }
 
-// wordsWith returns upstream's message for a group that is not placed, with what plugins at
-// PodGroupPostFilter say.
+// wordsWith returns upstream's message for an unplaced group, with the messages of plugins at
+// PodGroupPostFilter.
 func (w groupWords) wordsWith(said string) string {
 	text := w.wordsBefore()
 	if !w.hasQuorum() && w.attempt.Verdict().NoDomain == "" {
@@ -39,7 +40,7 @@ func (w groupWords) wordsWith(said string) string {
 	return text
 }
 
-// wordsBefore is that message as far as it does not depend on how many members fit.
+// wordsBefore returns the part of that message independent of the number of fitting members.
 func (w groupWords) wordsBefore() string {
 	verdict := w.attempt.Verdict()
 	switch {
@@ -56,13 +57,14 @@ func (w groupWords) wordsBefore() string {
 		groupUnschedulable, max(1, verdict.Domains), text)
 }
 
-// quorum is how many pods of the group must have nodes: one of a group without minCount.
+// quorum returns the number of pods of the group that must have nodes: one for a group without
+// minCount.
 func (w groupWords) quorum() int { return max(1, w.group.MinCount()) }
 
 func (w groupWords) hasQuorum() bool { return w.attempt.PlacedBefore >= w.quorum() }
 
-// countAsUpstream counts the members that have a node, and those that upstream does not look at: it
-// ends its pass once too few are left.
+// countAsUpstream counts the members with a node, and the members not examined by upstream, which
+// ends its pass once too few remain.
 func (w groupWords) countAsUpstream() (scheduled, remaining int) {
 	scheduled, remaining = w.attempt.PlacedBefore, len(w.members)
 	for _, m := range w.members {
@@ -77,9 +79,9 @@ func (w groupWords) countAsUpstream() (scheduled, remaining int) {
 	return min(scheduled, w.quorum()-1), remaining
 }
 
-// wordsOf returns what upstream's DefaultPreemption says where it does not help the group. How many
-// members fit where all pods that may leave have left is not known here. Where the search ended
-// early or is yet to begin, it says nothing.
+// wordsOf returns the message of upstream's DefaultPreemption for a group it does not help. The
+// number of members that would fit without all potential victims is not known here. It is empty if
+// the search ended early or has not begun.
 func (w groupWords) wordsOf(outcome PreemptionOutcome) string {
 	const by = "pod group preemption: "
 	verdict := w.attempt.Verdict()

@@ -15,7 +15,7 @@ import (
 )
 
 // TestEveryDomainGetsItsTurnWhereOneTakesTheWholeAttempt: the pods of a gang all differ, each
-// domain takes as long as an attempt may, and the last one alone has the disk. It is found, by a
+// domain takes the whole time of an attempt, and only the last one has the disk. It is found, by a
 // new placement or by preemption.
 func TestEveryDomainGetsItsTurnWhereOneTakesTheWholeAttempt(t *testing.T) {
 	const racks, members, most = 8, 6, 20

@@ -13,28 +13,28 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// This file turns changes of the cluster into the events that the queue compares with what pods
-// wait for. Events have the labels and actions of kube-scheduler's, so that metrics and hints of
+// This file turns changes of the cluster into events, which the queue compares with the needs of
+// waiting pods. Events have kube-scheduler's labels and actions, so that metrics and hints of
 // plugins are the same.
 
 // happenings are the events that have not reached the queue yet.
 //
-// Events are only kept while a pod could be waiting for one: in the queue, at Permit, or because
-// its victims are being chosen in this very step. They are passed on by the next tick, so that
-// hints see the model with all changes until then.
+// Events are kept only while a pod could be waiting for one: in the queue, at Permit, or because
+// its victims are being chosen in this very step. The next tick passes them on, so that hints see
+// the model with all changes until then.
 type happenings struct {
 	*common
 	events []queue.Event
-	// objects: an object has changed that a placement may wait for; see objectWaits.
+	// objects: an object changed, and a placement may be waiting for it; see objectWaits.
 	objects bool
 	outside bool // an out-of-tree plugin sees the objects of events
 	held    int  // pods that wait at Permit
 	// rescuing: a preemption is being decided, so its preemptor is not in the queue yet but must
-	// not miss the events that follow.
+	// not miss the following events.
 	rescuing bool
 }
 
-// addEvent notes an event that may help pending pods. If no pod could be waiting for it, it is
+// addEvent records an event that may help pending pods. If no pod could be waiting for it, it is
 // dropped.
 func (h *happenings) addEvent(e queue.Event) {
 	if h.hasListeners() {
@@ -42,13 +42,13 @@ func (h *happenings) addEvent(e queue.Event) {
 	}
 }
 
-// hasListeners tells whether a pod could be waiting for an event. Pods that back off, or are
-// active, need none.
+// hasListeners reports whether a pod could be waiting for an event. Active pods and pods in
+// back-off need none.
 func (h *happenings) hasListeners() bool {
 	return h.rescuing || h.queue.Len(queue.Waiting)+h.queue.Len(queue.Gated)+h.held > 0
 }
 
-// flushEvents passes the noted events to the queue.
+// flushEvents passes the recorded events to the queue.
 func (h *happenings) flushEvents() {
 	for i := range h.events {
 		h.queue.Happened(&h.events[i], h.now)
@@ -56,14 +56,14 @@ func (h *happenings) flushEvents() {
 	h.dropEvents()
 }
 
-// dropEvents discards the noted events. Their slice is kept for the next ones, unless a burst has
-// made it very large.
+// dropEvents discards the recorded events. It reuses their slice, unless a burst has made it very
+// large.
 func (h *happenings) dropEvents() {
 	clear(h.events)
 	h.events = cluster.ShrunkList(h.events[:0])
 }
 
-// podAdded notes that a pod now takes room on its node. It may help a pod with an affinity to it.
+// podAdded records that a pod now takes room on its node. It may help a pod with an affinity to it.
 // object is nil if only the model is known.
 func (h *happenings) podAdded(p *cluster.Pod, object *v1.Pod) {
 	if h.hasListeners() {
@@ -73,8 +73,8 @@ func (h *happenings) podAdded(p *cluster.Pod, object *v1.Pod) {
 	}
 }
 
-// podRemoved notes that a pod no longer takes, or claims, room on a node. It need not have left the
-// API: it may have lost its nomination, or its placement failed.
+// podRemoved records that a pod no longer takes, or claims, room on a node. It may still exist in
+// the API, after losing its nomination or failing its placement.
 func (h *happenings) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
 	if !h.hasListeners() && (n == nil || len(n.Nominated) == 0) {
 		return
@@ -89,8 +89,8 @@ func (h *happenings) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.Pod)
 	}
 }
 
-// changedPlaced notes that a placed pod has changed in something that matters. The objects may be
-// nil. A pod that changes its node is one that leaves and one that comes.
+// changedPlaced records a relevant change of a placed pod. The objects may be nil. A pod changing
+// its node counts as one removed and one added.
 func (h *happenings) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod) {
 	if was.NodeName != p.NodeName {
 		h.podRemoved(was, at, nil)
@@ -123,7 +123,7 @@ func (h *happenings) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluste
 	})
 }
 
-// takesLess tells whether a pod requests less than before of any resource. A pod can request less
+// takesLess reports whether a pod requests less than before of any resource. A pod can request less
 // of one and more of another: then both actions are reported.
 func takesLess(was, is *cluster.Resources) bool {
 	if is.MilliCPU < was.MilliCPU || is.Memory < was.Memory || is.EphemeralStorage < was.EphemeralStorage {
@@ -137,8 +137,8 @@ func takesLess(was, is *cluster.Resources) bool {
 	return false
 }
 
-// podObject is what out-of-tree plugins see of a pod: the API object or, if that is not kept, what
-// the cluster model knows. Nobody else looks at it, and events are kept for a while.
+// podObject returns the out-of-tree plugins' view of a pod: the API object or, if that is not kept,
+// the cluster model's data. It has no other readers, and events are kept for a while.
 func (h *happenings) podObject(p *cluster.Pod, object *v1.Pod) any {
 	switch {
 	case !h.outside:
@@ -149,7 +149,7 @@ func (h *happenings) podObject(p *cluster.Pod, object *v1.Pod) any {
 	return p.Object()
 }
 
-// nodeChanged notes what is new about a node. before is nil for a new node, old if the object was
+// nodeChanged records the changes of a node. before is nil for a new node, old if the object was
 // not kept.
 func (h *happenings) nodeChanged(before, n *cluster.Node, old, object *v1.Node) {
 	e := queue.Event{Resource: queue.Node, Label: "NodeAdd", Action: queue.Add, NodeBefore: before, Node: n, New: object}
@@ -170,7 +170,7 @@ func (h *happenings) nodeChanged(before, n *cluster.Node, old, object *v1.Node) 
 	}
 }
 
-// nodeActions are the changes of a node that Berth's own plugins look at.
+// nodeActions returns the changes of a node relevant to Berth's own plugins.
 func nodeActions(was, is *cluster.Node) (actions queue.Action) {
 	if was.Labels != is.Labels || was.Hostname != is.Hostname {
 		actions |= queue.UpdateNodeLabel
@@ -187,8 +187,8 @@ func nodeActions(was, is *cluster.Node) (actions queue.Action) {
 	return actions
 }
 
-// otherNodeActions are the changes that only out-of-tree plugins can be interested in. Without the
-// previous object any of them may have occurred.
+// otherNodeActions returns the changes relevant only to out-of-tree plugins. Without the previous
+// object any of them may have occurred.
 func otherNodeActions(old, is *v1.Node) (actions queue.Action) {
 	if old == nil {
 		return queue.UpdateNodeCondition | queue.UpdateNodeAnnotation | queue.UpdateNodePreemptionPolicy
@@ -205,7 +205,7 @@ func otherNodeActions(old, is *v1.Node) (actions queue.Action) {
 	return actions
 }
 
-// conditionStatuses leaves out the times, which change with every heartbeat, and the texts.
+// conditionStatuses omits the times, which change with every heartbeat, and the messages.
 func conditionStatuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 	all := map[v1.NodeConditionType]v1.ConditionStatus{}
 	for _, is := range n.Status.Conditions {
@@ -214,8 +214,8 @@ func conditionStatuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 	return all
 }
 
-// groupChanged notes that a PodGroup is to become object, or to go, for out-of-tree plugins. The
-// pods that Berth itself keeps waiting for a group are woken by name.
+// groupChanged records the change of a PodGroup to object, or its deletion, for out-of-tree
+// plugins. Pods waiting for a group because of Berth itself are woken by name.
 func (h *happenings) groupChanged(name cluster.Name, object *groups.PodGroup) {
 	if !h.outside {
 		return
@@ -234,7 +234,7 @@ func (h *happenings) groupChanged(name cluster.Name, object *groups.PodGroup) {
 	h.addEvent(e)
 }
 
-// orNil returns nil for a nil pointer, instead of an interface that holds one.
+// orNil returns nil for a nil pointer, rather than an interface holding a nil pointer.
 func orNil[T any, P interface {
 	*T
 	metav1.Object
@@ -245,9 +245,9 @@ func orNil[T any, P interface {
 	return object
 }
 
-// podChanges tells what has changed about a pod that may matter. The scheduler's own writes do not
-// count. decisive is set if the pod's class has changed, or may have: else its requests are the
-// same and need not be compared.
+// podChanges returns the potentially relevant changes of a pod. The scheduler's own writes do not
+// count. decisive is set if the pod's class has changed, or may have; otherwise its requests are
+// the same and need not be compared.
 func podChanges(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
 	if !maps.Equal(old.Labels, pod.Labels) {
 		actions |= queue.UpdatePodLabel
@@ -278,7 +278,7 @@ func podChanges(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
 	return actions
 }
 
-// lessRequested tells whether a pod requests less of something than before.
+// lessRequested reports whether a pod requests less of something than before.
 func lessRequested(old, pod *v1.Pod) bool {
 	requests := rules.Requests(pod)
 	for name, amount := range rules.Requests(old) {

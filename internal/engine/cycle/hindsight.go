@@ -16,29 +16,28 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Lookout is how long before its binding is seen a scheduler is thought to have decided a pod, at
-// most. A kube-scheduler with its default limit of 50 requests a second needs 20 s to write the
-// bindings of a burst of 1,000 pods.
+// Lookout is the assumed maximum time between a scheduler's decision about a pod and the arrival of
+// its binding. A kube-scheduler with its default limit of 50 requests a second needs 20 s to write
+// the bindings of a burst of 1,000 pods.
 const Lookout = 30 * time.Second
 
-// skew is by how much later than the shadow a scheduler may see a change: kinds are watched
+// skew is the maximum lag of a scheduler behind the shadow in seeing a change: kinds are watched
 // separately.
 const skew = time.Second
 
-// mostUnordered is how many bindings may be of unknown order for every order to be tried: there are
-// two to the power of it.
+// mostUnordered is the maximum number of bindings of unknown order to try in every order: the
+// number of orders is two to the power of it.
 const mostUnordered = 6
 
-// hindsight is what a shadow knows about the time at which another scheduler decided a pod.
+// hindsight reconstructs the state in which another scheduler decided a pod.
 //
-// Bindings are seen in the order in which they were written, which is not the order in which the
-// pods were decided: a scheduler writes many at a time, and decides each pod by a cluster in which
-// all pods that it has decided before have their nodes. So a shadow takes in what it sees a Lookout
-// later. When it then judges a binding, it knows the later ones, too, and finds the states in which
-// the pod can have been decided: schedulers decide pods of one priority in the order in which they
-// came. For example, pods A and B come in this order, and B's binding is seen first. When B is
-// judged, A is foreseen: its binding is among the held events. So B is judged with A on its node,
-// too.
+// Bindings arrive in the order of their writes, which differs from the order of decisions: a
+// scheduler writes many at a time, and decides each pod against a cluster with all previously
+// decided pods on their nodes. Therefore a shadow processes events a Lookout later. When it then
+// judges a binding, it also knows the later ones, and finds the possible states at the pod's
+// decision: schedulers decide pods of one priority in arrival order. For example, pods A and B
+// arrive in this order, and B's binding arrives first. When B is judged, A is foreseen: its binding
+// is among the held events. So B is judged with A also on its node.
 type hindsight struct {
 	*common
 	ready *readiness
@@ -49,7 +48,7 @@ type hindsight struct {
 	bound    []boundItem            // the pods that were judged, as long as they count; see forget
 	most     int                    // of bound, before those that do not count any more are forgotten
 	rejected map[types.UID]struct{} // pending pods that were found unschedulable at least once
-	// generations are those of objects other than pods and nodes that have one.
+	// generations holds the generations of objects other than pods and nodes, if they have one.
 	generations map[types.UID]int64
 	began       time.Time // when everything was listed: pods from before came in an unknown order
 	changed     time.Time // when something else than a binding has changed the cluster
@@ -57,19 +56,19 @@ type hindsight struct {
 	late        time.Time // when a binding was seen more than a Lookout after its pod came
 }
 
-// heldEvent is an event that is held back until Lookout after at.
+// heldEvent is an event held back until Lookout after at.
 type heldEvent struct {
 	Event
 	at time.Time
 }
 
-// boundItem is a pod that was judged at that time.
+// boundItem is a pod judged at that time.
 type boundItem struct {
 	*queue.Item
 	at time.Time
 }
 
-// delayEvent holds an event back, and takes in those that have been held for long enough.
+// delayEvent holds an event back, and processes the events held for long enough.
 func (h *hindsight) delayEvent(e Event, take func(Event)) {
 	watched := false
 	switch e := e.(type) {
@@ -82,7 +81,7 @@ func (h *hindsight) delayEvent(e Event, take func(Event)) {
 		watched = true
 	}
 
-	// Once one is held, all later ones must be, too: they stay in order.
+	// Once one is held, all later ones must be held as well, to stay in order.
 	if watched && (len(h.held) > 0 || h.ready.hasSynced()) {
 		h.held = append(h.held, heldEvent{e, h.now})
 	} else {
@@ -102,7 +101,7 @@ func (h *hindsight) delayEvent(e Event, take func(Event)) {
 	}
 }
 
-// foresee notes what a pod that is held back tells about those before it.
+// foresee records the implications of a held pod event for earlier pods.
 func (h *hindsight) foresee(pod *v1.Pod) {
 	switch {
 	case pod.Spec.NodeName != "": // as it was bound: one that leaves does not count where pods are spread
@@ -117,8 +116,7 @@ func (h *hindsight) foresee(pod *v1.Pod) {
 	}
 }
 
-// takeLate takes in an event, and notes whether it changes more than the node of a pod that is
-// judged.
+// takeLate processes an event, and records whether it changes more than the node of the judged pod.
 func (h *hindsight) takeLate(e heldEvent, take func(Event)) {
 	position, judged := h.cluster.Log.Len(), false
 	seen, _ := e.Event.(Seen)
@@ -156,8 +154,8 @@ func (h *hindsight) takeLate(e heldEvent, take func(Event)) {
 	}
 }
 
-// isSame tells whether changes make no difference to pods that are placed: a pod that starts is
-// another class if its status tells what it has, and counts as before for others.
+// isSame reports whether changes are irrelevant to placed pods: a starting pod gets a new class if
+// its status contains its resources, and counts as before for other pods.
 func isSame(changes []cluster.Change) bool {
 	if len(changes) == 2 && changes[0].Kind == cluster.PodRemoved && changes[1].Kind == cluster.PodAdded &&
 		changes[0].Node == changes[1].Node {
@@ -169,8 +167,8 @@ func isSame(changes []cluster.Change) bool {
 	return !slices.ContainsFunc(changes, func(c cluster.Change) bool { return c.Kind != cluster.PodChanged })
 }
 
-// sameSpec tells whether an object other than a pod or node was seen before with what placements
-// depend on: of a workload that is its selector, which never changes.
+// sameSpec reports whether an object other than a pod or node was seen before with the same fields
+// relevant to placements: for a workload its selector, which never changes.
 func (h *hindsight) sameSpec(object metav1.Object) bool {
 	if object == nil {
 		return false // something is gone, or listed anew
@@ -189,7 +187,7 @@ func (h *hindsight) sameSpec(object metav1.Object) bool {
 	return generation != 0 && generation == before
 }
 
-// isRejected tells whether a scheduler has found the pod unschedulable at least once, by its
+// isRejected reports whether a scheduler has found the pod unschedulable at least once, by its
 // status.
 func isRejected(pod *v1.Pod) bool {
 	for i := range pod.Status.Conditions {
@@ -200,7 +198,8 @@ func isRejected(pod *v1.Pod) bool {
 	return pod.Status.NominatedNodeName != "" && pod.Spec.NodeName == ""
 }
 
-// nextDue returns when the next event is taken in. It is zero, with ok false, if none is held.
+// nextDue returns the time at which the next held event is processed. ok is false without held
+// events.
 func (h *hindsight) nextDue() (at time.Time, ok bool) {
 	if len(h.held) == 0 {
 		return at, false
@@ -208,8 +207,8 @@ func (h *hindsight) nextDue() (at time.Time, ok bool) {
 	return h.held[0].at.Add(Lookout), true
 }
 
-// rememberBound remembers a pod that was judged. The list is cleaned up only when it has doubled:
-// each clean-up goes through all pending pods.
+// rememberBound records a judged pod. The list is cleaned up only after it has doubled: each
+// clean-up scans all pending pods.
 func (h *hindsight) rememberBound(item *queue.Item) {
 	if h.isOrdered(item) && h.now.Sub(item.Since) > Lookout {
 		h.late = h.now
@@ -221,8 +220,8 @@ func (h *hindsight) rememberBound(item *queue.Item) {
 	h.bound = append(h.bound, boundItem{item, h.now})
 }
 
-// forgetPod forgets the judged pods that no other can have been decided before: those that are
-// gone, and those that were bound before all that are pending came.
+// forgetPod drops the judged pods irrelevant to the order of further decisions: deleted pods, and
+// pods bound before all pending pods arrived.
 func (h *hindsight) forgetPod() {
 	oldest := h.now.Add(-Lookout)
 	for item := range h.queue.Each {
@@ -235,9 +234,8 @@ func (h *hindsight) forgetPod() {
 	})
 }
 
-// earliest returns when a pod can have been decided at the earliest, if its binding is seen now.
-// One that was found unschedulable waited for something to change, which is thought to be not long
-// ago.
+// earliest returns the earliest possible time of a pod's decision, if its binding arrives now. A
+// pod found unschedulable before waited for a change, assumed to be recent.
 func (h *hindsight) earliest(item *queue.Item) time.Time {
 	if h.isOrdered(item) {
 		return item.Since
@@ -245,10 +243,11 @@ func (h *hindsight) earliest(item *queue.Item) time.Time {
 	return laterOf(item.Since, h.now.Add(-Lookout))
 }
 
-// evaluatePast evaluates the nodes as they can have been when the pod was decided. If the chosen
-// node was one of the best in any of these states, it returns that one; or else the state in which
-// pods were decided in their order. unclear is set if there may be others, which were not tried.
-// Each state costs an evaluation of all nodes, and there are 64 more at most; see mostUnordered.
+// evaluatePast evaluates the nodes in their possible states at the pod's decision. If the chosen
+// node was among the best in any of these states, it returns that evaluation; otherwise the one
+// with pods decided in their order. unclear is set if there may be other states, which were not
+// tried. Each state costs an evaluation of all nodes, and there are at most 64 more; see
+// mostUnordered.
 func (h *hindsight) evaluatePast(item *queue.Item, node string,
 	evaluate func() *decide.Evaluation) (said *decide.Evaluation, unclear bool) {
 	if said = evaluate(); isBest(said, node) { // as bindings were written
@@ -270,7 +269,7 @@ func (h *hindsight) evaluatePast(item *queue.Item, node string,
 		return said, true
 	}
 
-	// Bit i of subset tells whether the i-th of the pods around was decided before.
+	// Bit i of subset is set if the i-th of the pods around was decided before.
 	for subset := range 1 << len(around) {
 		state := h.evaluateWith(around, func(o *rivalPod) bool { return subset>>o.number&1 == 1 }, evaluate)
 		if isBest(state, node) {
@@ -280,8 +279,8 @@ func (h *hindsight) evaluatePast(item *queue.Item, node string,
 	return said, false
 }
 
-// isKnown tells whether the cluster can have changed since the pod came only by the bindings that
-// have been seen.
+// isKnown reports whether the observed bindings are the only possible changes of the cluster since
+// the pod arrived.
 func (h *hindsight) isKnown(item *queue.Item) bool {
 	since := h.earliest(item).Add(-skew)
 	if !h.changed.Before(since) || !h.lost.Add(Lookout).Before(since) || h.isBehind() && !h.isOrdered(item) {
@@ -302,14 +301,14 @@ func (h *hindsight) isKnown(item *queue.Item) bool {
 	return true
 }
 
-// isBehind tells whether the scheduler's bindings are late, or were a short time ago: then that of
-// a pod that was found unschedulable before may be, too.
+// isBehind reports whether the scheduler's bindings are late, or were a short time ago: then the
+// binding of a pod found unschedulable before may also be late.
 func (h *hindsight) isBehind() bool {
 	return !h.late.IsZero() && h.now.Sub(h.late) < 10*Lookout
 }
 
-// mayHaveNode tells whether the scheduler can have decided another pod before the one that is
-// judged although no binding is to be seen.
+// mayHaveNode reports whether the scheduler may have decided another pod before the judged one
+// although its binding has not arrived.
 func (h *hindsight) mayHaveNode(pending, item *queue.Item) bool {
 	if pending.Place() == queue.Gated || pending.Pod.Spec.SchedulerName != item.Pod.Spec.SchedulerName {
 		return false
@@ -321,7 +320,7 @@ func (h *hindsight) mayHaveNode(pending, item *queue.Item) bool {
 	return !later || !h.isOrdered(item)
 }
 
-// isBest tells whether no node has a higher total than this one.
+// isBest reports whether this node has the highest total, possibly with other nodes.
 func isBest(e *decide.Evaluation, node string) bool {
 	return e.Err == nil && slices.ContainsFunc(e.Best(), func(v *decide.NodeVerdict) bool { return v.Node.Name == node })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// rivalPod is a pod that may have been decided before or after the one that is judged.
+// rivalPod is a pod that may have been decided before or after the judged one.
 type rivalPod struct {
 	number int
 	item   *queue.Item
@@ -21,8 +21,8 @@ type rivalPod struct {
 	ahead  bool         // in the queue
 }
 
-// podsAround returns the pods that were pending at the same time. ordered is set if it is known
-// which of them were decided before.
+// podsAround returns the pods pending at the same time. ordered is set if the order of their
+// decisions is known.
 func (h *hindsight) podsAround(item *queue.Item) (list []rivalPod, ordered bool) {
 	since := h.earliest(item)
 	for _, b := range h.bound {
@@ -50,14 +50,14 @@ func (h *hindsight) podsAround(item *queue.Item) (list []rivalPod, ordered bool)
 	return list, ordered
 }
 
-// isOrdered tells whether a pod was decided in the order in which it came: at its first attempt.
+// isOrdered reports whether a pod was decided in arrival order: at its first attempt.
 func (h *hindsight) isOrdered(item *queue.Item) bool {
 	_, rejected := h.rejected[item.Pod.UID]
 	return !rejected && !item.Patient && item.Since.After(h.began)
 }
 
-// evaluateWith evaluates the nodes with those of the other pods placed that were decided before,
-// and puts everything back.
+// evaluateWith evaluates the nodes with only the previously decided pods placed, and restores the
+// state.
 func (h *hindsight) evaluateWith(around []rivalPod, before func(*rivalPod) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
 	var undo []func()
 	for i := range around {

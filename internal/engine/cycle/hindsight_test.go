@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// watched is a shadow, what it was shown, and how it judged.
+// watched is a shadow with its input and its judgments.
 type watched struct {
 	t     *testing.T
 	core  *Core
@@ -58,7 +58,7 @@ func (w *watched) step(e Event) {
 	}
 }
 
-// end has the shadow judge all that it has seen.
+// end lets the shadow judge all remaining events.
 func (w *watched) end() {
 	w.now = w.now.Add(Lookout)
 	w.step(Tick{})
@@ -70,7 +70,7 @@ func onNode(pod *v1.Pod, node string) *v1.Pod {
 	return bound
 }
 
-// decided has a scheduler decide the pods in their order, and returns the nodes.
+// decided lets a scheduler decide the pods in their order, and returns the nodes.
 func decided(t *testing.T, nodes []*v1.Node, pods []*v1.Pod) (where []string) {
 	t.Helper()
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
@@ -101,8 +101,8 @@ func decided(t *testing.T, nodes []*v1.Node, pods []*v1.Pod) (where []string) {
 	return where
 }
 
-// TestAShadowOfItselfFindsNoDifference: bindings of a burst are written, 64 at a time, in another
-// order than pods were decided.
+// TestAShadowOfItselfFindsNoDifference: bindings of a burst are written 64 at a time, in an order
+// different from the decisions.
 func TestAShadowOfItselfFindsNoDifference(t *testing.T) {
 	for burst := range uint64(3) {
 		rng := rand.New(rand.NewPCG(burst, 1))
@@ -136,7 +136,8 @@ func TestAShadowOfItselfFindsNoDifference(t *testing.T) {
 	}
 }
 
-// TestADifferenceThatIsOneInAllStatesIsTold, and what depends on an unknown order is not.
+// TestADifferenceThatIsOneInAllStatesIsTold: a difference in all possible states is reported; one
+// that depends on an unknown order is not.
 func TestADifferenceThatIsOneInAllStatesIsTold(t *testing.T) {
 	nodes := []*v1.Node{aNode("small", "8"), aNode("large", "32")}
 	for name, row := range map[string]struct {

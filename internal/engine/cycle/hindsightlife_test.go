@@ -20,8 +20,8 @@ import (
 
 var hindsightSeeds = flag.Int("hindsightseeds", 60, "seeds of TestAShadowOfItselfFindsNoDifferenceInAnyLife")
 
-// shadowed is an API server in virtual time with a scheduler at work and a shadow beside it. Both
-// see every object's events in their order, and each kind with a delay of its own.
+// shadowed is an API server in virtual time with a running scheduler and a shadow. Both see every
+// object's events in their order, with a separate delay for each kind.
 type shadowed struct {
 	rng    *rand.Rand
 	now    time.Time
@@ -41,7 +41,7 @@ type shadowed struct {
 	describe []string                // of those that were worse
 }
 
-// life is how a shadowed cluster fares.
+// life describes the behavior of a shadowed cluster.
 type life struct {
 	nodes, burst int
 	slowest      time.Duration // of the bindings
@@ -63,7 +63,7 @@ type reader struct {
 	lag  time.Duration
 }
 
-// write is a binding, or a condition, on its way to the API.
+// write is a pending write of a binding or a condition to the API.
 type write struct {
 	due    time.Time
 	action Action
@@ -118,7 +118,7 @@ func (s *shadowed) removePod(pod *v1.Pod) {
 	s.show(Pods, Gone{Pods, pod})
 }
 
-// deletePod has a pod deleted, as the API server does it: at once if it has no node.
+// deletePod deletes a pod like the API server: immediately if it has no node.
 func (s *shadowed) deletePod(pod *v1.Pod) {
 	switch {
 	case pod.Spec.NodeName == "":
@@ -151,7 +151,7 @@ func (s *shadowed) pass(d time.Duration) {
 	}
 }
 
-// read delivers to a core what it sees by now.
+// read delivers to a core the events due by now.
 func (s *shadowed) read(core *Core, behind map[Kind]*reader) {
 	for _, kind := range []Kind{Nodes, Pods} {
 		r := behind[kind]
@@ -169,7 +169,7 @@ func (s *shadowed) read(core *Core, behind map[Kind]*reader) {
 	}
 }
 
-// do takes the scheduler's actions on.
+// do starts the scheduler's actions.
 func (s *shadowed) do(actions []Action) {
 	for _, action := range actions {
 		w := write{due: s.now.Add(time.Duration(s.rng.Int64N(int64(100 * time.Millisecond)))), action: action}
@@ -198,7 +198,7 @@ func (s *shadowed) do(actions []Action) {
 	}
 }
 
-// cancel withdraws a binding that is not written yet.
+// cancel withdraws a binding not written yet.
 func (s *shadowed) cancel(ticket Ticket) {
 	for i := range s.writes {
 		if _, bind := s.writes[i].action.(Bind); bind && s.writes[i].ticket == ticket {
@@ -209,7 +209,7 @@ func (s *shadowed) cancel(ticket Ticket) {
 	}
 }
 
-// write carries out what is due.
+// write carries out the due writes.
 func (s *shadowed) write() {
 	for i := 0; i < len(s.writes); i++ {
 		w := s.writes[i]
@@ -240,7 +240,7 @@ func (s *shadowed) write() {
 	}
 }
 
-// compare counts how the shadow judges.
+// compare counts the shadow's judgments.
 func (s *shadowed) compare(actions []Action) {
 	for _, action := range actions {
 		a, ok := action.(Compared)
@@ -257,7 +257,7 @@ func (s *shadowed) compare(actions []Action) {
 	}
 }
 
-// create makes pods.
+// create creates pods.
 func (s *shadowed) create(pods int) {
 	for range pods {
 		name := fmt.Sprintf("p%d", s.made)
@@ -279,7 +279,7 @@ func (s *shadowed) create(pods int) {
 	}
 }
 
-// live lets bursts come and go.
+// live runs a number of bursts.
 func (s *shadowed) live(bursts int) {
 	for range bursts {
 		s.create(1 + s.rng.IntN(s.life.burst))
@@ -300,7 +300,7 @@ func (s *shadowed) live(bursts int) {
 	s.pass(4*s.life.slowest + 3*Lookout)
 }
 
-// happen lets one thing happen besides the burst.
+// happen triggers one random event in addition to the burst.
 func (s *shadowed) happen() {
 	switch draw := s.rng.IntN(12); {
 	case draw < 2:
@@ -313,7 +313,7 @@ func (s *shadowed) happen() {
 	}
 }
 
-// drawLife draws how a cluster fares.
+// drawLife draws the behavior of a cluster.
 func drawLife(rng *rand.Rand) life {
 	odds := func(n int) bool { return rng.IntN(n) == 0 }
 	l := life{
@@ -326,8 +326,8 @@ func drawLife(rng *rand.Rand) life {
 	return l
 }
 
-// TestAShadowOfItselfFindsNoDifferenceInAnyLife: bindings are seen late and in any order, and pods
-// and nodes come, go and change between them.
+// TestAShadowOfItselfFindsNoDifferenceInAnyLife: bindings arrive late and in any order, and pods
+// and nodes are created, deleted and changed between them.
 func TestAShadowOfItselfFindsNoDifferenceInAnyLife(t *testing.T) {
 	all := map[string]int{}
 	for seed := range uint64(*hindsightSeeds) {
@@ -344,8 +344,8 @@ func TestAShadowOfItselfFindsNoDifferenceInAnyLife(t *testing.T) {
 	t.Logf("%v", all)
 }
 
-// TestAWrongSchedulerIsFoundOutInAnyLife: it fills the fullest node. Where the order of decisions
-// is not known, much cannot be judged.
+// TestAWrongSchedulerIsFoundOutInAnyLife: the wrong scheduler fills the fullest node. With an
+// unknown order of decisions, much cannot be judged.
 func TestAWrongSchedulerIsFoundOutInAnyLife(t *testing.T) {
 	for name, row := range map[string]struct {
 		life
@@ -374,7 +374,7 @@ func TestAWrongSchedulerIsFoundOutInAnyLife(t *testing.T) {
 	}
 }
 
-// packing is a profile that scores by nothing but how full a node is.
+// packing returns a profile that scores nodes only by their fill level.
 func packing(t *testing.T) *plugins.Profile {
 	t.Helper()
 	at := map[plugins.Point][]string{}

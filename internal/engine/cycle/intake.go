@@ -12,11 +12,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// intake takes in what the API shows of pods and nodes.
+// intake processes pods and nodes shown by the API.
 //
-// A pod that is to be scheduled by one of the profiles is an item of the queue until a watch shows
-// it bound, ended or gone; one of another scheduler name is in unserved if the name may be served
-// one day. A pod that was removed from the queue has no nomination and no remembered failure.
+// A pod to be scheduled by one of the profiles is an item of the queue until a watch shows it
+// bound, ended or deleted; a pod of another scheduler name is in unserved if the name may be served
+// one day. A pod removed from the queue has neither a nomination nor a recorded failure.
 type intake struct {
 	*common
 	news        *happenings
@@ -35,9 +35,8 @@ type intake struct {
 	mostUnserved int // see cluster.Shrunk
 }
 
-// seePod takes in a pod that the API shows; old is its previous state, if that is kept. A pod may
-// be shown for the first time in any state: a list shows what has happened since the last one all
-// at once.
+// seePod processes a pod shown by the API; old is its previous state, if kept. A pod may first
+// appear in any state: a list shows all changes since the last one combined.
 func (in *intake) seePod(pod, old *v1.Pod) {
 	if in.options.Objects != nil {
 		if rules.IsTerminal(pod) {
@@ -68,15 +67,14 @@ func (in *intake) seePod(pod, old *v1.Pod) {
 	}
 }
 
-// pendingPod takes in a pod that is to be scheduled. A pod that is already in the queue may be at
-// any place there.
+// pendingPod processes a pod to be scheduled. A pod already in the queue may be at any place there.
 func (in *intake) pendingPod(pod *v1.Pod) {
 	p := in.cluster.Pending(pod)
 	item := in.queue.Get(pod.UID)
 	if item == nil {
 		item = in.queue.Add(in.trimmer.trimPod(pod, p.Class), p.Class, in.now)
-		// Attempts for a whole group cost the others more: it does not try again before its
-		// back-off is over.
+		// Attempts for a whole group cost other pods more: a group does not retry before the end of
+		// its back-off.
 		item.Patient = in.groupOf(item) != nil
 		in.nominations.podArrived(item)
 		return
@@ -88,14 +86,14 @@ func (in *intake) pendingPod(pod *v1.Pod) {
 		least = queue.Update // plugins interested in pod updates hear of every one
 	}
 	in.updateItem(item, pod, p, least)
-	// The pod may be Waiting, and nothing else would have it tried.
+	// The pod may be Waiting, and nothing else would trigger its retry.
 	if nominated {
 		in.queue.Wake(pod.UID, queue.Changed, in.now)
 	}
 }
 
-// updateItem takes in the new state of a pending pod. least is what is reported to have changed if
-// nothing else has.
+// updateItem processes the new state of a pending pod. least is the change reported if no other
+// change is found.
 func (in *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least queue.Action) {
 	pod = in.trimmer.trimPod(pod, p.Class)
 	if n := item.Nominating; n != nil && n.Node == pod.Status.NominatedNodeName {
@@ -115,8 +113,8 @@ type unservedPod struct {
 	scheduler string
 }
 
-// keepWhole decides whether pods are kept whole from now on. Pods that are already pending are
-// fetched again from Options.Objects.
+// keepWhole decides whether pods are kept whole from now on. Pods already pending are fetched again
+// from Options.Objects.
 func (in *intake) keepWhole(whole bool) {
 	if whole && !in.trimmer.whole && in.options.Objects != nil {
 		for item := range in.queue.Each {
@@ -126,16 +124,16 @@ func (in *intake) keepWhole(whole bool) {
 	in.trimmer.whole = whole
 }
 
-// restorePod replaces what was kept of a pod by the whole object, if that was kept elsewhere.
+// restorePod replaces the trimmed form of a pod by the whole object, if kept elsewhere.
 func (in *intake) restorePod(item *queue.Item) {
 	if pod := in.options.Objects.Shown(item.Pod.UID); pod != nil {
 		item.Pod = pod
 	}
 }
 
-// readPod takes in a pod that was fetched. It may be older than what the watch has shown, so it
-// only counts where the watch cannot have shown more: for an unserved pod, and for one that a
-// binding found on another node.
+// readPod processes a fetched pod. It may be older than the state shown by the watch, so it counts
+// only if the watch cannot have shown more: for an unserved pod, and for a pod found on another
+// node by a binding.
 func (in *intake) readPod(pod *v1.Pod) {
 	_, unserved := in.unserved[pod.UID]
 	if unserved && pod.Spec.NodeName == "" || in.placements.byPod[pod.UID] != nil && pod.Spec.NodeName != "" {
@@ -143,8 +141,8 @@ func (in *intake) readPod(pod *v1.Pod) {
 	}
 }
 
-// dismissUnserved removes pods from the queue whose scheduler name is no longer served, and retries
-// the others.
+// dismissUnserved removes pods with an unserved scheduler name from the queue, and retries the
+// remaining ones.
 func (in *intake) dismissUnserved() {
 	for _, item := range in.queue.Sorted() {
 		pod := item.Pod
@@ -159,8 +157,8 @@ func (in *intake) dismissUnserved() {
 	}
 }
 
-// fetchServed fetches the pending pods that were not served until now. They are fetched in a fixed
-// order, and each enters the queue when its Read arrives.
+// fetchServed fetches the pending pods of newly served scheduler names, in a fixed order. Each
+// enters the queue when its Read arrives.
 func (in *intake) fetchServed() {
 	for _, uid := range slices.Sorted(maps.Keys(in.unserved)) {
 		if pod := in.unserved[uid]; in.profiles.servesName(pod.scheduler) {
@@ -169,7 +167,7 @@ func (in *intake) fetchServed() {
 	}
 }
 
-// dropPending removes a pod from the queue and from everything kept about pending pods.
+// dropPending removes a pod from the queue and from all state about pending pods.
 func (in *intake) dropPending(uid types.UID) {
 	if g := in.groups.Of(uid); g != nil {
 		in.podGroups.held.noteHeld(g, uid, "")
@@ -181,9 +179,8 @@ func (in *intake) dropPending(uid types.UID) {
 	in.unserved = cluster.Shrunk(in.unserved, &in.mostUnserved)
 }
 
-// endPlacement ends the placement of a pod that was deleted, or bound by another client. It does
-// nothing if there is none. What was reserved is given back at once, or with the last answer to the
-// work under way.
+// endPlacement ends the placement, if any, of a pod deleted or bound by another client. Its
+// reservations are released immediately, or with the last outcome of outstanding actions.
 func (in *intake) endPlacement(uid types.UID, why *Fault) {
 	if b := in.placements.abandonPod(uid, why); b != nil {
 		in.preemptions.forgetVictim(uid)
@@ -191,8 +188,8 @@ func (in *intake) endPlacement(uid types.UID, why *Fault) {
 	}
 }
 
-// placedPod takes in a pod that has a node or has ended. It may be one that this scheduler has
-// bound, one of another scheduler, or one that ran before this scheduler was started.
+// placedPod processes a placed or ended pod. It may have been bound by this scheduler, by another
+// one, or before this scheduler was started.
 func (in *intake) placedPod(pod, old *v1.Pod) {
 	// A shadow judges the binding before the model has it.
 	in.attempts.compare(pod)
@@ -203,8 +200,8 @@ func (in *intake) placedPod(pod, old *v1.Pod) {
 			in.endPlacement(pod.UID, errBoundElsewhere)
 		}
 	}
-	// Room on another node is free now, which may help others; on its own node it takes the room
-	// itself.
+	// Its nominated room on another node is free now, which may help other pods; on its own node it
+	// takes the room itself.
 	if nominated := in.cluster.Nominated(pod.UID); nominated != nil && nominated.Nominated != pod.Spec.NodeName {
 		in.nominations.clearNomination(pod.UID)
 	}
@@ -247,8 +244,8 @@ func (in *intake) setPod(pod *v1.Pod) *cluster.Pod {
 	return in.preemptions.replaceAs(p, true)
 }
 
-// losePod forgets a deleted pod. last is its last state, or nil if that is not
-// known, as when a list showed that the pod is gone.
+// losePod forgets a deleted pod. last is its last state, or nil if unknown, as after a list without
+// the pod.
 func (in *intake) losePod(last *v1.Pod, uid types.UID) {
 	if in.options.Objects != nil {
 		in.options.Objects.PodGone(uid)
@@ -271,8 +268,7 @@ func (in *intake) losePod(last *v1.Pod, uid types.UID) {
 	in.news.podRemoved(p, n, last)
 }
 
-// seeNode takes in a node that the API shows. An update that changes nothing that decisions depend
-// on becomes no event.
+// seeNode processes a node shown by the API. An update irrelevant to decisions produces no event.
 func (in *intake) seeNode(node *v1.Node, old *v1.Node) {
 	if in.options.Objects != nil {
 		in.options.Objects.Node(node)
@@ -286,9 +282,9 @@ func (in *intake) seeNode(node *v1.Node, old *v1.Node) {
 	in.news.nodeChanged(before, n, old, node)
 }
 
-// loseNode forgets a deleted node. Pods on their way to it return to the queue. Pods that run there
-// stay in the model, without a node, until a watch shows that they are gone: the node may come back
-// under its name.
+// loseNode forgets a deleted node. Pods being placed on it return to the queue. Its running pods
+// stay in the model, without a node, until a watch shows their deletion: the node may return under
+// its name.
 func (in *intake) loseNode(name string, last *v1.Node) {
 	if in.options.Objects != nil {
 		in.options.Objects.NodeGone(name)
@@ -297,7 +293,7 @@ func (in *intake) loseNode(name string, last *v1.Node) {
 	if n == nil {
 		return
 	}
-	// Events carry the node as it was; n itself is emptied below.
+	// Events carry the previous state of the node; n itself is emptied below.
 	before := n.Copy(nil)
 	nominated := slices.Clone(n.Nominated)
 	for _, b := range in.placements.placementsTo(name) {

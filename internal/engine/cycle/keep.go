@@ -7,16 +7,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// podTrimmer decides what the core keeps of pending pods.
+// podTrimmer decides which fields of pending pods the core keeps.
 type podTrimmer struct {
 	whole bool // pods are kept whole, for out-of-tree plugins
 	specs latestSpecs
 }
 
-// trimPod returns the part of a pending pod that the core keeps. Pods of a class share the class's
-// labels and its part of the spec, which would otherwise take two thirds of the scheduler's memory
-// with ten thousand replicas. Out-of-tree plugins may look at any field, so for them the pod is
-// kept whole.
+// trimPod returns the fields of a pending pod to keep. Pods of a class share the class's labels and
+// its part of the spec, which would otherwise take two thirds of the scheduler's memory with ten
+// thousand replicas. Out-of-tree plugins may read any field, so for them the pod is kept whole.
 func (t *podTrimmer) trimPod(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	if t.whole {
 		return pod
@@ -38,16 +37,16 @@ func (t *podTrimmer) trimPod(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	}
 }
 
-// latestSpecs are the specs of the classes whose pods came lately, by class, modulo their number:
-// pods of a class come together, and are to share its containers. Those of very large classes,
-// whose pods may be gone, are not kept.
+// latestSpecs holds the specs of recently used classes, by class, modulo their number: pods of a
+// class arrive together, and must share its containers. Specs of very large classes, with possibly
+// deleted pods, are not kept.
 type latestSpecs [64]struct {
 	class *cluster.PodClass
 	spec  v1.PodSpec
 }
 
-// specOf returns the spec of a class as a pod's. The value is copied; what it points to is shared
-// by all pods of the class, and must not be changed.
+// specOf returns the spec of a class as a pod's. The value is copied; its pointers are shared by
+// all pods of the class, and their targets must not be changed.
 func (t *podTrimmer) specOf(class *cluster.PodClass) v1.PodSpec {
 	if class.Bulk > cluster.MostBulk/len(t.specs) {
 		return class.Spec.Object()
@@ -59,8 +58,8 @@ func (t *podTrimmer) specOf(class *cluster.PodClass) v1.PodSpec {
 	return latest.spec
 }
 
-// sameNames tells whether the containers have the same names: the only field of a container that
-// Berth writes and that the class does not determine.
+// sameNames reports whether the containers have the same names: the only field of a container
+// written by Berth and not determined by the class.
 func sameNames(a, b []v1.Container) bool {
 	if len(a) != len(b) {
 		return false

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestWhatIsKeptOfAPodIsDecidedTheSame: a pod of which little is kept is of the same class, and has
-// a place in the same queue.
+// TestWhatIsKeptOfAPodIsDecidedTheSame: a trimmed pod belongs to the same class, and has a place in
+// the same queue.
 func TestWhatIsKeptOfAPodIsDecidedTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := cluster.New()

@@ -17,9 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestASimpleClaimIsDecidedAtOnceInALargeCluster: what 3,000 nodes that are all different can give
-// to a claim costs more than one attempt may. The attempts go on from each other, without a
-// back-off, and the pods of others have their turn in between.
+// TestASimpleClaimIsDecidedAtOnceInALargeCluster: finding the devices of 3,000 different nodes for
+// a claim exceeds the cost limit of an attempt. Consecutive attempts continue without a back-off,
+// and pods of other tenants get their turn in between.
 func TestASimpleClaimIsDecidedAtOnceInALargeCluster(t *testing.T) {
 	const many = 3000
 	all := []Kind{Nodes, Pods, ResourceSlices, ResourceClaims, DeviceClasses}

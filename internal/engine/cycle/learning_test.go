@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// learningCore has two nodes with room for a pod of one CPU each, and a profile whose plugin
-// Fragmentation learns what comes.
+// learningCore returns a core with two nodes with room for a pod of one CPU each, and a profile
+// with the plugin Fragmentation, which learns from arriving pods.
 func learningCore(t *testing.T) *Core {
 	t.Helper()
 	parsed, err := config.Parse("profile", []byte(`apiVersion: kubescheduler.config.k8s.io/v1
@@ -34,7 +34,7 @@ profiles:
 	return core
 }
 
-// seenPods is how many pods the plugin has counted.
+// seenPods returns the number of pods counted by the plugin.
 func seenPods(c *Core) int64 {
 	if learnt := c.Save().Learnt[v1.DefaultSchedulerName]; learnt != nil {
 		return learnt.Seen
@@ -42,7 +42,7 @@ func seenPods(c *Core) int64 {
 	return 0
 }
 
-// TestFailedBindingsTeachNothing: a pod that is bound at the third attempt came once.
+// TestFailedBindingsTeachNothing: a pod bound at the third attempt counts as one arrival.
 func TestFailedBindingsTeachNothing(t *testing.T) {
 	core := learningCore(t)
 	core.Step(begin, Seen{Pods, aPod("p", "1")})

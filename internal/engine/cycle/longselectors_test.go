@@ -16,7 +16,7 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// longSelector is about as long as an object has room for.
+// longSelector returns a selector of about the maximum length for an object.
 func longSelector(of string, which int) *metav1.LabelSelector {
 	values, prefix := make([]string, 150_000), fmt.Sprint(of, which, "-")
 	for i := range values {
@@ -25,7 +25,7 @@ func longSelector(of string, which int) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: values}}}
 }
 
-// wideSelector has as many requirements as an object has room for.
+// wideSelector returns a selector with the maximum number of requirements for an object.
 func wideSelector(which int) *metav1.LabelSelector {
 	s := &metav1.LabelSelector{}
 	for i := range 30_000 {
@@ -34,8 +34,9 @@ func wideSelector(which int) *metav1.LabelSelector {
 	return s
 }
 
-// A selector may list 150,000 values, or have 30,000 requirements. Wherever a tenant writes it, an
-// ordinary pod of another tenant is decided as before, and events are taken in.
+// TestLongSelectorsHoldNobodyUp: a selector may list 150,000 values, or have 30,000 requirements.
+// Wherever a tenant writes it, an ordinary pod of another tenant is still decided in time, and
+// events are still processed.
 func TestLongSelectorsHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	for name, selector := range map[string]func(int) *metav1.LabelSelector{"values": func(which int) *metav1.LabelSelector { return longSelector("", which) }, "requirements": wideSelector} {
@@ -85,7 +86,7 @@ func TestLongSelectorsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// withLongTerm returns a pod of a tenant's that has a term with a selector.
+// withLongTerm returns a tenant's pod with a term with this selector.
 func withLongTerm(name string, selector *metav1.LabelSelector) *v1.Pod {
 	pod := aPod(name, "100m")
 	pod.Namespace, pod.Labels = "tenant", map[string]string{"app": name}
@@ -111,7 +112,7 @@ func (c *crowd) longBudgets(selector func(int) *metav1.LabelSelector) {
 	}
 }
 
-// longClaims has a pod wait with 20 claims that select among a thousand volumes.
+// longClaims adds a pod waiting for 20 claims that select among a thousand volumes.
 func (c *crowd) longClaims(selector func(int) *metav1.LabelSelector) {
 	later, class := storagev1.VolumeBindingWaitForFirstConsumer, "local"
 	c.tell(Seen{StorageClasses, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &later}})

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// crowd is a core that knows 5,000 nodes, each full of pods that matter less than those that come.
+// crowd is a core with 5,000 nodes, each full of pods less important than arriving pods.
 type crowd struct {
 	*testing.T
 	core *Core
@@ -84,8 +84,8 @@ func (c *crowd) tell(e Event) []Action {
 	return actions
 }
 
-// attempt shows the core a pod and returns for how long the loop is held at most, in processor
-// time, by the first attempts of it. It may be no more than most, once at least.
+// attempt shows the core a pod and returns the longest time its first attempts occupy the loop, in
+// processor time. At least one measurement must be within most.
 func (c *crowd) attempt(name string, most time.Duration, change func(*v1.Pod)) (took time.Duration, said string) {
 	c.Helper()
 	for again := range measurings {
@@ -98,11 +98,11 @@ func (c *crowd) attempt(name string, most time.Duration, change func(*v1.Pod)) (
 	return took, said
 }
 
-// measurings is how often something is measured that took too long: what else the machine does
-// takes caches and halves of cores away, and comes in bursts.
+// measurings is the number of repetitions of a measurement above its limit: other work on the
+// machine takes away caches and halves of cores, and arrives in bursts.
 const measurings = 10
 
-// tryFor returns the longest of some attempts at a pod.
+// tryFor returns the longest of several attempts at a pod.
 func (c *crowd) tryFor(name string, change func(*v1.Pod)) (longest time.Duration, said string) {
 	pod := aPod(name, "100m")
 	high := int32(1000)
@@ -128,8 +128,8 @@ func (c *crowd) tryFor(name string, change func(*v1.Pod)) (longest time.Duration
 	return longest, said
 }
 
-// timeOf returns the processor time that something takes. A collection of garbage is not of it: one
-// takes longer the more the test keeps, whatever it is that runs meanwhile.
+// timeOf returns the processor time of a function, excluding garbage collection: a collection takes
+// longer the more memory the test retains, regardless of the running code.
 func timeOf(t *testing.T, something func()) time.Duration {
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -146,12 +146,11 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// holdsTheLoop is what an attempt may take here. It is to be 100 ms of a machine that has nothing
-// else to do; filters are asked on all cores, and the garbage collector and the race detector take
-// their share.
+// holdsTheLoop is the maximum duration of an attempt here. The goal is 100 ms on an idle machine;
+// filters run on all cores, and the garbage collector and the race detector take their share.
 const holdsTheLoop = time.Second
 
-// measuresTime skips a test of processor time with -short, as the race detector is run: it takes
+// measuresTime skips a test of processor time with -short, as used with the race detector: it takes
 // several times as long.
 func measuresTime(t *testing.T) {
 	if testing.Short() {
@@ -159,8 +158,8 @@ func measuresTime(t *testing.T) {
 	}
 }
 
-// TestNoAttemptHoldsTheLoop: whatever a pod asks for, the goroutine that decides for all goes on to
-// the next one soon.
+// TestNoAttemptHoldsTheLoop: whatever a pod requests, the goroutine deciding all pods soon proceeds
+// to the next one.
 func TestNoAttemptHoldsTheLoop(t *testing.T) {
 	measuresTime(t)
 	c := newCrowd(t)
@@ -171,7 +170,7 @@ func TestNoAttemptHoldsTheLoop(t *testing.T) {
 			})
 		}
 	}
-	// terms of which none, or the last, matches: all are looked at on each node.
+	// terms adds terms of which only the last, or none, matches: all are evaluated on each node.
 	terms := func(pod *v1.Pod, many int, term func(k int) []v1.NodeSelectorRequirement) {
 		required, affinity := &v1.NodeSelector{}, &v1.NodeAffinity{}
 		for k := range many {
@@ -309,8 +308,8 @@ func TestNoAttemptHoldsTheLoop(t *testing.T) {
 	}
 }
 
-// devices gives every node devices of which half are of one kind and half of another, and makes a
-// claim for more than half of one kind: to find that there are none, all combinations are tried.
+// devices gives every node devices, half of one kind and half of another, and creates a claim for
+// more than half of one kind: only trying all combinations shows that it cannot be satisfied.
 func (c *crowd) devices() {
 	c.tell(Seen{DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}})
 	for i := range crowdNodes {

@@ -14,9 +14,9 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// TestManyBudgetsHoldNobodyUp: a tenant stores thousands of disruption budgets, and has a pod with
-// labels of its own on every node. Another tenant's pod that has to preempt looks at no more of
-// them in an attempt than there is effort for.
+// TestManyBudgetsHoldNobodyUp: a tenant stores thousands of disruption budgets, and has a uniquely
+// labeled pod on every node. An attempt at another tenant's preempting pod examines no more of them
+// than its effort allows.
 func TestManyBudgetsHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	const budgets = 4000
@@ -47,8 +47,8 @@ func TestManyBudgetsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// TestManyLabelsHoldNobodyUp: a tenant's pods have as many labels as an object has room for, and
-// others of its pods have terms with as many requirements.
+// TestManyLabelsHoldNobodyUp: a tenant has pods with the maximum number of labels for an object,
+// and pods with terms with as many requirements.
 func TestManyLabelsHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	c := newCrowd(t)
@@ -67,8 +67,8 @@ func TestManyLabelsHoldNobodyUp(t *testing.T) {
 	t.Logf("the longest attempt took %v: %.300s", took, said)
 }
 
-// TestManyTolerationsHoldNobodyUp: every node has taints of its own, and a tenant's pods tolerate
-// tens of thousands: whole keys, and single values of one.
+// TestManyTolerationsHoldNobodyUp: every node has unique taints, and a tenant's pods tolerate tens
+// of thousands: whole keys, and single values of one key.
 func TestManyTolerationsHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	c := newCrowd(t)
@@ -94,8 +94,8 @@ func TestManyTolerationsHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// TestManyDisksHoldNobodyUp: a tenant's pods name thousands of disks each, of which two pods on a
-// node may not have the same, and others of its pods do, too.
+// TestManyDisksHoldNobodyUp: pods of a tenant, both pending and on nodes, name thousands of disks
+// each, and two pods on a node may not share one.
 func TestManyDisksHoldNobodyUp(t *testing.T) {
 	measuresTime(t)
 	const pods, disks = 100, 3000
@@ -169,7 +169,7 @@ func TestManyAttachedVolumesHoldNobodyUp(t *testing.T) {
 	t.Logf("the longest attempt took %v: %.300s", took, said)
 }
 
-// TestManyVolumesHoldNobodyUp: thousands of volumes that are of one zone, not of one node, and a
+// TestManyVolumesHoldNobodyUp covers thousands of volumes bound to one zone, not to one node, and a
 // tenant's pods with claims for them.
 func TestManyVolumesHoldNobodyUp(t *testing.T) {
 	measuresTime(t)

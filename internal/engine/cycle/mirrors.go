@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// mirrored is the mirror of one kind. It turns a list into the changes since the last one: what a
-// watch has missed is noticed there.
+// mirrored is the mirror of one kind. It turns a list into the changes since the last one, which
+// include events missed by a watch.
 type mirrored[T metav1.Object] struct {
 	*common
 	news   *happenings
@@ -22,18 +22,17 @@ type mirrored[T metav1.Object] struct {
 
 	known map[cluster.Name]types.UID
 	most  int // of known; see cluster.Shrunk
-	// kept holds the last state of each object while an out-of-tree plugin wants to see it with a
-	// change.
+	// kept holds the last state of each object while an out-of-tree plugin needs it for changes.
 	kept map[cluster.Name]T
-	// single, if set, copies an object out of the list that it came in; otherwise a reference to it
-	// would keep the whole list in memory.
+	// single, if set, copies an object out of its list; otherwise a reference to the object would
+	// keep the whole list in memory.
 	single func(object T) T
-	// shown is what the current list has shown; nil between lists.
+	// shown holds the objects of the current list so far; nil between lists.
 	shown map[cluster.Name]bool
 }
 
-// forgetFirst has something else forgotten before an object is. It is for state outside of the
-// mirror that belongs to objects of the kind.
+// forgetFirst registers a function called before an object is forgotten. It is for state outside of
+// the mirror that belongs to objects of the kind.
 func (m *mirrored[T]) forgetFirst(also func(cluster.Name)) {
 	gone := m.forget
 	m.forget = func(name cluster.Name, uid types.UID, last T) {
@@ -42,9 +41,9 @@ func (m *mirrored[T]) forgetFirst(also func(cluster.Name)) {
 	}
 }
 
-// mirror turns what lists and watches show of one kind into changes.
+// mirror turns lists and watches of one kind into changes.
 type mirror interface {
-	// beginList and endList enclose a list. Watch events may come in between.
+	// beginList and endList enclose a list. Watch events may arrive in between.
 	beginList()
 	endList()
 	// Objects of another type than the mirror's are ignored.
@@ -54,8 +53,8 @@ type mirror interface {
 	forgetStates()
 }
 
-// newMirror returns the mirror of a kind. set is called for every object that is shown, with its
-// previous state if that was kept; forget when one is gone, with its last state if that is known.
+// newMirror returns the mirror of a kind. set is called for every shown object, with its previous
+// state if kept; forget for a deleted one, with its last state if known.
 func newMirror[T metav1.Object](c *common, news *happenings, kind queue.Resource, set func(object, old T),
 	forget func(cluster.Name, types.UID, T)) *mirrored[T] {
 	return &mirrored[T]{common: c, news: news, kind: kind, set: set, forget: forget,
@@ -66,11 +65,11 @@ func (m *mirrored[T]) beginList() { m.shown = map[cluster.Name]bool{} }
 
 func (m *mirrored[T]) isListing() bool { return m.shown != nil }
 
-// forgetStates drops what is kept: no plugin wants to see it any more, and it would grow old.
+// forgetStates drops the kept states: no plugin needs them any more, and they would become stale.
 func (m *mirrored[T]) forgetStates() { clear(m.kept) }
 
-// endList forgets the objects that the list did not show, sorted by name so that the resulting
-// actions have a fixed order.
+// endList forgets the objects missing from the list, sorted by name so that the resulting actions
+// have a fixed order.
 func (m *mirrored[T]) endList() {
 	var missing []cluster.Name
 	for name := range m.known {
@@ -92,7 +91,8 @@ func (m *mirrored[T]) endList() {
 	m.shown = nil
 }
 
-// applySeen takes in an object. If its UID is new, the object that had its name is gone.
+// applySeen processes an object. A new UID implies the deletion of the previous object with its
+// name.
 func (m *mirrored[T]) applySeen(o metav1.Object) {
 	object, ok := o.(T)
 	if !ok {
@@ -104,7 +104,7 @@ func (m *mirrored[T]) applySeen(o metav1.Object) {
 	old := m.kept[name]
 	if uid, known := m.known[name]; known {
 		action = queue.Update
-		// The deletion of the one before was missed, as happens between two lists.
+		// The deletion of the previous object was missed, as happens between two lists.
 		if uid != object.GetUID() {
 			m.forget(name, uid, old)
 			var none T
@@ -116,7 +116,7 @@ func (m *mirrored[T]) applySeen(o metav1.Object) {
 	m.known = cluster.Shrunk(m.known, &m.most)
 	if m.shown != nil {
 		m.shown[name] = true
-		// Before anything keeps it.
+		// Before a reference to it is kept.
 		if m.single != nil {
 			object = m.single(object)
 		}
@@ -129,8 +129,8 @@ func (m *mirrored[T]) applySeen(o metav1.Object) {
 	m.observer().Handled(m.kind, action, m.clock().Sub(began))
 }
 
-// applyGone takes in that an object was deleted. A late event about an object whose name is already
-// another one's is ignored.
+// applyGone processes the deletion of an object. A late event is ignored if another object has
+// taken the name.
 func (m *mirrored[T]) applyGone(o metav1.Object) {
 	object, ok := o.(T)
 	if !ok {

@@ -12,9 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// newMirrors makes the mirrors of all kinds. Most kinds are no more than a table of the cluster
-// model; see mirrorTable. The order in which kinds are listed does not matter: nothing is decided
-// before all are.
+// newMirrors creates the mirrors of all kinds. Most kinds are just a table of the cluster model;
+// see mirrorTable. The listing order of kinds does not matter: all are listed before any decision.
 func (c *Core) newMirrors() map[Kind]mirror {
 	s, h, in := c.common, c.news, c.intake
 	pods := newMirror(s, h, queue.Pod, func(pod, old *v1.Pod) {
@@ -30,7 +29,7 @@ func (c *Core) newMirrors() map[Kind]mirror {
 	budgets := mirrorTable(s, h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen)
 	deviceClaims := mirrorTable(s, h, &o.ResourceClaims, queue.ResourceClaim, c.claims.mergeSeen)
 	deviceClaims.forgetFirst(c.claims.forgetGone)
-	// A slice goes into the table with the taints of the rules that select its devices.
+	// A slice is stored in the table with the taints of the rules selecting its devices.
 	deviceSlices := mirrorTable(s, h, &o.ResourceSlices, queue.ResourceSlice, o.Tainted)
 	sliceGone := deviceSlices.forget
 	deviceSlices.forget = func(n cluster.Name, uid types.UID, last *resourcev1.ResourceSlice) {
@@ -80,14 +79,14 @@ func (c *Core) newMirrors() map[Kind]mirror {
 	return all
 }
 
-// claimSeen reads the claim's selector now rather than within an attempt: it may be long.
+// claimSeen parses the claim's selector now rather than within an attempt: it may be long.
 func (c *Core) claimSeen(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
 	_, _ = c.cluster.VolumesFor(claim) // an error is the attempt's to report
 	return claim
 }
 
-// mirrorTable mirrors a kind whose objects go into a table of the cluster model, converted by as if
-// that is not nil. Their changes may help pending pods.
+// mirrorTable mirrors a kind with objects stored in a table of the cluster model, converted by as
+// if as is not nil. Their changes may help pending pods.
 func mirrorTable[T metav1.Object](c *common, news *happenings, table *cluster.Table[T], resource queue.Resource,
 	as func(T) T) *mirrored[T] {
 	return newMirror(c, news, resource,

@@ -7,17 +7,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// nameOf is the key of an object in the cluster model's tables; of a cluster-scoped object, the
-// namespace is empty.
+// nameOf returns the key of an object in the cluster model's tables; for a cluster-scoped object,
+// the namespace is empty.
 func nameOf(object metav1.Object) cluster.Name {
 	return cluster.Name{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// sameVersion tells whether both are the same state of the same object. Objects without a resource
-// version are never the same.
+// sameVersion reports whether both are the same state of the same object. Objects without a
+// resource version are never the same.
 func sameVersion(a, b metav1.Object) bool {
 	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion() && a.GetResourceVersion() != ""
 }
 
-// podName is how messages and printed actions refer to a pod.
+// podName returns a pod's name in messages and printed actions.
 func podName(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestWhatChangesAboutANode: a change of a node is what kube-scheduler calls it, is in the log if
-// a decision can depend on it, and is the other way round when it is taken back.
+// TestWhatChangesAboutANode: a change of a node has kube-scheduler's action, is logged if a
+// decision can depend on it, and is reported in reverse when it is reverted.
 func TestWhatChangesAboutANode(t *testing.T) {
 	node := func() *v1.Node {
 		return &v1.Node{

@@ -11,28 +11,27 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// nominations keep room on nodes for pods that wait for their victims to leave, or that other
-// clients have nominated. The cluster model has them by the name of the node, even while it does
-// not know the node.
+// nominations hold room on nodes for pods waiting for their victims to terminate, or nominated by
+// other clients. The cluster model has them by the name of the node, even while the node is
+// unknown.
 //
 // Only an item of the queue has a nomination, gated or not; a member of a pod group only once its
-// gates have let it in. A pod that its group keeps out loses its nomination with the next lapse.
+// gates have let it in. A pod kept out by its group loses its nomination with the next lapse.
 type nominations struct {
 	*common
 	ready *readiness
 	news  *happenings
-	// ofGroups: groups may have a priority of their own.
+	// ofGroups: group priorities are enabled.
 	ofGroups bool
-	// keepsOut tells whether a group keeps its pods out: it is incomplete, or a gate keeps one of
-	// them out. A group for which room is being made is not one of these.
+	// keepsOut reports whether a group keeps its pods out: it is incomplete, or a gate keeps one of
+	// them out. It is false for a group with room being made for it.
 	keepsOut func(*groups.Group) bool
 	doubtful []types.UID // pods that their groups have kept out since the last lapse
-	// lent: pods that are nominated for the attempt under way, which no client has done and no
-	// status shows.
+	// lent: pods nominated only for the current attempt, by no client and in no status.
 	lent map[types.UID]bool
 }
 
-// clearNomination clears a pod's nomination, which may make room for others on that node.
+// clearNomination clears a pod's nomination, which may make room for other pods on that node.
 func (ns *nominations) clearNomination(uid types.UID) {
 	delete(ns.lent, uid)
 	if p := ns.cluster.Nominated(uid); p != nil {
@@ -41,9 +40,9 @@ func (ns *nominations) clearNomination(uid types.UID) {
 	}
 }
 
-// setNomination records the nominated node of a pod whose attempt has ended; an empty name clears
-// it, nil leaves it as it is, unless it was for this attempt only. A pod that keeps its node keeps
-// its place among the nominated pods of that node.
+// setNomination records the nominated node of a pod after its attempt; an empty name clears it, nil
+// leaves it unchanged unless it was for this attempt only. A pod that keeps its node keeps its
+// place among the nominated pods of that node.
 func (ns *nominations) setNomination(of *Attempt, item *queue.Item, node *string) {
 	if node == nil && ns.lent[of.Pod.UID] {
 		node = new(string)
@@ -62,23 +61,22 @@ func (ns *nominations) setNomination(of *Attempt, item *queue.Item, node *string
 	}
 }
 
-// nominatePod nominates a pod of the queue to a node. It may be nominated to one node at a time: an
-// earlier nomination is replaced.
+// nominatePod nominates a queued pod to a node, replacing any earlier nomination.
 func (ns *nominations) nominatePod(item *queue.Item, node string) {
 	p := cluster.NewPod(item.Class, item.Pod.Name, item.Pod.UID)
 	p.Created = cluster.TimeOf(item.Pod.CreationTimestamp.Time)
 	ns.cluster.Nominate(ns.asContender(p, item.Pod), node)
 }
 
-// lendRoom nominates a pod to a node for the attempt that begins. If the pod fits nowhere, the room
-// is nobody's again: a pod that may not preempt would keep it for as long as it waits.
+// lendRoom nominates a pod to a node for the next attempt. If the pod fits nowhere, the room is
+// released: a pod that may not preempt would otherwise keep it for as long as it waits.
 func (ns *nominations) lendRoom(item *queue.Item, node string) {
 	ns.nominatePod(item, node)
 	ns.lent[item.Pod.UID] = true
 }
 
-// podArrived adopts the nomination of a pod that has come. It holds room for the pod even while a
-// gate keeps the pod out.
+// podArrived adopts the nomination of a new pod. It holds room for the pod even while a gate keeps
+// the pod out.
 func (ns *nominations) podArrived(item *queue.Item) {
 	if ns.groupOf(item) == nil {
 		ns.podAdmitted(item)
@@ -92,21 +90,20 @@ func (ns *nominations) podAdmitted(item *queue.Item) {
 	}
 }
 
-// followClient adopts a nomination that another client has set or cleared. Where this scheduler
-// already decided otherwise, its own write has not been shown yet, and its decision stays. A pod
-// that is nominated now has to be tried, so that it takes the room kept for it or gives it up.
+// followClient adopts a nomination set or cleared by another client. If this scheduler has already
+// decided otherwise, its own write has not been observed yet, and its decision holds. A newly
+// nominated pod must be tried, so that it takes the room kept for it or gives it up.
 func (ns *nominations) followClient(item *queue.Item, pod *v1.Pod, p *cluster.Pod) (nominated bool) {
 	was, is := item.Pod.Status.NominatedNodeName, pod.Status.NominatedNodeName
 	current := ""
 	if nominated := ns.cluster.Nominated(pod.UID); nominated != nil {
 		current = nominated.Nominated
 	}
-	// It is this scheduler's own, which has been given up meanwhile.
+	// It is this scheduler's own, given up meanwhile.
 	if is != "" && is == ns.unseenNomination(item) {
 		return false
 	}
-	// What this scheduler has decided since it last saw the pod is newer than what the client
-	// wrote.
+	// This scheduler's decisions since it last saw the pod are newer than the client's write.
 	if was == is || current != was || item.Admitted.IsZero() && ns.groupOf(item) != nil || ns.isKeptOut(item) {
 		return false
 	}
@@ -117,8 +114,8 @@ func (ns *nominations) followClient(item *queue.Item, pod *v1.Pod, p *cluster.Po
 	return is != ""
 }
 
-// renewPod takes in a new state of a pod that may be nominated. One of another class may want less
-// of its node than before, and what it leaves may be what others wait for.
+// renewPod processes a new state of a possibly nominated pod. A new class may need less of its node
+// than before, and the difference may help other pods.
 func (ns *nominations) renewPod(p *cluster.Pod, pod *v1.Pod) {
 	was := ns.cluster.Nominated(pod.UID)
 	if was == nil {
@@ -132,8 +129,8 @@ func (ns *nominations) renewPod(p *cluster.Pod, pod *v1.Pod) {
 	}
 }
 
-// moveOn clears the nomination of a pod whose nominated node no longer has room for it. The pod is
-// tried again at once.
+// moveOn clears the nomination of a pod with too little room on its nominated node. The pod is
+// retried immediately.
 func (ns *nominations) moveOn(p *cluster.Pod) {
 	ns.clearNomination(p.UID)
 	item := ns.queue.Get(p.UID)
@@ -145,9 +142,9 @@ func (ns *nominations) moveOn(p *cluster.Pod) {
 	ns.queue.Wake(p.UID, queue.ForceActivate, ns.now)
 }
 
-// asContender is a waiting pod as it competes with others for room: with the priority of its
-// PodGroup, where groups have one of their own. The same holds for its nomination, or two groups
-// could take the room from each other forever.
+// asContender returns a waiting pod in the form used when competing with other pods for room: with
+// the priority of its PodGroup, if group priorities are enabled. The same holds for its nomination;
+// otherwise two groups could take the room from each other forever.
 func (ns *nominations) asContender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	if !ns.ofGroups {
 		return p
@@ -163,8 +160,8 @@ func (ns *nominations) asContender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	return contender
 }
 
-// podMoved follows the places of pods in the queue. It is called by the queue in the middle of a
-// move, so that nothing may be changed here: doubtful pods are looked at later.
+// podMoved follows the places of pods in the queue. The queue calls it in the middle of a move, so
+// it must not change anything: doubtful pods are examined later.
 func (ns *nominations) podMoved(item *queue.Item, label string) {
 	ns.observer().Queued(item.Place(), label)
 	if ns.isKeptOut(item) && ns.cluster.Nominated(item.Pod.UID) != nil {
@@ -172,15 +169,14 @@ func (ns *nominations) podMoved(item *queue.Item, label string) {
 	}
 }
 
-// isKeptOut tells whether its group keeps a gated pod out.
+// isKeptOut reports whether its group keeps a gated pod out.
 func (ns *nominations) isKeptOut(item *queue.Item) bool {
 	g := ns.groupOf(item)
 	return item.Gate != "" && g != nil && ns.keepsOut(g)
 }
 
-// clearGated clears the nominations of pods that their groups keep out: it is not known when these
-// will be tried again, and others can use the room. That may have the gates of further pods asked
-// again.
+// clearGated clears the nominations of pods kept out by their groups: the time of their next
+// attempt is unknown, and other pods can use the room. This may rerun the gates of further pods.
 func (ns *nominations) clearGated() {
 	for len(ns.doubtful) > 0 {
 		uid := ns.doubtful[0]
@@ -194,9 +190,9 @@ func (ns *nominations) clearGated() {
 	ns.doubtful = nil
 }
 
-// takesLong reports whether anyone else has work for the pod before its binding: an out-of-tree
-// plugin, or the controller or driver that Berth's own plugin waits for. Claims that only have to
-// be written take as long as the binding does, and the nomination would be one more write.
+// takesLong reports whether the pod's binding waits for another party: an out-of-tree plugin, or
+// the controller or driver awaited by Berth's own plugin. Claims with only writes pending take as
+// long as the binding does, and the nomination would be one more write.
 func (b *placement) takesLong() bool {
 	return slices.ContainsFunc(slices.Concat(b.prepare.groups...), func(plugin string) bool {
 		own := b.ownWork(plugin)
@@ -204,11 +200,11 @@ func (b *placement) takesLong() bool {
 	})
 }
 
-// nominateStep is the write of the nomination in preparation.running, in place of a plugin's name.
+// nominateStep replaces a plugin's name in preparation.running for the write of the nomination.
 const nominateStep = "-"
 
-// nominateErrand takes the answer to the write of the nomination. If that failed, the pod goes on
-// without it.
+// nominateErrand handles the outcome of the write of the nomination. If that failed, the pod
+// continues without it.
 type nominateErrand struct {
 	ps *placements
 	b  *placement

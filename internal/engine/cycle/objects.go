@@ -15,12 +15,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// This file is what Berth's own plugins do for a placement besides choosing a node: volumes and
-// device claims are reserved in the cluster model, written before the pod is bound, awaited, and
-// given back if the placement fails. Claims that several pods share are kept in claims.go.
+// This file holds the work of Berth's own plugins for a placement after the choice of a node:
+// volumes and device claims are reserved in the cluster model, written before the pod is bound,
+// awaited, and released if the placement fails. Claims shared by several pods are in claims.go.
 
 // volumesBound is met when the PV controller, or a provisioner, has bound all claims of the pod. If
-// the node goes, the pod returns to the queue.
+// the node is deleted, the pod returns to the queue.
 var volumesBound = waitFor{
 	late:   "binding volumes: timed out waiting for the condition",
 	within: func(b *placement) time.Duration { return b.volumes.Timeout },
@@ -34,7 +34,7 @@ var volumesBound = waitFor{
 }
 
 // devicesReady is met when the drivers have set all binding conditions of the allocated devices.
-// Most devices have none, and there is nothing to wait for.
+// Most devices have none, and need no wait.
 var devicesReady = waitFor{
 	late:   "device binding timeout",
 	needed: func(b *placement) bool { return slices.ContainsFunc(b.devices.Claims, awaitsDevices) },
@@ -70,8 +70,8 @@ var devicesReady = waitFor{
 	},
 }
 
-// awaitCondition makes a placement wait until what was written for a plugin is ready, if that is
-// needed. The objects may be ready already: news.objects makes the next tick look.
+// awaitCondition makes a placement wait, if needed, until a plugin's written objects are ready. The
+// objects may be ready already: news.objects makes the next tick check.
 func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
 	if w.needed != nil && !w.needed(b) {
 		return
@@ -84,7 +84,7 @@ func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
 	ps.news.objects = true
 }
 
-// nextDeadline is the next deadline; zero if there is none.
+// nextDeadline returns the next deadline, or zero.
 func (l objectWaits) nextDeadline() (at time.Time) {
 	for _, condition := range l {
 		if at.IsZero() || condition.deadline.Before(at) {
@@ -94,14 +94,14 @@ func (l objectWaits) nextDeadline() (at time.Time) {
 	return at
 }
 
-// reportWait tells the metrics how a wait ended.
+// reportWait reports the result of a wait to the metrics.
 func (ps *placements) reportWait(one *objectWait, how string) {
 	if one.over != nil {
 		one.over(ps, one.placement, how, ps.now.Sub(one.began))
 	}
 }
 
-// endWaits ends what a placement waits for, which has come to nothing.
+// endWaits ends the waits of a failed placement.
 func (ps *placements) endWaits(b *placement) {
 	for _, one := range ps.conditions {
 		if one.placement == b {
@@ -113,7 +113,7 @@ func (ps *placements) endWaits(b *placement) {
 }
 
 // reserveVolumes matches the pod's volumes and assumes them in the cluster model. The returned
-// function undoes it. It is nil if nothing has to be written.
+// function undoes it. It is nil if no writes are needed.
 func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver, n *cluster.Node) (undo func(), err error) {
 	volumes, err := plugin.PodVolumes(ps.cluster, b.Waiting, n)
 	if err != nil {
@@ -130,13 +130,13 @@ func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver
 // bindingVolumesFailed counts a failure to write volumes, or to have them bound in time.
 func bindingVolumesFailed(ps *placements) { ps.observer().VolumesFailed("bind") }
 
-// writeVolumes makes the action for what reserveVolumes has matched.
+// writeVolumes creates the action for the volumes matched by reserveVolumes.
 func writeVolumes(b *placement, ticket Ticket) Action {
 	return WriteVolumes{ticket, &b.Attempt, b.volumes}
 }
 
 // reserveDevices allocates the pod's devices in the cluster model. The returned function undoes it,
-// including what has been written by then.
+// including the writes made by then.
 func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver, n *cluster.Node) (undo func(), err error) {
 	claims, give, err := plugin.ReserveClaims(ps.cluster, b.Waiting, n)
 	if err != nil || len(claims.Claims) == 0 {
@@ -144,7 +144,7 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 	}
 
 	for i := range claims.Claims {
-		// The reservation is about to go: who relied on it would be left without its devices.
+		// The reservation is about to be released: a pod relying on it would lose its devices.
 		if _, releasing := ps.claims.releasing[nameOf(claims.Claims[i].Claim)]; releasing {
 			give(func(claim *resourcev1.ResourceClaim) bool { return wasReserved(claims.Claims, claim) })
 			return nil, fmt.Errorf("resource claim %s/%s is being given back", b.Pod.Namespace, claims.Claims[i].Claim.Name)
@@ -160,16 +160,15 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 	return func() { ps.unreserveDevices(b, give) }, nil
 }
 
-// writeClaims makes the action for what reserveDevices has allocated.
+// writeClaims creates the action for the devices allocated by reserveDevices.
 func writeClaims(b *placement, ticket Ticket) Action {
 	work := b.devices.ReservedClaims
 	work.Claims = slices.Clone(work.Claims) // sharedClaims.replaceStandIn changes them
 	return WriteClaims{ticket, &b.Attempt, work, b.claimUses()}
 }
 
-// claimsWritten takes in which claims were written, also if others were not. With that the pod's
-// use of its shared claims ends: an allocation that neither this pod nor another one writes is
-// undone.
+// claimsWritten records the written claims, even if other claims failed. It ends the pod's use of
+// its shared claims: an allocation that neither this pod nor another one writes is undone.
 func claimsWritten(ps *placements, b *placement, o Outcome) {
 	b.devices.written = append(b.devices.written, o.Claims...)
 	for i, use := range b.devices.uses {
@@ -180,7 +179,7 @@ func claimsWritten(ps *placements, b *placement, o Outcome) {
 	ps.tellGivenBack(b, ps.claims.endUse)
 }
 
-// usesOf counts the pod's uses of a claim; 0 once it has left its claims.
+// usesOf counts the pod's uses of a claim; 0 after its uses have ended.
 func (w *deviceWork) usesOf(shared *sharedClaim) (n int) {
 	for i := range w.uses {
 		if w.uses[i].sharedClaim == shared {
@@ -190,12 +189,11 @@ func (w *deviceWork) usesOf(shared *sharedClaim) (n int) {
 	return n
 }
 
-// unreserveDevices undoes what was decided and what was already written. give undoes the
-// allocations in the cluster model, except of the claims for which the function that it is given
-// returns true:
+// unreserveDevices undoes both the decided and the written state. give undoes the allocations in
+// the cluster model, except for the claims selected by its argument:
 //
-//   - claims that were written stay as they are until a watch shows what ReleaseClaim made of them,
-//     and so do those whose allocation may have been written;
+//   - written claims, and claims with a possibly written allocation, stay unchanged until a watch
+//     shows the result of ReleaseClaim;
 //   - claims of the pod's group stay while another member uses them, or their reservation is or may
 //     be in the API.
 func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.ResourceClaim) bool)) {
@@ -234,8 +232,8 @@ func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.
 	}
 }
 
-// tellGivenBack calls giveBack, and notes which volumes and devices of the placement are free
-// again. Other pods may wait for them, and if they were never written, no watch will show it.
+// tellGivenBack calls giveBack, and records the volumes and devices of the placement freed by it.
+// Other pods may wait for them, and if they were never written, no watch will show it.
 func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 	var were []*resourcev1.ResourceClaim
 	for i := range b.devices.Claims {
@@ -265,7 +263,7 @@ func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 	}
 }
 
-// wasReserved tells whether a claim was reserved for the pod's group before the pod used it.
+// wasReserved reports whether a claim was reserved for the pod's group before the pod used it.
 func wasReserved(list []plugins.ReservedClaim, claim *resourcev1.ResourceClaim) bool {
 	return slices.ContainsFunc(list, func(r plugins.ReservedClaim) bool {
 		return r.Claim == claim && r.ForGroup() &&
@@ -273,7 +271,7 @@ func wasReserved(list []plugins.ReservedClaim, claim *resourcev1.ResourceClaim) 
 	})
 }
 
-// awaitsDevices tells whether an allocated device has conditions that its driver has to set first.
+// awaitsDevices reports whether an allocated device has conditions for its driver to set first.
 func awaitsDevices(r plugins.ReservedClaim) bool {
 	return r.Claim.Status.Allocation != nil && slices.ContainsFunc(r.Claim.Status.Allocation.Devices.Results,
 		func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
@@ -287,8 +285,8 @@ func (b *placement) claimUses() (list []ClaimUse) {
 	return list
 }
 
-// groupUses tells whether a pod of the placement's group, other than the placement's own, is on its
-// way to a node, or on one. Pods that are only being tried do not count.
+// groupUses reports whether another pod of the placement's group is on a node or being placed on
+// one. Hypothetical placements do not count.
 func (ps *placements) groupUses(b *placement) bool {
 	g := ps.groups.Get(cluster.Name{Namespace: b.Pod.Namespace, Name: groups.NameOf(b.Pod)})
 	if g == nil {
@@ -304,8 +302,8 @@ func (ps *placements) groupUses(b *placement) bool {
 	return false
 }
 
-// isUnused returns a function that tells whether a claim which is reserved for the group of a
-// pending pod can be given up.
+// isUnused returns a function that reports whether a claim reserved for the group of a pending pod
+// can be given up.
 func (ps *placements) isUnused(b *placement) func(claim *resourcev1.ResourceClaim) bool {
 	return func(claim *resourcev1.ResourceClaim) bool {
 		name := nameOf(claim)
@@ -317,8 +315,8 @@ func (ps *placements) isUnused(b *placement) func(claim *resourcev1.ResourceClai
 	}
 }
 
-// endUse ends the pod's use of its claims. An allocation that is not in the API, and that no
-// other pod will write, is undone.
+// endUse ends the pod's use of its claims. It undoes an allocation that is not in the API and will
+// not be written by another pod.
 func (l *sharedClaims) endUse(b *placement) {
 	for i, use := range b.devices.uses {
 		shared := use.sharedClaim
@@ -332,7 +330,8 @@ func (l *sharedClaims) endUse(b *placement) {
 		case !shared.decided:
 		case !ok, claim.UID != shared.uid, claim.Status.Allocation == nil:
 			shared.decided = false
-		// The last user goes, and no one will write the allocation: the devices are free again.
+		// The last user is removed, and the allocation will never be written: the devices are free
+		// again.
 		case shared.users == 0 && !shared.written:
 			shared.decided = false
 			claim = claim.DeepCopy()
@@ -359,8 +358,8 @@ func (ps *placements) giveBack(b *placement) {
 	b.undo = nil
 }
 
-// releaseReserved gives back all reservations. What was reserved in the same step has kept no other
-// pod out, so that it is not worth an event.
+// releaseReserved releases all reservations. Reservations made in the same step have kept no other
+// pod out, and need no event.
 func (ps *placements) releaseReserved(b *placement) {
 	if b.stage == reserving {
 		ps.giveBack(b)
@@ -369,7 +368,7 @@ func (ps *placements) releaseReserved(b *placement) {
 	ps.tellGivenBack(b, ps.giveBack)
 }
 
-// takeBack ends a placement that failed; the pod returns to the queue.
+// takeBack ends a failed placement; the pod returns to the queue.
 func (ps *placements) takeBack(b *placement, err error) {
 	ps.releaseReserved(b)
 	ps.uncountPod(b)
@@ -377,7 +376,7 @@ func (ps *placements) takeBack(b *placement, err error) {
 	ps.outcome.requeuePlacement(b, err)
 }
 
-// dropPlacement ends a placement whose pod no longer needs one.
+// dropPlacement ends a placement no longer needed by its pod.
 func (ps *placements) dropPlacement(b *placement) {
 	ps.releaseReserved(b)
 	b.endAttempt(false)

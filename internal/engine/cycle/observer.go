@@ -7,78 +7,79 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Observer follows what the scheduler does, for metrics. Its methods are called often and from
-// several goroutines: they must be fast and safe for concurrent use. Embed [NoObserver] to
-// implement only some of them.
+// Observer observes the scheduler for metrics. Its methods are called often and from several
+// goroutines: they must be fast and safe for concurrent use. Embed [NoObserver] to implement only
+// some of them.
 type Observer interface {
-	// Attempted: an attempt ended; took counts from when the pod was popped from the queue.
+	// Attempted: an attempt ended; took counts from popping the pod from the queue.
 	Attempted(profile string, result Result, took time.Duration)
-	// Decided: a node was found, or none; took includes preemption.
+	// Decided: the search for a node ended, with or without a node; took includes preemption.
 	Decided(took time.Duration)
-	// Ran: all plugins of an extension point were called for one pod. Only for points that the
-	// cycle runs: PreEnqueue, PostFilter, Reserve, Permit, PreBind, Bind, PostBind.
+	// Ran: all plugins of an extension point were called for one pod. Only for points run by the
+	// cycle: PreEnqueue, PostFilter, Reserve, Permit, PreBind, Bind, PostBind.
 	Ran(profile string, point plugins.Point, ok bool, took time.Duration)
 	// RanPlugin: one plugin was called at such a point. Reported for one attempt in ten.
 	RanPlugin(plugin string, point plugins.Point, ok bool, took time.Duration)
 	// Queued: a pod entered one of the queues, because of the event with that label.
 	Queued(place queue.Place, event string)
 	// EntityQueued: an entity entered one of the queues because of the event with that label: a pod
-	// group, or a pod that is in none. All pods of a group enter together.
+	// group, or an ungrouped pod. All pods of a group enter together.
 	EntityQueued(place queue.Place, event string, group bool)
-	// Bound: a pod was scheduled, after that many attempts and that long since it was first
-	// admitted. afterFlush: its last attempt was due to having waited too long.
+	// Bound: a pod was scheduled after that many attempts and that long since it was first
+	// admitted. afterFlush: its last attempt was triggered by the flush of pods waiting too long.
 	Bound(tries int, sinceFirst time.Duration, afterFlush bool)
 	// Rejected: one pod more (delta 1) or fewer (-1) waits because of the plugin.
 	Rejected(plugin, profile string, delta int)
 	// Preempted: preemption was tried, for a pod or a pod group.
 	Preempted(p Preempted)
-	// RemovedVictims: all removals for one preemptor, a pod or a pod group, were answered.
+	// RemovedVictims: all removals for one preemptor, a pod or a pod group, have completed.
 	RemovedVictims(group, ok bool, took time.Duration)
-	// GeneratedPlacements: a pod group is to be placed, for which so many placements are possible:
-	// domains of its topology key, or all nodes. EvaluatedPlacements: so many of these were judged,
-	// and the group fits there or not; took is for each of them.
+	// GeneratedPlacements: a pod group about to be placed has count possible placements: domains of
+	// its topology key, or all nodes. EvaluatedPlacements: count of these were judged, and the
+	// group fits there or not; took is for each of them.
 	GeneratedPlacements(profile string, count int)
 	EvaluatedPlacements(profile string, feasible bool, count int, took time.Duration)
 	// Permitted: a pod's wait at Permit ended; result is "allowed", "rejected" or "timed out".
 	Permitted(result string, took time.Duration)
-	// AwaitedDevice: a pod's wait for its devices ended, for one of them, which has binding
-	// conditions itself or not; how is "success", "failure", "timeout" or "error".
+	// AwaitedDevice: a pod's wait for its devices ended, reported for each device, whether it has
+	// binding conditions itself (own) or not; how is "success", "failure", "timeout" or "error".
 	AwaitedDevice(profile, driver, how string, own bool, took time.Duration)
-	// MadeClaim: a claim for a pod's extended resources was to be created.
+	// MadeClaim: the creation of a claim for a pod's extended resources was attempted.
 	MadeClaim(ok bool)
 	// VolumesFailed: volumes could not be judged on a node ("predicate"), assumed ("assume"), or
 	// bound ("bind").
 	VolumesFailed(at string)
 	// Handled: an event about an object of this kind was processed.
 	Handled(resource queue.Resource, action queue.Action, took time.Duration)
-	// Hinted: a plugin was asked whether an event helps a pod that it rejected.
+	// Hinted: a plugin was queried whether an event helps a pod rejected by it.
 	Hinted(plugin string, event string, wake bool, took time.Duration)
 	// BindRefused: a binding was refused; reason is the API's, such as Conflict, or empty.
 	BindRefused(reason string)
-	// Binding: one binding more (delta 1) or fewer (-1) is under way.
+	// Binding: the number of bindings in progress changed by delta (1 or -1).
 	Binding(delta int)
-	// Panicked: a decision panicked, or a plugin while a pod was bound.
+	// Panicked: a decision panicked, or a plugin during a pod's binding.
 	Panicked()
-	// AttemptedGroup: an attempt at a pod group ended. The pods of the group are counted one by
-	// one, too.
+	// AttemptedGroup: an attempt at a pod group ended. The pods of the group are also counted one
+	// by one.
 	AttemptedGroup(profile string, result Result, took time.Duration)
-	// DecidedGroup: nodes were found for a group, or not; took includes preemption.
+	// DecidedGroup: the search for a group's nodes ended, successfully or not; took includes
+	// preemption.
 	DecidedGroup(took time.Duration)
 }
 
-// Result is how an attempt ended.
+// Result is the result of an attempt.
 type Result string
 
-// The results, as upstream's metrics name them.
+// The results, with the names of upstream's metrics.
 const (
 	Scheduled     Result = "scheduled"
 	Unschedulable Result = "unschedulable"
 	Errored       Result = "error"
-	// WaitingOnPreemption is of groups only: room is being made for it.
+	// WaitingOnPreemption applies only to groups: room is being made for the group.
 	WaitingOnPreemption Result = "waiting_on_preemption"
 )
 
-// Preempted is how preemption for one preemptor ended.
+// Preempted describes the preemption for one preemptor.
 type Preempted struct {
 	Group    bool // the preemptor is a pod group
 	Outcome  PreemptionOutcome
@@ -90,10 +91,11 @@ type Preempted struct {
 	Violations int // victims whose disruption budget does not allow that they leave
 }
 
-// PreemptionOutcome is how a search for victims ended, in the words of upstream's status codes.
+// PreemptionOutcome is the result of a search for victims, with the names of upstream's status
+// codes.
 type PreemptionOutcome string
 
-// The outcomes. A pod group for which no pod may leave is Unresolvable.
+// The outcomes. A pod group without potential victims is Unresolvable.
 const (
 	FoundVictims PreemptionOutcome = "Success"
 	NoHelp       PreemptionOutcome = "Unschedulable"
@@ -104,7 +106,7 @@ const (
 // NoObserver ignores everything.
 type NoObserver struct{}
 
-// RanPlugin does nothing, like all the others.
+// RanPlugin does nothing, like all other methods.
 func (NoObserver) RanPlugin(string, plugins.Point, bool, time.Duration)  {}
 func (NoObserver) Attempted(string, Result, time.Duration)               {}
 func (NoObserver) Decided(time.Duration)                                 {}

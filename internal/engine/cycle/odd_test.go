@@ -22,16 +22,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// allKinds are those that a core can follow.
+// allKinds lists the kinds supported by a core.
 var allKinds = []Kind{
 	Nodes, Pods, Namespaces, Services, ReplicationControllers, ReplicaSets, StatefulSets, DisruptionBudgets, Volumes, Claims, StorageClasses,
 	CSINodes, CSIDrivers, CSICapacities, VolumeAttachments, ResourceSlices, ResourceClaims, DeviceClasses, PodGroups,
 	CompositePodGroups,
 }
 
-// witnessed shows a core the objects, lets it do what it wants to for a while, and then gives it a
-// pod that anybody might have made. It returns what is wrong: nothing may have panicked, and that
-// pod is to be decided: bound, unless it may be refused.
+// witnessed shows a core the objects, runs it for a while, and then adds an ordinary pod. It
+// returns the violations: a panic, or that pod not decided; it must be bound unless a refusal is
+// allowed.
 func witnessed(odd []Seen, refused bool) (wrong []string) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true, Composite: true}})
 	if err != nil {
@@ -66,7 +66,7 @@ func witnessed(odd []Seen, refused bool) (wrong []string) {
 			step(answer)
 		}
 	}
-	// work lets the core have so many turns, and time pass when there is nothing to do.
+	// work runs the core for a number of turns, and advances time while it is idle.
 	work := func(turns int, until func() bool) {
 		for range turns {
 			if until() {
@@ -115,8 +115,8 @@ func witnessed(odd []Seen, refused bool) (wrong []string) {
 	return wrong
 }
 
-// TestOddInputsHoldNobodyUp: whatever an API server takes from somebody with rights in one
-// namespace, or from a node that was stolen, ends nothing, and a pod of somebody else's is decided.
+// TestOddInputsHoldNobodyUp: any input accepted by an API server from a user with rights in one
+// namespace, or from a stolen node, causes no crash, and another tenant's pod is still decided.
 func TestOddInputsHoldNobodyUp(t *testing.T) {
 	var all []Seen
 	for name, make := range oddPods {
@@ -124,7 +124,7 @@ func TestOddInputsHoldNobodyUp(t *testing.T) {
 		odd.Name, odd.UID = "odd-"+strings.ReplaceAll(name, " ", "-"), types.UID("odd "+name)
 		objects := []Seen{{Pods, odd}}
 		objects = append(objects, make(odd)...)
-		// The same put on a node by hand, which nobody but a quota prevents: that node may be full.
+		// The same pod placed on a node by hand, prevented only by a quota: that node may be full.
 		there := odd.DeepCopy()
 		there.Name, there.UID, there.Spec.NodeName = there.Name+"-there", there.UID+" there", "full"
 		tellOdd(t, name, append(objects, Seen{Pods, there}), &all)
@@ -157,7 +157,7 @@ func requesting(p *v1.Pod, name v1.ResourceName, amount string) {
 	p.Spec.Containers[0].Resources.Requests[name] = resource.MustParse(amount)
 }
 
-// many names, each with a number.
+// many returns numbered names.
 func many(n int, prefix string) (all []string) {
 	for i := range n {
 		all = append(all, fmt.Sprint(prefix, i))
@@ -172,7 +172,7 @@ func ofMany(n int, make func(i int) v1.PodAffinityTerm) (all []v1.PodAffinityTer
 	return all
 }
 
-// oddPods change a pod of a tenant's, and return what it has beside it.
+// oddPods modify a tenant's pod, and return its additional objects.
 var oddPods = map[string]func(p *v1.Pod) []Seen{
 	"all of CPU that there is":  func(p *v1.Pod) []Seen { requesting(p, v1.ResourceCPU, "9223372036854775807"); return nil },
 	"all thousandths of CPU":    func(p *v1.Pod) []Seen { requesting(p, v1.ResourceCPU, "9223372036854775807m"); return nil },
@@ -400,7 +400,7 @@ func sized(n *v1.Node, name v1.ResourceName, amount string) {
 	n.Status.Allocatable[name] = resource.MustParse(amount)
 }
 
-// oddNodes change a node, as its own credential can.
+// oddNodes modify a node within the permissions of its own credential.
 var oddNodes = map[string]func(n *v1.Node){
 	"more than there is": func(n *v1.Node) {
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, v1.ResourcePods, "example.com/odd"} {
@@ -458,7 +458,7 @@ var oddNodes = map[string]func(n *v1.Node){
 	"closed":   func(n *v1.Node) { n.Spec.Unschedulable = true },
 }
 
-// oddObjects are others that a tenant or a node can write.
+// oddObjects returns other objects writable by a tenant or a node.
 func oddObjects() map[string][]Seen {
 	budget := func(name string, least, most *intstr.IntOrString, selector *metav1.LabelSelector) Seen {
 		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
@@ -495,7 +495,7 @@ func oddObjects() map[string][]Seen {
 	}
 }
 
-// FuzzOddObjects plays objects with anything in them, whether or not an API server takes it.
+// FuzzOddObjects plays objects with arbitrary content, whether or not an API server accepts it.
 func FuzzOddObjects(f *testing.F) {
 	for seed := range int64(8) {
 		f.Add(seed)

@@ -11,47 +11,46 @@ import (
 // DefaultSearchLimit is the default of Options.SearchLimit.
 const DefaultSearchLimit = gang.DefaultSearchLimit
 
-// Options configure a core. The zero value is a core without profiles, which New refuses; all other
-// fields have a useful zero.
+// Options configures a core. The zero value is a core without profiles, which New refuses; all
+// other fields have a useful zero.
 type Options struct {
 	Profiles []Profile
-	// Seed determines all random choices: which of several best nodes is taken, and which attempts
-	// are timed.
+	// Seed determines all random choices: ties between best nodes, and the timed attempts.
 	Seed uint64
 	// FirstBackoff, LastBackoff and MaxWait configure the queue; 0 means its default.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
-	// Shadow makes the core compare where other schedulers place the pods of its profiles. Such a
-	// core never leads.
+	// Shadow makes the core compare the placements made by other schedulers for the pods of its
+	// profiles. Such a core never leads.
 	Shadow bool
-	// Observer, if set, is called with what happens, for metrics. Stopwatch, if set, is the clock
-	// that measures durations for it. Neither influences decisions.
+	// Observer, if set, receives metrics. Stopwatch, if set, is the clock for its durations.
+	// Neither influences decisions.
 	Observer  Observer
 	Stopwatch func() time.Time
-	// Objects, if set, is shown the API objects of nodes and pods.
+	// Objects, if set, receives the API objects of nodes and pods.
 	Objects Objects
-	// Groups tells which features of pod groups are on. SearchLimit bounds the search for a
-	// placement of a group whose pods differ, and how many domains of a topology key an attempt
-	// tries, in judgements of a node; 0 means [DefaultSearchLimit].
+	// Groups enables features of pod groups. SearchLimit bounds the search for a placement of a
+	// group with differing pods, and the domains of a topology key tried by an attempt, in
+	// judgements of a node; 0 means [DefaultSearchLimit].
 	Groups      groups.Gates
 	SearchLimit int
-	// Unhurried attempts for groups do not end because others wait: for forecasts.
+	// Unhurried attempts for groups do not end early for other waiting pods: for forecasts.
 	Unhurried bool
 	Disabled  Disabled
-	// PrepareAside: what a plugin has to compute about a pod before the pod is decided is asked
-	// aside; see [Ask] and [plugins.Preparer]. Else it is computed by the goroutine that decides,
-	// when it is needed.
+	// PrepareAside makes plugins prepare a pod's data asynchronously before the pod is decided; see
+	// [Ask] and [plugins.Preparer]. Otherwise the deciding goroutine computes it on demand.
 	PrepareAside bool
-	// Prefer, if set, breaks ties between nodes in place of chance; see [decide.Decider].
+	// Prefer, if set, breaks ties between nodes instead of chance; see [decide.Decider].
 	Prefer func(*cluster.Pod) string
 }
 
-// Disabled are features of the cycle that are on unless a feature gate of upstream disables them.
+// Disabled lists features of the cycle that are enabled unless disabled by an upstream feature
+// gate.
 type Disabled struct {
 	// PopFromBackoff (SchedulerPopFromBackoffQ): an idle scheduler does not decide rejected pods
-	// before their back-off is over, and one whose victims have gone waits, too.
+	// before their back-off is over, including pods with terminated victims.
 	PopFromBackoff bool `json:"popFromBackoff,omitempty"`
-	// Expectation (NominatedNodeNameForExpectation): the node of a pod that waits at Permit, or for
-	// which objects are written, is not written to nominatedNodeName.
+	// Expectation (NominatedNodeNameForExpectation): the node of a pod waiting at Permit, or for
+	// writes of objects, is not written to nominatedNodeName.
 	Expectation bool `json:"expectation,omitempty"`
 	// DeviceTaintRules (DRADeviceTaintRules): they are not followed, and taint no devices.
 	DeviceTaintRules bool `json:"deviceTaintRules,omitempty"`

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// listens is an out-of-tree plugin that is told of changes, and notes what it is told.
+// listens is an out-of-tree plugin that records the changes it receives.
 type listens struct{ heard []string }
 
 func (*listens) Name() string { return "Listens" }
@@ -72,8 +72,8 @@ func heardBy(t *testing.T, l *listens, want ...string) {
 	l.heard = nil
 }
 
-// TestAKeptStateDoesNotKeepItsList: the pods of a list are one array, which must be freed when most
-// of them are gone.
+// TestAKeptStateDoesNotKeepItsList: the pods of a list are one array, which must be freed after
+// most of them were deleted.
 func TestAKeptStateDoesNotKeepItsList(t *testing.T) {
 	core, err := New(Options{Profiles: listening(&listens{})})
 	if err != nil {
@@ -97,8 +97,8 @@ func TestAKeptStateDoesNotKeepItsList(t *testing.T) {
 	}
 }
 
-// TestStatesAreKeptWhileSomebodyWantsThem: after out-of-tree plugins are gone from the
-// configuration nothing is kept for them, and when they are back they are shown no old states.
+// TestStatesAreKeptWhileSomebodyWantsThem: after the removal of out-of-tree plugins from the
+// configuration no states are kept for them, and after their return they receive no old states.
 func TestStatesAreKeptWhileSomebodyWantsThem(t *testing.T) {
 	l, now := &listens{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	core, err := New(Options{Profiles: listening(l)})
@@ -130,7 +130,7 @@ func TestStatesAreKeptWhileSomebodyWantsThem(t *testing.T) {
 	heardBy(t, l, `NodeUpdate "" "4"`, `NodeUpdate "4" "5"`)
 }
 
-// TestPluginsHearOfPodGroups: as of every other kind that they can register for.
+// TestPluginsHearOfPodGroups: plugins can register for PodGroup events, like for every other kind.
 func TestPluginsHearOfPodGroups(t *testing.T) {
 	l, now := &listens{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	core, err := New(Options{Profiles: listening(l), Groups: groups.Gates{Generic: true}})

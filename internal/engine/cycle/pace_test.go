@@ -14,8 +14,8 @@ import (
 )
 
 // TestRequestsAreSpacedWhateverTheResponses verifies that the cycle sends at most 20 requests of a
-// kind for a pod per minute while all of them fail, have no effect, or are never seen to have one:
-// bindings, the release of devices, and the removal of victims.
+// kind for a pod per minute while all of them fail, take no effect, or have an effect that is never
+// observed: bindings, the release of devices, and the removal of victims.
 func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	device := func(pod string) *resourcev1.ResourceClaim {
 		c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, UID: "c"}}

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestPartsStandInOrder: each part of the core knows common and parts before it in Core, and none
-// knows one after it, or the core itself. What a placement comes to is told through an interface.
+// TestPartsStandInOrder: each part of the core refers only to common and to parts before it in
+// Core, never to later parts or the core itself. The end of a placement is reported through an
+// interface.
 func TestPartsStandInOrder(t *testing.T) {
 	core := reflect.TypeFor[Core]()
 	before := []reflect.Type{reflect.TypeFor[*common]()}
@@ -29,7 +30,7 @@ func TestPartsStandInOrder(t *testing.T) {
 	if ends := reflect.TypeFor[aftermath](); !before[len(before)-2].Implements(ends) {
 		t.Errorf("%v does not take what placements come to", before[len(before)-2])
 	}
-	// What is made anew for each pod knows no part: a part acts on it.
+	// Types instantiated per pod refer to no part: parts act on them.
 	for _, of := range []reflect.Type{reflect.TypeFor[placement](), reflect.TypeFor[servedProfile](), reflect.TypeFor[removal](), reflect.TypeFor[objectWait]()} {
 		for known := range partsIn(of) {
 			t.Errorf("%v knows %v", of, known)
@@ -37,7 +38,7 @@ func TestPartsStandInOrder(t *testing.T) {
 	}
 }
 
-// partsIn yields the types of the parts that a struct points to.
+// partsIn yields the types of the parts to which a struct points.
 func partsIn(of reflect.Type) func(yield func(reflect.Type) bool) {
 	parts := map[reflect.Type]bool{reflect.TypeFor[*Core](): true}
 	for i := range reflect.TypeFor[Core]().NumField() {

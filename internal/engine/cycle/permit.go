@@ -10,9 +10,9 @@ import (
 // maxPermitWait is the longest wait at Permit, as in kube-scheduler.
 const maxPermitWait = 15 * time.Minute
 
-// askPermit calls the Permit plugins and returns which of them make the pod wait, and for how long
-// at most. A wait without limit is cut to maxPermitWait. The first refusal ends the round: plugins
-// after it are not asked.
+// askPermit calls the Permit plugins and returns the maximum wait of each plugin holding the pod. A
+// wait without limit is capped at maxPermitWait. The first refusal ends the round: later plugins
+// are not called.
 func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, err error) {
 	if len(b.profile.permit) == 0 {
 		return nil, nil
@@ -53,8 +53,8 @@ func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
 	ps.addAction(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: ps.now})
 }
 
-// endPermitWait ends the pod's wait at Permit, if there is one. how is a label of the metric:
-// allowed, rejected or timed out.
+// endPermitWait ends the pod's wait at Permit, if any. how is a label of the metric: allowed,
+// rejected or timed out.
 func (ps *placements) endPermitWait(b *placement, how string) {
 	p := b.permit
 	if p == nil || p.over {
@@ -67,10 +67,10 @@ func (ps *placements) endPermitWait(b *placement, how string) {
 	ps.addAction(Release{p.ticket, how, ps.now.Sub(p.since)})
 }
 
-// permitWaits are how long Permit plugins make a pod wait at most, by plugin.
+// permitWaits maps Permit plugins to their maximum waits for a pod.
 type permitWaits = map[string]time.Duration
 
-// PermitAllowed and PermitRejected are a Permit plugin's verdicts on a pod that it made wait.
+// PermitAllowed and PermitRejected are a Permit plugin's verdicts on a waiting pod.
 type (
 	PermitAllowed struct {
 		Ticket Ticket
@@ -80,8 +80,8 @@ type (
 		Ticket  Ticket
 		Plugin  string
 		Message string
-		// Preempted: the pod's room is needed for another pod. This is no verdict on the pod, which
-		// is tried again.
+		// Preempted: another pod needs the pod's room. This is not a verdict on the pod, which is
+		// retried.
 		Preempted bool
 	}
 )

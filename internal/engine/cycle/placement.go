@@ -17,7 +17,7 @@ import (
 
 // placement is a pod on its way from the queue to its node. From assumePod until uncountPod or
 // confirmBound it is in placements.byPod and its pod counts on the node. It ends in exactly one of
-// three ways: takeBack (the pod returns to the queue), dropPlacement (the pod is gone), or
+// three ways: takeBack (the pod returns to the queue), dropPlacement (the pod was deleted), or
 // finishBound. It belongs to the core. Only the embedded Attempt is handed out, with actions.
 type placement struct {
 	Attempt
@@ -38,13 +38,13 @@ type placement struct {
 	prepare preparation // while stage is preparing
 	binding Ticket      // of its Bind action, while stage is binding
 
-	// ending, once set, is why the pod will not be bound after all. Work under way is cancelled,
-	// and the last answer to it ends the placement.
+	// ending, once set, is the reason why the pod will not be bound after all. Outstanding work is
+	// cancelled, and its last outcome ends the placement.
 	ending *Fault
-	// dropped: a watch showed that the pod is gone or runs elsewhere. The placement only has to
-	// give back what it reserved.
+	// dropped: a watch showed the pod deleted or running elsewhere. The placement only needs to
+	// release its reservations.
 	dropped bool
-	// confirmed: a watch showed the pod on its node before the Bind was answered.
+	// confirmed: a watch showed the pod on its node before the outcome of the Bind arrived.
 	confirmed bool
 	// sibling: the pod is being decided together with its group, so its removal must not count as
 	// the group losing a member.
@@ -55,13 +55,14 @@ type placement struct {
 	devices deviceWork
 }
 
-// stage tells how far a placement has got.
+// stage is the progress of a placement.
 type stage uint8
 
 const (
-	// A stage follows the one before it, and each says what can still be stopped: in reserving
-	// everything is undone at once, in preparing by a Cancel of each action under way, in binding
-	// only if the Bind has not begun, in bound nothing.
+	// Stages follow each other in this order, and determine the possible cancellation: in reserving
+	// everything is undone immediately, in preparing a Cancel is issued for each outstanding
+	// action, in binding cancellation succeeds only if the Bind has not begun, in bound it is
+	// impossible.
 	reserving stage = iota // decided in this step, reservations under way
 	preparing              // held at Permit, or PreBind is under way
 	binding                // a Bind action is under way
@@ -69,12 +70,12 @@ const (
 )
 
 // placements takes pods from the decision to the binding: it counts them on their nodes, reserves
-// what they need, waits at Permit, has objects written, and binds.
+// their resources, waits at Permit, has objects written, and binds.
 //
 // There is at most one placement per pod. A pod in byPod counts on its node, except between the
-// steps of assumePod itself. A placement in held is in byPod too, or is about to end. A panic in a
-// plugin ends the attempt (see recoverAttempt), so that every step notes what it has reserved
-// before it goes on.
+// steps of assumePod itself. A placement in held is also in byPod, or is about to end. A panic in a
+// plugin ends the attempt (see recoverAttempt), so every step records its reservation before
+// proceeding.
 type placements struct {
 	*common
 	news        *happenings
@@ -88,8 +89,8 @@ type placements struct {
 	held  map[Ticket]*placement // those waiting at Permit, by the ticket of their Hold
 }
 
-// aftermath is called when a placement or its binding ends. It is implemented by attempts, which
-// placements may not know.
+// aftermath is called when a placement or its binding ends. It is implemented by attempts, on which
+// placements must not depend.
 type aftermath interface {
 	// requeuePlacement: the pod is not bound, and returns to the queue.
 	requeuePlacement(b *placement, why error)
@@ -99,7 +100,7 @@ type aftermath interface {
 	bindAnswered(b *placement)
 }
 
-// Reasons why a binding is given up.
+// Reasons for giving up a binding.
 var (
 	errGone           = &Fault{Message: "the pod was deleted"}
 	errBoundElsewhere = &Fault{Message: "the pod was bound by another client"}
@@ -107,15 +108,15 @@ var (
 	errPreempted      = &Fault{Message: "preempted by DefaultPreemption"}
 )
 
-// rejection is an error that carries a plugin's verdict: the pod is unschedulable, and waits for
-// the events that this plugin is interested in.
+// rejection is an error carrying a plugin's verdict: the pod is unschedulable, and waits for the
+// events registered by this plugin.
 type rejection struct {
 	plugin string
 	*plugins.Rejection
 }
 
-// bindErrand takes the answer to a Bind. A pod that was bound stays in byPod until a watch shows it
-// on its node. Until then it counts on the node all the same.
+// bindErrand handles the outcome of a Bind. A bound pod stays in byPod until a watch shows it on
+// its node. Until then it counts on the node all the same.
 type bindErrand struct {
 	ps *placements
 	b  *placement
@@ -130,15 +131,14 @@ type permitHold struct {
 	over    bool
 }
 
-// wait is one plugin's wait: at most so long, and thus until then.
+// wait is one plugin's wait: its maximum duration, and the resulting deadline.
 type wait struct {
 	most  time.Duration
 	until time.Time
 }
 
-// preparation is what must be done before a pod is bound, in this order: Preflight, Permit, then
-// the PreBind plugins in groups. The plugins of a group run at the same time, the groups one after
-// the other.
+// preparation is the work before a pod is bound, in this order: Preflight, Permit, then the PreBind
+// plugins in groups. The plugins of a group run at the same time, the groups one after the other.
 type preparation struct {
 	groups  [][]string        // plugins with work to do, by group
 	running map[Ticket]string // plugins at work, by the ticket of their action
@@ -146,18 +146,18 @@ type preparation struct {
 	began   time.Time         // of the first group
 }
 
-// ownWork is what one of Berth's own plugins has reserved for a pod and is to be written to the API
-// before the pod is bound. It may be written at the same time as what others have to write.
+// ownWork is a reservation by one of Berth's own plugins for a pod, to be written to the API before
+// the pod is bound. It may be written at the same time as the work of other plugins.
 type ownWork struct {
 	plugin string
 	write  func(b *placement, ticket Ticket) Action
-	// written, if set, takes in the answer, whatever it is.
+	// written, if set, handles the outcome, whatever it is.
 	written func(ps *placements, b *placement, o Outcome)
 	then    waitFor
 	failed  func(ps *placements) // if set, counts that writing it, or waiting for it, has failed
 }
 
-// deviceWork is what has to be written about a pod's devices before it is bound.
+// deviceWork holds the writes for a pod's devices required before it is bound.
 type deviceWork struct {
 	plugins.ReservedClaims
 	uses    []claimUse                  // of Claims, in their order; nil once the pod has left them
@@ -165,12 +165,13 @@ type deviceWork struct {
 	shared  []*sharedClaim              // of Claims, also once the pod has left them
 }
 
-// objectWaits are what placements wait for in the cluster's objects, in the order in which the
-// waits began. They are checked when an object has changed that one of them may depend on: see
-// happenings.objects. There are few at a time, so a list is enough.
+// objectWaits holds the placements' waits for the cluster's objects, in the order of their
+// beginning. They are checked after a change of an object they may depend on: see
+// happenings.objects. They are few at a time, so a list suffices.
 type objectWaits []*objectWait
 
-// objectWait is one wait. It is met when the plugin's objects are as the placement needs them.
+// objectWait is one wait. It is met when the plugin's objects are in the state required by the
+// placement.
 type objectWait struct {
 	*placement
 	waitFor
@@ -185,7 +186,7 @@ type waitFor struct {
 	told   func(b *placement) Tell // of the event when the wait begins; nil: none
 	within func(b *placement) time.Duration
 	met    func(c *cluster.Cluster, b *placement) (bool, error)
-	// over reports how the wait ended: success, failure, timeout or error; nil: nobody asks.
+	// over, if set, reports the result of the wait: success, failure, timeout or error.
 	over func(ps *placements, b *placement, how string, took time.Duration)
 }
 
@@ -196,12 +197,11 @@ func newPlacements(s *common, news *happenings, n *nominations, l *sharedClaims)
 	}
 }
 
-// countUnderWay counts the pods that are assumed: counted on a node that no watch has shown them
-// on.
+// countUnderWay counts the assumed pods: counted on a node, but not shown there by a watch yet.
 func (ps *placements) countUnderWay() int { return len(ps.byPod) }
 
-// enter registers the placement of a pod that was just placed in the cluster model; leave is its
-// counterpart, and leaves the model alone.
+// enter registers the placement of a pod just placed in the cluster model; leave is its
+// counterpart, and does not change the model.
 func (ps *placements) enter(b *placement) {
 	ps.byPod[b.Pod.UID] = b
 	ps.byPod = cluster.Shrunk(ps.byPod, &ps.most)
@@ -223,8 +223,8 @@ func (ps *placements) placementsTo(node string) (list []*placement) {
 	return list
 }
 
-// Error words the verdict as for a cluster of one node: "0/1 nodes are available: ...", as upstream
-// does for a pod that is rejected after its node was chosen.
+// Error words the verdict as for a cluster of one node: "0/1 nodes are available: ...", like
+// upstream's message for a pod rejected after its node was chosen.
 func (r *rejection) Error() string {
 	if r.Err != nil {
 		return r.Err.Error()
@@ -236,11 +236,11 @@ func (r *rejection) Error() string {
 	return f.Message("")
 }
 
-// RefusedBy names the plugin: the pod may do on another node.
+// RefusedBy returns the plugin's name: the pod may fit on another node.
 func (r *rejection) RefusedBy() (plugin string) { return r.plugin }
 
-// uncountPod takes the pod off the node that it was counted on. It does nothing if the pod has
-// another placement by now, or none.
+// uncountPod takes the pod off the node on which it counts. It does nothing if the pod has another
+// placement by now, or none.
 func (ps *placements) uncountPod(b *placement) {
 	if ps.byPod[b.Pod.UID] != b {
 		return
@@ -253,7 +253,7 @@ func (ps *placements) uncountPod(b *placement) {
 	}
 }
 
-// cancelBind asks for the binding not to be made. Its answer, which always comes, ends the
+// cancelBind requests that the binding not be made. Its outcome, which always arrives, ends the
 // placement.
 func (ps *placements) cancelBind(b *placement, why *Fault) {
 	if b.ending == nil {
@@ -262,24 +262,24 @@ func (ps *placements) cancelBind(b *placement, why *Fault) {
 	}
 }
 
-// bindPod sends the Bind action. From now on the pod can only be stopped by a Cancel that comes
-// before the Bind begins.
+// bindPod sends the Bind action. From now on only a Cancel arriving before the Bind begins can stop
+// the pod.
 func (ps *placements) bindPod(b *placement) {
 	b.stage = binding
 	b.binding = ps.issueErrand(bindErrand{ps, b})
 	ps.addAction(Bind{b.binding, &b.Attempt, &b.profile.Stages})
 }
 
-// endAttempt tells out-of-tree plugins that an attempt is over. A failed attempt is over once what
-// it reserved has been given back.
+// endAttempt notifies out-of-tree plugins that an attempt is over. A failed attempt is over once
+// its reservations have been released.
 func (b *placement) endAttempt(bound bool) {
 	for _, e := range b.profile.end {
 		e.End(&b.Attempt, bound)
 	}
 }
 
-// startTiming returns a function to be called when the plugin has answered. Plugins of attempts
-// that are not sampled are not timed, which would cost as much as a cheap plugin.
+// startTiming returns a function to call when the plugin returns. Only plugins of sampled attempts
+// are timed: timing costs as much as a cheap plugin.
 func (s *common) startTiming(b *placement, plugin string, point plugins.Point) func(ok bool) {
 	if !b.Sampled {
 		return func(bool) {}
@@ -288,7 +288,8 @@ func (s *common) startTiming(b *placement, plugin string, point plugins.Point) f
 	return func(ok bool) { s.observer().RanPlugin(plugin, point, ok, s.clock().Sub(began)) }
 }
 
-// nextTimeout is when the next plugin's wait times out. It is the zero time once the wait is over.
+// nextTimeout returns the deadline of the next plugin's wait, or the zero time once the wait is
+// over.
 func (p *permitHold) nextTimeout() (at time.Time) {
 	for _, w := range p.pending {
 		if at.IsZero() || w.until.Before(at) {

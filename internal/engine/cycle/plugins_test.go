@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// holds is an out-of-tree plugin that has pods with the label wait at Permit.
+// holds is an out-of-tree plugin that makes labeled pods wait at Permit.
 type holds struct{}
 
 func (holds) Name() string { return "Holds" }
@@ -24,18 +24,18 @@ func (holds) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
 	return nil, 0
 }
 
-// reserves is an out-of-tree plugin that takes something for every pod that has its node, and does
-// something before the binding. What it took is given back, or kept with the pod that was bound.
+// reserves is an out-of-tree plugin that makes a reservation for every pod with a node, and works
+// before the binding. The reservation is released, or kept with the bound pod.
 type reserves struct {
 	open map[*Attempt]string
-	// moody: it refuses the first attempt of some pods, as a verdict or because it fails.
+	// moody: the plugin refuses the first attempt of some pods, with a verdict or an error.
 	moody   bool
 	refused map[types.UID]bool
 }
 
 func (*reserves) Name() string { return "Reserves" }
 
-// Reserve takes it, or fails for pods with the label.
+// Reserve makes the reservation, or fails for labeled pods.
 func (r *reserves) Reserve(a *Attempt) *plugins.Rejection {
 	if a.Pod.Labels["fails"] != "" {
 		return &plugins.Rejection{Err: errors.New("it is broken")}
@@ -53,23 +53,23 @@ func (r *reserves) Reserve(a *Attempt) *plugins.Rejection {
 	return nil
 }
 
-// Unreserve gives it back.
+// Unreserve releases the reservation.
 func (r *reserves) Unreserve(a *Attempt) { delete(r.open, a) }
 
-// End keeps it with the pod.
+// End keeps the reservation with a bound pod.
 func (r *reserves) End(a *Attempt, bound bool) {
 	if bound {
 		delete(r.open, a)
 	}
 }
 
-// Needed is never asked: the world answers.
+// Needed is never called: the world supplies the result.
 func (*reserves) Needed(context.Context, *Attempt) (PreBindWork, error) { return PreBindWork{}, nil }
 
-// PreBind is never asked: the world answers.
+// PreBind is never called: the world supplies the result.
 func (*reserves) PreBind(context.Context, *Attempt) error { return nil }
 
-// reservesOf finds it among the plugins.
+// reservesOf finds the reserves plugin among the profiles' plugins.
 func reservesOf(profiles []Profile) *reserves {
 	for _, p := range profiles {
 		for _, e := range p.Extensions {
@@ -81,13 +81,13 @@ func reservesOf(profiles []Profile) *reserves {
 	return nil
 }
 
-// at is a plugin and the extension points that it is asked at.
+// at is a plugin and its extension points.
 type at struct {
 	Extension
 	points []plugins.Point
 }
 
-// profileWith is the default profile with out-of-tree plugins.
+// profileWith returns the default profile with out-of-tree plugins.
 func profileWith(extensions ...at) Profile {
 	d := plugins.Default()
 	points := map[plugins.Point][]string{}

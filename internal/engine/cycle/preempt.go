@@ -18,24 +18,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// This file makes room for one pod: it finds victims, asks for their removal, and tries the
-// preemptor again when that is answered. What is under way is kept in preemptions; groups make room
-// in grouprescue.go, disruption budgets are reduced in budgets.go, and gentle.go says when a pod
-// must wait instead.
+// This file makes room for one pod: it finds victims, requests their removal, and retries the
+// preemptor after all outcomes have arrived. Pending removals are kept in preemptions; groups make
+// room in grouprescue.go, disruption budgets are reduced in budgets.go, and gentle.go decides when
+// a pod must wait instead.
 
-// forgetVictim forgets a victim that is gone, or is no longer one.
+// forgetVictim forgets a victim after its deletion, or after it turned out to stay.
 func (pr *preemptions) forgetVictim(victim types.UID) { delete(pr.leaving, victim) }
 
-// preemptFor looks for victims whose removal makes room for a pod that fits on no node. As
-// upstream, the preemptor is not placed now: it is nominated, and tried again when the removals are
-// answered or its victims are gone. The victims count as leaving from this step on.
+// preemptFor looks for victims to make room for a pod that fits on no node. As upstream, the
+// preemptor is not placed now: it is nominated, and retried when the removals have completed or its
+// victims have terminated. The victims count as leaving from this step on.
 func (pr *preemptions) preemptFor(b *placement) Rescue {
 	if r, done := pr.reuseEvictions(b); done {
 		return r
 	}
 	began := pr.clock()
 	found := pr.victimsFor(b)
-	// An extender has to be asked first; nothing is counted for the metric until it has answered.
+	// An extender must be called first; the metric is not updated until its result arrives.
 	if aside := (*plugins.Aside)(nil); errors.As(found.Err, &aside) {
 		return Rescue{Err: aside}
 	}
@@ -45,7 +45,7 @@ func (pr *preemptions) preemptFor(b *placement) Rescue {
 		return Rescue{Err: found.Err}
 	}
 
-	// A victim that belongs to a gang takes its whole unit along.
+	// A victim in a gang takes its whole unit along.
 	if found.Node != nil {
 		found.Victims = pr.podGroups.units.Complete(found.Victims)
 	}
@@ -76,9 +76,9 @@ func preemptionOutcome(found decide.Preemption) PreemptionOutcome {
 	return FoundVictims
 }
 
-// victimsFor looks for victims: first while groups whose leaving as a whole would break a budget
-// are shielded, then without that. The second search may break budgets, as upstream does as a last
-// resort; a profile that keeps budgets has none, except for system-critical pods.
+// victimsFor looks for victims: first with a shield around groups that would break a budget if
+// removed as a whole, then without it. The second search may break budgets, like upstream's last
+// resort; a profile that keeps budgets omits it, except for system-critical pods.
 func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 	pr.forgetCounted()
 	priority := b.Waiting.Class.Priority
@@ -98,14 +98,15 @@ func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 	return preemptBehind(stand, b)
 }
 
-// preemptBehind looks for victims while the shield stands. It is lowered even if a plugin panics.
+// preemptBehind looks for victims with the shield raised. It lowers the shield even if a plugin
+// panics.
 func preemptBehind(stand *gang.ProtectedPods, b *placement) decide.Preemption {
 	defer stand.Release()
 	return b.profile.Preempt(b.Waiting)
 }
 
-// makesRoomFor tells whether removals for a group, or for its tree, are not answered yet. Until
-// then the group's gate keeps it out of the queue.
+// makesRoomFor reports whether removals for a group, or for its tree, are outstanding. Until they
+// complete, the group's gate keeps it out of the queue.
 func (pr *preemptions) makesRoomFor(g *groups.Group) bool {
 	if root := g.Root(); root != nil && pr.rounds[root.UID()] != nil {
 		return true
@@ -113,7 +114,7 @@ func (pr *preemptions) makesRoomFor(g *groups.Group) bool {
 	return g.Object != nil && pr.rounds[g.Object.UID] != nil
 }
 
-// groupFor returns the group that is a preemptor, or one of the tree that is; nil for a pod.
+// groupFor returns the preempting group, or a group of the preempting tree; nil for a pod.
 func (pr *preemptions) groupFor(preemptor types.UID) *groups.Group {
 	if g := pr.groups.ByUID(preemptor); g != nil {
 		return g
@@ -121,15 +122,15 @@ func (pr *preemptions) groupFor(preemptor types.UID) *groups.Group {
 	return pr.groups.ByRootUID(preemptor)
 }
 
-// preemptor is a group, or a tree, that pods leave for.
+// preemptor is a preempting group or tree.
 type preemptor struct {
 	kind    string
 	uid     types.UID
 	profile string
 }
 
-// evictUnits starts the removal of the pods that leave for a group or a tree, and names all of
-// them.
+// evictUnits starts the removal of the victims of a group or a tree, and returns the names of all
+// of them.
 func (pr *preemptions) evictUnits(units [][]*cluster.Pod, by preemptor) (names []decision.Name) {
 	all := &round{began: pr.now, group: true}
 	for _, victim := range slices.Concat(units...) {
@@ -149,9 +150,8 @@ func (pr *preemptions) evictUnits(units [][]*cluster.Pod, by preemptor) (names [
 	return names
 }
 
-// makeRoom starts the removal of the victims. Pods of lower priority that are nominated to the node
-// lose their nomination. They were to go where the preemptor goes now; each is tried again, and may
-// find another node.
+// makeRoom starts the removal of the victims. It moves pods of lower priority off their nominations
+// to the node: the preemptor now takes their room, and each is retried and may find another node.
 func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 	n := found.Node
 	// A copy of the list, since moveOn changes it.
@@ -177,9 +177,9 @@ func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 	pr.countVictims("")
 }
 
-// evictVictim removes one victim: at once if its binding has not begun, otherwise when the binding
-// is over. A victim whose placement is still being prepared is only stopped: nothing runs, and no
-// pod has to be deleted.
+// evictVictim removes one victim: immediately if its binding has not begun, otherwise when the
+// binding is over. A victim with a placement in preparation is only stopped: it is not running, and
+// needs no deletion.
 func (pr *preemptions) evictVictim(victim *cluster.Pod, r *removal) {
 	for _, first := range pr.binding {
 		if first.victim.UID == victim.UID {
@@ -193,7 +193,7 @@ func (pr *preemptions) evictVictim(victim *cluster.Pod, r *removal) {
 	case v != nil && v.stage == preparing:
 		pr.placements.stopBinding(v, errPreempted)
 		pr.tellPreempted(r, " (in kube-scheduler memory).")
-	// It cannot be known yet whether the binding will still be made; bindAnswered goes on with it.
+	// The result of the binding is still unknown; bindAnswered continues with it.
 	case v != nil && v.stage == binding:
 		pr.expectAnswer(r)
 		pr.binding[v] = r
@@ -205,24 +205,24 @@ func (pr *preemptions) evictVictim(victim *cluster.Pod, r *removal) {
 	}
 }
 
-// expectAnswer counts a removal that must be answered before the preemptor is tried again.
+// expectAnswer counts a removal that must complete before the preemptor is retried.
 func (pr *preemptions) expectAnswer(r *removal) {
 	r.left++
 	pr.rounds[r.pod] = r.round
 }
 
-// tellPreempted records the event about the victim, in the words of kube-scheduler.
+// tellPreempted records the event about the victim, with kube-scheduler's wording.
 func (pr *preemptions) tellPreempted(r *removal, suffix string) {
 	pr.addAction(Tell{Profile: r.by, About: r.victim, Type: v1.EventTypeNormal, Reason: "Preempted", Message: r.message + suffix})
 }
 
-// removeVictim asks for the deletion of a victim.
+// removeVictim requests the deletion of a victim.
 func (pr *preemptions) removeVictim(r *removal) {
 	pr.addAction(Remove{Ticket: pr.issueErrand(removeErrand{pr, r}), Victim: r.victim, By: r.by, For: r.pod, Generation: r.generation})
 }
 
-// bindAnswered continues with a victim whose binding was under way. The binding was withdrawn,
-// failed, or succeeded; only in the last case is the pod removed, if somebody still needs its room.
+// bindAnswered continues with a victim chosen during its binding. The binding was withdrawn,
+// failed, or succeeded; only in the last case is the pod removed, if its room is still needed.
 func (pr *preemptions) bindAnswered(victim *placement) {
 	r := pr.binding[victim]
 	if r == nil {
@@ -250,18 +250,18 @@ func (pr *preemptions) bindAnswered(victim *placement) {
 	pr.removeVictim(r)
 }
 
-// stillAwaits tells whether the pod or group that chose a victim still waits for its room.
+// stillAwaits reports whether the pod or group that chose a victim still waits for its room.
 func (pr *preemptions) stillAwaits(r *removal) bool {
 	return pr.queue.Get(r.pod) != nil || pr.groupFor(r.pod) != nil
 }
 
-// removeErrand takes the answer to a Remove.
+// removeErrand handles the outcome of a Remove.
 type removeErrand struct {
 	pr *preemptions
 	*removal
 }
 
-// handleOutcome reports a victim that was deleted, or lets it count as running again.
+// handleOutcome reports a deleted victim, or lets it count as running again.
 func (e removeErrand) handleOutcome(o Outcome) {
 	if o.Fault == nil {
 		e.pr.tellPreempted(e.removal, "")
@@ -271,15 +271,15 @@ func (e removeErrand) handleOutcome(o Outcome) {
 	e.pr.settleRemoval(e.removal, o.Fault)
 }
 
-// settleRemoval counts a removal that is over for all who wait for it.
+// settleRemoval counts a finished removal for all preemptors waiting for it.
 func (pr *preemptions) settleRemoval(r *removal, fault *Fault) {
 	for _, one := range append(r.also, r) {
 		pr.countRemoval(one, fault)
 	}
 }
 
-// countRemoval counts an answered removal. The last one lets the preemptor be tried again.
-// pr.rounds may have a later round of the same preemptor; only the own one is deleted.
+// countRemoval counts a finished removal. The last one releases the preemptor for its retry.
+// pr.rounds may have a later round of the same preemptor; only the removal's own round is deleted.
 func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 	r.failed = r.failed || fault != nil
 	if r.left--; r.left > 0 {
@@ -302,8 +302,8 @@ func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 	}
 }
 
-// markLeaving marks a victim as terminating before a watch shows it. Until then another preemption
-// could choose it again.
+// markLeaving marks a victim as terminating before a watch shows it. Without the mark, another
+// preemption could choose it again.
 func (pr *preemptions) markLeaving(victim *cluster.Pod) {
 	pr.leaving[victim.UID] = true
 	was, n := *victim, victim.Node
@@ -311,8 +311,7 @@ func (pr *preemptions) markLeaving(victim *cluster.Pod) {
 }
 
 // unmarkLeaving undoes markLeaving for a victim that could not be removed. Other pods may be
-// nominated to its node because they counted on the room: they are tried again after their
-// back-off.
+// nominated to its node in expectation of the room: they are retried after their back-off.
 func (pr *preemptions) unmarkLeaving(victim, preemptor types.UID) {
 	if !pr.leaving[victim] { // a watch already showed it terminating
 		return
@@ -332,7 +331,7 @@ func (pr *preemptions) unmarkLeaving(victim, preemptor types.UID) {
 }
 
 // replaceAs replaces a pod in the cluster by a copy that is, or is not, leaving. The pod is removed
-// and placed again, so that the log shows the change to whoever follows it.
+// and placed again, so that readers of the log see the change.
 func (pr *preemptions) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
 	if p.Node == nil { // its node is gone, and may come back under the same name
 		p.Terminating, p.Preempted = leaving, leaving

@@ -10,12 +10,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// preemptions makes room for pods that fit nowhere, and tracks the removals under way.
+// preemptions makes room for pods that fit nowhere, and tracks the pending removals.
 //
-// Every victim that was not withdrawn in the step itself is in exactly one of binding and leaving,
-// until its binding is over, a watch shows it terminating or gone, or its removal is refused. Every
-// round has a removal that is not answered yet, or that is requested when a binding is over, or it
-// is settling.
+// Every victim not withdrawn in the step itself is in exactly one of binding and leaving, until its
+// binding is over, a watch shows it terminating or deleted, or its removal is refused. Every round
+// has an outstanding removal, or one to be requested at the end of a binding, or it is settling.
 type preemptions struct {
 	*common
 	news        *happenings
@@ -23,35 +22,33 @@ type preemptions struct {
 	placements  *placements
 	podGroups   *podGroups
 
-	// rounds, by preemptor: victims whose removal was requested and not answered yet. A preemptor
-	// in here is not tried again.
+	// rounds, by preemptor: victims with an outstanding removal. The preemptors are not retried.
 	rounds map[types.UID]*round
-	// leaving: victims that count as terminating although no watch has shown a deletion timestamp
-	// yet. They are not chosen again.
+	// leaving: victims that count as terminating before a watch has shown a deletion timestamp.
+	// They are not chosen again.
 	leaving map[types.UID]bool
-	// binding: victims whose binding was under way when they were chosen. A pod that is bound all
-	// the same is removed then.
+	// binding: victims chosen during their binding. A pod bound all the same is then removed.
 	binding map[*placement]*removal
 	budgets usedBudgets
 	// recount is not after the time at which the first of the budgets' victims has been gone for
-	// countedWithin; zero if none is gone.
+	// countedWithin; zero if all still exist.
 	recount time.Time
 	// keepsBudgets: a profile promises that preemption respects all budgets.
 	keepsBudgets bool
 
-	// leavers: the placed pods that are Preempted, and perhaps others, which onTheirWay leaves out.
+	// leavers: the placed Preempted pods, and possibly other pods, filtered out by onTheirWay.
 	leavers map[types.UID]bool
 	// delays are the profiles' PreemptionDelay, by scheduler name, and alarms the ends of the
-	// delays of pods, sorted. The pod of an alarm may be gone or placed.
+	// delays of pods, sorted. The pod of an alarm may be deleted or placed.
 	delays map[string]time.Duration
 	alarms []delay
-	// settling are groups' rounds that only the news of their victims' end is awaited for. The one
-	// that ends first is first.
+	// settling holds groups' rounds waiting only for watch events of their victims' end, sorted by
+	// deadline.
 	settling []settling
 }
 
-// round is one preemption for one pod. It ends when the last removal is answered: then the
-// preemptor is tried again.
+// round is one preemption for one pod. It ends with the outcome of the last removal: then the
+// preemptor is retried.
 type round struct {
 	left   int // removals not answered yet
 	failed bool
@@ -73,15 +70,15 @@ type removal struct {
 	*round
 }
 
-// delay is the time at which a pod that was found unschedulable may preempt.
+// delay is the time at which an unschedulable pod may preempt.
 type delay struct {
 	until time.Time
 	pod   types.UID
 }
 
-// usedBudget is a disruption budget reduced by the victims of preemptions under way, as if they had
-// been evicted through the Eviction API. Without it, two preemptions in a row could both use the
-// same allowance. A victim counts until the API shows the budget again after a watch has shown the
+// usedBudget is a disruption budget reduced by the victims of pending preemptions, like by
+// evictions through the Eviction API. Without it, two preemptions in a row could both use the same
+// allowance. A victim counts until the API shows the budget again after a watch has shown the
 // victim terminating, until it has been gone for countedWithin, or until it turns out that the
 // victim stays.
 type usedBudget struct {
@@ -89,13 +86,13 @@ type usedBudget struct {
 	victims map[types.UID]usedVictim      // without those that the API already counts
 }
 
-// usedVictim is a victim that the API's budget does not count yet.
+// usedVictim is a victim not counted by the API's budget yet.
 type usedVictim struct {
 	name string
 	gone time.Time // since when; zero while it is there
 }
 
-// usedBudgets are the reduced budgets, by name.
+// usedBudgets holds the reduced budgets by name.
 type usedBudgets map[cluster.Name]*usedBudget
 
 // newPreemptions leaves delays to be set with the profiles.

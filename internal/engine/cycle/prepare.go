@@ -10,15 +10,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// startPreparation takes a pod that has its node and its reservations to its binding. Most pods
-// have nothing to prepare, and their Bind is returned in the step that decided them.
+// startPreparation takes a pod with a node and reservations to its binding. Most pods need no
+// preparation, and their Bind is returned in the step of the decision.
 //
-// The others take this path, each arrow being an action and its answer, or a wait:
+// The remaining ones take this path, each arrow being an action and its outcome, or a wait:
 //
 //	Preflight -> nomination written -> Permit allowed -> group 1 of PreBind -> ... -> Bind
 //
 // kube-scheduler waits at Permit on a goroutine per pod, and runs PreBind there. Here each step is
-// taken when the answer to the one before it arrives, and b.prepare says which are outstanding.
+// taken when the outcome of the previous one arrives, and b.prepare holds the outstanding ones.
 func (ps *placements) startPreparation(b *placement, waits map[string]time.Duration) {
 	if len(waits) == 0 && len(b.own) == 0 && len(b.profile.PreBind) == 0 {
 		ps.bindPod(b)
@@ -49,14 +49,14 @@ func (b *placement) ownWork(plugin string) *ownWork {
 	return nil
 }
 
-// preflightErrand takes the answer to a Preflight.
+// preflightErrand handles the outcome of a Preflight.
 type preflightErrand struct {
 	ps *placements
 	b  *placement
 }
 
-// handleOutcome goes on with the groups of PreBind plugins. The placement may have been stopped
-// while the question was under way; it was then only waiting for this answer.
+// handleOutcome continues with the groups of PreBind plugins. The placement may have been stopped
+// while the Preflight was outstanding; it was then only waiting for this outcome.
 func (e preflightErrand) handleOutcome(o Outcome) {
 	ps, b := e.ps, e.b
 	clear(b.prepare.running)
@@ -71,12 +71,12 @@ func (e preflightErrand) handleOutcome(o Outcome) {
 	ps.groupPreBind(b, o.Work)
 }
 
-// groupPreBind puts the plugins with work into groups, in the order of the profile. A plugin that
-// must run alone separates those before it from those after it, even if it has no work itself.
-// outside has the work of the profile's PreBind plugins, in their order; nil if there are none.
+// groupPreBind puts the plugins with work into groups, in the order of the profile. An exclusive
+// plugin separates the plugins before it from those after it, even if it needs no work itself.
+// outside holds the work of the profile's PreBind plugins in their order, or nil.
 //
-// For example, of four plugins A, B and D have work and may run together, and C must run alone.
-// The groups are [A B] and [D] if C has no work, and [A B], [C] and [D] if it has.
+// For example, of four plugins A, B and D have work and may run together, and C must run
+// exclusively. The groups are [A B] and [D] if C needs no work, and [A B], [C] and [D] if it does.
 func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	work := map[string]PreBindWork{}
 	for i, p := range b.profile.PreBind {
@@ -85,8 +85,7 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 		}
 	}
 	for i := range b.own {
-		// What Berth's own plugins write touches different objects, so it may be written at the
-		// same time.
+		// Berth's own plugins write different objects, so they may write at the same time.
 		work[b.own[i].plugin] = PreBindWork{Needed: true, Parallel: true}
 	}
 	var groups [][]string
@@ -127,8 +126,8 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	}
 }
 
-// nextGroup starts the next group, or binds the pod if all have finished. The node is looked up
-// once more before the Bind, since it may have been removed while something was written.
+// nextGroup starts the next group, or binds the pod if all have finished. It looks up the node once
+// more before the Bind, since it may have been removed during a write.
 func (ps *placements) nextGroup(b *placement) {
 	p := &b.prepare
 	if p.began.IsZero() {
@@ -154,20 +153,20 @@ func (ps *placements) nextGroup(b *placement) {
 			ps.addAction(own.write(b, ticket))
 			continue
 		}
-		// groupPreBind takes the names from this list, so that it is found.
+		// groupPreBind takes the names from this list, so the plugin is always found.
 		i := slices.IndexFunc(b.profile.PreBind, func(p PreBinder) bool { return p.Name() == name })
 		ps.addAction(PreBind{ticket, &b.Attempt, b.profile.PreBind[i]})
 	}
 }
 
-// preBindErrand takes the answer to a plugin's work.
+// preBindErrand handles the outcome of a plugin's work.
 type preBindErrand struct {
 	ps     *placements
 	b      *placement
 	plugin string
 }
 
-// handleOutcome takes in what was written even if the placement is being stopped: it has to be
+// handleOutcome records the written objects even if the placement is being stopped: they must be
 // released again.
 func (e preBindErrand) handleOutcome(o Outcome) {
 	ps, b, p := e.ps, e.b, &e.b.prepare
@@ -183,7 +182,7 @@ func (e preBindErrand) handleOutcome(o Outcome) {
 	}
 
 	fault := o.Fault
-	// It was cancelled before it began: for those who wait, it has failed.
+	// It was cancelled before it began: for the waiting preparation, it has failed.
 	if o.Withdrawn && fault == nil {
 		fault = &Fault{Message: "withdrawn"}
 	}
@@ -194,8 +193,8 @@ func (e preBindErrand) handleOutcome(o Outcome) {
 	ps.workDone(b, e.plugin, fault)
 }
 
-// workDone notes that a plugin's work has ended or failed. The first fault stops the work of the
-// others. Those under way are cancelled, and their answers come here, too; the last one of them
+// workDone records that a plugin's work has ended or failed. The first fault stops the work of the
+// other plugins. Started work is cancelled, and its outcome arrives here as well; the last one
 // finishes the placement.
 func (ps *placements) workDone(b *placement, plugin string, fault *Fault) {
 	p := &b.prepare
@@ -223,15 +222,15 @@ func (ps *placements) workDone(b *placement, plugin string, fault *Fault) {
 	}
 }
 
-// stopPreparation ends a preparation: at once if nothing is under way, otherwise with the last
-// answer. It may be called again while answers are outstanding; the first reason stays.
+// stopPreparation ends a preparation: immediately without outstanding work, otherwise with the last
+// outcome. It may be called again while outcomes are outstanding; the first reason is kept.
 func (ps *placements) stopPreparation(b *placement, why *Fault) {
 	if b.ending == nil {
 		b.ending = why
 		for _, ticket := range slices.Sorted(maps.Keys(b.prepare.running)) {
 			if b.prepare.running[ticket] == nominateStep {
-				// The write of the nomination is not waited for: later writes to the pod reach the
-				// API after it.
+				// The write of the nomination is not awaited: later writes to the pod reach the API
+				// after it.
 				delete(b.prepare.running, ticket)
 				continue
 			}
@@ -243,7 +242,7 @@ func (ps *placements) stopPreparation(b *placement, why *Fault) {
 	ps.finishStopped(b)
 }
 
-// finishStopped finishes a preparation that was stopped, once nothing of it is under way.
+// finishStopped finishes a stopped preparation once no work is outstanding.
 func (ps *placements) finishStopped(b *placement) {
 	if len(b.prepare.running) > 0 {
 		return
@@ -263,8 +262,8 @@ func (ps *placements) finishStopped(b *placement) {
 	ps.takeBack(b, b.ending)
 }
 
-// permitAllowed notes that a plugin no longer holds the pod. The verdict is late if the wait has
-// timed out or was given up: then it is ignored, as is one of permitRejected.
+// permitAllowed records that a plugin no longer holds the pod. A verdict after the wait has timed
+// out or was given up is ignored, here and in permitRejected.
 func (ps *placements) permitAllowed(e PermitAllowed) {
 	b := ps.held[e.Ticket]
 	if b == nil {
@@ -280,8 +279,8 @@ func (ps *placements) permitAllowed(e PermitAllowed) {
 	}
 }
 
-// permitRejected ends the wait with a plugin's verdict. A pod whose room is needed for another has
-// had no verdict, and is retried after a back-off instead of waiting for an event.
+// permitRejected ends the wait with a plugin's verdict. A pod preempted for its room received no
+// verdict, and is retried after a back-off instead of waiting for an event.
 func (ps *placements) permitRejected(e PermitRejected) {
 	b := ps.held[e.Ticket]
 	if b == nil {
@@ -294,14 +293,14 @@ func (ps *placements) permitRejected(e PermitRejected) {
 	ps.refusePermit(b, "rejected", e.Plugin, e.Message)
 }
 
-// refusePermit ends a wait with a plugin's verdict, or because none came in time.
+// refusePermit ends a wait with a plugin's verdict, or with a timeout.
 func (ps *placements) refusePermit(b *placement, how, plugin, message string) {
 	b.permit.verdict = &rejection{plugin, &plugins.Rejection{Code: "Permit", Reasons: []string{message}}}
 	ps.endPermitWait(b, how)
 	ps.stopPreparation(b, &Fault{Message: message, Verdict: true})
 }
 
-// timeOut ends waits that have expired, at Permit and for objects. It goes by ticket, so that the
+// timeOut ends expired waits, at Permit and for objects. It proceeds in ticket order, so that the
 // resulting actions have a fixed order.
 func (ps *placements) timeOut() {
 	for _, ticket := range slices.Sorted(maps.Keys(ps.held)) {
@@ -319,9 +318,9 @@ func (ps *placements) timeOut() {
 	ps.checkConditions()
 }
 
-// checkConditions ends the waits whose condition is met, has failed, or is overdue. The conditions
-// themselves are looked at only if an object has changed since the last time; the deadlines always
-// are. A condition that is met at its deadline counts as met.
+// checkConditions ends the waits that are met, failed or overdue. It checks the conditions
+// themselves only after a change of an object; the deadlines always. A condition met at its
+// deadline counts as met.
 func (ps *placements) checkConditions() {
 	looked := ps.news.objects
 	ps.news.objects = false
@@ -354,8 +353,7 @@ func (ps *placements) checkConditions() {
 	}
 }
 
-// replaceStandIn replaces the stand-in by the claim that was created for a pod's extended
-// resources.
+// replaceStandIn replaces the placeholder by the claim created for a pod's extended resources.
 func (l *sharedClaims) replaceStandIn(e ClaimMade) {
 	errand, ok := l.errands[e.Ticket].(preBindErrand)
 	if !ok {
@@ -368,7 +366,7 @@ func (l *sharedClaims) replaceStandIn(e ClaimMade) {
 		if nameOf(r.Claim) != e.StandIn {
 			continue
 		}
-		// The created claim has no allocation yet; the decision for the stand-in holds for it.
+		// The created claim is still unallocated; the decision for the placeholder holds for it.
 		held := e.Claim.DeepCopy()
 		held.Status = *r.Claim.Status.DeepCopy()
 		r.Claim = held

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Stories and journals compare actions by these strings, so they must name everything that was
-// decided.
+// Stories and journals compare actions by these strings, so they must contain all decided values.
 
 func (Ready) String() string { return "ready" }
 

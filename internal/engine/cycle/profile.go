@@ -10,7 +10,7 @@ import (
 )
 
 // servedProfile is a profile with its decider and its out-of-tree plugins, each list in the order
-// of the extension point. It is made once for each configuration, and not changed but for failed.
+// of the extension point. It is created once per configuration, and constant except for failed.
 type servedProfile struct {
 	Profile
 	*decide.Decider
@@ -35,30 +35,29 @@ type servedProfile struct {
 	failed failure // the last attempt that failed for all pods of its class
 }
 
-// rescuer is a plugin at PostFilter, of Berth or out-of-tree, in whichever of the fields is set.
-// How it is asked is up to those who decide: a profile knows its plugins, and nothing of attempts.
+// rescuer is a plugin at PostFilter, of Berth or out-of-tree, depending on which field is set.
+// Calling it is up to the attempts: a profile knows its plugins, and does not depend on attempts.
 type rescuer struct {
 	ownRescuer
 	plugin  string
 	outside Rescuer
 }
 
-// groupRescuer is the same at PodGroupPostFilter. The pods of a group are not asked about at
-// PostFilter.
+// groupRescuer is the same at PodGroupPostFilter. PostFilter is not run for the pods of a group.
 type groupRescuer struct {
 	ownRescuer
 	plugin  string
 	outside GroupRescuer
 }
 
-// ownRescuer is what a plugin of Berth's does at either point, if anything.
+// ownRescuer is the function of one of Berth's plugins at either point, if any.
 type ownRescuer struct {
 	releaser plugins.ClaimReleaser
 	preempts bool
 }
 
-// ownRescuerOf returns what a plugin of Berth's does there; the zero value if it does nothing, or
-// if plugin is nil, as for an out-of-tree plugin.
+// ownRescuerOf returns the function of one of Berth's plugins there; the zero value if it has none
+// there, or if plugin is nil, as for an out-of-tree plugin.
 func ownRescuerOf(plugin any) (made ownRescuer) {
 	switch own := plugin.(type) {
 	case plugins.ClaimReleaser:
@@ -69,7 +68,7 @@ func ownRescuerOf(plugin any) (made ownRescuer) {
 	return made
 }
 
-// failure is a failed attempt together with the state that it was decided on. As long as that state
+// failure is a failed attempt together with the state used for the decision. As long as that state
 // has not changed, every other pod of the class fails the same way and need not be decided.
 type failure struct {
 	class    *cluster.PodClass
@@ -79,7 +78,7 @@ type failure struct {
 	delayed  bool // holds only for pods that may not preempt yet
 }
 
-// sampled is the percentage of attempts for which each plugin is timed, as in kube-scheduler.
+// sampled is the percentage of attempts with timed plugins, as in kube-scheduler.
 const sampled = 10
 
 // bindsVolumes reports whether the plugin of this name binds volumes.
@@ -90,7 +89,7 @@ func (p *servedProfile) bindsVolumes(plugin string) bool {
 	})
 }
 
-// addRescuers notes the plugins at PostFilter.
+// addRescuers adds the plugins at PostFilter.
 func (p *servedProfile) addRescuers(byName map[string]Extension) {
 	for _, name := range p.At[plugins.PostFilter] {
 		made := rescuer{plugin: name, ownRescuer: ownRescuerOf(p.Plugin(name))}
@@ -101,7 +100,7 @@ func (p *servedProfile) addRescuers(byName map[string]Extension) {
 	}
 }
 
-// addGroupRescuers notes the plugins at PodGroupPostFilter.
+// addGroupRescuers adds the plugins at PodGroupPostFilter.
 func (p *servedProfile) addGroupRescuers(byName map[string]Extension) {
 	for _, name := range p.At[plugins.PodGroupPostFilter] {
 		made := groupRescuer{plugin: name, ownRescuer: ownRescuerOf(p.Plugin(name))}
@@ -112,7 +111,7 @@ func (p *servedProfile) addGroupRescuers(byName map[string]Extension) {
 	}
 }
 
-// looksAtPods tells whether the profile has plugins or extenders that see whole pods.
+// looksAtPods reports whether the profile has plugins or extenders that see whole pods.
 func (p *servedProfile) looksAtPods() bool {
 	return len(p.Extensions)+len(p.Outside)+len(p.Extenders) > 0
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// profiles are those that schedule pods now, each by its scheduler name.
+// profiles holds the active profiles by scheduler name.
 type profiles struct {
 	*common
 	news        *happenings
@@ -22,12 +22,12 @@ type profiles struct {
 	byName map[string]*servedProfile
 }
 
-// servesName tells whether pods of a scheduler name are scheduled.
+// servesName reports whether pods of a scheduler name are scheduled.
 func (fs *profiles) servesName(schedulerName string) bool { return fs.byName[schedulerName] != nil }
 
-// newProfile prepares a profile: it sorts its out-of-tree plugins by the extension points that they
-// implement and at which the configuration lists them. A plugin may implement a point and not be
-// listed there, and is then not called.
+// newProfile prepares a profile: it sorts its out-of-tree plugins by their extension points, as
+// implemented and listed in the configuration. A plugin not listed at an implemented point is not
+// called there.
 func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 	made := &servedProfile{Profile: p, Decider: fs.newDecider(p.Profile, fs.options.Seed)}
 	byName := map[string]Extension{}
@@ -81,8 +81,8 @@ func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 	return made, nil
 }
 
-// extensionsAt returns the out-of-tree plugins of an extension point, in its order. Names of
-// Berth's own plugins at that point are skipped.
+// extensionsAt returns the out-of-tree plugins of an extension point, in its order. It skips the
+// names of Berth's own plugins at that point.
 func extensionsAt[T Extension](p Profile, point plugins.Point, byName map[string]Extension) (list []T) {
 	for _, name := range p.At[point] {
 		if e, ok := byName[name].(T); ok {
@@ -114,7 +114,8 @@ func (fs *profiles) addGates(p *servedProfile, byName map[string]Extension) {
 	}
 }
 
-// gateOf returns the function by which a PreEnqueue plugin rejects pods; nil if it rejects none.
+// gateOf returns the rejection function of a PreEnqueue plugin; nil if the plugin never rejects
+// pods.
 func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
 	if gate, ok := byName[name].(Gate); ok {
 		return func(item *queue.Item) bool { return gate.Admit(item.Pod) != nil }
@@ -138,8 +139,8 @@ func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Exte
 }
 
 // firstRejection returns the plugin that keeps a pod out of the active queue, or "". It is the
-// queue's Admit. A pod of a group also has to pass the gate of its group: the other members wait
-// for it, so that what keeps it out is noted for the group first.
+// queue's Admit. A pod of a group must also pass the gate of its group: the other members wait for
+// it, so its own rejection is first recorded for the group.
 func (fs *profiles) firstRejection(item *queue.Item) string {
 	p := fs.byName[item.Pod.Spec.SchedulerName]
 	if p == nil {
@@ -160,7 +161,7 @@ func (fs *profiles) firstRejection(item *queue.Item) string {
 	return own
 }
 
-// configuration is a list of profiles that was found valid.
+// configuration is a validated list of profiles.
 type configuration struct {
 	list      []Profile
 	byName    map[string]*servedProfile
@@ -168,8 +169,8 @@ type configuration struct {
 	whole     bool                       // a profile has plugins that look at any field of a pod
 }
 
-// compileProfiles prepares profiles. It changes nothing that is in use: a list that is not valid
-// can be tried without harm.
+// compileProfiles prepares profiles. It does not change the active ones: an invalid list can be
+// tried without harm.
 func (fs *profiles) compileProfiles(list []Profile) (*configuration, error) {
 	if len(list) == 0 {
 		return nil, errors.New("no profile")
@@ -193,8 +194,8 @@ func (fs *profiles) compileProfiles(list []Profile) (*configuration, error) {
 	return f, nil
 }
 
-// useConfiguration replaces the profiles. It cannot fail. As upstream, all profiles share one order
-// of the queue: that of the first.
+// useConfiguration replaces the profiles. It cannot fail. As upstream, all profiles share the queue
+// order of the first.
 func (fs *profiles) useConfiguration(f *configuration) {
 	fs.byName = f.byName
 	fs.preemptions.keepsBudgets = slices.ContainsFunc(f.list, func(p Profile) bool { return p.KeepBudgets })
@@ -217,7 +218,7 @@ func (fs *profiles) useConfiguration(f *configuration) {
 	fs.preemptions.setAlarms()
 }
 
-// interestsOf are the events that the profile's plugins are interested in.
+// interestsOf returns the events registered by the profile's plugins.
 func (fs *profiles) interestsOf(p *servedProfile) (queue.Interests, error) {
 	var displaces plugins.Displaces
 	if fs.podGroups.gates.Generic {
@@ -243,9 +244,9 @@ func (fs *profiles) interestsOf(p *servedProfile) (queue.Interests, error) {
 	return all, nil
 }
 
-// groupGate names what keeps a member out of the queue that its own gates let in: there is no
-// PodGroup, a gang has too few pods to be scheduled as a whole, a gate keeps another member out, or
-// room is being made for the group.
+// groupGate names the obstacle for a member let in by its own gates: a missing PodGroup, too few
+// pods to schedule a gang as a whole, a gate keeping another member out, or room being made for the
+// group.
 func (fs *profiles) groupGate(item *queue.Item, g *groups.Group) string {
 	switch by := fs.podGroups.held.heldBy(g); {
 	case fs.podGroups.progress.isIncomplete(g):

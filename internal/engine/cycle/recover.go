@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// recoverAttempt, deferred by decidePod, ends the attempt of a pod whose decision panicked: no pod
-// may stop the scheduling of others. The pod backs off. Whatever may be half changed is recomputed:
-// the cluster's sums from the pods that the API has, and the rankings from those.
+// recoverAttempt, deferred by decidePod, ends the attempt of a pod after a panic in its decision:
+// no pod may stop the scheduling of other pods. The pod backs off. All potentially half-changed
+// state is recomputed: the cluster's sums from the pods in the API, and the rankings from the sums.
 //
 // In kube-scheduler a panic in a plugin ends the process.
 func (as *attempts) recoverAttempt(b *placement) {
@@ -28,8 +28,8 @@ func (as *attempts) recoverAttempt(b *placement) {
 	as.placements.takeBack(b, fault)
 }
 
-// reportPanic reports a panic and recomputes what may be half changed: the sums over the pods of
-// nodes, and the rankings. Deciders are made anew because their caches may be half filled.
+// reportPanic reports a panic and recomputes potentially half-changed state: the sums over the pods
+// of nodes, and the rankings. Deciders are recreated because their caches may be half filled.
 func (as *attempts) reportPanic(b *placement, value any) {
 	stack := debug.Stack()
 	if elsewhere, ok := value.(interface{ Stack() []byte }); ok {

@@ -29,8 +29,8 @@ func (panics) Begin(a *Attempt) {
 	}
 }
 
-// TestAPanicCostsItsPodTheAttempt and nobody else anything: the pod is told why and backs off to
-// the end, others are placed.
+// TestAPanicCostsItsPodTheAttempt and affects no other pod: the pod reports the reason and runs
+// through its back-off, while other pods are placed.
 func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	w := newWorld(1, false, func() []Profile { return []Profile{profileWith(at{Extension: panics{}})} })
 	w.putNode(aNode("n", "4"))
@@ -59,7 +59,7 @@ func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	}
 }
 
-// bursts is an out-of-tree plugin at all points that the owner asks; at one of them it panics for
+// bursts is an out-of-tree plugin at all points called on the owner; at one of them it panics for
 // the pod "bad".
 type bursts struct {
 	point string
@@ -110,8 +110,8 @@ func (x *bursts) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) pl
 	}
 }
 
-// TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt: what the plugins had reserved is given
-// back, the room too, and the next pod is placed.
+// TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt: the plugins' reservations and the room are
+// released, and the next pod is placed.
 func TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt(t *testing.T) {
 	for _, point := range []string{
 		"Begin", "PreFilter", "Filter", "PostFilter", "PreScore", "Score", "NormalizeScore", "Reserve", "Permit", "Assumed",
@@ -158,8 +158,8 @@ func TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt(t *testing.T) {
 	}
 }
 
-// explodes is a filter that has to be asked: of the pod "odd" it wants nothing but to panic, when a
-// node looks as it is told.
+// explodes is a filter called only for the pod "odd": it panics as soon as a node meets the
+// condition.
 type explodes struct{ when func(n *cluster.Node) bool }
 
 func (explodes) Name() string        { return "Explodes" }
@@ -182,8 +182,8 @@ func withFilter(f plugins.Filter) Profile {
 	return p
 }
 
-// TestAPanicOnAnotherGoroutineIsOneToo: filters are asked on all cores, and nobody can recover for
-// a goroutine but itself.
+// TestAPanicOnAnotherGoroutineIsOneToo: filters run on all cores, and a goroutine can only recover
+// from its own panic.
 func TestAPanicOnAnotherGoroutineIsOneToo(t *testing.T) {
 	w := newWorld(1, false, func() []Profile {
 		return []Profile{withFilter(explodes{func(n *cluster.Node) bool { return n.Name == "n300" }})}
@@ -199,8 +199,8 @@ func TestAPanicOnAnotherGoroutineIsOneToo(t *testing.T) {
 	}
 }
 
-// TestWhatAPanicLeftHalfDoneIsMended: one in the middle of a trial, with pods thought away from a
-// node, takes nobody off it.
+// TestWhatAPanicLeftHalfDoneIsMended: a panic in the middle of a trial, with pods hypothetically
+// removed from a node, does not remove any of them.
 func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
 	w := newWorld(1, false, func() []Profile {
 		return []Profile{withFilter(explodes{func(n *cluster.Node) bool { return len(n.Pods) == 1 }})}
@@ -235,8 +235,8 @@ func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
 	}
 }
 
-// TestTheSameIsDecidedAfterAPanic: two cores that were told the same agree, also where several
-// profiles draw new seeds after a panic. Otherwise a journal could not be replayed.
+// TestTheSameIsDecidedAfterAPanic: two cores with the same events agree, even if several profiles
+// draw new seeds after a panic. Otherwise a journal could not be replayed.
 func TestTheSameIsDecidedAfterAPanic(t *testing.T) {
 	names := []string{"one", "two", "three", "four"}
 	run := func() (said string) {
@@ -276,7 +276,7 @@ func TestTheSameIsDecidedAfterAPanic(t *testing.T) {
 	}
 }
 
-// strike is a plugin that panics at one of its calls, wherever that is, and never again.
+// strike is a plugin that panics at one of its calls, at whichever point, and never again.
 type strike struct{ at, calls int }
 
 func (*strike) Name() string { return "Strike" }
@@ -294,8 +294,8 @@ func (s *strike) Permit(*Attempt) (*plugins.Rejection, time.Duration) {
 	return s.hit(), 0
 }
 
-// strikesReserver is what it takes for a pod before that is counted on its node, as volumes and
-// devices are.
+// strikesReserver is the plugin's reservation for a pod before the pod is assumed on its node, like
+// volumes and devices.
 type strikesReserver struct {
 	*strike
 	taken map[types.UID]int
@@ -307,8 +307,8 @@ func (s strikesReserver) Reserve(_ *cluster.Cluster, p *cluster.Pod, _ *cluster.
 	return func() { s.taken[p.UID]-- }, nil
 }
 
-// strikesFilter is one of its filters: what it reads decides when it is asked, of which answers are
-// kept.
+// strikesFilter is one of its filters: its declared reads determine when it is called, and which of
+// its verdicts are cached.
 type strikesFilter struct {
 	*strike
 	reads plugins.Part
@@ -319,9 +319,9 @@ func (s strikesFilter) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
 	return plugins.Judge{Node: func(*cluster.Node) *plugins.Rejection { return s.hit() }}
 }
 
-// TestAPanicAtAnyMomentLeavesDecisionsRight: whichever call of a plugin panics, in the middle of
-// whatever is worked out or kept for later, in the end every pod that can be placed is, and what is
-// decided then is what a cluster decides that was told of all of it anew.
+// TestAPanicAtAnyMomentLeavesDecisionsRight: a panic in any plugin call, in the middle of any
+// computation or cache update, leaves no lasting damage. In the end every feasible pod is placed,
+// and the decisions are those of a cluster built from scratch.
 func TestAPanicAtAnyMomentLeavesDecisionsRight(t *testing.T) {
 	for name, reads := range map[string]plugins.Part{
 		"labels": plugins.Labels, "contents": plugins.Contents, "everything": plugins.Contents | plugins.Objects | plugins.Others,
@@ -401,7 +401,7 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 	w.put(shaped("high", "4", 10, 0))
 	w.settle(10 * time.Minute)
 
-	// anew is the cluster as one sees it that was told of all of it now.
+	// anew returns a cluster built from scratch from the current state.
 	anew := func() *cluster.Cluster {
 		c := cluster.New()
 		for _, name := range sorted(w.nodes) {
@@ -459,8 +459,8 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 	return x.calls
 }
 
-// TestAShieldIsLoweredAfterAPanic: pods of a group that leaves as a whole count with the highest
-// priority while victims are looked for, and not for ever if that panics.
+// TestAShieldIsLoweredAfterAPanic: pods of a group preempted as a whole have the highest priority
+// during the search for victims, and lose it even after a panic.
 func TestAShieldIsLoweredAfterAPanic(t *testing.T) {
 	profile := withFilter(explodes{func(n *cluster.Node) bool { return len(n.Pods) == 1 }})
 	core, err := New(Options{Profiles: []Profile{profile}, Groups: groups.Gates{Generic: true}})

@@ -71,8 +71,8 @@ func newMatching(t *testing.T, observer Observer, change func(*v1.PersistentVolu
 	return m
 }
 
-// nominated answers the write of the nomination, and returns the ticket under which the volume is
-// written then, or 0.
+// nominated completes the write of the nomination, and returns the ticket of the following volume
+// write, or 0.
 func (m *matching) nominated() Ticket {
 	for _, action := range m.Step(begin, Answered{Ticket: 1}) {
 		if write, is := action.(WriteVolumes); is {
@@ -82,8 +82,9 @@ func (m *matching) nominated() Ticket {
 	return 0
 }
 
-// TestAListDoesNotTakeBackWhatWasAssumed: a volume that was matched with a claim, and is being
-// written, is listed again as it was before. It still is the claim's. A newer state of it counts.
+// TestAListDoesNotTakeBackWhatWasAssumed: a volume matched with a claim, with the write in
+// progress, is listed in its previous state. It stays assigned to the claim. A newer state of it
+// counts.
 func TestAListDoesNotTakeBackWhatWasAssumed(t *testing.T) {
 	m := newMatching(t, nil, func(*v1.PersistentVolumeClaim) {})
 	taken := func() bool {
@@ -107,7 +108,7 @@ func TestAListDoesNotTakeBackWhatWasAssumed(t *testing.T) {
 	}
 }
 
-// volumeErrors notes the errors with volumes.
+// volumeErrors records the errors with volumes.
 type volumeErrors struct {
 	NoObserver
 	stages []string
@@ -132,8 +133,8 @@ func TestErrorsWithVolumesAreCounted(t *testing.T) {
 	}
 }
 
-// TestAStaleReadBringsNothingBack: a pod that was fetched may be older than what the watch has
-// shown since. One that is gone stays gone, and one that waits is not what it was before.
+// TestAStaleReadBringsNothingBack: a fetched pod may be older than the state shown by the watch
+// since. A deleted pod stays deleted, and a waiting pod keeps its newer state.
 func TestAStaleReadBringsNothingBack(t *testing.T) {
 	w := newWorld(1, false, func() []Profile { return []Profile{{Profile: plugins.Default()}} })
 	old := aPod("gone", "1")

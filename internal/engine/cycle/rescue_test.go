@@ -25,8 +25,8 @@ type secondSaver struct{ *saver }
 
 func (secondSaver) Name() string { return "Second" }
 
-// TestARescueThatFailsNominatesNothing: what one plugin at PostFilter has nominated counts when the
-// next one cannot help either, and not when it fails, as upstream.
+// TestARescueThatFailsNominatesNothing: as upstream, a nomination by one plugin at PostFilter
+// counts if the next plugin cannot help either, and is discarded if that fails.
 func TestARescueThatFailsNominatesNothing(t *testing.T) {
 	node := "n"
 	for _, row := range []struct {

@@ -16,17 +16,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// reservations hold room for a pod group that has waited for long, so that smaller pods do not
-// forever take what becomes free; see [plugins.Reservations]. Room is held as it is for preemptors:
-// members of the group are nominated to nodes, and a pod of the same or a lower priority is decided
-// onto such a node only where it leaves them their room. The one exception is a pod that ends early
-// enough by its activeDeadlineSeconds; see Reservation.lastEnd.
+// reservations hold room for a long-waiting pod group, so that smaller pods do not forever take
+// freed room; see [plugins.Reservations]. Room is held like for preemptors: members of the group
+// are nominated to nodes, and a pod of the same or a lower priority is decided onto such a node
+// only if it leaves them their room. The one exception is a pod that ends early enough by its
+// activeDeadlineSeconds; see Reservation.lastEnd.
 //
-// There is at most one reservation at a time. It ends when its time is up, and earlier if the group
-// is placed, makes room by preemption, is incomplete or gone, or an attempt for it ends with an
-// error. After that no reservation begins for as long as this one lasted, and at least for the
-// longest back-off, so that every pod that was kept out gets its turn. The group itself waits as
-// long as before its first reservation.
+// There is at most one reservation at a time. It ends when its time is up, or earlier if the group
+// is placed, makes room by preemption, is incomplete or deleted, or its attempt ends with an error.
+// After that no reservation begins for the duration of this one, and at least for the longest
+// back-off, so that every pod kept out gets its turn. The group itself waits as long as for its
+// first reservation.
 type reservations struct {
 	*common
 	nominations *nominations
@@ -36,19 +36,19 @@ type reservations struct {
 	rests time.Time    // no reservation begins before
 }
 
-// Reservation is room that is held for a pod group. It never changes.
+// Reservation is room held for a pod group. It is immutable.
 type Reservation struct {
 	Group        types.UID // of the PodGroup
 	Since, Until time.Time
 	Nodes        map[types.UID]string // where members are nominated, by pod
 }
 
-// lastEnd is when a pod must have ended to be let in: some time before the reservation ends, since
-// pods take time to start and to stop.
+// lastEnd returns the latest end of a pod let in: some time before the reservation ends, since pods
+// take time to start and to stop.
 func (r *Reservation) lastEnd() time.Time { return r.Until.Add(-r.Until.Sub(r.Since) / 10) }
 
-// isDue tells whether room is to be reserved for a group that has just been found to fit nowhere.
-// The group's wait begins with its first such attempt.
+// isDue reports whether to reserve room for a group just found to fit nowhere. The group's wait
+// begins with its first such attempt.
 func (rs *reservations) isDue(g *groups.Group, bounds plugins.Reservations) bool {
 	if bounds.For <= 0 {
 		return false
@@ -62,8 +62,8 @@ func (rs *reservations) isDue(g *groups.Group, bounds plugins.Reservations) bool
 	return rs.now.Sub(g.Since) >= bounds.After && !rs.now.Before(rs.rests)
 }
 
-// holdNodes begins a reservation, or moves the group's current one to other nodes. The end stays:
-// moving does not make a reservation longer.
+// holdNodes begins a reservation, or moves the group's current one to other nodes. The end is
+// unchanged: moving does not extend a reservation.
 func (rs *reservations) holdNodes(g *groups.Group, nodes map[types.UID]string, most time.Duration) {
 	r := &Reservation{Group: g.Object.UID, Since: rs.now, Until: rs.now.Add(most), Nodes: nodes}
 	if rs.held != nil {
@@ -72,8 +72,8 @@ func (rs *reservations) holdNodes(g *groups.Group, nodes map[types.UID]string, m
 	rs.held = r
 }
 
-// endFor ends the reservation if it is for the group. The attempt that calls it says where members
-// are nominated from now on.
+// endFor ends the reservation if it is for the group. The calling attempt determines the members'
+// new nominations.
 func (rs *reservations) endFor(g *groups.Group) {
 	if !rs.isFor(g) {
 		return
@@ -87,13 +87,13 @@ func (rs *reservations) endFor(g *groups.Group) {
 // endReservation forgets the reservation, and returns the pods that still keep the room.
 func (rs *reservations) endReservation() (nominees []*cluster.Pod) {
 	nominees = rs.nominees()
-	// As long as it has kept others out, and at least one back-off.
+	// As long as it has kept other pods out, and at least one back-off.
 	rs.rests = rs.now.Add(max(rs.now.Sub(rs.held.Since), rs.queue.LastBackoff))
 	rs.held = nil
 	return nominees
 }
 
-// nominees are the pods that keep the room.
+// nominees returns the pods that keep the room.
 func (rs *reservations) nominees() (list []*cluster.Pod) {
 	for _, uid := range slices.Sorted(maps.Keys(rs.held.Nodes)) {
 		if p := rs.cluster.Nominated(uid); p != nil && p.Nominated == rs.held.Nodes[uid] {
@@ -103,8 +103,8 @@ func (rs *reservations) nominees() (list []*cluster.Pod) {
 	return list
 }
 
-// nextDue is when the reservation ends: when its time is up, or now, if no pod is left to take the
-// room.
+// nextDue returns the end of the reservation: its deadline, or now, if all pods able to take the
+// room are gone.
 func (rs *reservations) nextDue() time.Time {
 	if g := rs.groups.ByUID(rs.held.Group); g == nil || rs.podGroups.progress.isIncomplete(g) || !rs.awaited() {
 		return rs.now
@@ -112,7 +112,7 @@ func (rs *reservations) nextDue() time.Time {
 	return rs.held.Until
 }
 
-// lapse ends the reservation if it is time. The pods lose their nominations and are tried again.
+// lapse ends the reservation if it is time. The pods lose their nominations and are retried.
 func (rs *reservations) lapse() {
 	if rs.held == nil || rs.now.Before(rs.nextDue()) {
 		return
@@ -126,7 +126,7 @@ func (rs *reservations) lapse() {
 	}
 }
 
-// awaited tells whether a pod for which room is held is still in the queue.
+// awaited reports whether a pod with held room is still in the queue.
 func (rs *reservations) awaited() bool {
 	for uid := range rs.held.Nodes {
 		if rs.queue.Get(uid) != nil {
@@ -136,7 +136,7 @@ func (rs *reservations) awaited() bool {
 	return false
 }
 
-// lets tells whether a pod may take room that is held, because it ends early enough.
+// lets reports whether a pod may take held room, because it ends early enough.
 func (rs *reservations) lets(item *queue.Item) bool {
 	if rs.held == nil || item.Pod.Spec.ActiveDeadlineSeconds == nil {
 		return false
@@ -155,31 +155,31 @@ func (rs *reservations) lift() (nominees []*cluster.Pod) {
 	return nominees
 }
 
-// putBack undoes lift. The pods come last among the nominees of their nodes.
+// putBack undoes lift. The pods are last among the nominees of their nodes.
 func (rs *reservations) putBack(nominees []*cluster.Pod) {
 	for _, p := range nominees {
 		rs.cluster.Nominate(p, p.Nominated)
 	}
 }
 
-// isFor tells whether the current reservation is for the group.
+// isFor reports whether the current reservation is for the group.
 func (rs *reservations) isFor(g *groups.Group) bool {
 	return rs.held != nil && g.Object != nil && rs.held.Group == g.Object.UID
 }
 
-// words are what is added to a group's message when room is held for it.
+// words returns the addition to a group's message while room is held for it.
 func (rs *reservations) words() string {
 	return fmt.Sprintf(" Room is held on %s for %d pods, for %s in all.",
 		countedOn(len(nodesOf(rs.held)), "node"), len(rs.held.Nodes), rs.held.Until.Sub(rs.held.Since))
 }
 
-// nodesOf are the nodes of a reservation, each once, sorted.
+// nodesOf returns the nodes of a reservation, each once, sorted.
 func nodesOf(r *Reservation) []string {
 	return slices.Compact(slices.Sorted(maps.Values(r.Nodes)))
 }
 
-// heldFrom returns the room that is held and that a pending pod may not take, or that is held for
-// it; nil if there is none, or if the pod may take it. It is for the description of a decision.
+// heldFrom returns the held room closed to a pending pod, or held for it; nil without held room, or
+// if the pod may take it. It is for the description of a decision.
 func (rs *reservations) heldFrom(item *queue.Item) *decision.Held {
 	if rs.held == nil {
 		return nil

@@ -30,12 +30,12 @@ var (
 	restartSeed = flag.Uint64("restart-seed", 1, "seed of its first run")
 )
 
-// TestARestartFindsNothingToDo: after every change, when the longest back-off is over, a core that
-// starts anew on the same objects neither places a pod nor makes room for one that waits for an
-// event. Whatever the pods need is drawn: room, ports, labels, taints, other pods, volumes and how
-// many of them a node takes, devices of all kinds, groups with priorities, pods that never
-// preempt; and whatever may help them happens: nodes, running pods and objects come, change and
-// go. Nobody is woken for having waited too long.
+// TestARestartFindsNothingToDo: after every change, once the longest back-off is over, a new core
+// started on the same objects neither places nor makes room for a pod waiting for an event. The
+// pods' needs are drawn: room, ports, labels, taints, other pods, volumes and the nodes' limits of
+// them, devices of all kinds, groups with priorities, pods that never preempt; and the helpful
+// events happen: nodes, running pods and objects are created, changed and deleted. Pods are never
+// woken for having waited too long.
 func TestARestartFindsNothingToDo(t *testing.T) {
 	decided, waiting := 0, 0
 	for seed := *restartSeed; seed < *restartSeed+uint64(*restartRuns); seed++ {
@@ -57,7 +57,7 @@ func TestARestartFindsNothingToDo(t *testing.T) {
 	}
 }
 
-// served is an API server with its controllers, which answer at once, and a core that it serves.
+// served is an API server with controllers that respond immediately, and a core using it.
 type served struct {
 	rng     *rand.Rand
 	now     time.Time
@@ -66,15 +66,15 @@ type served struct {
 	gates   groups.Gates
 	standin standin.Controllers
 	objects map[Kind]map[cluster.Name]metav1.Object
-	// features are what pods and nodes of this run have. Few of them, so that one reason to wait is
-	// not hidden by another.
+	// features holds the properties of pods and nodes in this run. They are few, so that one reason
+	// to wait is not hidden by another.
 	features map[string]bool
 
 	made, binds, waited int
 	last, broken        string
 }
 
-// servedKinds are the kinds of objects that there are, in the order in which they are listed.
+// servedKinds lists the existing kinds of objects, in listing order.
 var servedKinds = []Kind{
 	Namespaces, Nodes, DisruptionBudgets, StorageClasses, CSINodes, Volumes, Claims, DeviceClasses, ResourceSlices, ResourceClaims, PodGroups, Pods,
 }
@@ -102,7 +102,7 @@ func newServed(seed uint64) *served {
 	return s
 }
 
-// anew is a core that has just started and was shown all objects that there are.
+// anew returns a new core started on all current objects.
 func (s *served) anew() *Core {
 	profile := Profile{Profile: plugins.Default()}
 	profile.KeepBudgets, profile.GentlePreemption = s.seed%3 == 0, s.seed%5 == 0
@@ -115,7 +115,7 @@ func (s *served) anew() *Core {
 	return core
 }
 
-// show has a core lead that is shown all objects that there are.
+// show makes a core the leader and shows it all current objects.
 func show(core *Core, now time.Time, kinds []Kind, all func(Kind) []metav1.Object) {
 	core.Step(now, Follows{Kinds: kinds})
 	core.Step(now, Led{})
@@ -151,10 +151,10 @@ func (s *served) podOf(uid types.UID) *v1.Pod {
 	return nil
 }
 
-// put makes or changes an object; objects that the core was shown never change.
+// put creates or changes an object; objects already shown to the core never change.
 func (s *served) put(kind Kind, object metav1.Object) { s.feed(Seen{kind, object}) }
 
-// take deletes an object, if there is one of the name.
+// take deletes an object, if one of this name exists.
 func (s *served) take(kind Kind, namespace, name string) bool {
 	object := s.objects[kind][cluster.Name{Namespace: namespace, Name: name}]
 	if object != nil {
@@ -163,7 +163,7 @@ func (s *served) take(kind Kind, namespace, name string) bool {
 	return object != nil
 }
 
-// change gives an object that there is another state.
+// change updates the state of an existing object.
 func change[T interface {
 	metav1.Object
 	runtime.Object
@@ -179,7 +179,7 @@ func (s *served) changePod(p *v1.Pod, how func(*v1.Pod)) {
 	}
 }
 
-// removePod is the end of a pod, and of what it reserved.
+// removePod ends a pod and releases its reservations.
 func (s *served) removePod(p *v1.Pod) {
 	known := s.core.View().Cluster.Pod(p.UID)
 	s.feed(Gone{Pods, p})
@@ -188,7 +188,7 @@ func (s *served) removePod(p *v1.Pod) {
 	}
 }
 
-// feed has an event happen, and carries out what the core wants because of it.
+// feed applies an event, and carries out the resulting actions of the core.
 func (s *served) feed(e Event) {
 	switch e := e.(type) {
 	case Seen:
@@ -240,7 +240,7 @@ func (s *served) breaks(format string, args ...any) {
 	s.broken = cmp.Or(s.broken, fmt.Sprintf(format, args...))
 }
 
-// settle lets so much time pass, in which the controllers and kubelets do what is theirs.
+// settle lets the given time pass, while the controllers and kubelets do their work.
 func (s *served) settle(most time.Duration) {
 	for end, steps := s.now.Add(most), 0; s.broken == ""; steps++ {
 		if steps > 5000 {
@@ -261,8 +261,8 @@ func (s *served) settle(most time.Duration) {
 	}
 }
 
-// reconcile ends pods that are terminating or whose node is gone, and counts what budgets allow. It
-// returns whether there was something to do.
+// reconcile ends pods terminating or on a deleted node, and updates the counts of budgets. It
+// reports whether there was work to do.
 func (s *served) reconcile() (busy bool) {
 	for _, p := range s.pods() {
 		if p.DeletionTimestamp != nil || p.Spec.NodeName != "" && s.objects[Nodes][cluster.Name{Name: p.Spec.NodeName}] == nil {
@@ -286,7 +286,7 @@ func (s *served) reconcile() (busy bool) {
 	return busy
 }
 
-// judge starts another core on what there is, and looks at the first thing that it does.
+// judge starts another core on the current objects, and checks its first action.
 func (s *served) judge() {
 	view := s.core.View()
 	if err := view.Queue.Check(); err != nil {
@@ -304,7 +304,7 @@ func (s *served) judge() {
 	}
 }
 
-// firstThing is the first thing that a core does for a pod or group, within the longest back-off.
+// firstThing returns the first action of a core for a pod or group, within the longest back-off.
 func firstThing(core *Core, now time.Time) (uid types.UID, action Action, does bool) {
 	for end := now.Add(25 * time.Second); !now.After(end); now = latest(now, core.Wake(now)) {
 		for _, action := range core.Step(now, Tick{}) {
@@ -323,7 +323,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// begins is the pod that an action begins to place, or the pod or group that it makes room for.
+// begins returns the pod placed by an action, or the pod or group it makes room for.
 func begins(action Action) (uid types.UID, does bool) {
 	switch a := action.(type) {
 	case Bind:
@@ -342,9 +342,9 @@ func begins(action Action) (uid types.UID, does bool) {
 	return "", false
 }
 
-// takesBack tells whether a pod makes room where a group has just done that with a priority that
-// its pods lack: by the priorities of the pods alone, the two would take the room from each other
-// for ever, so nobody is woken for that.
+// takesBack reports whether a pod reclaims room just taken by a group with a priority above that of
+// its pods: by the pods' own priorities, the two would take the room from each other forever, so
+// this wakes no pod.
 func takesBack(view View, action Action, podOf func(types.UID) *v1.Pod) bool {
 	a, ok := action.(Remove)
 	if !ok || view.Groups == nil {
@@ -354,8 +354,8 @@ func takesBack(view View, action Action, podOf func(types.UID) *v1.Pod) bool {
 	return by != nil && g != nil && g.Object != nil && g.Object.Spec.Priority != nil && g.Priority() >= *by.Spec.Priority
 }
 
-// sleeping says where a pod, or the pods of its group, are in the queue, and whether one of them
-// waits there for an event.
+// sleeping describes the place of a pod, or of the pods of its group, in the queue, and reports
+// whether one of them waits there for an event.
 func sleeping(view View, uid types.UID) (said string, asleep bool) {
 	of := func(uid types.UID) *groups.Group {
 		if view.Groups == nil {

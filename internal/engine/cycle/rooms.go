@@ -13,54 +13,55 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// The Lease that the core is shown as [Rooms]. Its annotation holds a [Room] as JSON; without it,
-// no room is kept.
+// The Lease shown to the core as [Rooms]. Its annotation holds a [Room] as JSON; without it, no
+// room is kept.
 const (
 	RoomNamespace  = metav1.NamespaceSystem
 	RoomName       = "berth-rebalance"
 	RoomAnnotation = "berth.dev/room"
 )
 
-// Room is a node's room that is kept for the successor of a pod that is being moved there.
+// Room is a node's room kept for the successor of a pod being moved there.
 type Room struct {
-	// Namespace, Name and UID are those of the pod that is being moved.
+	// Namespace, Name and UID identify the pod being moved.
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 	Owner     types.UID `json:"owner"` // the controller that makes the successor
 	Node      string    `json:"node"`  // where the successor is to go
-	// Ahead is set if the successor comes first, while the pod stays.
+	// Ahead is set if the successor starts first, before the pod stops.
 	Ahead bool `json:"ahead,omitempty"`
-	// GraceSeconds is how long the pod may take to end.
+	// GraceSeconds is the maximum time for the pod to terminate.
 	GraceSeconds int64 `json:"graceSeconds,omitempty"`
-	// Begun tells two attempts at the same move apart.
+	// Begun distinguishes two attempts at the same move.
 	Begun string `json:"begun,omitempty"`
 }
 
-// How long room is kept: as long as the component that moves pods waits for each step.
+// The duration of kept room: the wait for each step by the component that moves pods.
 const (
 	leavesWithin  = 2 * time.Minute // until the pod is being deleted; beyond its grace period, until it has gone
 	arrivesWithin = time.Minute     // from then on
 	longestGrace  = int64(time.Hour / time.Second)
 )
 
-// rooms keep the room of pods that are being moved. What is moved is shown by a Lease that only the
-// component that moves pods may write.
+// rooms keep the room of pods being moved. The move is shown by a Lease writable only by the
+// component that moves pods.
 //
-// A guest, of the class of the pod that leaves, is nominated to the node: pods of the same or a
-// lower priority leave it its room. The first pod of the same controller that is tried while that
-// pod is leaving, or after it has gone, or at once if the successor comes first, takes the guest's
-// place: it is nominated for that attempt, so that it goes to the node if it fits there. A pod that
-// is not known has no guest; its successor is nominated nevertheless.
+// A guest, of the class of the leaving pod, is nominated to the node: pods of the same or a lower
+// priority leave it its room. The first pod of the same controller tried while that pod is
+// terminating, after its deletion, or immediately if the successor starts first, takes the guest's
+// place: it is nominated for that attempt, so that it is placed on the node if it fits there. An
+// unknown pod gets no guest; its successor is nominated nevertheless.
 //
-// At most one room is kept at a time. It is kept for a limited time, whether or not the Lease goes.
+// At most one room is kept at a time. It is kept for a limited time, whether or not the Lease is
+// deleted.
 type rooms struct {
 	*common
 	nominations *nominations
 	kept        *keptRoom // the last one shown; nil if the Lease shows none
 }
 
-// keptRoom is the room that the Lease shows, and how far the move has got.
+// keptRoom is the room shown by the Lease, and the progress of the move.
 type keptRoom struct {
 	Room
 	guest         *cluster.Pod // nil: none
@@ -69,8 +70,8 @@ type keptRoom struct {
 	over          bool // no room is kept any longer
 }
 
-// seen takes in the Lease. The same Lease is shown again with every list; a room that is over stays
-// over.
+// seen processes the Lease. The same Lease is shown again with every list; an ended room stays
+// ended.
 func (rs *rooms) seen(lease *coordinationv1.Lease) {
 	var shown Room
 	if text := lease.Annotations[RoomAnnotation]; text == "" || json.Unmarshal([]byte(text), &shown) != nil ||
@@ -92,7 +93,7 @@ func (rs *rooms) withdraw() {
 	rs.kept = nil
 }
 
-// endRoom keeps the room no longer, which may help other pods. The Lease may still show it.
+// endRoom stops keeping the room, which may help other pods. The Lease may still show it.
 func (rs *rooms) endRoom() {
 	k := rs.kept
 	if k == nil || k.over {
@@ -104,7 +105,7 @@ func (rs *rooms) endRoom() {
 	}
 }
 
-// resume takes in until when another core would have kept the room; zero: it kept none.
+// resume sets the deadline at which another core would have ended the room; zero: it kept none.
 func (rs *rooms) resume(until time.Time) {
 	switch {
 	case rs.kept == nil:
@@ -115,8 +116,8 @@ func (rs *rooms) resume(until time.Time) {
 	}
 }
 
-// follow looks at the pod that leaves: it makes the guest, and moves the time until which the room
-// is kept. After a restart, the pod may be shown after the Lease.
+// follow tracks the leaving pod: it creates the guest, and moves the deadline of the room. After a
+// restart, the pod may be shown after the Lease.
 func (rs *rooms) follow() {
 	k, victim := rs.kept, rs.cluster.Pod(rs.kept.UID)
 	if victim == nil {
@@ -137,8 +138,7 @@ func (rs *rooms) follow() {
 	}
 }
 
-// lapse ends the room if its time is up. What has become of the pod that leaves is looked at with
-// every tick.
+// lapse ends the room if its time is up. The state of the leaving pod is checked with every tick.
 func (rs *rooms) lapse() {
 	if rs.kept == nil || rs.kept.over {
 		return
@@ -149,7 +149,7 @@ func (rs *rooms) lapse() {
 	}
 }
 
-// takeRoom nominates a pod that is about to be tried to the node on which room is kept for it.
+// takeRoom nominates a pod about to be tried to the node with room kept for it.
 func (rs *rooms) takeRoom(item *queue.Item) {
 	if rs.kept == nil || rs.kept.over || !rs.kept.isFor(item, rs.cluster.Pod(rs.kept.UID)) {
 		return
@@ -167,9 +167,9 @@ func (rs *rooms) takeRoom(item *queue.Item) {
 	}
 }
 
-// isFor reports whether a pending pod is the successor. victim is the pod that is being moved, nil
-// if it has gone. The controller is asked of the pod: the class has that of one of its pods, which
-// may be of a workload that has been made anew since.
+// isFor reports whether a pending pod is the successor. victim is the pod being moved, nil after
+// its deletion. The controller is read from the pod: the class has that of one of its pods,
+// possibly of a workload recreated since.
 func (k *keptRoom) isFor(item *queue.Item, victim *cluster.Pod) bool {
 	leaving := rules.Predecessor{Namespace: k.Namespace, Name: k.Name, UID: k.UID, Owner: k.Owner}
 	return leaving.MayBeSucceededBy(item.Pod) && (k.Ahead || victim == nil || victim.Terminating)

@@ -16,7 +16,7 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// besideRoom counts decisions on nodes where room was kept from them.
+// besideRoom counts decisions on nodes with room kept from the decided pods.
 var besideRoom atomic.Int64
 
 // ownedBy makes a pod one of its app's ReplicaSet.
@@ -25,8 +25,8 @@ func ownedBy(p *v1.Pod) {
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID("uid-" + app), Controller: &controller}}
 }
 
-// showRoom shows the room of a pod's successor, on any node, or none. The pod may leave then or
-// not, and its successor may be made.
+// showRoom shows the room of a pod's successor on any node, or none. The pod then may or may not
+// terminate, and its successor may be created.
 func (c *chaos) showRoom() {
 	victim := c.anyPod()
 	if victim == nil || victim.Spec.NodeName == "" || len(victim.OwnerReferences) == 0 || c.rng.IntN(4) == 0 {
@@ -51,7 +51,7 @@ func (c *chaos) showRoom() {
 	c.put(next)
 }
 
-// putRoom shows a room in the Lease; nil: none.
+// putRoom shows a room in the Lease, or none for nil.
 func (w *world) putRoom(room *Room) {
 	w.version++
 	w.lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
@@ -67,7 +67,7 @@ func (w *world) putRoom(room *Room) {
 	w.watches[Rooms] = append(w.watches[Rooms], Seen{Rooms, w.lease})
 }
 
-// guest is the one that keeps room, nil if there is none.
+// guest returns the pod that keeps room, or nil.
 func (w *world) guest() *cluster.Pod {
 	for _, n := range w.core.View().Cluster.NominatedNodes() {
 		for _, p := range n.Nominated {
@@ -79,8 +79,8 @@ func (w *world) guest() *cluster.Pod {
 	return nil
 }
 
-// checkRoomKept: no pod that waits with the same or a lower priority is decided on a node where
-// room is kept, unless that room is left beside it.
+// checkRoomKept: no waiting pod of the same or a lower priority is decided on a node with kept
+// room, unless it leaves that room free.
 func (w *world) checkRoomKept(e Event, actions []Action) {
 	guest := w.guest()
 	if _, ticked := e.(Tick); !ticked || guest == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// What there is in the clusters of TestARestartFindsNothingToDo, and what happens to it.
+// This file holds the objects in the clusters of TestARestartFindsNothingToDo, and their changes.
 
 var servedFeatures = []string{
 	"room", "plugin-devices", "claims", "class-devices", "volumes", "limits", "labels", "taints", "ports", "spread", "affinity", "anti",
@@ -136,7 +136,7 @@ func (s *served) pod() *v1.Pod {
 	return p
 }
 
-// one is one of so many names.
+// one returns one of n numbered names.
 func (s *served) one(of string, n int) string { return fmt.Sprint(of, s.rng.IntN(n)) }
 
 func (s *served) selector() *metav1.LabelSelector {
@@ -151,7 +151,7 @@ func (s *served) term() v1.PodAffinityTerm {
 	return t
 }
 
-// something changes something, and says what.
+// something makes a random change, and returns its description.
 func (s *served) something() string {
 	pods := s.pods()
 	switch n := s.rng.IntN(24); {
@@ -217,7 +217,7 @@ func (s *served) changeANode() string {
 	return "labelled node " + name
 }
 
-// changeAnObject makes, changes or deletes an object that is neither a pod nor a node.
+// changeAnObject creates, changes or deletes an object other than a pod or node.
 func (s *served) changeAnObject() string {
 	var kinds []func() string
 	for _, of := range []struct {
@@ -239,7 +239,7 @@ func (s *served) changeAnObject() string {
 	return kinds[s.rng.IntN(len(kinds))]()
 }
 
-// goes deletes the object of a name, sometimes, if there is one.
+// goes sometimes deletes the object of a name, if it exists.
 func (s *served) goes(kind Kind, namespace, name string) bool {
 	return s.chance(3) && s.take(kind, namespace, name)
 }
@@ -286,8 +286,8 @@ func (s *served) changeGroup() string {
 	return "made group " + name
 }
 
-// changeClaim makes or deletes a claim: of a volume that is there, of one that is to be found, or
-// to be made.
+// changeClaim creates or deletes a claim: of an existing volume, a volume to be matched, or one to
+// be provisioned.
 func (s *served) changeClaim() string {
 	name := s.one("c", 6)
 	if s.take(Claims, "default", name) {
@@ -330,7 +330,7 @@ func (s *served) changeVolume() string {
 	return "made volume " + name
 }
 
-// changeLimit changes how many volumes a node takes.
+// changeLimit changes the number of volumes accepted by a node.
 func (s *served) changeLimit() string {
 	node := s.one("n", 6)
 	if s.goes(CSINodes, "", node) {

@@ -9,21 +9,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// settleWithin is how long a group, or a tree, whose removals are all answered stays out of the
-// queue while some of its victims are still there. Pods without a grace period are gone at once,
-// and only their watch events are late: an attempt before the last of them costs as much as the one
-// that succeeds. A victim that takes longer is waited for like any other pod: by its events.
+// settleWithin is the time a group or tree stays out of the queue after all its removals have
+// completed, while some of its victims still exist. Pods without a grace period are deleted
+// immediately, and only their watch events are late: an attempt before the last of them costs as
+// much as the successful one. A slower victim is awaited like any other pod: by its events.
 const settleWithin = 250 * time.Millisecond
 
-// settling is a round whose removals are all answered. It is kept in rounds until it settles.
+// settling is a round with all removals completed. It stays in rounds until it settles.
 type settling struct {
 	*round
 	preemptor types.UID
 	until     time.Time
 }
 
-// settleRound ends the round of a group: now if that was over before or has no victims left, else
-// when they are gone, or in a moment.
+// settleRound ends the round of a group: now if it was already over or all its victims are deleted,
+// otherwise after their deletion or a short time.
 func (pr *preemptions) settleRound(r *removal) {
 	s := settling{r.round, r.pod, pr.now.Add(settleWithin)}
 	if r.failed || !pr.hasVictims(s.round) {
@@ -33,7 +33,7 @@ func (pr *preemptions) settleRound(r *removal) {
 	pr.settling = append(pr.settling, s) // later ones end later
 }
 
-// hasVictims tells whether a victim of a round is still on its node.
+// hasVictims reports whether a victim of a round is still on its node.
 func (pr *preemptions) hasVictims(r *round) bool {
 	for len(r.victims) > 0 {
 		last := len(r.victims) - 1
@@ -45,7 +45,7 @@ func (pr *preemptions) hasVictims(r *round) bool {
 	return false
 }
 
-// settle ends the rounds that have settled.
+// settle ends the settled rounds.
 func (pr *preemptions) settle() {
 	pr.settling = slices.DeleteFunc(pr.settling, func(s settling) bool {
 		over := !pr.now.Before(s.until) || !pr.hasVictims(s.round)
@@ -56,7 +56,7 @@ func (pr *preemptions) settle() {
 	})
 }
 
-// endGroupRound has a group or a tree tried again.
+// endGroupRound retries a group or a tree.
 func (pr *preemptions) endGroupRound(s settling) {
 	if pr.rounds[s.preemptor] == s.round {
 		delete(pr.rounds, s.preemptor)

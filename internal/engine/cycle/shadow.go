@@ -7,8 +7,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// compare evaluates every node for a pod that another scheduler has bound, as the nodes were when
-// that scheduler can have decided it. It is a trial: nothing stays placed, and the attempt is not
+// compare evaluates every node for a pod bound by another scheduler, in the possible states of the
+// nodes at that scheduler's decision. It is a trial: no pod stays placed, and the attempt is not
 // counted.
 func (as *attempts) compare(pod *v1.Pod) {
 	if !as.options.Shadow || pod.Spec.NodeName == "" || rules.IsTerminal(pod) {

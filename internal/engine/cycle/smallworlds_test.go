@@ -19,9 +19,9 @@ import (
 
 var smallWorlds = flag.Uint64("small-worlds", 120, "worlds of TestSmallWorldsAreSearchedToTheEnd, and an eighth of those of TestVictimsOfAGangAreAllNeeded")
 
-// TestSmallWorldsAreSearchedToTheEnd: on up to six nodes a gang of up to six pods that differ, some
-// with affinity to each other or against each other, or spread, is placed exactly if there is any
-// order and any choice of nodes in which the plain evaluator places as many as it asks for.
+// TestSmallWorldsAreSearchedToTheEnd: on up to six nodes a gang of up to six differing pods, some
+// with mutual affinity, anti-affinity, or topology spread, is placed exactly if the plain evaluator
+// can place the required number in any order and with any choice of nodes.
 func TestSmallWorldsAreSearchedToTheEnd(t *testing.T) {
 	possible, impossible := 0, 0
 	for seed := range *smallWorlds {
@@ -52,7 +52,7 @@ func TestSmallWorldsAreSearchedToTheEnd(t *testing.T) {
 	}
 }
 
-// smallWorld is tight: what the pods request is close to what there is.
+// smallWorld returns a tight world: the pods request nearly all capacity.
 func smallWorld(rng *rand.Rand) (nodes []*v1.Node, pods []*v1.Pod) {
 	for i := range 1 + rng.IntN(6) {
 		n := aNode(fmt.Sprintf("n%d", i), fmt.Sprint(1+rng.IntN(5)))
@@ -84,7 +84,7 @@ func smallWorld(rng *rand.Rand) (nodes []*v1.Node, pods []*v1.Pod) {
 	return nodes, pods
 }
 
-// placeable tries every order and every node, until so many more pods are placed.
+// placeable tries every order and every node until need more pods are placed.
 func placeable(truth *cluster.Cluster, rest []*v1.Pod, need int) bool {
 	if need == 0 {
 		return true
@@ -108,7 +108,7 @@ func placeable(truth *cluster.Cluster, rest []*v1.Pod, need int) bool {
 	return false
 }
 
-// placedByCore is how many pods a core has bound, and what it says of the group.
+// placedByCore returns the number of pods bound by a core, and its message about the group.
 func placedByCore(t *testing.T, nodes []*v1.Node, pods []*v1.Pod, need int) (placed int, said string) {
 	t.Helper()
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})

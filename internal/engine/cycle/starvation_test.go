@@ -13,10 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestNoGangStarves: for an hour small pods come to a full cluster, somewhat faster than it can run
-// them. A gang of 100 pods that comes after ten minutes never starts, unless room is reserved for
-// it; then it starts within the bound, and no small pod waits for longer than the backlog and the
-// reservation explain.
+// TestNoGangStarves: for an hour small pods arrive at a full cluster, somewhat faster than it can
+// run them. A gang of 100 pods arriving after ten minutes never starts, unless room is reserved for
+// it; then it starts within the bound, and no small pod waits longer than explained by the backlog
+// and the reservation.
 func TestNoGangStarves(t *testing.T) {
 	without := stream(t, plugins.Reservations{})
 	if without.gang != 0 {
@@ -35,15 +35,15 @@ func TestNoGangStarves(t *testing.T) {
 	}
 }
 
-// streamed is what came of a stream of small pods and a gang.
+// streamed is the result of a stream of small pods and a gang.
 type streamed struct {
 	gang    time.Duration // from its creation until all of it is bound; 0: it never is
 	begun   int           // small pods that were bound
 	longest time.Duration // that one of these waited
 }
 
-// stream has 36 pods a minute come to 160 CPUs, of which each takes one for 2 to 8 minutes. Time
-// passes in steps of 5 s.
+// stream adds 36 pods a minute to 160 CPUs, each taking one CPU for 2 to 8 minutes. Time passes in
+// steps of 5 s.
 func stream(t *testing.T, bounds plugins.Reservations) (s streamed) {
 	w := newWorld(7, false, func() []Profile {
 		p := Profile{Profile: plugins.Default()}
@@ -105,7 +105,7 @@ func stream(t *testing.T, bounds plugins.Reservations) (s streamed) {
 	return s
 }
 
-// drain delivers and answers all, and has the core do what it can do now.
+// drain delivers and completes everything, and lets the core work until it is idle.
 func (w *world) drain() {
 	for busy := true; busy; {
 		busy = false

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/quantity"
 )
 
-// New returns a core that knows nothing of its cluster yet.
+// New returns a core without any state of its cluster yet.
 func New(o Options) (*Core, error) {
 	c := assembleCore(newCommon(o))
 	c.queue.Admit, c.queue.Admitted, c.queue.Moved = c.profiles.firstRejection, c.nominations.podAdmitted, c.nominations.podMoved
@@ -24,10 +24,9 @@ func New(o Options) (*Core, error) {
 	return c, nil
 }
 
-// assembleCore makes the parts of a core, in their order. Each receives the earlier ones that it
-// uses. Where an earlier component has to report to a later one, the later one is filled in
-// afterwards as a function or an interface: nominations.keepsOut, placements.outcome, the hooks of
-// the queue.
+// assembleCore creates the parts of a core, in their order. Each receives the earlier ones it uses.
+// Reports from an earlier component to a later one go through a function or an interface filled in
+// afterwards: nominations.keepsOut, placements.outcome, the hooks of the queue.
 func assembleCore(s *common) *Core {
 	c := &Core{common: s}
 	gates := s.options.Groups
@@ -76,10 +75,9 @@ func assembleCore(s *common) *Core {
 	return c
 }
 
-// replaceProfiles replaces the profiles between two attempts. What is known of the cluster,
-// nominations and bindings under way stay. Pending pods are retried with the new configuration;
-// pods of scheduler names that are no longer served leave the queue, and pods of names that are now
-// served enter it.
+// replaceProfiles replaces the profiles between two attempts. The cluster model, nominations and
+// pending bindings are kept. Pending pods are retried with the new configuration; pods of scheduler
+// names no longer served leave the queue, and pods of newly served names enter it.
 func (c *Core) replaceProfiles(list []Profile) error {
 	f, err := c.profiles.compileProfiles(list)
 	if err != nil {
@@ -97,14 +95,15 @@ func (c *Core) replaceProfiles(list []Profile) error {
 	return nil
 }
 
-// Step takes in an event and returns the resulting actions. now must not be before that of the
-// previous step. The slice is reused by the next step. The caller must carry out or copy the
-// actions before it steps again. A step decides at most one pod or one pod group: a Tick takes the
-// next one from the queue, and an Answered may continue an attempt that had asked a question aside.
+// Step processes an event and returns the resulting actions. now must not be before that of the
+// previous step. The slice is reused by the next step: the caller must carry out or copy the
+// actions before calling Step again. A step decides at most one pod or one pod group: a Tick takes
+// the next one from the queue, and an Answered may continue an attempt suspended by an asynchronous
+// question.
 func (c *Core) Step(now time.Time, e Event) []Action {
 	c.beginStep(now)
 	c.decisions.clearStep()
-	// A shadow takes in what watches show with a delay; see hindsight.
+	// A shadow processes watch events with a delay; see hindsight.
 	if c.options.Shadow {
 		c.hindsight.delayEvent(e, c.applyEvent)
 	} else {
@@ -115,13 +114,13 @@ func (c *Core) Step(now time.Time, e Event) []Action {
 	return c.actions
 }
 
-// applyEvent hands an event to the component that it concerns.
+// applyEvent dispatches an event to its component.
 func (c *Core) applyEvent(e Event) {
 	switch e := e.(type) {
 	case Follows:
 		c.ready.followKinds(e.Kinds)
 
-	// Objects, as lists and watches show them.
+	// Objects from lists and watches.
 	case Listing:
 		c.mirrors[e.Kind].beginList()
 	case Listed:
@@ -134,18 +133,19 @@ func (c *Core) applyEvent(e Event) {
 	case Read:
 		c.intake.readPod(quantity.BoundAll(e.Pod))
 
-	// What this scheduler is, and how it is configured.
+	// The role and the configuration of this scheduler.
 	case Led:
 		c.ready.leads = true
 	case WallSet:
 		c.ahead = e.Ahead
 	case Configured:
-		// The error is ignored: invalid profiles change nothing, and Check has told the caller why.
+		// The error is ignored: invalid profiles have no effect, and Check has already reported the
+		// reason to the caller.
 		_ = c.replaceProfiles(e.Profiles)
 	case Resumed:
 		c.resume(e)
 
-	// Out-of-tree plugins, and what the API server has made of actions.
+	// Out-of-tree plugins, and the API server's responses to actions.
 	case Activate:
 		for _, uid := range e.Pods {
 			c.queue.Activate(uid, c.now)
@@ -169,10 +169,10 @@ func (c *Core) applyEvent(e Event) {
 // applyTick lets time take effect, wakes pods that recent events may help, and decides one pod or
 // pod group.
 //
-// The order matters. Expired waits and reservations end first: what they give back is itself an
-// event that may wake pods. Only then are the noted events passed to the queue, so that a pod that
-// they wake can be popped by this very tick. A core that does not lead does all of this, too, and
-// only decides nothing: its queue is current when it takes over.
+// The order matters. Expired waits and reservations end first: the room they release is itself an
+// event that may wake pods. Only then are the recorded events passed to the queue, so that a pod
+// woken by them can be popped by this very tick. A core that does not lead also does all of this,
+// without deciding pods: its queue is current when it takes over.
 func (c *Core) applyTick() {
 	if c.now.Sub(c.flushed) >= flushEvery {
 		c.flushed = c.now
@@ -202,7 +202,7 @@ func (c *Core) applyTick() {
 
 	switch item := c.queue.Pop(c.now); {
 	case item == nil:
-	// The popped pod stands for its group; the other members are taken from wherever they wait.
+	// The popped pod represents its group; the other members are taken from wherever they wait.
 	case c.groupOf(item) != nil:
 		c.attempts.scheduleGroup(c.groupOf(item), item)
 	default:
@@ -210,7 +210,7 @@ func (c *Core) applyTick() {
 	}
 }
 
-// dropUnused forgets what is kept of large pods that may be gone.
+// dropUnused drops the cached state of large, possibly deleted pods.
 func (c *Core) dropUnused() {
 	c.cluster.DropUnused()
 	for _, p := range c.profiles.byName {

@@ -21,43 +21,43 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the
-// answer. What a story may say:
+// TestStories runs testdata/*.txt: each event is a command, and the resulting actions are its
+// output. The commands of a story:
 //
-//	core [holds] [works] [keeps] [reuseEvictions] [delay=D] [standby] [groups] [trees] [policies] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
-//	                                   a new core that leads and has listed a cluster without anything; with a plugin at Permit
-//	                                   that has pods with the label hold wait for 30 s; with one that works at PreBind; with
-//	                                   preemption that respects budgets; with gentle preemption, delayed by so much; one that
-//	                                   does not lead; with pod groups; with trees of them; where groups have a preemption policy; with device claims of groups, and
-//	                                   without nominations of pods on their way; with room reserved for groups that
-//	                                   have waited, for so long, of so much of the cluster
+//	core [holds] [works] [keeps] [gentle] [delay=D] [standby] [groups] [trees] [policies] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
+//	                                   a new leading core with an empty listed cluster; with a plugin at Permit that
+//	                                   makes pods with the label hold wait for 30 s; with one that works at PreBind; with
+//	                                   preemption that respects budgets; with gentle preemption, delayed by D; one that
+//	                                   does not lead; with pod groups; with trees of them; with preemption policies of groups; with device claims of groups, and
+//	                                   without nominations of pods being placed; with room reserved for groups after
+//	                                   waiting for AFTER, for the duration FOR, up to SHARE of the cluster
 //	lead                               it leads from now on
 //	node NAME cpu=N [rack=R] [zone=Z]  the watch shows a node; "no-node NAME": its end
 //	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [never] [as-one] [scheduled] [shares]
 //	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end; with a
-//	                                   device claim that its pods share
+//	                                   device claim shared by its pods
 //	composite NAME [min=N] [in=NAME] [key=LABEL] [priority=N] [as-one] [age=N]
 //	                                   the watch shows a CompositePodGroup, a basic one without min; "no-composite NAME": its
-//	                                   end; group has "in", too
+//	                                   end; group also has "in"
 //	devices NODE N                     the watch shows N devices of a node
 //	device-claim NAME [of=GROUP] [on=NODE] [for=GROUP]
-//	                                   the watch shows the claim of one device that was made for a group, perhaps with a device
+//	                                   the watch shows the claim of one device created for a group, optionally with a device
 //	                                   of that node, and reserved for a group; "no-device-claim NAME": its end
 //	pods NAME... cpu=N …               pod, for each name
 //	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
-//	    [gated] [fails] [claim=NAME] [device=CLAIM] [app=APP] [near=APP] [never] [finishStopped] [deadline=SECONDS] [of=KIND [owner=UID]] [only=NODE] [version=V]
+//	    [gated] [fails] [claim=NAME] [device=CLAIM] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND [owner=UID]] [only=NODE] [version=V]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
-//	room POD NODE [grace=SECONDS] [ahead]  the Lease shows that room is kept on the node for the pod's successor; "no-room": none
+//	room POD NODE [grace=SECONDS] [ahead]  the Lease shows room kept on the node for the pod's successor; "no-room": none
 //	budget APP allows=N                the watch shows a disruption budget of the pods with app=APP
 //	list KIND                          a list begins; "listed KIND": it is complete
-//	tick [after=DURATION]              time passes until the core wants a tick, each time, for so long at most; without a
-//	                                   duration only as long as there is something to be done at once
+//	tick [after=DURATION]              repeatedly lets time pass until the core needs a tick, for at most DURATION; without a
+//	                                   duration only while the core has immediate work
 //	answer TICKET [fault=TEXT] [withdrawn] [work]
-//	allow TICKET; reject TICKET        what the plugin at Permit says
-//	configure NAME...                  profiles of these names take the place of those that there are
-//	claims                             the device claims as the core knows them
-//	books                              what is under way
-//	autoscalers                        which pods cluster-autoscaler and Karpenter add nodes for, as their statuses were written
+//	allow TICKET; reject TICKET        the verdict of the plugin at Permit
+//	configure NAME...                  profiles of these names replace the existing ones
+//	claims                             the device claims known to the core
+//	books                              the pending work
+//	autoscalers                        the pods for which cluster-autoscaler and Karpenter add nodes, by their written statuses
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &story{}
@@ -255,7 +255,7 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
 	return said
 }
 
-// tick gives the core the ticks that it wants.
+// tick gives the core the requested ticks.
 func (s *story) tick(t *testing.T, after string) (said string) {
 	t.Helper()
 	end := s.now

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// storyGroup is the PodGroup of a story's command.
+// storyGroup returns the PodGroup of a story's command.
 func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGroup {
 	t.Helper()
 	uid, least, priority, key, in := "uid-"+name, int32(0), int32(0), "", ""
@@ -60,7 +60,7 @@ func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGr
 	return g
 }
 
-// storyComposite is the CompositePodGroup of a story's command.
+// storyComposite returns the CompositePodGroup of a story's command.
 func storyComposite(t *testing.T, d *datadriven.TestData, name string) *groups.CompositePodGroup {
 	t.Helper()
 	least, priority, key, in := int32(0), int32(0), "", ""
@@ -85,7 +85,8 @@ func storyComposite(t *testing.T, d *datadriven.TestData, name string) *groups.C
 	return c
 }
 
-// compositeOf is a CompositePodGroup that asks for so many groups at once; for none: a basic one.
+// compositeOf returns a CompositePodGroup requiring the given number of groups together; a basic
+// one for zero.
 func compositeOf(name string, least int) *groups.CompositePodGroup {
 	c := &groups.CompositePodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
 	if least > 0 {
@@ -96,24 +97,24 @@ func compositeOf(name string, least int) *groups.CompositePodGroup {
 	return c
 }
 
-// asOne is the mode of a group whose pods may only be preempted all together.
+// asOne returns the mode of a group with pods preempted only all together.
 func asOne() *schedulingv1beta1.DisruptionMode {
 	return &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
 }
 
-// oneOf asks for nodes with one value of a label.
+// oneOf requires nodes with one value of a label.
 func oneOf(key string) *schedulingv1beta1.PodGroupSchedulingConstraints {
 	return &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: []schedulingv1beta1.TopologyConstraint{{Key: key}}}
 }
 
-// gangOf is a PodGroup that asks for so many pods at once.
+// gangOf returns a PodGroup requiring the given number of pods together.
 func gangOf(name string, least int) *groups.PodGroup {
 	g := &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
 	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(least)}
 	return g
 }
 
-// storyReserve is what a story says of reservations.
+// storyReserve returns the reservation settings of a story.
 func storyReserve(t *testing.T, d *datadriven.TestData) plugins.Reservations {
 	t.Helper()
 	var after, most string
@@ -134,7 +135,7 @@ func storyReserve(t *testing.T, d *datadriven.TestData) plugins.Reservations {
 	return r
 }
 
-// storyDevices is the slice of a story's node.
+// storyDevices returns the slice of a story's node.
 func storyDevices(t *testing.T, d *datadriven.TestData) *resourcev1.ResourceSlice {
 	t.Helper()
 	node := d.CmdArgs[0].Key
@@ -154,7 +155,8 @@ func storyDevices(t *testing.T, d *datadriven.TestData) *resourcev1.ResourceSlic
 	return slice
 }
 
-// storyClaim is a device claim of a story, as the resource claim controller makes it for a group.
+// storyClaim returns a device claim of a story, in the form created by the resource claim
+// controller for a group.
 func storyClaim(t *testing.T, d *datadriven.TestData, version int) *resourcev1.ResourceClaim {
 	t.Helper()
 	name := d.CmdArgs[0].Key

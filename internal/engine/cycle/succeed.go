@@ -11,10 +11,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Resumed gives a new core that has been shown the objects what its predecessor knew besides them:
-// how pods wait, for which of them room is kept, since when groups wait, which victims no budget
-// counts yet, what plugins have learnt, and when the queue was last flushed. It comes before the
-// first Tick.
+// Resumed gives a new core, after it was shown the objects, the rest of its predecessor's state:
+// the waits of pods, the rooms kept for them, the beginning of groups' waits, the victims not
+// counted by a budget yet, the plugins' learnt data, and the time of the queue's last flush. It
+// precedes the first Tick.
 type Resumed struct {
 	Pods     []queue.Saved
 	Rooms    map[types.UID]string    `json:",omitempty"` // nominated nodes of pods that wait
@@ -23,17 +23,17 @@ type Resumed struct {
 	Reserved *Reservation            `json:",omitempty"`
 	Rests    time.Time               `json:",omitzero"` // no reservation begins before
 	Room     time.Time               `json:",omitzero"` // until when the room of [Rooms] is kept
-	// Learnt is what plugins have learnt of the pods that came, by scheduler name.
+	// Learnt is the plugins' learnt data about arrived pods, by scheduler name.
 	Learnt  map[string]*plugins.Learnt `json:",omitempty"`
 	Flushed time.Time                  `json:",omitzero"` // zero: the first Tick flushes
 }
 
 func (Resumed) isEvent() {}
 
-// Calm tells whether nothing is under way: no unanswered action, no placement, no victim on its way
-// out, no list that decisions wait for. A new core that is shown the same objects, and is then
-// given what Save returns, knows as much as this one, except for caches, and for how often attempts
-// have gone on with what is in these.
+// Calm reports whether no work is pending: no outstanding action, no placement, no terminating
+// victim, no unfinished list that decisions wait for. A new core, shown the same objects and then
+// given the result of Save, has the same state as this one, except for caches, and for the count of
+// attempts continued with their content.
 func (c *Core) Calm() bool {
 	if !c.Synced() || len(c.placements.byPod)+len(c.errands)+len(c.preemptions.rounds)+len(c.preemptions.leaving) > 0 ||
 		len(c.claims.byName)+len(c.claims.releasing)+len(c.placements.conditions) > 0 {
@@ -47,7 +47,7 @@ func (c *Core) Calm() bool {
 	return true
 }
 
-// Save returns what this core, which must be calm, knows besides the objects. The core must not be
+// Save returns the state of this core, which must be calm, beyond the objects. The core must not be
 // stepped afterwards.
 func (c *Core) Save() Resumed {
 	// Both would be done by the next tick, which this core will not see.
@@ -90,8 +90,8 @@ func (c *Core) Save() Resumed {
 	return r
 }
 
-// resume takes in what the core before this one knew. Nominations come before the queue: clearing
-// one may activate other pods, which Restore puts back.
+// resume restores the state of the previous core. Nominations are restored before the queue:
+// clearing one may activate other pods, which Restore puts back.
 func (c *Core) resume(r Resumed) {
 	c.flushed = r.Flushed
 	c.rooms.resume(r.Room)
@@ -129,9 +129,8 @@ func (c *Core) resume(r Resumed) {
 	c.news.dropEvents() // the objects are no news
 }
 
-// Succeed makes this core take the place of another one that was saved: it adopts the remembered
-// decisions, which it does not use to decide. The other core's queue retires, so that no pod is
-// counted twice.
+// Succeed replaces another, saved core by this one: it adopts the recorded decisions, which do not
+// influence scheduling. The other core's queue retires, so that no pod is counted twice.
 func (c *Core) Succeed(other *Core) {
 	other.queue.Retire()
 	c.decisions.adoptFrom(other.decisions)

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAnotherCoreKeepsRoomAndBudgets: what one core has decided and the API does not show yet, the
-// next one knows: the node that is kept for a preemptor, and the allowance that its victim used.
+// TestAnotherCoreKeepsRoomAndBudgets: decisions of one core not shown by the API yet are known to
+// the next one: the node held for a preemptor, and the allowance used by its victim.
 func TestAnotherCoreKeepsRoomAndBudgets(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	start := func(objects ...Seen) *Core {
@@ -87,7 +87,7 @@ func TestAnotherCoreKeepsRoomAndBudgets(t *testing.T) {
 	}
 }
 
-// TestAnotherCoreFlushesWhenItIsTime: not sooner because it is another one.
+// TestAnotherCoreFlushesWhenItIsTime: the change of cores does not cause an earlier flush.
 func TestAnotherCoreFlushesWhenItIsTime(t *testing.T) {
 	start := func() *Core {
 		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
@@ -107,8 +107,8 @@ func TestAnotherCoreFlushesWhenItIsTime(t *testing.T) {
 	}
 }
 
-// TestAnotherCoreKeepsTheRoomOfASuccessor for as long as the first one would have, and no longer.
-// It takes the place of the first one whether or not the Lease can be listed.
+// TestAnotherCoreKeepsTheRoomOfASuccessor for as long as the first core would have, and no longer.
+// It replaces the first one whether or not the Lease can be listed.
 func TestAnotherCoreKeepsTheRoomOfASuccessor(t *testing.T) {
 	text, err := json.Marshal(Room{Namespace: "default", Name: "web", UID: "uid-web", Owner: "uid-owner", Node: "b"})
 	if err != nil {
@@ -153,8 +153,8 @@ func TestAnotherCoreKeepsTheRoomOfASuccessor(t *testing.T) {
 	}
 }
 
-// TestAnotherCoreKeepsWhatWasLearnt: the pods that came say what comes, also when most of them have
-// gone, and through the journal's JSON. A profile that looks at other devices begins anew.
+// TestAnotherCoreKeepsWhatWasLearnt: past pods predict future ones even after most of them were
+// deleted, and through the journal's JSON. A profile considering other devices starts from scratch.
 func TestAnotherCoreKeepsWhatWasLearnt(t *testing.T) {
 	const configuration = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

@@ -29,28 +29,27 @@ var (
 	tenantSeed = flag.Uint64("tenantseed", 0, "the first tenant of TestWhateverATenantStoresHoldsNobodyUp")
 )
 
-// What a tenant may cost everybody else. Times are of the processor, without the garbage
-// collector's, on a machine of which [unit] takes [usualUnit].
+// The limits of a tenant's cost to other tenants. Times are processor times, without the garbage
+// collector's, on a machine that runs [unit] in [usualUnit].
 const (
-	// mostOfStep is how long the core may be held by one event, or by one decision.
+	// mostOfStep is the maximum time of the core for one event or one decision.
 	mostOfStep = 100 * time.Millisecond
-	// mostOfEvent is how long an event of another tenant's takes on average.
+	// mostOfEvent is the maximum average time of another tenant's event.
 	mostOfEvent = time.Millisecond
-	// mostOfAside is what one question may take beside the core: others wait for theirs.
+	// mostOfAside is the maximum time of one asynchronous question: other pods wait for theirs.
 	mostOfAside = 2 * time.Second
-	// mostMemory is by how much memory grows at most with a tenant's objects, and what is kept of
-	// them. All of them together have at most roomOfTenant of text.
+	// mostMemory is the maximum growth of memory with a tenant's objects and their cached state.
+	// All of them together have at most roomOfTenant of text.
 	mostMemory   = 256 << 20
 	roomOfTenant = 12 << 20
-	// mostLeft is what may be left of all tenants when they are gone.
+	// mostLeft is the maximum memory remaining after the deletion of all tenants.
 	mostLeft = 32 << 20
 )
 
-// usualUnit is what unit takes on the machine that the bounds are stated for, with nothing else to
-// do.
+// usualUnit is the duration of unit on the reference machine for these bounds, when idle.
 const usualUnit = 36 * time.Millisecond
 
-// unit is the processor time of a fixed piece of work: it grows with what else the machine does.
+// unit returns the processor time of a fixed piece of work: it grows with the load of the machine.
 func unit(t *testing.T) time.Duration {
 	before := processorTime(t)
 	for range 4 {
@@ -62,21 +61,21 @@ func unit(t *testing.T) time.Duration {
 	return processorTime(t) - before
 }
 
-// awaitCalm waits until the machine has little else to do, but no longer than some seconds.
+// awaitCalm waits until the machine has little other load, for at most some seconds.
 func awaitCalm(t *testing.T) {
 	for began := time.Now(); unit(t) > usualUnit*5/4 && time.Since(began) < 3*time.Second; {
 	}
 }
 
-// followed are the kinds of a tenant's that the core is shown.
+// followed lists a tenant's kinds shown to the core.
 var followed = map[string]Kind{
 	"Pod": Pods, "PersistentVolumeClaim": Claims, "PodDisruptionBudget": DisruptionBudgets, "ResourceClaim": ResourceClaims, "Service": Services,
 	"ReplicationController": ReplicationControllers, "ReplicaSet": ReplicaSets, "StatefulSet": StatefulSets, "PodGroup": PodGroups,
 	"CompositePodGroup": CompositePodGroups,
 }
 
-// neighbourhood is a crowd with what tenants refer to: a class of storage with a thousand volumes,
-// one without, and devices; and some nodes with room.
+// neighbourhood returns a crowd with objects for tenants to refer to: a storage class with a
+// thousand volumes, one without, and devices; and some nodes with room.
 func neighbourhood(t *testing.T) *crowd {
 	c := newCrowdThatFollows(t, Options{PrepareAside: true, Groups: groups.Gates{Generic: true, Topology: true, Composite: true}}, allKinds...)
 	later := storagev1.VolumeBindingWaitForFirstConsumer
@@ -118,12 +117,12 @@ func neighbourhood(t *testing.T) *crowd {
 	return c
 }
 
-// devicesOfHard is how many devices a node has on which a search may take long: on 20 nodes some
-// seconds, were it not for the limit of an attempt.
+// devicesOfHard is the number of devices of a node with a possibly long search: on 20 nodes some
+// seconds, without the limit of an attempt.
 const devicesOfHard = 28
 
-// devicesOf returns the devices of a node, half of which are of one kind and half of another. Those
-// of another node are not the same, so nothing is learnt about them.
+// devicesOf returns the devices of a node, half of one kind and half of another. Another node's
+// devices differ, so cached results do not apply to them.
 func devicesOf(node string, devices int) *resourcev1.ResourceSlice {
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID(node)}, Spec: resourcev1.ResourceSliceSpec{
 		Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
@@ -138,7 +137,7 @@ func devicesOf(node string, devices int) *resourcev1.ResourceSlice {
 	return slice
 }
 
-// cost is what a tenant cost others.
+// cost is a tenant's cost to other tenants.
 type cost struct {
 	step, event, decision, aside time.Duration
 	which                        string // of the dearest step
@@ -146,20 +145,20 @@ type cost struct {
 	stored                       int
 }
 
-// tooMuch reports whether a tenant cost more than it may, on a machine that is slower by a factor.
+// tooMuch reports whether a tenant exceeded its allowed cost, on a machine slower by a factor.
 func (of *cost) tooMuch(slower float64) bool {
 	most := func(d time.Duration) time.Duration { return time.Duration(float64(d) * slower) }
 	return max(of.step, of.decision) > most(mostOfStep) || of.event > most(mostOfEvent) || of.aside > most(mostOfAside) || of.memory > mostMemory
 }
 
-// atWorst keeps the higher of each.
+// atWorst keeps the maximum of each.
 func (of *cost) atWorst(other cost) {
 	of.step, of.decision = max(of.step, other.step), max(of.decision, other.decision)
 	of.event, of.aside = max(of.event, other.event), max(of.aside, other.aside)
 	of.memory, of.stored = max(of.memory, other.memory), of.stored+other.stored
 }
 
-// timed tells the core of an event, and notes how long it was held.
+// timed sends the core an event, and records the processing time.
 func (c *crowd) timed(of *cost, which string, e Event) (took time.Duration) {
 	before := processorTime(c.T)
 	actions := c.tell(e)
@@ -177,8 +176,7 @@ func (c *crowd) timed(of *cost, which string, e Event) (took time.Duration) {
 	return took
 }
 
-// ordinary shows the core a pod of another tenant's, and lets it decide: it finds room, or has to
-// preempt.
+// ordinary shows the core another tenant's pod, and lets it decide: it finds room, or must preempt.
 func (c *crowd) ordinary(of *cost, name string, full bool) {
 	pod := aPod(name, "100m")
 	pod.Namespace, pod.Labels, pod.Spec.Priority = "other", map[string]string{"app": "app-1"}, new(int32(10_000))
@@ -202,8 +200,8 @@ func (c *crowd) ordinary(of *cost, name string, full bool) {
 	}
 }
 
-// tenant stores what a number stands for, lets the core try the tenant's pods, and then decides
-// for others. At the end all of it is gone.
+// tenant stores the objects of a seed, lets the core try the tenant's pods, and then decides for
+// other tenants. At the end all of the objects are deleted.
 func (c *crowd) tenant(seed uint64, weigh bool) (of cost) {
 	before := int64(0)
 	if weigh {
@@ -235,8 +233,7 @@ func (c *crowd) tenant(seed uint64, weigh bool) (of cost) {
 	return of
 }
 
-// refuseAll answers all that was asked for and not answered yet, as the API server does for what is
-// gone.
+// refuseAll completes all outstanding actions, like the API server's response for deleted objects.
 func (c *crowd) refuseAll() {
 	for len(c.asked) > 0 {
 		asked := c.asked
@@ -247,8 +244,8 @@ func (c *crowd) refuseAll() {
 	}
 }
 
-// storeFields stores objects, each with a field as long as there is room for, and returns what
-// takes them away.
+// storeFields stores objects, each with one field of maximum length, and returns the events
+// deleting them.
 func (c *crowd) storeFields(of *cost, seed uint64) (gone []Event) {
 	g := &hostile.Generator{Rand: rand.New(rand.NewPCG(seed, 1)), Prefix: fmt.Sprintf("t%03x", c.tenants)}
 	for range 1 + g.IntN(3) {
@@ -283,7 +280,7 @@ func (c *crowd) storeFields(of *cost, seed uint64) (gone []Event) {
 	return gone
 }
 
-// storeTogether stores objects, and returns what takes them away.
+// storeTogether stores objects, and returns the events deleting them.
 func (c *crowd) storeTogether(of *cost, all []Event) (gone []Event) {
 	for _, e := range all {
 		seen := e.(Seen)
@@ -311,7 +308,7 @@ func using(kind Kind, names []string, seed uint64) *v1.Pod {
 	return pod
 }
 
-// prepared gives a pod what every pod has that the API server took.
+// prepared adds to a pod the fields present on every pod accepted by the API server.
 func (c *crowd) prepared(pod *v1.Pod, g *hostile.Generator) {
 	pod.Spec.SchedulerName, pod.Spec.Priority = v1.DefaultSchedulerName, new(g.Int32N(3)*1000)
 	if len(pod.Spec.Containers) == 0 {
@@ -328,7 +325,7 @@ func (c *crowd) prepared(pod *v1.Pod, g *hostile.Generator) {
 	}
 }
 
-// events is how long an event of another tenant's takes.
+// events measures the time of another tenant's event.
 func (c *crowd) events() time.Duration {
 	const events = 20
 	before := processorTime(c.T)
@@ -350,8 +347,8 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestWhateverATenantStoresHoldsNobodyUp: objects of every kind, each with a field as long as there
-// is room for. No event and no decision holds the core for long. A failure names its tenant.
+// TestWhateverATenantStoresHoldsNobodyUp stores objects of every kind, each with one field of
+// maximum length. No event and no decision takes the core long. A failure names its tenant.
 func TestWhateverATenantStoresHoldsNobodyUp(t *testing.T) {
 	measuresTime(t)
 	c := neighbourhood(t)

@@ -9,13 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// This file is what users are told about a pod that is not placed: the event FailedScheduling, and
-// the condition PodScheduled. Pods are tried often, so both are written only if they say something
-// new.
+// This file reports unscheduled pods to users: by the event FailedScheduling, and the condition
+// PodScheduled. Pods are tried often, so both are written only if they contain news.
 
-// sayAgain is how long an event with the same message about a pod is suppressed, and a condition
-// that was decided to be written and is not seen yet. A pod that waits with many others is tried
-// whenever one of them could be placed; an event each time would bury what is new.
+// sayAgain is the time for which a repeated event with the same message about a pod is suppressed,
+// and a condition with a write not observed yet. A pod waiting with many other pods is tried
+// whenever one of them could be placed; an event each time would bury the news.
 const sayAgain = 30 * time.Second
 
 // why is the reason why a pod is not placed; pods of a class share it.
@@ -26,9 +25,9 @@ type why struct {
 	reasons map[string]int
 }
 
-// report tells why a pod is not placed: by an event and, if it has changed, by its condition.
+// report reports why a pod is not placed: by an event and, if it has changed, by its condition.
 // kube-scheduler writes an event for every failed attempt. The condition is written only if it
-// differs from the one that the pod has, or is about to have.
+// differs from the pod's existing or pending one.
 func (s *common) report(item *queue.Item, reason, message string, nominate *string) {
 	pod := item.Pod
 	if item.Message != message || s.now.Sub(item.MessageAt) >= sayAgain {
@@ -50,7 +49,7 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 		condition.LastTransitionTime = known.LastTransitionTime
 	}
 
-	// A nomination that is written and not seen yet would stay, and look like another client's.
+	// A nomination written and not observed yet would stay, and look like another client's.
 	unseen := s.unseenNomination(item)
 	asNominated := nominate == nil || *nominate == pod.Status.NominatedNodeName && (unseen == "" || unseen == *nominate)
 	reworded := asNominated && known != nil && known.Status == condition.Status && known.Reason == reason
@@ -65,17 +64,17 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 	}
 }
 
-// noteNominating notes that a pod's nomination is about to be written. That it is cleared is not
-// noted: the watch may still show the node that was written before.
+// noteNominating records a pending write of a pod's nomination. It does not record that a
+// nomination is cleared: the watch may still show the node written before.
 func (s *common) noteNominating(item *queue.Item, node string) {
 	if node != "" {
 		item.Nominating = &queue.Nominating{Node: node, At: s.now}
 	}
 }
 
-// unseenNomination returns the node that was last written as the pod's nomination if the pod may
-// still come to show it, and otherwise nothing. A watch may leave out a state of a pod that did not
-// last, so that it counts for a limited time only.
+// unseenNomination returns the node last written as the pod's nomination if the pod may still show
+// it later, or "". A watch may skip a short-lived state of a pod, so the write counts for a limited
+// time only.
 func (s *common) unseenNomination(item *queue.Item) string {
 	if n := item.Nominating; n != nil && s.now.Sub(n.At) < sayAgain {
 		return n.Node
@@ -83,9 +82,9 @@ func (s *common) unseenNomination(item *queue.Item) string {
 	return ""
 }
 
-// written returns the condition that the pod has, or is about to have; nil if there is none. The
-// own last write counts until the watch has shown another version of the pod: it was decided, but
-// the pod does not show it yet.
+// written returns the pod's existing or pending condition, or nil. The scheduler's own last write
+// counts until the watch has shown another version of the pod: it was decided, but the pod does not
+// show it yet.
 func (s *common) written(item *queue.Item) *v1.PodCondition {
 	pod := item.Pod
 	if t := item.Told; t != nil && pod.ResourceVersion != "" && t.Version == pod.ResourceVersion && s.now.Sub(t.At) < sayAgain {
@@ -99,7 +98,7 @@ func (s *common) written(item *queue.Item) *v1.PodCondition {
 	return nil
 }
 
-// truncated cuts a message to the length that an event may have.
+// truncated cuts a message to the maximum length for an event.
 func truncated(message string) string {
 	const longest, rest = 1024, " ..."
 	if len(message) <= longest {
@@ -108,15 +107,15 @@ func truncated(message string) string {
 	return message[:longest-len(rest)] + rest
 }
 
-// Reference is how events and requests refer to a pod.
+// Reference returns a pod's reference for events and requests.
 func Reference(pod *v1.Pod) v1.ObjectReference {
 	return v1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 	}
 }
 
-// faultOf converts an error into one that can be written to a journal. A Fault stays as it is, with
-// its Verdict.
+// faultOf converts an error into one that can be written to a journal. It returns a Fault
+// unchanged, with its Verdict.
 func faultOf(err error) *Fault {
 	f, ok := err.(*Fault)
 	if !ok {

@@ -14,9 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAConditionIsWrittenOnce: what was decided to be written is not written again while the watch
-// has not shown it, but after half a minute, since somebody may have refused it; and the shell is
-// told when only the message is new.
+// TestAConditionIsWrittenOnce: a decided write is not repeated before the watch has shown it,
+// except after half a minute, since it may have been refused; and the shell is informed when only
+// the message is new.
 func TestAConditionIsWrittenOnce(t *testing.T) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
 	if err != nil {
@@ -39,7 +39,7 @@ func TestAConditionIsWrittenOnce(t *testing.T) {
 			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}},
 		}}},
 	}
-	// try has the pod tried again, and returns what is written: empty if nothing is.
+	// try retries the pod, and returns the written condition, or "".
 	try := func(events ...Event) (written string) {
 		now = now.Add(10 * time.Second) // whatever back-off there is
 		for _, e := range append(events, Tick{}) {

@@ -10,8 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// newTree returns an attempt for pending pods of a tree, given in the order in which those of each
-// group are decided.
+// newTree returns an attempt for pending pods of a tree, given in decision order within each group.
 func (as *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAttempt {
 	t := &treeAttempt{attempts: as, root: root, of: map[*groups.Group]*groupAttempt{}}
 	byGroup := map[*groups.Group][]*queue.Item{}
@@ -33,13 +32,13 @@ func (as *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAt
 	return t
 }
 
-// beginPart begins a part of the attempt that has the whole bound: to place the tree, or to make
-// room for it.
+// beginPart begins a part of the attempt with the whole effort: placing the tree, or making room
+// for it.
 func (t *treeAttempt) beginPart() {
 	t.until = t.leaves[0].profile.Decider.Work() + t.limits.Work<<min(t.root.Shortened, gang.MostDoublings)
 }
 
-// shareDelay has the delay before pods leave be over for all pods once it is for one.
+// shareDelay ends the preemption delay for all pods once it is over for one.
 func (t *treeAttempt) shareDelay() {
 	over := slices.ContainsFunc(t.leaves, func(a *groupAttempt) bool {
 		return slices.ContainsFunc(a.members, func(m *member) bool { return !m.asked.Delayed })
@@ -51,7 +50,7 @@ func (t *treeAttempt) shareDelay() {
 	}
 }
 
-// renew begins the attempts for the groups below a composite anew.
+// renew restarts the attempts for the groups below a composite.
 func (t *treeAttempt) renew(c *groups.Composite) {
 	for _, a := range t.below(c) {
 		a.renew()
@@ -68,14 +67,14 @@ func (t *treeAttempt) below(c *groups.Composite) (list []*groupAttempt) {
 	return list
 }
 
-// rewind takes what was placed below a composite off its nodes.
+// rewind removes the pods placed below a composite from their nodes.
 func (t *treeAttempt) rewind(c *groups.Composite) {
 	for _, a := range slices.Backward(t.below(c)) {
 		a.attempt.Rewind()
 	}
 }
 
-// anyPlaced tells whether a pod of a child, or below it, is placed.
+// anyPlaced reports whether a pod of a child, or below it, is placed.
 func (t *treeAttempt) anyPlaced(of groups.Child) bool {
 	isPlaced := func(a *groupAttempt) bool { return a != nil && len(a.attempt.Placed()) > 0 }
 	if of.Group != nil {
@@ -84,8 +83,8 @@ func (t *treeAttempt) anyPlaced(of groups.Child) bool {
 	return slices.ContainsFunc(t.below(of.Composite), isPlaced)
 }
 
-// placeGroup places one group. One that has what it asks for is settled, wherever the rest of its
-// pods may go.
+// placeGroup places one group. A group with its requirement met is settled, wherever the rest of
+// its pods may go.
 func (t *treeAttempt) placeGroup(of groups.Child, how manner) (settled bool, err error) {
 	a := t.of[of.Group]
 	if a == nil {
@@ -123,7 +122,7 @@ func boolToInt(is bool) int {
 	return 0
 }
 
-// hasAny tells whether a child is one of some groups, or has one of them below it.
+// hasAny reports whether a child is one of some groups, or has one of them below it.
 func hasAny(of groups.Child, some map[*groups.Group]bool) bool {
 	if of.Group != nil {
 		return some[of.Group]
@@ -131,9 +130,9 @@ func hasAny(of groups.Child, some map[*groups.Group]bool) bool {
 	return len(some) > 0 && slices.ContainsFunc(of.Composite.Leaves(), func(g *groups.Group) bool { return some[g] })
 }
 
-// mayHelpToRepeat tells whether an attempt that placed nothing may end otherwise although nothing
-// has changed: it was ended early, or groups that fit by themselves would be enough, but are in
-// each other's way. It leaves noted why groups do not fit by themselves.
+// mayHelpToRepeat reports whether an attempt that placed no pods may end differently in the same
+// state: it was ended early, or groups that fit by themselves would be enough, but conflict with
+// each other. It leaves a record of why groups do not fit by themselves.
 func (t *treeAttempt) mayHelpToRepeat() bool {
 	if t.inDomain || t.shortened || !t.placed {
 		return t.inDomain || t.shortened
@@ -150,7 +149,7 @@ func (t *treeAttempt) mayHelpToRepeat() bool {
 	return t.shortened || t.anyHopeful(groups.Child{Composite: t.root}, alone)
 }
 
-// anyHopeful tells whether a group that fits by itself would be placed if all those were.
+// anyHopeful reports whether a group that fits by itself would be placed if all such groups were.
 func (t *treeAttempt) anyHopeful(of groups.Child, alone map[*groups.Group]bool) bool {
 	var holds func(of groups.Child) bool
 	holds = func(of groups.Child) bool {
@@ -168,8 +167,8 @@ func (t *treeAttempt) anyHopeful(of groups.Child, alone map[*groups.Group]bool) 
 	return slices.ContainsFunc(of.Composite.Children(), func(child groups.Child) bool { return t.anyHopeful(child, alone) })
 }
 
-// renew begins the attempt anew: nothing is known of the members, and they are confined to the
-// domains that the tree is in.
+// renew restarts the attempt: all knowledge about the members is dropped, and they are confined to
+// the tree's domains.
 func (a *groupAttempt) renew() {
 	confined := map[*cluster.PodClass]*cluster.PodClass{}
 	for _, m := range a.members {
@@ -180,7 +179,7 @@ func (a *groupAttempt) renew() {
 			continue
 		}
 
-		// Confined to a domain, members are of other classes than they came with, one for each.
+		// Confined to a domain, each member gets a class different from its original one.
 		for _, in := range a.tree.within {
 			asked.Pod = gang.SelectDomain(asked.Pod, in.key, in.domain)
 		}
@@ -197,20 +196,20 @@ func (a *groupAttempt) renew() {
 	a.attempt = gang.New(a.newRequest())
 }
 
-// endGroups tells out-of-tree plugins that the attempt is over.
+// endGroups notifies out-of-tree plugins that the attempt is over.
 func (t *treeAttempt) endGroups() {
 	for _, a := range t.leaves {
 		a.endGroup()
 	}
 }
 
-// lacksOwn tells whether a group has found too few nodes for its own pods.
+// lacksOwn reports whether a group has found too few nodes for its own pods.
 func (a *groupAttempt) lacksOwn() bool {
 	v := a.attempt.Verdict()
 	return v.Fit < v.Needed || v.NoDomain != ""
 }
 
-// wordsOf say why groups that would fit are not placed: what a composite lacks.
+// wordsOf describes why fitting groups are not placed: the shortage of a composite.
 func (t *treeAttempt) wordsOf(c *groups.Composite) string {
 	children := c.Children()
 	return fmt.Sprintf("composite pod group %q is unschedulable: %d of %d groups fit, %s needed at once",

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// treePlacement is where the pods below a composite would go in one domain.
+// treePlacement is a placement of the pods below a composite in one domain.
 type treePlacement struct {
 	domain string
 	groups []groupState
@@ -20,22 +20,21 @@ type treePlacement struct {
 	all    bool             // no pod is left
 	full   float64          // how much of the domain is requested then, in percent
 	leave  [][]*cluster.Pod // the units that leave for it
-	// failing is treeAttempt.failing with it.
+	// failing is the value of treeAttempt.failing for this placement.
 	failing map[*groups.Composite]int
 }
 
-// manner is how a tree is placed.
+// manner holds the options for placing a tree.
 type manner struct {
-	// first has groups, and the composites above them, come before the other children.
+	// first holds groups to place, with the composites above them, before the other children.
 	first map[*groups.Group]bool
-	// room has pods leave for groups that do not fit; nil: none does.
+	// room makes room by preemption for groups that do not fit; nil: no preemption.
 	room *gang.TreeRoom
 }
 
-// placeInDomains places what is below a composite in one domain of its topology key: in the one for
-// which the least important pods leave, if any do, and of these in the one with the best score,
-// which is upstream's: how full the domain would be, and how many pods of the composite would be
-// there.
+// placeInDomains places the pods below a composite in one domain of its topology key: the domain
+// with the least important victims, if any, and among these the one with the best score, which is
+// upstream's: the fill level of the domain, and the number of the composite's pods placed there.
 func (t *treeAttempt) placeInDomains(c *groups.Composite, how manner) (settled bool, err error) {
 	t.inDomain = true
 	key := c.TopologyKey()
@@ -100,12 +99,12 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, how manner) (settled b
 	return true, t.restoreGroups(best.groups)
 }
 
-// isOver tells whether the attempt has to end.
+// isOver reports whether the attempt must end.
 func (t *treeAttempt) isOver() bool {
 	return !t.limits.Unhurried && len(t.leaves) > 0 && t.leaves[0].profile.Decider.Work() >= t.until
 }
 
-// placeConfined places what is below a composite in a domain.
+// placeConfined places the pods below a composite in a domain.
 func (t *treeAttempt) placeConfined(c *groups.Composite, to confine, how manner) (settled bool, err error) {
 	t.within = append(t.within, to)
 	defer func() { t.within = t.within[:len(t.within)-1] }()
@@ -113,8 +112,8 @@ func (t *treeAttempt) placeConfined(c *groups.Composite, to confine, how manner)
 	return t.placeChildren(c, how)
 }
 
-// listDomains lists the values of a key that there are within the domains above. If pods below the
-// composite have nodes already, it is only the value of those.
+// listDomains lists the existing values of a key within the domains above. If pods below the
+// composite have nodes already, it returns only their value.
 func (t *treeAttempt) listDomains(c *groups.Composite, key string) ([]string, error) {
 	pinned, bare := map[string]bool{}, []string(nil)
 	for _, p := range t.podGroups.units.OnNodes(c.Leaves()...) {
@@ -148,7 +147,7 @@ func (t *treeAttempt) listDomains(c *groups.Composite, key string) ([]string, er
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// countBefore counts the pods below a composite that had a node before.
+// countBefore counts the pods below a composite with an earlier placement.
 func (t *treeAttempt) countBefore(c *groups.Composite) (count int) {
 	for _, g := range c.Leaves() {
 		placed, _ := t.podGroups.progress.countPlaced(g)
@@ -157,7 +156,7 @@ func (t *treeAttempt) countBefore(c *groups.Composite) (count int) {
 	return count
 }
 
-// describePlacement describes where the pods below a composite count now.
+// describePlacement describes the current placement of the pods below a composite.
 func (t *treeAttempt) describePlacement(c *groups.Composite, in confine) treePlacement {
 	t.nameDomains(c, in.key)
 	p := treePlacement{domain: in.domain, groups: t.rememberGroups(c), failing: t.failing}
@@ -170,8 +169,8 @@ func (t *treeAttempt) describePlacement(c *groups.Composite, in confine) treePla
 	return p
 }
 
-// bestOf returns the placement for which the least important pods leave, of equal ones that with
-// the best score, and of these the first by name.
+// bestOf returns the placement with the least important victims, among equal ones that with the
+// best score, and among these the first by name.
 func bestOf(list []treePlacement) treePlacement {
 	most := 1
 	for i := range list {
@@ -183,7 +182,8 @@ func bestOf(list []treePlacement) treePlacement {
 	})
 }
 
-// listFailures returns why the pods below a composite found no node in a domain of a key.
+// listFailures returns the reasons why the pods below a composite found no node in a domain of a
+// key.
 func (t *treeAttempt) listFailures(c *groups.Composite, key string) map[*groupAttempt][]*decide.Failure {
 	t.nameDomains(c, key)
 	all := map[*groupAttempt][]*decide.Failure{}
@@ -193,15 +193,15 @@ func (t *treeAttempt) listFailures(c *groups.Composite, key string) map[*groupAt
 	return all
 }
 
-// nameDomains has the failures of pods below a composite say which nodes are in other domains.
+// nameDomains adds the nodes in other domains to the failures of pods below a composite.
 func (t *treeAttempt) nameDomains(c *groups.Composite, key string) {
 	for _, a := range t.below(c) {
 		a.attempt.NameDomains(key)
 	}
 }
 
-// place places what is below a child. It tells whether it is settled then: what was placed
-// otherwise is taken back.
+// place places the pods below a child and reports whether the child is then settled; otherwise it
+// takes its placements back.
 func (t *treeAttempt) place(of groups.Child, how manner) (settled bool, err error) {
 	switch {
 	case of.Group != nil:
@@ -212,8 +212,8 @@ func (t *treeAttempt) place(of groups.Child, how manner) (settled bool, err erro
 	return t.placeChildren(of.Composite, how)
 }
 
-// placeChildren places the children of a composite one after the other. Pods leave only for as many
-// of those that do not fit as the composite lacks.
+// placeChildren places the children of a composite one after the other. Preemption is limited to as
+// many unfitting children as the composite lacks.
 func (t *treeAttempt) placeChildren(c *groups.Composite, how manner) (settled bool, err error) {
 	count, least, left := 0, t.podGroups.progress.leastGroups(c), how.room.Len()
 	children := c.Children()
@@ -249,7 +249,8 @@ func (t *treeAttempt) placeChildren(c *groups.Composite, how manner) (settled bo
 		}
 	}
 
-	// Of a composite that lacks children none stays placed: their room is for others of the tree.
+	// A composite with too few children keeps none of them: their room is for other parts of the
+	// tree.
 	if count >= least {
 		delete(t.failing, c)
 		return true, nil
@@ -260,7 +261,8 @@ func (t *treeAttempt) placeChildren(c *groups.Composite, how manner) (settled bo
 	return false, nil
 }
 
-// placeTree places the tree anew. It tells whether some pods are placed, and these are enough.
+// placeTree places the tree from scratch. It reports whether enough pods are placed, and at least
+// one.
 func (t *treeAttempt) placeTree(how manner) (settled bool, err error) {
 	t.failing = map[*groups.Composite]int{}
 	t.renew(t.root)

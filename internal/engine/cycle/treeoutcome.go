@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// What becomes of a tree once it was decided.
+// This file carries out the decision about a tree.
 
-// treePart is a group of a tree whose members were placed.
+// treePart is a group of a tree after the placement of its members.
 type treePart struct {
 	*groupAttempt
 	placed, left []*member
@@ -21,9 +21,10 @@ type treePart struct {
 	err          error
 }
 
-// startPlacements starts the placement of all members that have a node, and has the others decided
-// again. If out-of-tree plugins refuse so many that the tree has too few left, all are given up. If
-// no pod goes on, none is decided again before its back-off: those that were refused would be, too.
+// startPlacements starts the placements of all members with a node, and has the remaining ones
+// decided again. If out-of-tree plugins refuse so many that the tree lacks its quorum, all are
+// given up. If no pod is started, none is decided again before its back-off: the refused pods would
+// be among them.
 func (t *treeAttempt) startPlacements() {
 	t.root.Shortened = 0
 	var parts []*treePart
@@ -63,8 +64,8 @@ func (t *treeAttempt) startPlacements() {
 	}
 }
 
-// giveUpRefused adds to the groups that were refused those below composites that have too few
-// groups left because of it. It tells whether what is below is still settled.
+// giveUpRefused extends the refused groups by those below composites with too few remaining groups.
+// It reports whether the child is still settled.
 func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused map[*groups.Group]error) (settled bool) {
 	if g := of.Group; g != nil {
 		return refused[g] == nil && t.podGroups.progress.isSettled(of)
@@ -80,8 +81,8 @@ func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused 
 		return true
 	}
 
-	// Groups that were placed below a composite that gives up are refused with it, for the reason
-	// that one of them was.
+	// Groups placed below a composite that gives up are refused with it, for the reason of one
+	// refused group.
 	why := errors.New("too few groups of the composite pod group are left")
 	for _, g := range of.Composite.Leaves() {
 		if err := refused[g]; err != nil {
@@ -96,8 +97,8 @@ func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused 
 	return false
 }
 
-// rejectAll returns all members to the queue. An event that can help any of them wakes the tree;
-// with retry it is tried again after its back-off, whatever happens.
+// rejectAll requeues all members. An event that can help any of them wakes the tree; with retry it
+// is retried after its back-off, whatever happens.
 func (t *treeAttempt) rejectAll(retry bool) {
 	if t.shortened {
 		t.root.Shortened++
@@ -119,7 +120,7 @@ func (t *treeAttempt) rejectAll(retry bool) {
 	}
 }
 
-// reasonOf returns why a group of the tree is not placed.
+// reasonOf returns the reason why a group of the tree is not placed.
 func (t *treeAttempt) reasonOf(a *groupAttempt) string {
 	if a.lacksOwn() {
 		return a.attempt.Verdict().Reason()
@@ -132,7 +133,7 @@ func (t *treeAttempt) reasonOf(a *groupAttempt) string {
 	return message + "."
 }
 
-// failAll returns all members to the queue after an error, even if it is that of one of them.
+// failAll requeues all members after an error, even if it concerns only one of them.
 func (t *treeAttempt) failAll(err error) {
 	t.rewind(t.root)
 	whole := err

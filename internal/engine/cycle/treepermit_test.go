@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// refuses is an out-of-tree plugin that refuses pods with the label at Permit.
+// refuses is an out-of-tree plugin that refuses labeled pods at Permit.
 type refuses struct{}
 
 func (refuses) Name() string { return "Refuses" }
@@ -23,9 +23,10 @@ func (refuses) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
 	return nil, 0
 }
 
-// TestATreeThatIsRefusedBacksOff: a plugin at Permit refuses one group of a tree, and another one
-// fits nowhere. The one that fits nowhere is tried again at once where pods of the tree went on,
-// and the refused one with it, which would have no end if it were so where none did.
+// TestATreeThatIsRefusedBacksOff: a plugin at Permit refuses one group of a tree, and another group
+// fits nowhere. If some pods of the tree were started, the group without room is retried
+// immediately, together with the refused one. If none were, an immediate retry would repeat
+// forever.
 func TestATreeThatIsRefusedBacksOff(t *testing.T) {
 	for _, third := range []bool{false, true} { // whether there is a group that goes on
 		core, err := New(Options{

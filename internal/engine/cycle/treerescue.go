@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// How room is made for a tree that does not fit.
+// This file makes room for a tree that does not fit.
 
-// treeRoom is a tree as package gang sees it.
+// treeRoom is package gang's view of a tree.
 type treeRoom struct{ *treeAttempt }
 
 // Place places the tree in upstream's order, or in any.
@@ -25,7 +25,7 @@ func (t treeRoom) Place(anyhow bool) bool {
 	return err == nil && settled
 }
 
-// PlaceWith places the tree in upstream's order, where pods leave.
+// PlaceWith places the tree in upstream's order, with preemption.
 func (t treeRoom) PlaceWith(room *gang.TreeRoom) bool {
 	settled, err := t.placeTree(manner{room: room})
 	return err == nil && settled
@@ -34,7 +34,7 @@ func (t treeRoom) PlaceWith(room *gang.TreeRoom) bool {
 // Rewind takes the tree off its nodes.
 func (t treeRoom) Rewind() { t.rewind(t.root) }
 
-// Placed lists the attempts of the groups that are placed.
+// Placed lists the attempts of the placed groups.
 func (t treeRoom) Placed() (list []*gang.Attempt) {
 	for _, a := range t.leaves {
 		if len(a.attempt.Placed()) > 0 {
@@ -44,10 +44,10 @@ func (t treeRoom) Placed() (list []*gang.Attempt) {
 	return list
 }
 
-// Remember returns what places the groups as they are placed now.
+// Remember returns a function restoring the current placement of the groups.
 func (t treeRoom) Remember() (restore func()) { return t.remember() }
 
-// asOne is an attempt for all pods of the tree together. It decides none of them.
+// asOne returns an attempt for all pods of the tree together. It decides none of them.
 func (t *treeAttempt) asOne() *gang.Attempt {
 	r := t.requestFor(t.leaves)
 	r.Eligible, r.Need = nil, 1
@@ -55,7 +55,7 @@ func (t *treeAttempt) asOne() *gang.Attempt {
 	return gang.New(r)
 }
 
-// requestFor is a request for the pods of some groups together.
+// requestFor returns a request for the pods of some groups together.
 func (t *treeAttempt) requestFor(list []*groupAttempt) *gang.Request {
 	r := list[0].newRequest()
 	r.Members, r.TopologyKey = nil, ""
@@ -67,8 +67,8 @@ func (t *treeAttempt) requestFor(list []*groupAttempt) *gang.Request {
 	return r
 }
 
-// listProspects lists the domains of a key in which what is below a composite may fit, the best
-// first, or another one with each attempt that was ended early.
+// listProspects lists the domains of a key that may have room for the pods below a composite, the
+// best first, or starting with another one after each attempt that was ended early.
 func (t *treeAttempt) listProspects(c *groups.Composite, key string, domains []string, how manner) []gang.Prospect {
 	below := t.below(c)
 	if len(below) == 0 {
@@ -81,8 +81,8 @@ func (t *treeAttempt) listProspects(c *groups.Composite, key string, domains []s
 	return slices.Concat(list[from:], list[:from])
 }
 
-// cannotBeBest tells whether what is below a composite cannot be better placed in a domain than in
-// those in which it fits: more important pods have to leave, or it is less full with all pods.
+// cannotBeBest reports whether a domain cannot improve on the fitting placements of a composite: it
+// requires more important victims, or would be less full with all pods.
 func (t *treeAttempt) cannotBeBest(in *gang.Prospect, fitting []treePlacement, how manner) bool {
 	return slices.ContainsFunc(fitting, func(p treePlacement) bool {
 		if how.room != nil {
@@ -92,7 +92,7 @@ func (t *treeAttempt) cannotBeBest(in *gang.Prospect, fitting []treePlacement, h
 	})
 }
 
-// countNeeded is how many pods at least have to be placed for a child.
+// countNeeded returns the minimum number of pods to place for a child.
 func (t *treeAttempt) countNeeded(of groups.Child) int {
 	if of.Group != nil {
 		return t.podGroups.progress.countMissing(of.Group)
@@ -115,9 +115,8 @@ func (t *treeAttempt) countNeeded(of groups.Child) int {
 	return max(1, sum)
 }
 
-// planRoom plans which pods leave for the tree; nil if that would not help. How the tree stands
-// does not change. A tree that may fit if it is only looked at for longer is looked at for longer
-// first.
+// planRoom plans the victims for the tree; nil if preemption would not help. It leaves the state of
+// the tree unchanged. A tree that may fit with a longer search is first searched for longer.
 func (t *treeAttempt) planRoom() *gang.RoomPlan {
 	if t.shortened && t.root.Shortened < gang.MostDoublings {
 		return nil
@@ -143,7 +142,8 @@ func (t *treeAttempt) planRoom() *gang.RoomPlan {
 	return plan
 }
 
-// placeAs counts the pods as a plan has them. It returns false, with none placed, if that fails.
+// placeAs counts the pods on the nodes of a plan. It returns false, with none placed, if that
+// fails.
 func (t *treeAttempt) placeAs(plan *gang.RoomPlan) bool {
 	for _, a := range t.leaves {
 		own := &gang.RoomPlan{}
@@ -160,8 +160,8 @@ func (t *treeAttempt) placeAs(plan *gang.RoomPlan) bool {
 	return true
 }
 
-// makeRoom evicts the victims of a plan, and keeps the room for the pods of the tree by nominating
-// each to its node. The tree is not tried again before all removals were answered.
+// makeRoom evicts the victims of a plan, and holds the room by nominating each pod of the tree to
+// its node. The tree is not retried before all removals have completed.
 func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
 	lead := t.leaves[0]
 	lead.takeNominated(plan)
@@ -179,7 +179,7 @@ func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
 	t.awaitRoom(nodes, saidOf(len(victims)))
 }
 
-// awaitRoom returns the pods to the queue until there is room for them on these nodes.
+// awaitRoom requeues the pods until they have room on these nodes.
 func (t *treeAttempt) awaitRoom(nodes map[*member]string, said string) {
 	t.shareRejectors()
 	for _, a := range t.leaves {
@@ -194,8 +194,8 @@ func saidOf(victims int) string {
 	return fmt.Sprintf("pod group preemption: found a placement for podgroup, preempting %d victims", victims)
 }
 
-// withoutNominations places the tree while none of its pods keeps room where it is nominated. Those
-// that then have no node are nominated again.
+// withoutNominations places the tree with the nominations of its pods suspended. Pods that then
+// lack a node are nominated again.
 func (t *treeAttempt) withoutNominations(place func() (settled bool, err error)) (settled bool, err error) {
 	nominees := map[*gang.Member]*cluster.Pod{}
 	for _, a := range t.leaves {
@@ -226,7 +226,7 @@ func (t *treeAttempt) withoutNominations(place func() (settled bool, err error))
 	return place()
 }
 
-// shareRejectors has every pod wait for what may help any pod of the tree.
+// shareRejectors makes every pod wait for the events that may help any pod of the tree.
 func (t *treeAttempt) shareRejectors() {
 	var rejectors []string
 	for _, a := range t.leaves {

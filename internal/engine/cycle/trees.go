@@ -9,16 +9,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// What is true of pod groups that are children of composite groups. The groups of a tree are in the
-// queue as one, and are decided in one step; see scheduleTree. The quorum of a composite is how
-// many of its children must be placed together; like that of a gang it applies until it was met
-// once.
+// This file handles pod groups that are children of composite groups. The groups of a tree form one
+// entity of the queue, and are decided in one step; see scheduleTree. The quorum of a composite is
+// the number of its children to place together; like that of a gang it applies until first met.
 //
-// When it was is known from the groups: one below a composite is said to be scheduled when its own
-// pods are bound, and those of as many others as the whole tree asks for. So a composite has been
-// scheduled if a group below it has, and this survives a restart.
+// The groups record that it was met: a group below a composite is marked as scheduled once its own
+// pods are bound, together with those of as many other groups as required by the whole tree. So a
+// composite has been scheduled if a group below it has, and this survives a restart.
 
-// compositeSeen takes in a CompositePodGroup.
+// compositeSeen processes an added or changed CompositePodGroup.
 func (gs *podGroups) compositeSeen(object *groups.CompositePodGroup) {
 	if object.ManagedFields != nil { // others may read what a journal was given
 		object.ManagedFields = nil
@@ -36,8 +35,7 @@ func (gs *podGroups) compositeSeen(object *groups.CompositePodGroup) {
 	gs.updateTree(c.Top())
 }
 
-// compositeGone forgets a CompositePodGroup. The pods below it are kept out until there is one
-// again.
+// compositeGone forgets a CompositePodGroup. The pods below it are kept out until it exists again.
 func (gs *podGroups) compositeGone(name cluster.Name) {
 	c := gs.groups.Composite(name)
 	if c == nil {
@@ -51,7 +49,7 @@ func (gs *podGroups) compositeGone(name cluster.Name) {
 	}
 }
 
-// treeChanged has the gates asked again about all pods of a tree.
+// treeChanged reruns the gates for all pods of a tree.
 func (gs *podGroups) treeChanged(c *groups.Composite, label string) {
 	leaves := c.Top().Leaves()
 	for _, g := range leaves {
@@ -64,7 +62,7 @@ func (gs *podGroups) treeChanged(c *groups.Composite, label string) {
 	}
 }
 
-// recheckMembers has the gates asked again about members wherever they are in the queue.
+// recheckMembers reruns the gates for members wherever they are in the queue.
 func (gs *podGroups) recheckMembers(g *groups.Group, label string) {
 	for _, item := range gs.listMembers(g, queue.Active, queue.Backoff) {
 		gs.queue.Recheck(item.Pod.UID, label, gs.now)
@@ -72,15 +70,15 @@ func (gs *podGroups) recheckMembers(g *groups.Group, label string) {
 	gs.wakeMembers(g, label, queue.Gated, queue.Waiting)
 }
 
-// regroup has the queue count the pods of a group to the tree that it is in now.
+// regroup makes the queue count the pods of a group with its current tree.
 func (gs *podGroups) regroup(g *groups.Group) {
 	for uid := range g.Members {
 		gs.queue.Regroup(uid)
 	}
 }
 
-// entityOf returns the name of what a pod's group is decided together with: the top of its tree, if
-// it is in one.
+// entityOf returns the name of the entity decided together with a pod's group: the top of its tree,
+// if it is in one.
 func (gs *podGroups) entityOf(group cluster.Name) (name cluster.Name, composite bool) {
 	if g := gs.groups.Get(group); g != nil && g.Parent() != nil {
 		return g.Parent().Top().Name, true
@@ -88,8 +86,8 @@ func (gs *podGroups) entityOf(group cluster.Name) (name cluster.Name, composite 
 	return group, false
 }
 
-// wakeStartedTree has the gates asked again about the pods of a tree when one of its groups is
-// found to have been scheduled: no composite above it asks for more than one child any more.
+// wakeStartedTree reruns the gates for the pods of a tree when one of its groups is found to have
+// been scheduled: from then on every composite above it requires only one child.
 func (gs *podGroups) wakeStartedTree(g *groups.Group) {
 	if !g.Woken && gs.progress.isStarted(g) {
 		g.Woken = true
@@ -97,8 +95,7 @@ func (gs *podGroups) wakeStartedTree(g *groups.Group) {
 	}
 }
 
-// isReady tells whether there are enough pods for a group, or enough groups that are ready for a
-// composite.
+// isReady reports whether a group has enough pods, or a composite enough ready groups.
 func (gp *groupProgress) isReady(of groups.Child) bool {
 	if g := of.Group; g != nil {
 		return g.Count() >= leastOf(g) || gp.isStarted(g)
@@ -106,8 +103,8 @@ func (gp *groupProgress) isReady(of groups.Child) bool {
 	return gp.holdsFor(of.Composite, gp.isReady)
 }
 
-// holdsFor tells whether something is true of as many children of a composite as it asks for, or of
-// one, once the composite has been scheduled.
+// holdsFor reports whether a predicate holds for the required number of a composite's children, or
+// for one, once the composite has been scheduled.
 func (gp *groupProgress) holdsFor(c *groups.Composite, is func(groups.Child) bool) bool {
 	count, least := 0, gp.leastGroups(c)
 	for _, child := range c.Children() {
@@ -121,7 +118,7 @@ func (gp *groupProgress) holdsFor(c *groups.Composite, is func(groups.Child) boo
 	return false
 }
 
-// leastGroups is how many children of a composite must be placed now or before.
+// leastGroups returns the minimum number of children of a composite to be placed, now or before.
 func (gp *groupProgress) leastGroups(c *groups.Composite) int {
 	least := c.MinGroupCount()
 	if least > 1 && gp.isTreeStarted(c) {
@@ -130,7 +127,7 @@ func (gp *groupProgress) leastGroups(c *groups.Composite) int {
 	return least
 }
 
-// isTreeStarted tells whether a composite has been scheduled, and a pod below it is still bound.
+// isTreeStarted reports whether a composite has been scheduled, and a pod below it is still bound.
 func (gp *groupProgress) isTreeStarted(c *groups.Composite) bool {
 	for _, g := range c.Leaves() {
 		if gp.isStarted(g) {
@@ -140,8 +137,8 @@ func (gp *groupProgress) isTreeStarted(c *groups.Composite) bool {
 	return false
 }
 
-// isSettled tells whether a group has what it asks for on nodes, or as many children of a composite
-// do.
+// isSettled reports whether a group has its required pods on nodes, or a composite its required
+// children.
 func (gp *groupProgress) isSettled(of groups.Child) bool {
 	if g := of.Group; g != nil {
 		placed, _ := gp.countPlaced(g)
@@ -150,7 +147,7 @@ func (gp *groupProgress) isSettled(of groups.Child) bool {
 	return gp.holdsFor(of.Composite, gp.isSettled)
 }
 
-// isBoundWhole is isSettled of pods that are bound.
+// isBoundWhole is isSettled for bound pods.
 func (gp *groupProgress) isBoundWhole(of groups.Child) bool {
 	if g := of.Group; g != nil {
 		_, bound := gp.countPlaced(g)
@@ -159,7 +156,8 @@ func (gp *groupProgress) isBoundWhole(of groups.Child) bool {
 	return gp.holdsFor(of.Composite, gp.isBoundWhole)
 }
 
-// updateTree writes that groups are scheduled whose pods are bound, if what the tree asks for is.
+// updateTree writes the scheduled condition of fully bound groups, once the tree's requirement is
+// bound.
 func (gs *podGroups) updateTree(root *groups.Composite) {
 	if root == nil || root.Object == nil || root.Parent() != nil || !gs.ready.mayDecide() || !gs.ready.begun {
 		return
@@ -174,7 +172,7 @@ func (gs *podGroups) updateTree(root *groups.Composite) {
 	}
 }
 
-// listBoundWhole adds the groups that are bound whole, and so is all above them.
+// listBoundWhole adds the fully bound groups with everything above them fully bound.
 func (gs *podGroups) listBoundWhole(of groups.Child, list *[]*groups.Group) {
 	switch {
 	case !gs.progress.isBoundWhole(of):
@@ -187,8 +185,8 @@ func (gs *podGroups) listBoundWhole(of groups.Child, list *[]*groups.Group) {
 	}
 }
 
-// isHeld tells whether a group keeps what it has on nodes after a loss: it is settled, or some of
-// its pods are bound, so that it cannot be given up as a whole.
+// isHeld reports whether a group keeps its placed pods after a loss: it is settled, or some of its
+// pods are bound, so that it cannot be given up as a whole.
 func (gs *podGroups) isHeld(of groups.Child) bool {
 	if g := of.Group; g != nil {
 		placed, bound := gs.progress.countPlaced(g)
@@ -202,8 +200,8 @@ func (gs *podGroups) isHeld(of groups.Child) bool {
 	return gs.progress.holdsFor(of.Composite, gs.isHeld)
 }
 
-// listBrokenInTree is listBroken for a group of a tree: what gives up is the highest composite
-// above it that has too few groups left, or the group alone.
+// listBrokenInTree is listBroken for a group of a tree: the highest composite above it with too few
+// remaining groups gives up, or just the group.
 func (gs *podGroups) listBrokenInTree(g *groups.Group) (broken []*groups.Group) {
 	if gs.isHeld(groups.Child{Group: g}) {
 		return nil
@@ -220,7 +218,7 @@ func (gs *podGroups) listBrokenInTree(g *groups.Group) (broken []*groups.Group) 
 	return broken
 }
 
-// describeIncompleteTree says why a tree keeps the pods of a group out.
+// describeIncompleteTree describes why a tree keeps the pods of a group out.
 func (gs *podGroups) describeIncompleteTree(g *groups.Group) string {
 	root := g.Root()
 	if root == nil {
@@ -244,7 +242,7 @@ func (gp *groupProgress) countReady(c *groups.Composite) (ready int) {
 	return ready
 }
 
-// describeLack says what the first group below a composite lacks that is not ready; it is empty if
+// describeLack describes the shortage of the first unready group below a composite; it is empty if
 // the composite only has too few children.
 func (gp *groupProgress) describeLack(c *groups.Composite) string {
 	for _, child := range c.Children() {

@@ -23,12 +23,12 @@ import (
 var treeRuns = flag.Int("tree-chaos", 200, "runs of TestChaosOfTrees")
 
 // TestChaosOfTrees is TestChaosOfPodGroups with groups of groups: trees of up to three levels,
-// which grow, lose parts of themselves, and whose composites name each other in circles now and
-// then. A group of a tree begins to be bound only when as many groups as the tree asks for have
-// what they ask for. In two thirds of the runs trees preempt: pods of a lower priority leave, and
-// only if as many groups as are needed have their room then. When all is calm, every tree that
-// waits could not be placed by the plain evaluator, not even without the pods of lower priority,
-// and whatever is kept out lacks something.
+// which grow, lose parts of themselves, and occasionally have composites naming each other in
+// circles. Binding of a group of a tree begins only when the required number of groups have their
+// requirements met. In two thirds of the runs trees preempt: only lower-priority pods, and only if
+// the required number of groups then have room. Once everything is calm, the plain evaluator cannot
+// place any waiting tree, even without the pods of lower priority, and every pod kept out lacks
+// something.
 func TestChaosOfTrees(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	runChaos(t, *treeRuns, func(seed uint64) (int, error) { return treeRun(seed, seed%3 > 0) })
@@ -37,10 +37,10 @@ func TestChaosOfTrees(t *testing.T) {
 	}
 }
 
-// TestTreesOfOnce plays again what was once wrong, of more runs than a test has time for. In 4902 a
-// group has a pod that counts, and that the tree takes for one that leaves: the tree tries a domain
-// in which the group has no node. In 2273 the binding of a victim was withdrawn, a list shows it
-// bound nevertheless, and it is a victim again before its binding is answered.
+// TestTreesOfOnce replays past failures, from more runs than a test has time for. In 4902 a group
+// has a pod that counts, and is taken by the tree for one that leaves: the tree tries a domain
+// without a node for the group. In 2273 the binding of a victim was withdrawn, a list shows it
+// bound nevertheless, and it is a victim again before the outcome of its binding arrives.
 func TestTreesOfOnce(t *testing.T) {
 	for _, seed := range []uint64{4902, 2273} {
 		if _, err := treeRun(seed, seed%3 > 0); err != nil {
@@ -49,8 +49,7 @@ func TestTreesOfOnce(t *testing.T) {
 	}
 }
 
-// treeRun is one run. preempting: trees have a priority, and there are pods that may leave for
-// them.
+// treeRun is one run. preempting: trees have a priority, and there are potential victims for them.
 func treeRun(seed uint64, preempting bool) (binds int, err error) {
 	c := &chaos{world: newWorld(seed, seed%10 == 0, func() []Profile {
 		profile := Profile{Profile: plugins.Default()}
@@ -145,7 +144,7 @@ func (c *chaos) putComposite(composite *groups.CompositePodGroup) {
 	c.watches[CompositePodGroups] = append(c.watches[CompositePodGroups], Seen{CompositePodGroups, composite})
 }
 
-// touchTrees notes that what trees ask for has changed.
+// touchTrees records a change of the trees' requirements.
 func (c *chaos) touchTrees() {
 	for _, name := range c.gangs.ofTrees {
 		c.gangs.touched[name] = true
@@ -161,14 +160,14 @@ func (c *chaos) countGated(pods []*v1.Pod) (gated int) {
 	return gated
 }
 
-// treeOf is a tree as the API has it: what a name stands for, and what is below it.
+// treeOf is a tree in its API state: the object of a name, and the children below it.
 type treeOf struct {
 	group    *groups.PodGroup
 	least    int
 	children []*treeOf
 }
 
-// trees are those with a root, and the names of the groups in them.
+// trees returns the trees with a root, and the names of the groups in them.
 func (w *world) trees() (all []*treeOf, within map[string]*treeOf) {
 	within = map[string]*treeOf{}
 	var grow func(name string, root *treeOf) *treeOf
@@ -217,13 +216,13 @@ func (t *treeOf) leaves() (all []*treeOf) {
 	return all
 }
 
-// isFlat tells whether all children are groups: no composite between could lack something.
+// isFlat reports whether all children are groups: no composite in between could lack something.
 func (t *treeOf) isFlat() bool {
 	return !slices.ContainsFunc(t.children, func(child *treeOf) bool { return child.group == nil })
 }
 
-// holds tells whether something is true of as many leaves, and as many children above them, as are
-// asked for; where a group was started, of one is enough.
+// holds reports whether a predicate holds for the required number of leaves, and of children above
+// them; for a started group, one suffices.
 func (t *treeOf) holds(of, started func(*treeOf) bool) bool {
 	if t.group != nil {
 		return of(t) || started(t)
@@ -245,8 +244,8 @@ func (w *world) started(t *treeOf) bool {
 	return len(bound) > 0 && meta.IsStatusConditionTrue(t.group.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
 }
 
-// checkTree looks at a group that begins to be bound: as the core knows it, its tree has all that
-// it asks for on nodes.
+// checkTree checks a group that begins to be bound: in the core's view, its tree has all required
+// pods on nodes.
 func (w *world) checkTree(g *groups.Group) {
 	if g.Parent() == nil {
 		return
@@ -275,7 +274,7 @@ func (w *world) checkTree(g *groups.Group) {
 	}
 }
 
-// judgeTrees looks at the trees when all is calm.
+// judgeTrees checks the trees in a calm world.
 func (c *chaos) judgeTrees(truth *cluster.Cluster) {
 	if !c.gangs.gates.Composite {
 		return
@@ -362,8 +361,8 @@ func (c *chaos) judgeTree(truth *cluster.Cluster, tree *treeOf) {
 	}
 }
 
-// treeFits tells whether some more of a tree of two levels fits, one group after the other, as a
-// plain mind would place it.
+// treeFits reports whether more of a tree of two levels fits, placed naively, one group after the
+// other.
 func (c *chaos) treeFits(truth *cluster.Cluster, tree *treeOf) bool {
 	var placed []*cluster.Pod
 	defer func() {

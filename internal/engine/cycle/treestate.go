@@ -12,9 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// A group of a tree is placed in many ways before it is known in which one the whole tree fits. A
-// groupState is one of them: where its pods are, and how they are asked for, so that they can be
-// placed so again, and be moved within the domains that they were confined to.
+// A group of a tree is tried in many placements before one is found that fits the whole tree. A
+// groupState is one of them: the nodes of its pods and their requests, so that this placement can
+// be restored, and the pods can be moved within the domains that confined them.
 type groupState struct {
 	of      *groupAttempt
 	attempt *gang.Attempt
@@ -22,7 +22,7 @@ type groupState struct {
 	asked   []askedState // of its pods, in their order
 }
 
-// askedState is what is asked for a pod, and what was answered.
+// askedState is the request for a pod, and its result.
 type askedState struct {
 	pod       *v1.Pod
 	asked     *cluster.Pod
@@ -31,7 +31,7 @@ type askedState struct {
 	rejectors []string
 }
 
-// rememberGroups returns how the groups below a composite stand.
+// rememberGroups returns the current state of the groups below a composite.
 func (t *treeAttempt) rememberGroups(c *groups.Composite) (list []groupState) {
 	for _, a := range t.below(c) {
 		s := groupState{of: a, attempt: a.attempt, places: a.attempt.CurrentPlaces()}
@@ -43,7 +43,7 @@ func (t *treeAttempt) rememberGroups(c *groups.Composite) (list []groupState) {
 	return list
 }
 
-// restoreGroups has groups stand so again. None of their pods may be placed.
+// restoreGroups restores this state of the groups. None of their pods may be placed.
 func (t *treeAttempt) restoreGroups(list []groupState) (err error) {
 	for _, s := range list {
 		s.of.attempt = s.attempt
@@ -59,8 +59,8 @@ func (t *treeAttempt) restoreGroups(list []groupState) (err error) {
 	return err
 }
 
-// remember returns what has the tree stand as it does now, once its pods were taken off their
-// nodes.
+// remember returns a function that restores the current state of the tree after its pods were taken
+// off their nodes.
 func (t *treeAttempt) remember() (restore func()) {
 	was, failing := *t, maps.Clone(t.failing)
 	list := t.rememberGroups(t.root)

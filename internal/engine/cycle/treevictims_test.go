@@ -9,12 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// treePreemptions counts how often pods left for a tree.
+// treePreemptions counts preemptions by trees.
 var treePreemptions atomic.Int64
 
-// checkTreeVictims looks at a step in which pods leave for a tree: they are less important, and
-// once they and all that leave already have gone, as many groups as are needed have room where
-// their pods are nominated.
+// checkTreeVictims checks a step with preemption by a tree: the victims are less important, and
+// once they and all terminating pods are gone, the required number of groups have room on their
+// pods' nominated nodes.
 func (w *world) checkTreeVictims(actions []Action) {
 	view := w.core.View()
 	var g *groups.Group
@@ -68,7 +68,7 @@ func (w *world) checkTreeVictims(actions []Action) {
 	}
 }
 
-// wouldHold tells whether a tree has what it asks for once its nominated pods are placed.
+// wouldHold reports whether a tree meets its requirement once its nominated pods are placed.
 func (w *world) wouldHold(of groups.Child, has map[*groups.Group]int) bool {
 	if g := of.Group; g != nil {
 		count := has[g]
@@ -88,7 +88,7 @@ func (w *world) wouldHold(of groups.Child, has map[*groups.Group]int) bool {
 	return count >= c.MinGroupCount() || slices.ContainsFunc(c.Leaves(), func(g *groups.Group) bool { return g.Done || g.Scheduled() })
 }
 
-// withoutLower is the truth without the pods that may leave for a tree.
+// withoutLower returns the truth without the potential victims of a tree.
 func (c *chaos) withoutLower() *cluster.Cluster {
 	truth := cluster.New()
 	for _, name := range sorted(c.nodes) {

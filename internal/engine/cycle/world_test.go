@@ -18,16 +18,16 @@ import (
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// told is an event with its time, and what followed from it: what a journal holds.
+// told is an event with its time and its resulting actions: an entry of a journal.
 type told struct {
 	at      time.Time
 	event   Event
 	actions string
 }
 
-// world is an API server in virtual time with a core at its other end. Watches run behind by as
-// much as the generator likes; actions are carried out, refused or withdrawn when it likes. It is
-// the truth that the core's promises are held against.
+// world is an API server in virtual time connected to a core. Watches lag by an amount chosen by
+// the generator; actions are carried out, refused or withdrawn at its choice. It is the truth
+// against which the core's promises are checked.
 type world struct {
 	rng      *rand.Rand
 	now      time.Time
@@ -65,8 +65,8 @@ func newWorld(seed uint64, write bool, profiles func() []Profile) *world {
 	return w
 }
 
-// start begins with a new core, which knows nothing but what lists show it. Requests of one before
-// it were lost.
+// start begins with a new core without any state except from lists. Requests of an earlier core
+// were lost.
 func (w *world) start() {
 	w.options.Profiles = w.profiles()
 	w.reserves = reservesOf(w.options.Profiles)
@@ -89,7 +89,7 @@ func (w *world) start() {
 	}
 }
 
-// tell hands the core an event, and takes its actions on.
+// tell passes the core an event, and takes over its actions.
 func (w *world) tell(e Event) (said string) {
 	var lines []string
 	w.budgets.told(e)
@@ -163,7 +163,7 @@ func (w *world) take(action Action) {
 	}
 }
 
-// answers stands for what comes back from requests, which is delivered in its order, too.
+// answers is the pseudo-kind for results of requests, also delivered in order.
 const answers Kind = "answers"
 
 func (w *world) send(ticket Ticket, a Action) {
@@ -180,7 +180,7 @@ func (w *world) breaks(format string, args ...any) {
 	w.broken = append(w.broken, fmt.Sprintf("%s: ", w.now.Sub(begin))+fmt.Sprintf(format, args...))
 }
 
-// carryOut has the API do one of the actions under way, or refuse it.
+// carryOut makes the API carry out one of the pending actions, or refuse it.
 func (w *world) carryOut(ticket Ticket, refuse bool) {
 	action := w.under[ticket]
 	var o Outcome
@@ -241,7 +241,7 @@ func (w *world) bind(a Bind, refuse bool) (o Outcome) {
 	return o
 }
 
-// checkRoom sees to it that a node has room for what is on it.
+// checkRoom checks that a node has room for its pods.
 func (w *world) checkRoom(node string) {
 	n := w.nodes[node]
 	if n == nil {
@@ -258,7 +258,7 @@ func (w *world) checkRoom(node string) {
 	}
 }
 
-// change gives a pod's newest state to the truth and its watch.
+// change stores a pod's new state in the truth and in its watch.
 func (w *world) change(p *v1.Pod, how func(*v1.Pod)) {
 	next := p.DeepCopy()
 	how(next)
@@ -287,7 +287,7 @@ func (w *world) removeNode(name string) {
 	delete(w.nodes, name)
 }
 
-// list shows all of a kind in place of what was not delivered.
+// list shows all objects of a kind, replacing the undelivered events.
 func (w *world) list(kind Kind) {
 	w.watches[kind] = nil
 	w.tell(Listing{kind})
@@ -297,7 +297,7 @@ func (w *world) list(kind Kind) {
 	w.tell(Listed{kind})
 }
 
-// objects are all of a kind.
+// objects returns all objects of a kind.
 func (w *world) objects(kind Kind) (all []metav1.Object) {
 	switch kind {
 	case Nodes:
@@ -328,7 +328,7 @@ func (w *world) objects(kind Kind) (all []metav1.Object) {
 	return all
 }
 
-// deliver hands over the next of a watch, or of the answers.
+// deliver delivers the next event of a watch, or the next result.
 func (w *world) deliver(kind Kind) bool {
 	if len(w.watches[kind]) == 0 {
 		return false
@@ -339,7 +339,7 @@ func (w *world) deliver(kind Kind) bool {
 	return true
 }
 
-// settle lets everything be delivered and answered, and time pass, until nothing happens any more.
+// settle delivers and completes everything, and lets time pass, until no more events happen.
 func (w *world) settle(most time.Duration) {
 	w.settling = true
 	for end, rounds := w.now.Add(most), 0; ; rounds++ {
@@ -379,7 +379,7 @@ func (w *world) settle(most time.Duration) {
 	}
 }
 
-// replay plays the journal to another core, and says where that does otherwise.
+// replay plays the journal to another core, and reports the first difference.
 func (w *world) replay() error {
 	o := w.options
 	o.Profiles = w.profiles()

@@ -60,7 +60,7 @@ func (j *written) add(at time.Time, e Event, actions []Action) {
 	}
 }
 
-// renew goes on with another core and in another file, if the core is calm.
+// renew continues with another core and in another file, if the core is calm.
 func (w *world) renew() {
 	j := &w.written
 	if j.writer == nil || !w.core.Calm() || w.now.Sub(j.began) < time.Second {
@@ -100,7 +100,7 @@ func (w *world) renew() {
 	}
 }
 
-// replayed plays every file, each to a core of its own, and removes them.
+// replayed plays every file, each to a separate core, and removes them.
 func (w *world) replayed() error {
 	w.written.end()
 	defer func() {

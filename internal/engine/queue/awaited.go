@@ -2,15 +2,15 @@ package queue
 
 import "strings"
 
-// Awaited is what a pod waits for because of one plugin.
+// Awaited describes a pod's wait because of one plugin.
 type Awaited struct {
 	Plugin string
-	// Events are kinds and actions, as upstream names them.
+	// Events are kinds and actions, with upstream's names.
 	Events []string
 }
 
-// Awaits lists the events on which a waiting or gated pod is tried again, by plugin. It is what the
-// interests say; their hints may still decline an event.
+// Awaits lists, by plugin, the events that retry a waiting or gated pod. It is derived from the
+// interests; their hints may still decline an event.
 func (q *Queue) Awaits(item *Item) (list []Awaited) {
 	if item.group == nil {
 		return nil
@@ -30,8 +30,8 @@ func (q *Queue) Awaits(item *Item) (list []Awaited) {
 	return list
 }
 
-// Ahead counts the active pods that are more urgent than an active one. It goes through all active
-// pods. It is 0 for a pod elsewhere.
+// Ahead counts the active pods more urgent than an active one. It scans all active pods. It returns
+// 0 for a pod elsewhere.
 func (q *Queue) Ahead(item *Item) (n int) {
 	if item.place != Active {
 		return 0
@@ -39,14 +39,14 @@ func (q *Queue) Ahead(item *Item) (n int) {
 	return q.lines.ahead(item)
 }
 
-// actionNames are the names of the bits of an Action, from the lowest.
+// actionNames lists the names of the bits of an Action, from the lowest.
 var actionNames = [...]string{
 	"Add", "Delete", "UpdateNodeAllocatable", "UpdateNodeLabel", "UpdateNodeTaint", "UpdateNodeCondition", "UpdateNodeAnnotation",
 	"UpdateNodeDeclaredFeature", "UpdateNodePreemptionPolicy", "UpdatePodLabel", "UpdatePodScaleDown", "UpdatePodScaleUp",
 	"UpdatePodToleration", "UpdatePodSchedulingGatesEliminated", "UpdatePodGeneratedResourceClaim",
 }
 
-// String names the actions as upstream does.
+// String returns upstream's names of the actions.
 func (a Action) String() string {
 	switch {
 	case a&All == All:

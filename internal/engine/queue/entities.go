@@ -8,9 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// entities counts items as upstream's queue holds them: the pods of a pod group are one entity,
-// every other pod is one of its own. A group is in the queue in the most advanced place of its
-// pods, since they are decided together with the first one that is popped.
+// entities counts items like upstream's queue: the pods of a pod group are one entity, every other
+// pod is a separate one. A group is in the most advanced place of its pods, since they are decided
+// together with the first popped one.
 type entities struct {
 	groups map[entityName]*groupEntity // those with items
 	most   int                         // of groups; see cluster.Shrunk
@@ -24,8 +24,8 @@ type entityName struct {
 	composite bool
 }
 
-// groupEntity is the items of one pod group, or of all groups of a tree. It exists as long as it
-// has items.
+// groupEntity holds the items of one pod group, or of all groups of a tree. It exists while it
+// contains items.
 type groupEntity struct {
 	name   entityName
 	items  int            // wherever they are
@@ -34,23 +34,23 @@ type groupEntity struct {
 	told   Place          // the last one that takeMove returned, Taken after the group was
 }
 
-// EntityCounts are numbers of entities by place.
+// EntityCounts holds the numbers of entities by place.
 type EntityCounts struct{ Pods, Groups [Gated + 1]int }
 
-// Entities returns how many entities are in each place.
+// Entities returns the number of entities in each place.
 func (q *Queue) Entities() EntityCounts { return EntityCounts{q.entities.lone, q.entities.places} }
 
-// Regroup counts an item to the entity that its group belongs to now; see EntityOf.
+// Regroup counts an item with the current entity of its group; see EntityOf.
 func (q *Queue) Regroup(uid types.UID) {
 	if item := q.items[uid]; item != nil && item.entity != nil {
 		q.entities.regroup(item, q.EntityOf)
 	}
 }
 
-// entityNamer is [Queue.EntityOf]; nil: groups stand for themselves.
+// entityNamer is [Queue.EntityOf]; if nil, each group is its own entity.
 type entityNamer func(group cluster.Name) (name cluster.Name, composite bool)
 
-// join makes a new item, which is Taken, one of its group's, if it names one.
+// join adds a new, Taken item to its group's entity, if it names a group.
 func (es *entities) join(item *Item, nameOf entityNamer) {
 	of := item.Pod.Spec.SchedulingGroup
 	if of == nil || of.PodGroupName == nil || *of.PodGroupName == "" {
@@ -75,7 +75,7 @@ func (es *entities) entityOf(item *Item, nameOf entityNamer) *groupEntity {
 	return e
 }
 
-// regroup moves an item, wherever it is, to the entity that it belongs to now.
+// regroup moves an item, wherever it is, to its current entity.
 func (es *entities) regroup(item *Item, nameOf entityNamer) {
 	was, is := item.entity, es.entityOf(item, nameOf)
 	if is == was {
@@ -89,8 +89,8 @@ func (es *entities) regroup(item *Item, nameOf entityNamer) {
 	es.move(is, item.place, 1)
 }
 
-// move counts one item more or less of a group in a place. It is for an item that is counted anew;
-// follow is for one that moves.
+// move counts one item more or less of a group in a place. It is for items entering or leaving the
+// count; follow is for items changing places.
 func (es *entities) move(e *groupEntity, place Place, by int) {
 	es.places[e.place]--
 	e.places[place] += by
@@ -101,7 +101,7 @@ func (es *entities) move(e *groupEntity, place Place, by int) {
 	}
 }
 
-// leave takes an item that is counted in no place of its entity from it: one that is Taken.
+// leave removes a Taken item, counted in no place, from its entity.
 func (es *entities) leave(item *Item) {
 	e := item.entity
 	if e == nil {
@@ -114,7 +114,7 @@ func (es *entities) leave(item *Item) {
 	}
 }
 
-// follow counts an item that goes from one place to another.
+// follow counts an item changing from one place to another.
 func (es *entities) follow(item *Item, from, to Place) {
 	e := item.entity
 	if e == nil {
@@ -132,8 +132,7 @@ func (es *entities) follow(item *Item, from, to Place) {
 	}
 }
 
-// findPlace returns the most advanced place that an item is in. It is Taken if no item is in any
-// place.
+// findPlace returns the most advanced place of any item, or Taken if none is in a place.
 func (e *groupEntity) findPlace() Place {
 	for place := Active; place <= Gated; place++ {
 		if e.places[place] > 0 {
@@ -143,8 +142,8 @@ func (e *groupEntity) findPlace() Place {
 	return Taken
 }
 
-// takeMove returns where the entity of an item that has moved is now. moved is false if the item is
-// one of a group that was there already: each move of a group is returned once.
+// takeMove returns the current place of a moved item's entity. moved is false if the item's group
+// was already there: each move of a group is returned once.
 func (es *entities) takeMove(item *Item) (place Place, group, moved bool) {
 	e := item.entity
 	switch {
@@ -157,7 +156,7 @@ func (es *entities) takeMove(item *Item) (place Place, group, moved bool) {
 	return e.place, true, true
 }
 
-// check returns an error if entities are not what the items say.
+// check returns an error if entities disagree with the items.
 func (es *entities) check(items []*Item) error {
 	var lone, groups [Gated + 1]int
 	of := map[*groupEntity][Gated + 1]int{}

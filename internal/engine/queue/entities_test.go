@@ -11,7 +11,7 @@ import (
 )
 
 // TestPodsOfAGroupAreOneEntity: they enter a place with the first of them, and leave it with the
-// last. A pod that is in no group is an entity of its own.
+// last. An ungrouped pod is a separate entity.
 func TestPodsOfAGroupAreOneEntity(t *testing.T) {
 	q := newQueue()
 	q.Grouped = true

@@ -6,7 +6,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Resource is a kind of API object, in the words of the scheduling framework.
+// Resource is a kind of API object, with the scheduling framework's names.
 type Resource string
 
 // The resources.
@@ -34,7 +34,7 @@ const (
 	AnyResource        Resource = "*"
 )
 
-// Action is a set of changes of an object. The bits are those of the framework's ActionType.
+// Action is a set of changes of an object, with the bits of the framework's ActionType.
 type Action int64
 
 // The actions.
@@ -60,17 +60,17 @@ const (
 )
 
 // Event is a change in the cluster, or of a pending pod, that may make a pending pod schedulable.
-// It is shared by all hints, which must not change it.
+// All hints share it and must not change it.
 type Event struct {
 	Resource Resource
 	Action   Action
 	Label    string // names it in metrics, as upstream does
 
-	// Old and New are the API objects before and after; nil where they are not known.
+	// Old and New are the API objects before and after; nil if unknown.
 	Old, New any
 
-	// NodeBefore and Node are the node before and after, for events of nodes; nil where it did not
-	// or does not exist. For events of placed pods, Node is the pod's node, nil if it is not known.
+	// NodeBefore and Node are the node before and after, for events of nodes; nil if it did not or
+	// does not exist. For events of placed pods, Node is the pod's node, nil if unknown.
 	NodeBefore, Node *cluster.Node
 	// PodBefore and Pod are the pod before and after, for events of placed pods.
 	PodBefore, Pod *cluster.Pod
@@ -80,7 +80,7 @@ type Event struct {
 	objects int // bulk of Old and New, once it is kept
 }
 
-// bulkOf is how far an API object exceeds the usual size, in bytes as the API encodes it.
+// bulkOf returns the excess of an API object over the usual size, in bytes of its API encoding.
 func bulkOf(object any) int {
 	const usual = 4 << 10
 	if v := reflect.ValueOf(object); v.Kind() == reflect.Pointer && v.IsNil() {
@@ -95,7 +95,7 @@ func bulkOf(object any) int {
 	return 0
 }
 
-// sizeOf is about the size of a value of a custom resource, as the API encodes it.
+// sizeOf estimates the size of a custom resource's value in its API encoding.
 func sizeOf(value any) int {
 	sum := 4 // what stands around it
 	switch v := value.(type) {
@@ -113,7 +113,7 @@ func sizeOf(value any) int {
 	return sum
 }
 
-// bulkOf is that of the objects, and of the classes of the pods, that the event is about.
+// bulkOf returns the sum for the event's objects and the classes of its pods.
 func (e *Event) bulkOf() (sum int) {
 	sum = e.objects
 	for _, p := range [...]*cluster.Pod{e.PodBefore, e.Pod} {
@@ -134,10 +134,10 @@ type Interest struct {
 	Action   Action
 	// Hint reports whether the event can help pods of the item's group. nil: it always can.
 	Hint func(item *Item, event *Event) bool
-	// PerPod: the hint looks at what differs between pods of a class, so it must be called for each
+	// PerPod: the hint examines differences between pods of a class, so it must be called for each
 	// of them.
 	PerPod bool
-	// Narrowing, if set, selects the groups for which the hint has to be called.
+	// Narrowing, if set, selects the groups to be passed to the hint.
 	Narrowing *Narrowing
 }
 
@@ -152,8 +152,8 @@ func (i *Interest) wantsEvent(e *Event) bool {
 	return i.Action&e.Action != 0
 }
 
-// coversResource reports whether the event is of the resource. Events of pods say Pod: whether it
-// is the rejected one, they tell by Own.
+// coversResource reports whether the event is of the resource. Events of pods have the resource
+// Pod; Own identifies an event of the rejected pod itself.
 func (i *Interest) coversResource(e *Event) bool {
 	switch {
 	case i.Resource == e.Resource, i.Resource == AnyResource, e.Resource == AnyResource:
@@ -164,12 +164,12 @@ func (i *Interest) coversResource(e *Event) bool {
 	return false
 }
 
-// Interests has the interests of a profile's plugins, by name. A pod rejected by a plugin that is
-// not listed can be helped by any event.
+// Interests holds the interests of a profile's plugins, by name. A pod rejected by an unlisted
+// plugin can be helped by any event.
 type Interests map[string][]Interest
 
-// updateLabel labels an update of a pending pod, as upstream: by what has changed or, if that has
-// no name, as an update. Of several changes, upstream names the first one that helps.
+// updateLabel returns the label for an update of a pending pod, as upstream: the name of the change
+// or, for an unnamed one, of an update. Of several changes, upstream names the first helpful one.
 func updateLabel(actions Action) string {
 	if actions == 0 || actions&Update == Update {
 		return Changed
@@ -177,7 +177,7 @@ func updateLabel(actions Action) string {
 	return string(TargetPod) + (actions & -actions).String()
 }
 
-// Labels of events that are not a change of an object.
+// Labels of events other than a change of an object.
 const (
 	Appeared         = "UnscheduledPodAdd"
 	Changed          = "TargetPodUpdate"

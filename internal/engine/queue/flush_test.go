@@ -17,8 +17,8 @@ func TestNobodyWaitsLongerThanFiveMinutes(t *testing.T) {
 	}
 }
 
-// TestGatesAreAskedAgain: after five minutes, whatever events their plugins are interested in, and
-// then not before another five minutes have passed.
+// TestGatesAreAskedAgain: gates are called again after five minutes, regardless of the events
+// registered by their plugins, and not before another five minutes have passed.
 func TestGatesAreAskedAgain(t *testing.T) {
 	for _, interest := range []Interest{
 		{Resource: AnyResource, Action: All, Hint: func(*Item, *Event) bool { return false }},
@@ -56,8 +56,8 @@ func TestGatesAreAskedAgain(t *testing.T) {
 	}
 }
 
-// TestUpdatesOfThePodItself: they are labelled by what has changed, and only interests in the
-// rejected pod, or in pods of all kinds, cover them.
+// TestUpdatesOfThePodItself: they are labelled by the change, and only interests in the rejected
+// pod, or in pods of all kinds, cover them.
 func TestUpdatesOfThePodItself(t *testing.T) {
 	for _, row := range []struct {
 		interest Resource

@@ -8,8 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// groups has the Waiting and the Gated items, by group. A group exists as long as it has items, and
-// is in byKey, in list at its index, and either in open or in the waiters of each of its interests.
+// groups holds the Waiting and the Gated items, by group. A group exists while it contains items,
+// and is in byKey, in list at its index, and either in open or in the waiters of each of its
+// interests.
 type groups struct {
 	byKey   map[groupKey]*group
 	most    int             // of byKey; see cluster.Shrunk
@@ -20,7 +21,7 @@ type groups struct {
 	finds   finds
 }
 
-// groupKey is what the items of a group have in common. The lists of plugins are joined, since a
+// groupKey holds the common properties of a group's items. The lists of plugins are joined, since a
 // key must be comparable.
 type groupKey struct {
 	class         *cluster.PodClass
@@ -30,7 +31,7 @@ type groupKey struct {
 	pending       string // the rejectors that asked the pod to wait
 }
 
-// group is the items of one class that wait for the same events.
+// group holds the items of one class that wait for the same events.
 type group struct {
 	key       groupKey
 	rejectors []string
@@ -56,7 +57,7 @@ type pluginInterest struct {
 	pending bool // the plugin asked the pod to wait
 }
 
-// help is what an event can do for an item.
+// help is the effect of an event on an item.
 type help uint8
 
 const (
@@ -79,7 +80,7 @@ func (i *pluginInterest) helpsItem(item *Item, e *Event, asked Asked) bool {
 	return wake
 }
 
-// kinds are the resources by number.
+// kinds lists the resources by number.
 var kinds = [...]Resource{
 	Pod, Node, Volume, Claim, CSINode, CSIDriver, VolumeAttachment, CSIStorageCapacity, StorageClass, ResourceClaim, ResourceSlice,
 	DeviceClass, Namespace, Budget, Owner, PodGroup, CompositePodGroup, AnyResource,
@@ -98,7 +99,7 @@ func kindOf(r Resource) int {
 	return len(kinds) - 1
 }
 
-// addItem adds an item to the group that waits for what can help against these plugins.
+// addItem adds an item to the group of items with these rejectors.
 func (g *groups) addItem(item *Item, rejectors, pending []string, interests Interests) {
 	key := groupKey{item.Class, item.Pod.Spec.SchedulerName, len(rejectors), strings.Join(rejectors, " "), strings.Join(pending, " ")}
 	into, ok := g.byKey[key]
@@ -110,8 +111,8 @@ func (g *groups) addItem(item *Item, rejectors, pending []string, interests Inte
 	into.items = append(into.items, item)
 }
 
-// newGroup makes a group without items. It waits for the interests of all rejectors; if one of them
-// has not said what can help, anything may.
+// newGroup creates a group without items. It waits for the interests of all rejectors; if one of
+// them has not declared any, every event may help.
 func newGroup(key groupKey, rejectors, pending []string, interests Interests) *group {
 	g := &group{key: key, rejectors: rejectors, pending: pending, anything: len(rejectors) == 0}
 	for _, name := range rejectors {
@@ -148,8 +149,8 @@ func (g *groups) removeItem(item *Item) {
 	g.strikeGroup(from)
 }
 
-// regroupItem moves an item whose class has changed to another group. The plugins that rejected the
-// pod are still the same, and so is what can help against them.
+// regroupItem moves an item with a changed class to another group. The plugins that rejected the
+// pod are still the same, and so are the helpful events.
 func (g *groups) regroupItem(item *Item) {
 	old := item.group
 	g.removeItem(item)
@@ -165,8 +166,8 @@ func (g *groups) regroupItem(item *Item) {
 	into.items = append(into.items, item)
 }
 
-// eachHelped calls wake for the items of the group that an event of the kind k can help. It goes
-// from the end, since wake may take the item out of the group.
+// eachHelped calls wake for the group's items that can be helped by an event of the kind k. It
+// proceeds from the end, since wake may take the item out of the group.
 func (g *group) eachHelped(e *Event, k int, asked Asked, wake func(*Item, help)) {
 	if !g.anything && g.wants[k]&e.Action == 0 && e.Resource != AnyResource {
 		return
@@ -190,7 +191,7 @@ func (g *group) eachHelped(e *Event, k int, asked Asked, wake func(*Item, help))
 }
 
 // interestsIn reports whether the event can help the whole group, and otherwise returns the
-// interests whose hints have to be called for each pod.
+// interests with hints to be called for each pod.
 func (g *group) interestsIn(e *Event, asked Asked) (whole bool, each []*pluginInterest) {
 	if g.anything {
 		return true, nil
@@ -202,7 +203,7 @@ func (g *group) interestsIn(e *Event, asked Asked) (whole bool, each []*pluginIn
 			return true, nil
 		case interest.PerPod:
 			each = append(each, interest)
-		// Any item stands for the group: the hint looks at nothing but the class.
+		// Any item represents the group: the hint examines only the class.
 		case interest.helpsItem(g.items[0], e, asked):
 			return true, nil
 		}
@@ -220,8 +221,8 @@ func anyHelps(interests []*pluginInterest, item *Item, e *Event, asked Asked) bo
 	return false
 }
 
-// helpFor returns what an event can do for one item of the group. It stops at the first interest
-// that helps, unless a later one could end the back-off, too.
+// helpFor returns the effect of an event on one item of the group. It stops at the first helpful
+// interest, unless a later one could also end the back-off.
 func (g *group) helpFor(item *Item, e *Event, asked Asked) (best help) {
 	if e.Own != nil && e.Resource == AnyResource { // see Activate
 		return afterBackoff

@@ -6,8 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// ordered is a heap of items for container/heap, the first by before on top. Each item knows its
-// index in it, so that one in the middle can be removed without a search.
+// ordered is a heap of items for container/heap, with the first by before on top. Each item stores
+// its index in it, so that an item in the middle can be removed without a search.
 type ordered struct {
 	items  []*Item
 	before func(a, b *Item) bool

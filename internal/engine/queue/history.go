@@ -2,13 +2,12 @@ package queue
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// mostRecent is how many events are kept for pods whose attempts are under way, and
-// cluster.MostBulk bounds the objects that these are about. About longer attempts, only the kinds
-// of events are known.
+// mostRecent is the number of events kept for pods with running attempts; cluster.MostBulk bounds
+// their objects. For longer attempts, only the kinds of events are known.
 const mostRecent = 1024
 
-// history keeps the events that occur while pods are being decided or bound. An attempt notes how
-// many events there have been when it begins. What has happened since is asked for when it fails.
+// history keeps the events that occur while pods are being decided or bound. An attempt notes the
+// number of events at its beginning. If it fails, it retrieves the events since.
 type history struct {
 	events uint64                 // how many there have been
 	last   [len(kinds)][64]uint64 // the last event of each kind and action, as counted by events
@@ -16,8 +15,7 @@ type history struct {
 	bulk   int                    // of what recent is about
 }
 
-// noteEvent records an event. kept is false while no attempt is under way, so that no attempt can
-// have missed it.
+// noteEvent records an event. kept is false without running attempts, when none can have missed it.
 func (h *history) noteEvent(e *Event, kept bool) {
 	h.events++
 	k := kindOf(e.Resource)
@@ -53,10 +51,10 @@ func (h *history) forgetOldest(events int) {
 	}
 }
 
-// missedHelp returns what the events after a position can do for an item of the group. Hints see
-// the events as they were, and the nodes as they are now. If the events are not kept any more,
-// their kinds decide, without hints: a pod may then be tried once too often, but never misses an
-// event.
+// missedHelp returns the effect on an item of the group of the events after a position. Hints see
+// the events in their state at the time, and the nodes in their present state. For events dropped
+// from the history, only the kinds decide, without hints: a pod may then be tried once too often,
+// but never misses an event.
 func (g *group) missedHelp(item *Item, h *history, since uint64, asked Asked) (best help) {
 	if missed := h.events - since; missed <= uint64(len(h.recent)) {
 		for i := len(h.recent) - int(missed); i < len(h.recent); i++ {

@@ -5,12 +5,10 @@ import (
 	"time"
 )
 
-// lines hold the pods that need no event: one heap of those that may be decided now, two of those
-// that back off.
+// lines hold the pods that need no event: one heap of active pods, two of pods in back-off.
 //
-// Which of the two a pod backs off in follows from how its last attempt ended, and must not change
-// while it is there: it is looked for where [lines.lineOf] says that it is. A pod that is popped
-// early is taken from backing only.
+// The result of a pod's last attempt determines its back-off heap, and must not change while the
+// pod is there: [lines.lineOf] finds the pod by it. Only backing is used for popping pods early.
 type lines struct {
 	active  ordered
 	backing ordered // back off after a rejection, by ready in windows, then the most urgent first
@@ -22,8 +20,8 @@ func newLines() lines {
 	return lines{erring: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }}}
 }
 
-// orderBy sets the order of active pods. Those that back off after a rejection are ordered by
-// window of when they are ready and, within one, by the same order.
+// orderBy sets the order of active pods. Pods in back-off after a rejection are ordered by window
+// of their ready time and, within one, by the same order.
 func (l *lines) orderBy(less func(a, b *Item) bool, windowOf func(time.Time) time.Time) {
 	l.active.before = func(a, b *Item) bool {
 		if less(a, b) {
@@ -41,7 +39,7 @@ func (l *lines) orderBy(less func(a, b *Item) bool, windowOf func(time.Time) tim
 }
 
 // rebuild restores the heaps after the order, or an item's place in it, has changed. The order of
-// erring cannot: it goes by ready alone.
+// erring cannot change: it depends only on ready.
 func (l *lines) rebuild() {
 	l.active.rebuildHeap()
 	l.backing.rebuildHeap()
@@ -63,7 +61,7 @@ func (l *lines) lineOf(item *Item) *ordered {
 func (l *lines) addItem(item *Item)    { heap.Push(l.lineOf(item), item) }
 func (l *lines) removeItem(item *Item) { heap.Remove(l.lineOf(item), item.index) }
 
-// rested returns an item whose back-off is over, or nil.
+// rested returns an item with a finished back-off, or nil.
 func (l *lines) rested(now time.Time) *Item {
 	for _, from := range []*ordered{&l.backing, &l.erring} {
 		if from.Len() > 0 && !from.items[0].ready.After(now) {
@@ -73,8 +71,8 @@ func (l *lines) rested(now time.Time) *Item {
 	return nil
 }
 
-// next returns the item that is to be decided, or nil. early allows one that still backs off after
-// a rejection.
+// next returns the next item to decide, or nil. early allows an item still in back-off after a
+// rejection.
 func (l *lines) next(now time.Time, early bool) *Item {
 	switch {
 	case l.active.Len() > 0:
@@ -87,8 +85,8 @@ func (l *lines) next(now time.Time, early bool) *Item {
 	return nil
 }
 
-// nextReady returns the time from which next returns an item, zero for now. ok is false if all are
-// empty.
+// nextReady returns the earliest time at which next returns an item, zero for now. ok is false if
+// all are empty.
 func (l *lines) nextReady(early bool) (at time.Time, ok bool) {
 	if l.active.Len() > 0 {
 		return time.Time{}, true
@@ -105,7 +103,7 @@ func (l *lines) nextReady(early bool) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// ahead counts the active items that are more urgent than an active one.
+// ahead counts the active items more urgent than an active one.
 func (l *lines) ahead(item *Item) (n int) {
 	for _, other := range l.active.items {
 		if l.active.before(other, item) {

@@ -10,8 +10,8 @@ func TestPendingPodNeedNotBackOff(t *testing.T) {
 	pop(t, q, epoch, "p")
 }
 
-// TestOnlyWhatAPodWaitsForEndsItsBackoff: what helps against another plugin that rejected it does
-// not.
+// TestOnlyWhatAPodWaitsForEndsItsBackoff: an event helping only against another of its rejectors
+// does not end the back-off.
 func TestOnlyWhatAPodWaitsForEndsItsBackoff(t *testing.T) {
 	rejected := func(q *Queue) *Item {
 		item := q.Add(pod("p", 0), class, epoch)

@@ -11,7 +11,7 @@ import (
 // waitFor, and each is reported once; so the counts, the entities and the metrics agree with the
 // places.
 
-// wakeItem moves an item that waits, backs off or is gated to where it belongs now.
+// wakeItem moves an item that waits, backs off or is gated to its current proper place.
 func (q *Queue) wakeItem(item *Item, label string, now time.Time) {
 	if item.place == Gated && q.gateFor(item) == item.Gate {
 		return // it stays where it is
@@ -31,7 +31,7 @@ func (q *Queue) helpItem(item *Item, h help, label string, now time.Time) (woken
 	return h != nothing
 }
 
-// gateFor asks the gates about an item.
+// gateFor runs the gates for an item.
 func (q *Queue) gateFor(item *Item) string {
 	if q.Admit == nil {
 		return ""
@@ -39,8 +39,8 @@ func (q *Queue) gateFor(item *Item) string {
 	return q.Admit(item)
 }
 
-// enterPlace puts an item that is Taken into the place where it belongs: gated, backing off, or
-// active. The gate is asked each time: what it let in before it may keep out now.
+// enterPlace puts a Taken item into its proper place: gated, backing off, or active. The gate is
+// called each time: it may now keep out an item let in before.
 func (q *Queue) enterPlace(item *Item, label string, now time.Time) {
 	if item.Gate = q.gateFor(item); item.Gate != "" {
 		item.entered = now
@@ -74,7 +74,7 @@ func withName(names []string, name string) []string {
 	return append(slices.Clip(names), name)
 }
 
-// waitFor adds an item to the group that waits for what can help against these plugins.
+// waitFor adds an item to the group of items with these rejectors.
 func (q *Queue) waitFor(item *Item, plugins, pending []string, place Place) {
 	q.putItem(item, place)
 	q.groups.addItem(item, plugins, pending, q.interests[item.Pod.Spec.SchedulerName])
@@ -92,7 +92,7 @@ func (q *Queue) leavePlace(item *Item) {
 	q.putItem(item, Taken)
 }
 
-// putItem changes the item's place and what counts places. The callers look after heaps and groups.
+// putItem changes the item's place and the counts of places. The callers update heaps and groups.
 func (q *Queue) putItem(item *Item, place Place) {
 	q.counts[item.place]--
 	q.counts[place]++
@@ -100,7 +100,7 @@ func (q *Queue) putItem(item *Item, place Place) {
 	item.place = place
 }
 
-// reportMoved tells those who follow the queue where an item is now.
+// reportMoved notifies the queue's observers of an item's current place.
 func (q *Queue) reportMoved(item *Item, label string) {
 	if q.Moved != nil {
 		q.Moved(item, label)
@@ -110,7 +110,7 @@ func (q *Queue) reportMoved(item *Item, label string) {
 	}
 }
 
-// countWaiting counts an item as kept waiting by these plugins, and no longer by others.
+// countWaiting counts an item as kept waiting by these plugins, and no longer by any other plugins.
 func (q *Queue) countWaiting(item *Item, plugins []string) {
 	if q.Counted != nil {
 		for _, name := range item.counted {
@@ -123,7 +123,7 @@ func (q *Queue) countWaiting(item *Item, plugins []string) {
 	item.counted = plugins
 }
 
-// advanceBackoff moves the items whose back-off is over.
+// advanceBackoff moves the items with a finished back-off.
 func (q *Queue) advanceBackoff(now time.Time) {
 	for item := q.lines.rested(now); item != nil; item = q.lines.rested(now) {
 		q.leavePlace(item)

@@ -18,10 +18,10 @@ import (
 // decided or bound, is in neither.
 type Queue struct {
 	// FirstBackoff and LastBackoff are the shortest and the longest back-off; MaxWait is the
-	// longest that a pod waits for an event.
+	// maximum wait of a pod for an event.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
-	// WaitOutBackoff: no pod is popped before its back-off is over, even if no other pod is active.
-	// It is set before the first pod is added.
+	// WaitOutBackoff: pods are never popped before their back-off is over, even without any active
+	// pod. It is set before the first pod is added.
 	WaitOutBackoff bool
 	// Admit, if set, returns the name of the plugin that keeps the pod out, or "". It is called
 	// whenever a pod is about to become active or to back off.
@@ -34,14 +34,13 @@ type Queue struct {
 	// Grouped: the pods of a pod group are decided together. It is set before the first pod is
 	// added.
 	Grouped bool
-	// EntityOf, if set, names what the pods of a group are decided together with: the group, or the
-	// composite at the top of its tree. [Queue.Regroup] is called when that changes.
+	// EntityOf, if set, names the entity decided together with the pods of a group: the group, or
+	// the composite at the top of its tree. [Queue.Regroup] is called when that changes.
 	EntityOf func(group cluster.Name) (name cluster.Name, composite bool)
-	// EntityMoved, if set, is called when an entity has moved to a place: a pod group, or a pod
-	// that is in none. Pods that follow others of their group into a place move nothing.
+	// EntityMoved, if set, is called when an entity, a pod group or an ungrouped pod, has moved to
+	// a place. Pods following other pods of their group into a place move no entity.
 	EntityMoved func(place Place, label string, group bool)
-	// Counted, if set, is called when the number of pods that a plugin keeps waiting changes by
-	// delta.
+	// Counted, if set, is called when the number of pods kept waiting by a plugin changes by delta.
 	Counted func(plugin, schedulerName string, delta int)
 
 	// Asked, if set, is called after every hint.
@@ -77,7 +76,7 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 		less = moreUrgent
 	}
 	q.lines.orderBy(less, func(ready time.Time) time.Time {
-		// As upstream, pods whose back-off ends within the same second are ordered by urgency,
+		// As upstream, pods with back-offs ending within the same second are ordered by urgency,
 		// unless they wait it out.
 		if q.WaitOutBackoff {
 			return ready
@@ -86,8 +85,9 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 	})
 }
 
-// SetInterests sets what can help pods of a scheduler name, including those that already wait. Pods
-// that wait are put into groups anew, and are not woken: what could help them before still can.
+// SetInterests sets the helpful events for pods of a scheduler name, including already waiting
+// pods. Waiting pods are regrouped, and are not woken: events that could help them before still
+// can.
 func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	q.interests[schedulerName] = interests
 	for _, item := range q.Sorted() {
@@ -99,15 +99,15 @@ func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	}
 }
 
-// Add adds a pod that is not in the queue. It enters the active queue, or is gated. The queue keeps
+// Add adds a pod missing from the queue. It enters the active queue, or is gated. The queue keeps
 // pod, and never changes it.
 func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	q.arrived++
 	item := &Item{Pod: pod, Class: class, Since: now, returned: now, order: q.arrived}
 	q.items[pod.UID] = item
 	q.items = cluster.Shrunk(q.items, &q.most)
-	// A new item is Taken until enterPlace has put it somewhere: it goes through the same moves as
-	// one that comes back from an attempt.
+	// A new item is Taken until enterPlace has put it somewhere: it undergoes the same moves as an
+	// item returning from an attempt.
 	q.counts[Taken]++
 	if q.Grouped {
 		q.entities.join(item, q.EntityOf)
@@ -116,8 +116,8 @@ func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	return item
 }
 
-// Update replaces a pod's object. actions are the changes that can matter. A waiting or gated pod
-// is woken if they can help it.
+// Update replaces a pod's object. actions are the relevant changes. A waiting or gated pod is woken
+// if they can help it.
 func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions Action, now time.Time) {
 	old := item.Pod
 	item.Pod = pod
@@ -143,8 +143,8 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 	}
 }
 
-// Remove forgets a pod. A pod that is Taken may be removed, too: Rejected, Failed and the others
-// then ignore it.
+// Remove forgets a pod. A Taken pod may also be removed: Rejected, Failed and the like then ignore
+// it.
 func (q *Queue) Remove(uid types.UID) {
 	if item, ok := q.items[uid]; ok {
 		q.leavePlace(item)
@@ -156,8 +156,8 @@ func (q *Queue) Remove(uid types.UID) {
 	}
 }
 
-// Retire has no pod counted as waiting for a plugin any more: another queue has them all. This one
-// must not be used afterwards.
+// Retire stops counting the pods as waiting for plugins: another queue now holds all of them. This
+// one must not be used afterwards.
 func (q *Queue) Retire() {
 	for item := range q.Each {
 		q.countWaiting(item, nil)
@@ -170,7 +170,7 @@ func (q *Queue) Get(uid types.UID) *Item { return q.items[uid] }
 // Len returns the number of pods in a place.
 func (q *Queue) Len(p Place) int { return q.counts[p] }
 
-// Each yields all items in no order.
+// Each yields all items in no particular order.
 func (q *Queue) Each(yield func(*Item) bool) {
 	for _, item := range q.items {
 		if !yield(item) {
@@ -179,10 +179,10 @@ func (q *Queue) Each(yield func(*Item) bool) {
 	}
 }
 
-// Sorted returns all items in the order in which they came. It costs a sort of all items.
+// Sorted returns all items in arrival order. It costs a sort of all items.
 func (q *Queue) Sorted() []*Item { return q.SortedIf(func(*Item) bool { return true }) }
 
-// SortedIf returns some items in the order in which they came.
+// SortedIf returns the wanted items in arrival order.
 func (q *Queue) SortedIf(wanted func(*Item) bool) (items []*Item) {
 	for item := range q.Each {
 		if wanted(item) {
@@ -193,14 +193,14 @@ func (q *Queue) SortedIf(wanted func(*Item) bool) (items []*Item) {
 	return items
 }
 
-// inOrder compares items by when they came.
+// inOrder compares items by arrival.
 func inOrder(a, b *Item) int { return cmp.Compare(a.order, b.order) }
 
-// Pop takes the most urgent active pod. If there is none, it takes one that was rejected and whose
-// back-off is not over yet, rather than stay idle, as upstream does since v1.33
-// (SchedulerPopFromBackoffQ), unless WaitOutBackoff. Pods whose attempts failed back off to the
-// end: the cause may need the pause. The item is Taken until one of Rejected, Failed, TryAgain and
-// GoOn puts it back, or Remove forgets it.
+// Pop takes the most urgent active pod. Without active pods, it takes a rejected pod still in
+// back-off rather than stay idle, like upstream since v1.33 (SchedulerPopFromBackoffQ), unless
+// WaitOutBackoff. Pods with failed attempts back off to the end: the cause may need the pause. The
+// item is Taken until one of Rejected, Failed, TryAgain and GoOn puts it back, or Remove forgets
+// it.
 func (q *Queue) Pop(now time.Time) *Item {
 	item := q.Next(now)
 	if item == nil {
@@ -213,16 +213,16 @@ func (q *Queue) Pop(now time.Time) *Item {
 	return item
 }
 
-// Next returns the item that Pop would take, or nil. It moves items whose back-off is over, and
-// nothing else.
+// Next returns the item that Pop would take, or nil. It moves only the items with a finished
+// back-off.
 func (q *Queue) Next(now time.Time) *Item {
 	q.advanceBackoff(now)
 	return q.lines.next(now, !q.WaitOutBackoff)
 }
 
-// restedAt returns from when on a pod that backs off may be taken although the back-off is not
-// over: at once, unless it has been rejected many times in a row. Otherwise pods whose rejections
-// wake each other would keep an idle scheduler busy with nothing else.
+// restedAt returns the time from which a pod may be popped during its back-off: immediately, unless
+// it has been rejected many times in a row. Otherwise pods with rejections waking each other would
+// monopolize an idle scheduler.
 func (i *Item) restedAt() time.Time {
 	const many, rest = 10, 10 * time.Millisecond
 	if i.rejected < many {
@@ -235,10 +235,9 @@ func (i *Item) restedAt() time.Time {
 // events from now on count as having occurred during the attempt.
 func (q *Queue) Held(item *Item) { item.seen = q.happened.events }
 
-// Rejected puts back a pod that fits nowhere, to wait for an event that can help against one of the
-// plugins that rejected it. If such an event occurred during the attempt, the pod backs off
-// instead. pending are the plugins that asked the pod to wait: an event that they are interested in
-// ends the back-off, too.
+// Rejected puts back a pod that fits nowhere, to wait for an event that can help against one of its
+// rejectors. If such an event occurred during the attempt, the pod backs off instead. pending are
+// the plugins that made the pod wait: an event registered by them also ends the back-off.
 func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time) {
 	if !q.isTaken(item) {
 		return
@@ -248,15 +247,15 @@ func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time)
 	item.ready = now.Add(q.backoffFor(item, item.rejected))
 	item.Rejectors, item.Pending, item.entered, item.Overdue = rejectors, pending, now, false
 	q.countWaiting(item, rejectors)
-	// First into its group, then out again if something has happened: only the group knows what its
-	// interests are.
+	// First into its group, then out again if an event has occurred: only the group knows its
+	// interests.
 	q.waitFor(item, rejectors, pending, Waiting)
 	if !q.helpItem(item, item.group.missedHelp(item, &q.happened, item.seen, q.Asked), AttemptFailed, now) {
 		q.reportMoved(item, AttemptFailed)
 	}
 }
 
-// Failed puts back a pod whose attempt failed without a verdict: an API error, a node that
+// Failed puts back a pod after an attempt that failed without a verdict: an API error, a node that
 // vanished. It backs off to the end, and needs no event.
 func (q *Queue) Failed(item *Item, now time.Time) {
 	if !q.isTaken(item) {
@@ -269,8 +268,8 @@ func (q *Queue) Failed(item *Item, now time.Time) {
 	q.enterPlace(item, AttemptFailed, now)
 }
 
-// TryAgain puts back a pod whose group was placed without it: it is tried at once, with the others
-// that are left, and its place among pods of the same priority is the one that it had.
+// TryAgain puts back a pod left out when its group was placed: it is retried immediately, with the
+// other remaining pods, and keeps its place among pods of the same priority.
 func (q *Queue) TryAgain(item *Item, now time.Time) {
 	if !q.isTaken(item) {
 		return
@@ -281,8 +280,8 @@ func (q *Queue) TryAgain(item *Item, now time.Time) {
 	q.enterPlace(item, AttemptFailed, now)
 }
 
-// GoOn puts back a pod whose attempt has got far, and not to its end: it is tried again as soon as
-// the others of its priority that are waiting to be tried have been.
+// GoOn puts back a pod after an advanced but unfinished attempt: it is retried after the active
+// pods of its priority.
 func (q *Queue) GoOn(item *Item, now time.Time) {
 	if !q.isTaken(item) {
 		return
@@ -299,15 +298,15 @@ func (q *Queue) isTaken(item *Item) bool {
 	return q.items[item.Pod.UID] == item && item.place == Taken
 }
 
-// Happened wakes the pods that an event can help. The queue does not keep the event unless an
-// attempt is under way; then Rejected looks at it.
+// Happened wakes the pods that an event can help. The queue keeps the event only during a running
+// attempt; Rejected then examines it.
 func (q *Queue) Happened(event *Event, now time.Time) {
 	q.happened.noteEvent(event, q.counts[Taken] > 0)
 	q.groups.eachHelped(event, q.Asked, func(item *Item, h help) { q.helpItem(item, h, event.Label, now) })
 }
 
-// Activate makes a pod active at once, whatever it waits for, unless a gate keeps it out. A pod
-// that is Taken backs off if it is rejected, instead of waiting for an event.
+// Activate makes a pod active immediately, whatever it waits for, unless a gate keeps it out. A
+// Taken pod backs off if it is rejected, instead of waiting for an event.
 func (q *Queue) Activate(uid types.UID, now time.Time) {
 	item, ok := q.items[uid]
 	switch {
@@ -321,16 +320,15 @@ func (q *Queue) Activate(uid types.UID, now time.Time) {
 	q.wakeItem(item, ForceActivate, now)
 }
 
-// Wake has a waiting or gated pod tried again after its back-off. It does nothing to a pod that is
-// elsewhere.
+// Wake retries a waiting or gated pod after its back-off. It ignores a pod elsewhere.
 func (q *Queue) Wake(uid types.UID, label string, now time.Time) {
 	if item, ok := q.items[uid]; ok && item.group != nil {
 		q.wakeItem(item, label, now)
 	}
 }
 
-// Recheck has the gates asked again about a pod that is active or backs off. It is for gates that
-// depend on other pods.
+// Recheck reruns the gates for an active pod or one in back-off. It is for gates that depend on
+// other pods.
 func (q *Queue) Recheck(uid types.UID, label string, now time.Time) {
 	item, ok := q.items[uid]
 	if ok && (item.place == Active || item.place == Backoff) && q.gateFor(item) != "" {
@@ -339,8 +337,8 @@ func (q *Queue) Recheck(uid types.UID, label string, now time.Time) {
 	}
 }
 
-// Retry has a rejected pod tried again after the action that was to help it, such as a preemption,
-// has failed. The pod backs off to the end.
+// Retry retries a rejected pod after the failure of an action meant to help it, such as a
+// preemption. The pod backs off to the end.
 func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 	item, ok := q.items[uid]
 	if !ok || item.group == nil || item.place == Gated && q.gateFor(item) == item.Gate {
@@ -351,9 +349,9 @@ func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 	q.enterPlace(item, label, now)
 }
 
-// Flush wakes the pods that have waited for MaxWait, in case an event was missed, or a plugin's
-// interests are incomplete. The gate of a gated pod is asked again; if it keeps the pod out, it is
-// not asked for another MaxWait.
+// Flush wakes the pods waiting for at least MaxWait, in case an event was missed, or a plugin's
+// interests are incomplete. The gate of a gated pod is called again; if it keeps the pod out, the
+// next call is after another MaxWait.
 func (q *Queue) Flush(now time.Time) {
 	var overdue []*Item
 	for _, item := range q.items {
@@ -376,8 +374,8 @@ func laterOf(a, b time.Time) time.Time {
 	return b
 }
 
-// NextReady returns the time from which Pop returns a pod if no event occurs; zero means now. ok is
-// false if there is no such time.
+// NextReady returns the earliest time at which Pop returns a pod without any further event; zero
+// means now. ok is false if no such time exists.
 func (q *Queue) NextReady() (at time.Time, ok bool) {
 	return q.lines.nextReady(!q.WaitOutBackoff)
 }

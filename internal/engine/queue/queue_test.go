@@ -28,8 +28,8 @@ func pod(name string, priority int32) *v1.Pod {
 	}
 }
 
-// newQueue returns a queue in which each plugin is helped by changes of the kind that it is named
-// after.
+// newQueue returns a queue with one plugin per kind of change, named after the kind that helps
+// against it.
 func newQueue() *Queue {
 	q := New()
 	q.SetInterests("s", Interests{
@@ -148,8 +148,7 @@ func TestBackoffGrowsToTenSeconds(t *testing.T) {
 	pop(t, q, now, "p")
 }
 
-// TestBackoffGrowsToAnyLimit: neither the first back-off nor the longest is too large to be doubled
-// towards.
+// TestBackoffGrowsToAnyLimit: doubling works for arbitrarily large first and longest back-offs.
 func TestBackoffGrowsToAnyLimit(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, c := range []struct {
@@ -173,8 +172,8 @@ func TestBackoffGrowsToAnyLimit(t *testing.T) {
 	}
 }
 
-// TestIdleQueueTakesRejectedPods: back-off keeps those that were rejected behind others, not from
-// an idle scheduler; those whose attempts went wrong it keeps from being tried.
+// TestIdleQueueTakesRejectedPods: back-off keeps rejected pods behind other pods, not from an idle
+// scheduler; pods with failed attempts are not tried during their back-off.
 func TestIdleQueueTakesRejectedPods(t *testing.T) {
 	q, now := newQueue(), epoch
 	q.Add(pod("rejected", 0), class, now)
@@ -195,7 +194,7 @@ func TestIdleQueueTakesRejectedPods(t *testing.T) {
 	pop(t, q, now.Add(time.Second), "failed")
 }
 
-// TestPodsThatKeepFailingQueueBehindNewOnes of their priority, so that these have their first
+// TestPodsThatKeepFailingQueueBehindNewOnes of their priority, so that new pods get their first
 // attempt.
 func TestPodsThatKeepFailingQueueBehindNewOnes(t *testing.T) {
 	q, now := newQueue(), epoch
@@ -207,8 +206,8 @@ func TestPodsThatKeepFailingQueueBehindNewOnes(t *testing.T) {
 	pop(t, q, now, "old")
 }
 
-// TestErrorsBackOffByThemselves: an API server that stumbles costs a pod that was rejected often
-// one second, not ten.
+// TestErrorsBackOffByThemselves: an API server error costs an often rejected pod one second, not
+// ten.
 func TestErrorsBackOffByThemselves(t *testing.T) {
 	q, now := newQueue(), epoch
 	q.Add(pod("p", 0), class, now)
@@ -239,7 +238,7 @@ func TestPodRemovedWhileItIsDecidedDoesNotComeBack(t *testing.T) {
 	pop(t, q, epoch.Add(time.Hour), "nothing")
 }
 
-// TestEventDuringADecisionIsNotLost: what happens while a pod is held at Permit counts when it is
+// TestEventDuringADecisionIsNotLost: an event during a pod's wait at Permit counts if the pod is
 // rejected there.
 func TestEventDuringADecisionIsNotLost(t *testing.T) {
 	for _, c := range []struct {
@@ -267,8 +266,8 @@ func TestEventDuringADecisionIsNotLost(t *testing.T) {
 	}
 }
 
-// TestHintsAreAskedAboutWhatCameMeanwhile: an event wakes a pod that was under way when it came
-// only if a hint says so.
+// TestHintsAreAskedAboutWhatCameMeanwhile: an event during a pod's attempt wakes the pod only if a
+// hint approves.
 func TestHintsAreAskedAboutWhatCameMeanwhile(t *testing.T) {
 	for _, c := range []struct {
 		plugin string
@@ -300,8 +299,8 @@ func TestHintsAreAskedAboutWhatCameMeanwhile(t *testing.T) {
 	}
 }
 
-// TestEventsOfLargePodsAreForgotten: what is kept for pods under way is bounded in size, too. A pod
-// that was under way for longer is tried again.
+// TestEventsOfLargePodsAreForgotten: the events kept for running attempts are also bounded in size.
+// A pod with a longer attempt is retried.
 func TestEventsOfLargePodsAreForgotten(t *testing.T) {
 	q := newQueue()
 	q.Add(pod("p", 0), class, epoch)
@@ -326,7 +325,7 @@ func TestEventsOfLargePodsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestEventsOfLargeCustomResourcesAreForgotten, which do not say how large they are.
+// TestEventsOfLargeCustomResourcesAreForgotten: custom resources do not report their size.
 func TestEventsOfLargeCustomResourcesAreForgotten(t *testing.T) {
 	q := newQueue()
 	q.Add(pod("p", 0), class, epoch)
@@ -342,8 +341,8 @@ func TestEventsOfLargeCustomResourcesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestOrderFollowsUpdatesDuringBackoff: an order that looks at what may change of a pod holds for
-// pods that back off, too.
+// TestOrderFollowsUpdatesDuringBackoff: an order by mutable fields of a pod also holds for pods in
+// back-off.
 func TestOrderFollowsUpdatesDuringBackoff(t *testing.T) {
 	q := newQueue()
 	q.OrderBy(func(a, b *Item) bool { return a.Pod.Annotations["order"] < b.Pod.Annotations["order"] })
@@ -366,8 +365,8 @@ func TestOrderFollowsUpdatesDuringBackoff(t *testing.T) {
 	}
 }
 
-// TestEveryResourceIsAKindOfItsOwn: events of a resource that counts as unknown are compared with
-// every group, and wake pods that were under way for long.
+// TestEveryResourceIsAKindOfItsOwn: events of a resource counted as unknown would be compared with
+// every group, and wake pods after long attempts.
 func TestEveryResourceIsAKindOfItsOwn(t *testing.T) {
 	for _, r := range []Resource{
 		Pod, Node, Volume, Claim, CSINode, CSIDriver, VolumeAttachment, CSIStorageCapacity, StorageClass, ResourceClaim, ResourceSlice,
@@ -389,8 +388,8 @@ func TestEveryResourceIsAKindOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestOwnChangeMeanwhile: a pod that changes while it is held counts as it is now, and is tried
-// again if the change can help.
+// TestOwnChangeMeanwhile: a pod changed while it is held counts in its new state, and is retried if
+// the change can help.
 func TestOwnChangeMeanwhile(t *testing.T) {
 	for plugin, want := range map[string]Place{"Own": Backoff, "Nodes": Waiting} {
 		q, changed := newQueue(), &cluster.PodClass{}
@@ -410,8 +409,8 @@ func TestOwnChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNobodyHelpsAgainstNobody: a pod that was rejected in no plugin's name waits until it is
-// activated, or for too long.
+// TestNobodyHelpsAgainstNobody: a pod rejected without a plugin's name waits until it is activated,
+// or for too long.
 func TestNobodyHelpsAgainstNobody(t *testing.T) {
 	q, later := newQueue(), epoch.Add(time.Minute)
 	q.Add(pod("p", 0), class, epoch)
@@ -471,8 +470,8 @@ func TestGate(t *testing.T) {
 	pop(t, q, epoch.Add(time.Minute), "p")
 }
 
-// TestAPluginThatRejectsAndGatesIsCountedOnce: a pod that a plugin has rejected and now keeps out
-// is one pod that it keeps waiting.
+// TestAPluginThatRejectsAndGatesIsCountedOnce: a pod first rejected and now gated by the same
+// plugin counts as one pod kept waiting by it.
 func TestAPluginThatRejectsAndGatesIsCountedOnce(t *testing.T) {
 	q, closed, counts := newQueue(), false, map[string]int{}
 	q.Counted = func(plugin, _ string, delta int) { counts[plugin] += delta }
@@ -510,8 +509,8 @@ func TestActivateEndsTheBackoff(t *testing.T) {
 	pop(t, q, epoch, "p")
 }
 
-// TestActivatedDuringItsAttempt: a pod that is activated while it is decided, or while it waits at
-// Permit, is tried again after its back-off if it is rejected. Others keep waiting.
+// TestActivatedDuringItsAttempt: a pod activated while it is decided, or while it waits at Permit,
+// is retried after its back-off if it is rejected. Other pods keep waiting.
 func TestActivatedDuringItsAttempt(t *testing.T) {
 	q := newQueue()
 	q.Add(pod("p", 0), class, epoch)
@@ -528,8 +527,8 @@ func TestActivatedDuringItsAttempt(t *testing.T) {
 	pop(t, q, epoch.Add(time.Minute), "nothing")
 }
 
-// TestNoPodIsForgotten: whatever happens in whatever order, every pod is in exactly one place, and
-// all come up in the end.
+// TestNoPodIsForgotten: after any events in any order, every pod is in exactly one place, and all
+// are popped in the end.
 func TestNoPodIsForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q, now, out, closed := newQueue(), epoch, map[types.UID]*Item{}, map[string]bool{}
@@ -622,7 +621,7 @@ func TestNoPodIsForgotten(t *testing.T) {
 }
 
 // TestBackoffCanBeWaitedOut: without SchedulerPopFromBackoffQ an idle queue keeps rejected pods for
-// as long as failed ones, in the order in which their back-off ends.
+// as long as failed ones, ordered by the end of their back-off.
 func TestBackoffCanBeWaitedOut(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		q := newQueue()

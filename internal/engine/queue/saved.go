@@ -6,10 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Saved is the queue's state of a pod, without what is in the API. The fields are those of [Item].
-// Patient is set when the pod is added and Together by each attempt, so that they are left out.
-// Continued starts again, since what the attempts have found so far is in caches, which are not
-// saved.
+// Saved is the queue's state of a pod, without its API state. The fields correspond to those of
+// [Item]. Patient is set when the pod is added and Together by each attempt, so they are omitted.
+// Continued restarts, since the attempts' results so far are in caches, which are not saved.
 type Saved struct {
 	UID        types.UID
 	Place      Place
@@ -34,7 +33,7 @@ type Saved struct {
 	Flushed    time.Time   `json:",omitzero"`
 }
 
-// Save returns the state of all pods, in the order in which they came. No pod may be Taken.
+// Save returns the state of all pods, in arrival order. No pod may be Taken.
 func (q *Queue) Save() (all []Saved) {
 	all = make([]Saved, 0, len(q.items))
 	for _, i := range q.Sorted() {
@@ -48,9 +47,9 @@ func (q *Queue) Save() (all []Saved) {
 	return all
 }
 
-// Restore puts the pods where they were in another queue. It wakes none: that queue has taken into
-// account what happened before. Pods that are not in this queue are skipped, and pods that were not
-// in the other one come after all that were.
+// Restore puts the pods into their places in another queue. It wakes none: that queue has accounted
+// for all earlier events. Pods missing from this queue are skipped, and pods missing from the other
+// one are placed after all restored pods.
 func (q *Queue) Restore(all []Saved) {
 	before := q.arrived
 	for i := range all {
@@ -70,12 +69,12 @@ func (q *Queue) Restore(all []Saved) {
 		item.order = q.arrived
 	}
 
-	// Items that stayed in a heap have got another order.
+	// The order has changed for items still in a heap.
 	q.lines.rebuild()
 }
 
-// restoreItem puts an item that is Taken where it was. The gate is not asked: it was, by the other
-// queue.
+// restoreItem puts a Taken item into its saved place. It does not call the gate: the other queue
+// did.
 func (q *Queue) restoreItem(item *Item, s *Saved) {
 	item.Since, item.Admitted, item.Unfit = s.Since, s.Admitted, s.Unfit
 	item.Attempts, item.rejected, item.failed = s.Attempts, s.Rejected, s.Failed

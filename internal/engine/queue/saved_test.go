@@ -14,7 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestRestoredPodsWaitAsTheyDid: in every place, and are taken in the same order.
+// TestRestoredPodsWaitAsTheyDid: restored pods wait in the same places, and are taken in the same
+// order.
 func TestRestoredPodsWaitAsTheyDid(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	class := &cluster.PodClass{}
@@ -89,7 +90,7 @@ func TestRestoredPodsWaitAsTheyDid(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfAnItemIsSaved, or is known not to be: one that is added must not be forgotten.
+// TestEveryFieldOfAnItemIsSaved, or is a known exception: new fields must not be forgotten.
 func TestEveryFieldOfAnItemIsSaved(t *testing.T) {
 	left := map[string]bool{
 		"Pod": true, "Class": true, // in the API

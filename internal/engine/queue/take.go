@@ -2,8 +2,8 @@ package queue
 
 import "k8s.io/apimachinery/pkg/types"
 
-// Take takes a given pod as Pop would, whatever it waits for. It returns nil if a gate keeps the
-// pod out or it is taken already. Pods that are decided together are taken together.
+// Take takes a given pod like Pop, whatever it waits for. It returns nil if a gate keeps the pod
+// out or it is taken already. Pods decided together are taken together.
 func (q *Queue) Take(uid types.UID) *Item {
 	item := q.items[uid]
 	if item == nil || item.place == Taken || item.place == Gated {

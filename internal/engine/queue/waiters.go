@@ -10,13 +10,13 @@ import (
 )
 
 // Narrowing selects the groups that an event can help at all, so that the event need not be
-// compared with every group. It may select groups that the hint then declines, but must not leave
-// out a group that the hint would wake. Groups and events both name topics, or both an amount.
+// compared with every group. It may select groups declined by the hint later, but must not omit a
+// group the hint would wake. Groups and events both name topics, or both an amount.
 //
-// For example, pods with the node selector zone=a that NodeAffinity rejected can be helped by a new
-// node with that label, or by one that gets it. Their group has the topics {NodeLabel, zone, a} and
-// {LabelChange, zone, a}. A new node has the first for each of its labels, and a relabelled one the
-// second for each label that changed; so neither is compared with the groups that wait for other
+// For example, pods with the node selector zone=a rejected by NodeAffinity can be helped by a new
+// node with that label, or by a node that gets it. Their group has the topics {NodeLabel, zone, a}
+// and {LabelChange, zone, a}. A new node has the first for each of its labels, and a relabelled one
+// the second for each changed label; so neither is compared with the groups waiting for other
 // zones.
 type Narrowing struct {
 	// Topics returns the topics of an item's group, EventTopics those of an event: the event
@@ -24,16 +24,16 @@ type Narrowing struct {
 	// event selects every group.
 	Topics      func(item *Item) (topics []Topic, all bool)
 	EventTopics func(e *Event) (topics []Topic, all bool)
-	// Wanted is the least that a group needs, and Offered the most that an event can offer: the
+	// Wanted is the minimum needed by a group, and Offered the maximum offered by an event: the
 	// event selects the groups that need no more.
 	Wanted  func(class *cluster.PodClass) Amounts
 	Offered func(e *Event) Amounts
 }
 
-// Amounts are an amount of CPU and one of memory. CPU is in thousandths, memory in bytes.
+// Amounts holds an amount of CPU in thousandths and one of memory in bytes.
 type Amounts [2]int64
 
-// Topic is what an event can be about and a group can wait for.
+// Topic is a subject shared by events and waiting groups.
 type Topic struct {
 	Kind       TopicKind
 	Key, Value string
@@ -44,37 +44,37 @@ type TopicKind uint8
 
 // The kinds of topics.
 const (
-	// Means is a label of pods that the selectors of the pending pods match.
+	// Means is a pod label matched by the selectors of the pending pods.
 	Means TopicKind = iota
 	// IsMeant is a label of the pending pods by which selectors of other pods match them.
 	IsMeant
-	// NodeLabel is a label that nodes must have, NodeKey the key of such a label, and NodeName the
-	// name that a node must have.
+	// NodeLabel is a required label of nodes, NodeKey the key of such a label, and NodeName a
+	// required node name.
 	NodeLabel
 	NodeKey
 	NodeName
-	// LabelChange is a label that a node gets, KeyChange the key of one that changes.
+	// LabelChange is a label that a node gets, KeyChange the key of a changed label.
 	LabelChange
 	KeyChange
-	// TaintChange has no key: the taints of a node change.
+	// TaintChange is used without a key: the taints of a node change.
 	TaintChange
-	// Tolerates is the key and value of a taint that the pending pods tolerate, ToleratesKey a key
-	// that they tolerate with any value.
+	// Tolerates is the key and value of a taint tolerated by the pending pods, ToleratesKey a key
+	// tolerated with any value.
 	Tolerates
 	ToleratesKey
-	// OfClaim and OfDeviceClaim are the namespace and name of a claim that the pending pods use,
-	// and OfVolume is the name of a volume that such a claim names.
+	// OfClaim and OfDeviceClaim are the namespace and name of a claim used by the pending pods, and
+	// OfVolume is the name of a volume named by such a claim.
 	OfClaim
 	OfDeviceClaim
 	OfVolume
 	// InNamespace is the namespace of the pending pods.
 	InNamespace
-	// Everybody has no key: every group has this topic, and so has every event that may help any
-	// group.
+	// Everybody is used without a key: every group has this topic, and so has every event that may
+	// help any group.
 	Everybody
 )
 
-// waiters are the groups that wait for events of one interest. Each group is in all, in byTopic or
+// waiters holds the groups waiting for events of one interest. Each group is in all, in byTopic or
 // in byAmount.
 type waiters struct {
 	interest *Interest
@@ -84,14 +84,14 @@ type waiters struct {
 	byAmount []wanting           // sorted by CPU, then by serial
 }
 
-// listing is where a group waits for the events of one interest.
+// listing records the position of a group in the waiters of one interest.
 type listing struct {
 	waiters *waiters
 	topics  []uint64 // their hashes
 	amounts Amounts
 }
 
-// groupSet is a set of groups. Most have one, which needs no map.
+// groupSet is a set of groups. Most sets have one element, which needs no map.
 type groupSet struct {
 	one  *group
 	many map[*group]bool // instead of one, where there are or were several
@@ -110,7 +110,7 @@ func (s groupSet) eachGroup(yield func(*group) bool) {
 	}
 }
 
-// withGroup is the set with another group.
+// withGroup returns the set with another group.
 func (s groupSet) withGroup(of *group) groupSet {
 	switch {
 	case s.many != nil:
@@ -122,7 +122,7 @@ func (s groupSet) withGroup(of *group) groupSet {
 	return groupSet{many: map[*group]bool{s.one: true, of: true}}
 }
 
-// withoutGroup is the set without a group, and whether anything is left.
+// withoutGroup returns the set without a group, and whether any remain.
 func (s groupSet) withoutGroup(of *group) (left groupSet, some bool) {
 	if s.one == of {
 		return groupSet{}, false
@@ -133,25 +133,25 @@ func (s groupSet) withoutGroup(of *group) (left groupSet, some bool) {
 
 var topicSeed = maphash.MakeSeed()
 
-// hashTopic stands for the topic: a pod may list hundreds of thousands of them. Topics with the
-// same hash are found together, which costs time and nothing else.
+// hashTopic returns a hash replacing the topic: a pod may list hundreds of thousands of them.
+// Topics with the same hash are found together, which costs only time.
 func (t *Topic) hashTopic() uint64 {
 	return bits.RotateLeft64(maphash.String(topicSeed, t.Key), 1) ^ maphash.String(topicSeed, t.Value) + uint64(t.Kind)*0x9e3779b97f4a7c15
 }
 
-// wanting is a group in waiters.byAmount, with the least that it needs.
+// wanting is a group in waiters.byAmount, with its minimum need.
 type wanting struct {
 	amounts Amounts
 	group   *group
 }
 
-// compare orders by CPU; the serial makes the order total, so that one group can be found again.
+// compare orders by CPU; the serial makes the order total, so that a given group can be found
+// again.
 func (a wanting) compare(b wanting) int {
 	return cmp.Or(cmp.Compare(a.amounts[0], b.amounts[0]), cmp.Compare(a.group.serial, b.group.serial))
 }
 
-// enlistGroup adds a new group, to which the item belongs, to the list and to the waiters of its
-// interests.
+// enlistGroup adds the item's new group to the list and to the waiters of its interests.
 func (g *groups) enlistGroup(of *group, item *Item) {
 	g.serial++
 	of.serial = g.serial
@@ -175,7 +175,7 @@ func (g *groups) enlistGroup(of *group, item *Item) {
 	}
 }
 
-// strikeGroup removes a group that has no items from where enlistGroup added it.
+// strikeGroup undoes enlistGroup for an empty group.
 func (g *groups) strikeGroup(of *group) {
 	delete(g.byKey, of.key)
 	g.byKey = cluster.Shrunk(g.byKey, &g.most)
@@ -197,7 +197,8 @@ func (g *groups) strikeGroup(of *group) {
 	}
 }
 
-// addGroup adds a group, and returns where: what Wanted or Topics say of it later may be different.
+// addGroup adds a group and returns its position: Wanted or Topics may return different results for
+// it later.
 func (w *waiters) addGroup(of *group, item *Item) listing {
 	l, n := listing{waiters: w}, w.interest.Narrowing
 	switch {
@@ -225,7 +226,7 @@ func (w *waiters) addGroup(of *group, item *Item) listing {
 	return l
 }
 
-// removeGroup removes a group from where addGroup put it.
+// removeGroup removes a group from its position returned by addGroup.
 func (w *waiters) removeGroup(of *group, l *listing) {
 	if n := w.interest.Narrowing; n != nil && n.Wanted != nil {
 		if at, found := slices.BinarySearchFunc(w.byAmount, wanting{l.amounts, of}, wanting.compare); found {
@@ -281,14 +282,14 @@ func (w *waiters) findGroups(e *Event, found *finds) {
 	}
 }
 
-// finds are the groups that one event may help, each once.
+// finds holds the groups that one event may help, each once.
 type finds struct {
 	event uint64 // its number
 	list  []*group
 }
 
-// addFound adds a group unless the event has found it before. The number of the event marks those
-// that it has found, which needs no set.
+// addFound adds a group unless the event has found it before. Found groups are marked with the
+// event's number, which needs no set.
 func (f *finds) addFound(of *group) {
 	if of.found != f.event {
 		of.found = f.event

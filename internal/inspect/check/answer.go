@@ -14,19 +14,19 @@ type Answer struct {
 	Findings   []Finding `json:"findings"`
 }
 
-// NewAnswer returns the answer about a cluster of this version.
+// NewAnswer returns the document about a cluster of this version.
 func NewAnswer(version string, findings []Finding) *Answer {
 	return &Answer{APIVersion: "berth.dev/v1alpha1", Kind: "Check", Version: version, Findings: findings}
 }
 
-// Write prints one line per finding, or the document in a format. Findings are in the
-// order of Judge.
+// Write prints one line per finding, or the document in a format. Findings are in the order of
+// Judge.
 func (a *Answer) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, a, func(people *answer.Page) {
 		var rows [][]string
 		for _, f := range a.Findings {
 			text := f.Message
-			// What to do stands behind what was found, on the same line.
+			// The action follows the finding on the same line.
 			if f.Action != "" {
 				text += " -> " + f.Action
 			}
@@ -36,8 +36,8 @@ func (a *Answer) Write(out io.Writer, format string) error {
 	})
 }
 
-// Held counts the findings of this level or a more severe one. An unknown level is as
-// good as OK, and counts all.
+// Held counts the findings of this level or a more severe one. An unknown level equals OK, and
+// counts all.
 func (a *Answer) Held(level Level) int {
 	held := 0
 	for _, f := range a.Findings {

@@ -11,25 +11,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// What kube-scheduler and kube-controller-manager do in the cluster, as far as their
-// command lines can be seen: on a managed control plane, they run as no pods. The
-// question is always the same: is each task done by exactly one component?
+// The tasks of kube-scheduler and kube-controller-manager in the cluster, as far as their command
+// lines are visible: on a managed control plane they do not run as pods. The question is always the
+// same: does exactly one component perform each task?
 
-// UpstreamLease is the Lease of kube-scheduler's leader election. A Berth that elects
-// by it and kube-scheduler stand by for each other; one that elects by another Lease
-// must serve other scheduler names.
+// UpstreamLease is the Lease of kube-scheduler's leader election. A Berth using it is an
+// alternative to kube-scheduler, one of them being on standby; a Berth using another Lease must
+// serve other scheduler names.
 const UpstreamLease = "kube-system/kube-scheduler"
 
-// evicting are the controllers that Berth's controller replaces. Two of a kind would
-// taint and evict against each other.
+// evicting lists the controllers replaced by Berth's controller. Two of a kind would taint and
+// evict against each other.
 var evicting = []string{"node-lifecycle-controller", "taint-eviction-controller", "device-taint-eviction-controller"}
 
-// checkSchedulers looks at kube-scheduler: whether it and Berth could bind the same
-// pods, and which of its settings Berth would need.
+// checkSchedulers checks kube-scheduler: whether it and Berth could bind the same pods, and which
+// of its settings Berth would need.
 func (j *judge) checkSchedulers() {
 	upstream := j.processesNamed("kube-scheduler")
 	for _, p := range upstream {
-		// Images without a version in their tag say nothing.
+		// Skip images without a version in their tag.
 		if image := imageVersion(p.Image); MinorOf(image) >= 0 && MinorOf(j.Version) >= 0 && MinorOf(image) != MinorOf(j.Version) {
 			j.addFinding(Note, "kube-scheduler", "", "%s is %s, the API server %s", p.Where, image, j.Version)
 		}
@@ -45,7 +45,7 @@ func (j *judge) checkSchedulers() {
 					"%s has --%s, which kube-scheduler has given up", p.Where, old)
 			}
 		}
-		// A Lease keeps only those apart that look at it.
+		// A Lease coordinates only processes that use it.
 		if p.flagValue("leader-elect") == "false" && j.SchedulerLease == UpstreamLease {
 			j.addFinding(Problem, "kube-scheduler", "let it elect, or end it before Berth begins",
 				"%s runs without leader election: it and Berth would both schedule", p.Where)
@@ -58,7 +58,7 @@ func (j *judge) checkSchedulers() {
 
 	holder := j.Leases[UpstreamLease]
 	switch {
-	// Whoever holds the Lease schedules; the pods of kube-scheduler may be invisible.
+	// The holder of the Lease schedules; the pods of kube-scheduler may be invisible.
 	case len(upstream) == 0 && j.SchedulerLease == UpstreamLease && holder != "":
 		j.addFinding(OK, "kube-scheduler", "", "none runs; by its Lease %s leads", holder)
 	case len(upstream) == 0 && holder == "":
@@ -72,19 +72,19 @@ func (j *judge) checkSchedulers() {
 		j.addFinding(OK, "kube-scheduler", "", "runs as %s", joinPlaces(upstream))
 	}
 
-	// Two schedulers of one name and with different Leases both bind its pods, each
-	// by its own view of the cluster.
+	// Two schedulers of one name and with different Leases both bind its pods, each by its own view
+	// of the cluster.
 	if slices.Contains(j.SchedulerNames, "default-scheduler") && j.SchedulerLease != UpstreamLease && (len(upstream) > 0 || holder != "") {
 		j.addFinding(Problem, "kube-scheduler", "have Berth elect by kube-system/kube-scheduler, or serve another name",
 			"Berth serves default-scheduler by a Lease of its own: it and kube-scheduler would bind the same pods")
 	}
 }
 
-// checkControllers looks at kube-controller-manager: whether node health and
-// evictions are done by it or by Berth's controller, and not by both or neither.
+// checkControllers checks kube-controller-manager: exactly one of it and Berth's controller must
+// perform node health and evictions.
 func (j *judge) checkControllers() {
 	managers := j.processesNamed("kube-controller-manager")
-	// By its ServiceAccount: whether it runs is another question.
+	// Test for the ServiceAccount only, regardless of running pods.
 	ours := j.isInstalled(deploy.Controller)
 	for _, p := range managers {
 		var on []string
@@ -112,29 +112,29 @@ func (j *judge) checkControllers() {
 				keep = append(keep, "--"+flag+"="+value)
 			}
 		}
-		// Berth's controller has these flags under the same names; without them its
-		// defaults would apply.
+		// Berth's controller has these flags under the same names; without them its defaults would
+		// apply.
 		if len(keep) > 0 {
 			j.addFinding(Note, "kube-controller-manager", "give them to berth controller, too", "%s has %s", p.Where,
 				strings.Join(keep, " "))
 		}
 	}
 
-	// On a managed control plane nobody can look.
+	// A managed control plane is not visible.
 	if len(managers) == 0 && ours {
 		j.addFinding(Warning, "kube-controller-manager", "make sure that "+strings.Join(evicting, ", ")+
 			" are off; where that cannot be, take Berth's controller away", "it cannot be seen, and Berth's controller is installed")
 	}
 }
 
-// former are older names that --controllers still takes.
+// former maps older names still accepted by --controllers.
 var former = map[string]string{"nodelifecycle": "node-lifecycle-controller", "attachdetach": attachDetach}
 
 // attachDetach is the controller that has volumes attached to nodes.
 const attachDetach = "persistentvolume-attach-detach-controller"
 
-// checkVolumes looks for CSI drivers whose volumes nobody attaches. The scheduler
-// would place pods with them, and they would not start.
+// checkVolumes finds CSI drivers without an attacher for their volumes. The scheduler would place
+// pods with them, and they would not start.
 func (j *judge) checkVolumes() {
 	managers := j.processesNamed("kube-controller-manager")
 	for i := range j.Drivers {
@@ -152,7 +152,7 @@ func (j *judge) checkVolumes() {
 		}
 
 		switch count := j.Attachments[driver.Name]; {
-		// They could not be read, which is no sign that nothing is attached.
+		// The attachments could not be read, so attachers may exist.
 		case j.Attachments == nil:
 		case len(j.Attachments) == 0 && len(managers) == 0:
 			j.addFinding(Note, "volumes", "set attachRequired: false in the CSIDriver if the driver can do without",
@@ -166,9 +166,9 @@ func (j *judge) checkVolumes() {
 	}
 }
 
-// runsController reports whether --controllers of kube-controller-manager enables a
-// controller: where its own name stands first counts, with or without "-", or else
-// "*". Without the flag, all that are on by default run.
+// runsController reports whether --controllers of kube-controller-manager enables a controller: the
+// first mention of its own name counts, with or without "-", or else "*". Without the flag, all
+// controllers on by default run.
 func runsController(selected []string, controller string) bool {
 	for _, name := range selected {
 		bare, off := strings.CutPrefix(name, "-")
@@ -176,12 +176,12 @@ func runsController(selected []string, controller string) bool {
 			return !off
 		}
 	}
-	// Controllers that are off by default have to be named.
+	// Controllers off by default must be named.
 	return len(selected) == 0 || slices.Contains(selected, "*")
 }
 
-// checkNames looks for pods whose schedulerName no scheduler serves: they are pending
-// for ever, without an event that says so.
+// checkNames finds pods with a schedulerName not served by any scheduler: they are pending forever,
+// without an event.
 func (j *judge) checkNames() {
 	var counts []string
 	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
@@ -192,7 +192,7 @@ func (j *judge) checkNames() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
 		waiting := j.Pods[name].Waiting
-		// A pending pod alone is no fault: some scheduler may be about to place it.
+		// A merely pending pod is not a fault: some scheduler may be about to place it.
 		if waiting == 0 || name == "default-scheduler" || slices.Contains(j.SchedulerNames, name) || j.isHeld(name) {
 			continue
 		}
@@ -201,9 +201,8 @@ func (j *judge) checkNames() {
 	}
 }
 
-// checkGroups reports what pods of pod groups need. The gates are off by default in
-// some releases, and without them the API server drops the field that names the
-// group.
+// checkGroups reports missing requirements of pod groups. The gates are off by default in some
+// releases, and without them the API server drops the field that names the group.
 func (j *judge) checkGroups() {
 	if j.Grouped > 0 {
 		j.addFinding(Note, "pod groups", "see that the gates are on everywhere, or none is",
@@ -212,8 +211,8 @@ func (j *judge) checkGroups() {
 	}
 }
 
-// isHeld reports whether a scheduler of this name holds a Lease: schedulers usually
-// name their Lease after themselves.
+// isHeld reports whether a scheduler of this name holds a Lease: schedulers usually name their
+// Lease after themselves.
 func (j *judge) isHeld(name string) bool {
 	for lease := range j.Leases {
 		if strings.HasSuffix(lease, "/"+name) {
@@ -234,7 +233,7 @@ func (j *judge) processesNamed(name string) []Process {
 	return found
 }
 
-// joinPlaces lists where processes run.
+// joinPlaces lists the places of processes.
 func joinPlaces(processes []Process) string {
 	var where []string
 	for _, p := range processes {
@@ -243,15 +242,15 @@ func joinPlaces(processes []Process) string {
 	return joinNames(where)
 }
 
-// namesWithout returns all but some. Neither list is changed.
+// namesWithout returns all but some, without modifying either list.
 func namesWithout(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }
 
-// imageVersion is the tag of an image, without its digest. For an image without a
-// tag, it is no version.
+// imageVersion returns the tag of an image, without its digest. For an image without a tag, the
+// result is not a version.
 func imageVersion(image string) string {
-	// The digest has a colon, too.
+	// The digest also has a colon.
 	image, _, _ = strings.Cut(image, "@")
 	return image[strings.LastIndexByte(image, ':')+1:]
 }

@@ -1,8 +1,7 @@
 // Package check examines a cluster before Berth is installed there, and whether an installation can
-// work: versions, permissions, the flags of kube-scheduler and kube-controller-manager where they
-// can be seen, other components that decide about pods, budgets that block, webhooks that
-// interfere.
+// work: versions, permissions, the flags of kube-scheduler and kube-controller-manager if visible,
+// other components that decide about pods, blocking budgets, interfering webhooks.
 //
-// Judge decides from plain facts and sees no cluster; internal/inspect/check/live reads the facts.
-// Each finding says in one line what was found and, if something should be done about it, what.
+// Judge decides from plain facts without a cluster; internal/inspect/check/live reads the facts.
+// Each finding is one line with the observation and, if needed, the remedy.
 package check

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// Facts are what is known of a cluster. The fields of what could not be read are empty, and Unread
-// names it.
+// Facts holds the facts about a cluster. The fields of unreadable parts are empty, and Unread names
+// those parts.
 type Facts struct {
 	Version string   // of the API server: v1.36.3
 	Groups  []string // of the API: apps, resource.k8s.io
@@ -24,33 +24,33 @@ type Facts struct {
 	Mutating        []admissionregistrationv1.MutatingWebhookConfiguration
 	Validating      []admissionregistrationv1.ValidatingWebhookConfiguration
 	Drivers         []storagev1.CSIDriver
-	// Attachments counts the volumes that are attached or are to be by their drivers, and those of
-	// them that have waited for that for long; nil if they could not be read.
+	// Attachments counts attached volumes and pending attachments by driver, and the attachments
+	// pending for long; nil if they could not be read.
 	Attachments map[string]Count
 
 	// Pods counts the pods by spec.schedulerName, and those of them without a node.
 	Pods map[string]Count
-	// Grouped is how many pods name a pod group.
+	// Grouped is the number of pods that name a pod group.
 	Grouped int
 	// ServesRequests is set if the API server serves EvictionRequests. Requests counts them, and
-	// those that nobody has looked at for long.
+	// the long-unobserved ones.
 	ServesRequests bool
 	Requests       Count
-	// Processes are those of the control plane that run as pods.
+	// Processes lists the processes of the control plane that run as pods.
 	Processes []Process
-	// Leases are those that schedulers hold, by namespace/name.
+	// Leases maps the Leases held by schedulers, as namespace/name, to their holders.
 	Leases map[string]string
-	// Installed are the components of Berth whose ServiceAccount exists.
+	// Installed lists the components of Berth with an existing ServiceAccount.
 	Installed []deploy.Part
-	// SchedulerNames are those that Berth serves by the installed configuration, and SchedulerLease
-	// is the Lease of its leader election, as namespace/name.
+	// SchedulerNames lists the names served by Berth under the installed configuration, and
+	// SchedulerLease is the Lease of its leader election, as namespace/name.
 	SchedulerNames []string
 	SchedulerLease string
-	// Denied are the permissions that a component needs and lacks. A component that could not be
-	// asked about is absent.
+	// Denied lists the permissions that a component needs and lacks. A component that could not be
+	// checked is absent.
 	Denied map[deploy.Part][]string
-	// WebhookEndpoints is the number of addresses behind the webhook's Service; negative if there
-	// is no Service.
+	// WebhookEndpoints is the number of addresses behind the webhook's Service; negative without a
+	// Service.
 	WebhookEndpoints int
 
 	Unread []string // kinds, with the reason
@@ -70,8 +70,7 @@ type Process struct {
 	Args  []string // the command line, without the program
 }
 
-// flagValue returns the value of a command-line flag, "" if it is not given. Of several, the last
-// counts.
+// flagValue returns the value of a command-line flag, or "". The last of several values counts.
 func (p *Process) flagValue(name string) string {
 	if values := p.flagValues(name); len(values) > 0 {
 		return values[len(values)-1]
@@ -79,7 +78,7 @@ func (p *Process) flagValue(name string) string {
 	return ""
 }
 
-// flagList returns what a command-line flag lists, in one or several mentions.
+// flagList returns the combined list of a command-line flag given once or more.
 func (p *Process) flagList(name string) (all []string) {
 	for _, value := range p.flagValues(name) {
 		all = append(all, strings.Split(value, ",")...)
@@ -87,8 +86,8 @@ func (p *Process) flagList(name string) (all []string) {
 	return all
 }
 
-// flagValues returns the values of a flag in the order in which they are given:
-// --name=value, -name=value, or in two words.
+// flagValues returns the values of a flag in command-line order: --name=value, -name=value, or in
+// two words.
 func (p *Process) flagValues(name string) (values []string) {
 	for i, arg := range p.Args {
 		if value, ok := cutPrefixes(arg, "--"+name+"=", "-"+name+"="); ok {

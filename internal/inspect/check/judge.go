@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Level is how much a finding matters. With --fail-on, the exit status of berth check
-// depends on it; see Answer.Held.
+// Level is the severity of a finding. With --fail-on, the exit status of berth check depends on it;
+// see Answer.Held.
 type Level string
 
 const (
@@ -21,25 +21,24 @@ const (
 	Problem Level = "problem" // does not work as it is
 )
 
-// Finding is one line of the answer: what was found and, in Action, what to do about
-// it.
+// Finding is one line of the result: the observation and, in Action, the remedy.
 type Finding struct {
 	Level Level `json:"level"`
-	// Topic is what it is about, in a word or two: version, nodes, webhooks.
+	// Topic is the subject, in a word or two: version, nodes, webhooks.
 	Topic   string `json:"topic"`
 	Message string `json:"message"`
-	// Action is what to do, if anything.
+	// Action is the remedy, if any.
 	Action string `json:"action,omitempty"`
 }
 
-// The minor versions of Kubernetes 1 that Berth supports: that of its libraries and the two before.
+// The minor versions of Kubernetes 1 supported by Berth: its libraries' minor and the two before.
 var (
 	newestMinor = MinorOf(rules.Kubernetes)
 	oldestMinor = newestMinor - 2
 )
 
-// Judge returns the findings about a cluster, in a fixed order. It asks nothing: what
-// could not be read is left out, and a finding says so.
+// Judge returns the findings about a cluster, in a fixed order. It makes no requests: it skips
+// unreadable parts, and a finding mentions them.
 func Judge(f *Facts) []Finding {
 	j := &judge{Facts: f}
 	for _, look := range []func(){
@@ -58,8 +57,7 @@ type judge struct {
 	findings []Finding
 }
 
-// addFinding adds a finding. action may be empty; message and args are as for
-// fmt.Sprintf.
+// addFinding adds a finding. action may be empty; message and args are as for fmt.Sprintf.
 func (j *judge) addFinding(level Level, topic, action, message string, args ...any) {
 	j.findings = append(j.findings, Finding{level, topic, fmt.Sprintf(message, args...), action})
 }
@@ -67,8 +65,8 @@ func (j *judge) addFinding(level Level, topic, action, message string, args ...a
 // isInstalled reports whether a component of Berth is installed.
 func (j *judge) isInstalled(part deploy.Part) bool { return slices.Contains(j.Installed, part) }
 
-// MinorOf returns 36 for v1.36.3-gke.1. It is negative for versions without a minor,
-// such as those of unreleased builds (v0.0.0-master), and for another major version.
+// MinorOf returns 36 for v1.36.3-gke.1. It is negative for versions without a minor, such as an
+// unreleased build's (v0.0.0-master), and for another major version.
 func MinorOf(version string) int {
 	// Distributions append their own suffixes, so only the digits count.
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
@@ -86,18 +84,18 @@ func MinorOf(version string) int {
 	return minor
 }
 
-// checkVersion compares the API server's version with those that Berth supports. A
-// newer one may have kinds and rules that this version of Berth does not know.
+// checkVersion compares the API server's version with the versions supported by Berth. A newer one
+// may have kinds and rules unknown to this version of Berth.
 func (j *judge) checkVersion() {
 	switch minor := MinorOf(j.Version); {
-	// Unreleased builds and distributions have versions of their own.
+	// Unreleased builds and distributions use other version schemes.
 	case minor < 0:
 		j.addFinding(Warning, "version", "compare it with the table in docs/install.md",
 			"the API server's version %q says no minor", j.Version)
 	case minor < oldestMinor:
 		j.addFinding(Problem, "version", fmt.Sprintf("upgrade to v1.%d or later first", oldestMinor),
 			"the API server is %s; Berth follows v1.%d and is made for v1.%d to v1.%d", j.Version, newestMinor, oldestMinor, newestMinor)
-	// It may have fields and rules that Berth's libraries do not know.
+	// It may have fields and rules unknown to Berth's libraries.
 	case minor > newestMinor:
 		j.addFinding(Warning, "version", "look for a newer Berth; until then only as a second scheduler",
 			"the API server is %s, newer than v1.%d, which Berth follows", j.Version, newestMinor)
@@ -110,15 +108,15 @@ func (j *judge) checkVersion() {
 	}
 }
 
-// checkNodes looks for kubelets outside of the skew that Kubernetes supports, and for
-// nodes that take no pods.
+// checkNodes finds kubelets outside of the version skew supported by Kubernetes, and unschedulable
+// nodes.
 func (j *judge) checkNodes() {
 	var old, away, uninitialized []string
 	server := MinorOf(j.Version)
 	for i := range j.Nodes {
 		node := &j.Nodes[i]
-		// Kubernetes supports kubelets up to three minors older than the API server,
-		// and none that is newer.
+		// Kubernetes supports kubelets up to three minors older than the API server, but no newer
+		// ones.
 		if kubelet := MinorOf(node.Status.NodeInfo.KubeletVersion); kubelet >= 0 && server >= 0 &&
 			(kubelet > server || kubelet < server-3) {
 			old = append(old, node.Name+" "+node.Status.NodeInfo.KubeletVersion)
@@ -154,13 +152,13 @@ func (j *judge) checkNodes() {
 	}
 }
 
-// checkPermissions reports which permissions the installed components lack. Without
-// permission to ask about others, it says how to ask.
+// checkPermissions reports the permissions lacking in the installed components. If the caller may
+// not query another account's permissions, it reports the command to do so.
 func (j *judge) checkPermissions() {
 	for _, part := range j.Installed {
 		denied, asked := j.Denied[part]
 		switch {
-		// It takes a permission of its own to ask about another account.
+		// Querying another account requires a separate permission.
 		case !asked:
 			j.addFinding(Note, "permissions", fmt.Sprintf("ask with that account's token: berth check --for %s", part),
 				"berth-%s: its permissions could not be checked", part)
@@ -181,7 +179,7 @@ func joinNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// cutPrefixes removes the first of the prefixes that the text has.
+// cutPrefixes removes the first matching prefix from the text.
 func cutPrefixes(text string, prefixes ...string) (string, bool) {
 	for _, prefix := range prefixes {
 		if rest, ok := strings.CutPrefix(text, prefix); ok {
@@ -191,8 +189,8 @@ func cutPrefixes(text string, prefixes ...string) (string, bool) {
 	return "", false
 }
 
-// RightsOf returns the findings about the caller's own permissions: denied are those
-// of a component that it lacks.
+// RightsOf returns the findings about the caller's own permissions: denied lists the component's
+// permissions that the caller lacks.
 func RightsOf(part string, denied []string) []Finding {
 	if len(denied) == 0 {
 		return []Finding{{OK, "permissions", "you may do all that " + part + " needs", ""}}

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestFindings reads clusters, as far as they are of interest, and says what is to be said of them.
-// A file's first command, usual, is what all its other clusters have unless they say otherwise.
+// TestFindings reads partial clusters and the expected findings. A file's first command, usual,
+// holds the defaults for all its other clusters.
 func TestFindings(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var usual string

@@ -6,14 +6,14 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// answering is the controller that answers EvictionRequests, in whichever process.
-// Berth's controller has it under the same name.
+// answering is the controller that responds to EvictionRequests, in any process. Berth's controller
+// has it under the same name.
 const answering = "evictionrequest-controller"
 
-// AnswersRequests reports whether Berth's controller is to answer EvictionRequests.
+// AnswersRequests reports whether Berth's controller is configured to respond to EvictionRequests.
 func (f *Facts) AnswersRequests() bool { return f.answererOf(Controller) != "" }
 
-// answererOf returns where a program is to answer EvictionRequests, or "".
+// answererOf returns the place of a program configured to respond to EvictionRequests, or "".
 func (f *Facts) answererOf(program string) (where string) {
 	for i := range f.Processes {
 		if p := &f.Processes[i]; p.Name == program && slices.Contains(p.flagList("controllers"), answering) {
@@ -23,9 +23,9 @@ func (f *Facts) answererOf(program string) (where string) {
 	return where
 }
 
-// checkRequests looks whether EvictionRequests are answered, and by one process only.
-// The controller runs only where --controllers names it, so without that nothing is
-// said of it where none are served.
+// checkRequests checks that exactly one process responds to EvictionRequests. The controller runs
+// only where --controllers names it, so without that, and without served requests, it reports
+// nothing.
 func (j *judge) checkRequests() {
 	// At most one of them should be set.
 	ours, theirs := j.answererOf(Controller), j.answererOf("kube-controller-manager")

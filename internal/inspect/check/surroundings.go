@@ -13,12 +13,12 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// What else decides about pods in the cluster: webhooks, budgets, priority classes
-// and extensions. None of it is a fault of an installation; it explains why pods are
-// created late, stay, or are not preempted.
+// Other parties that affect the cluster's pods: webhooks, budgets, priority classes and extensions.
+// None of them is a fault of an installation; they explain why pods are created late, stay, or are
+// not preempted.
 
-// hook is what both kinds of webhooks have in common, with the name of its
-// configuration. Fields are nil where the API's are.
+// hook holds the common fields of both kinds of webhooks, with the name of the configuration.
+// Fields are nil where the API's are.
 type hook struct {
 	configuration, name string
 	policy              *admissionregistrationv1.FailurePolicyType
@@ -27,7 +27,7 @@ type hook struct {
 	rules               []admissionregistrationv1.RuleWithOperations
 }
 
-// listHooks lists all webhooks of the cluster, Berth's own included.
+// listHooks lists all webhooks of the cluster, including Berth's own.
 func (j *judge) listHooks() []hook {
 	var all []hook
 	for _, c := range j.Mutating {
@@ -43,12 +43,11 @@ func (j *judge) listHooks() []hook {
 	return all
 }
 
-// checkWebhooks looks for webhooks that stand between a component and what it has to
-// do: bind, delete, taint, or bring up kube-system. Of each, the first that applies
-// is reported, the gravest being first.
+// checkWebhooks finds webhooks that can block a component's requests: bind, delete, taint, or bring
+// up kube-system. It reports the first problem of each webhook, in decreasing severity.
 func (j *judge) checkWebhooks() {
 	for _, h := range j.listHooks() {
-		// Berth's own webhook is checked by ownWebhook.
+		// ownWebhook checks Berth's own webhook.
 		if strings.HasSuffix(h.name, ".admission.berth.dev") {
 			continue
 		}
@@ -77,7 +76,7 @@ func (j *judge) checkWebhooks() {
 	}
 }
 
-// ifSo returns a text under a condition, and "" otherwise.
+// ifSo returns the text if the condition holds, and "" otherwise.
 func ifSo(so bool, text string) string {
 	if so {
 		return text
@@ -85,12 +84,12 @@ func ifSo(so bool, text string) string {
 	return ""
 }
 
-// hookTitle names the webhook for users.
+// hookTitle returns the webhook's display name.
 func (h *hook) hookTitle() string { return h.configuration + " (" + h.name + ")" }
 
-// matchesRequest reports whether the webhook's rules cover an operation on a resource
-// or subresource of the core API. Wildcards are those of the API: * for resources
-// without subresources, */* for all, pods/* and */binding.
+// matchesRequest reports whether the webhook's rules cover an operation on a resource or
+// subresource of the core API. It supports the API's wildcards: * for resources without
+// subresources, */* for all, pods/* and */binding.
 func (h *hook) matchesRequest(resource string, operation admissionregistrationv1.OperationType) bool {
 	// A rule for pods does not cover pods/binding.
 	parent, sub, _ := strings.Cut(resource, "/")
@@ -106,20 +105,18 @@ func (h *hook) matchesRequest(resource string, operation admissionregistrationv1
 	})
 }
 
-// selectsNamespace reports whether the webhook is called for a namespace that has no labels except
-// for its name.
+// selectsNamespace reports whether the webhook is called for a namespace with only the name label.
 func (h *hook) selectsNamespace(namespace string) bool {
-	// No selector means all namespaces.
+	// A missing selector selects all namespaces.
 	selector, err := metav1.LabelSelectorAsSelector(h.namespaces)
 	return h.namespaces == nil || err == nil && selector.Matches(labels.Set{v1.LabelMetadataName: namespace})
 }
 
-// ownWebhook checks whether Berth's own webhook can answer: it is registered,
-// trusted, and has replicas that are ready. Where it is not even registered and not
-// installed, nothing is said.
+// ownWebhook checks whether Berth's own webhook can respond: it is registered, trusted, and has
+// ready replicas. If it is neither registered nor installed, there is no finding.
 func (j *judge) ownWebhook() {
 	registered := slices.ContainsFunc(j.listHooks(), func(h hook) bool { return strings.HasSuffix(h.name, ".admission.berth.dev") })
-	// The API server calls no webhook whose certificate it cannot verify.
+	// The API server does not call a webhook with an unverifiable certificate.
 	trusted := true
 	for _, c := range j.Mutating {
 		for _, w := range c.Webhooks {
@@ -136,7 +133,7 @@ func (j *judge) ownWebhook() {
 		j.addFinding(Problem, "berth-webhook", "see why its pods are not ready", "no replica answers")
 	case registered && !trusted:
 		j.addFinding(Problem, "berth-webhook", "see its log: the webhook writes its CA itself", "its configurations name no CA")
-	// The Service was not found or may not be read: nothing is known.
+	// The Service is missing or unreadable, so the replicas are unknown.
 	case registered && j.WebhookEndpoints < 0:
 		j.addFinding(Note, "berth-webhook", "see whether its Service is there, and may be read",
 			"registered; whether a replica answers cannot be seen")
@@ -147,8 +144,7 @@ func (j *judge) ownWebhook() {
 	}
 }
 
-// checkBudgets counts the budgets that allow no disruption now. Some may do so for a
-// short time only.
+// checkBudgets counts the budgets that allow no disruption now. For some this may be temporary.
 func (j *judge) checkBudgets() {
 	var blocking []string
 	for _, b := range j.Budgets {
@@ -165,12 +161,11 @@ func (j *judge) checkBudgets() {
 	}
 }
 
-// checkPriorities reports which priority classes there are: without any, nothing is
-// preempted.
+// checkPriorities reports the priority classes; preemption requires at least one.
 func (j *judge) checkPriorities() {
 	var own, never, standard []string
 	for _, class := range j.PriorityClasses {
-		// The system's two classes are in every cluster.
+		// Every cluster has the two system classes.
 		if strings.HasPrefix(class.Name, "system-") {
 			continue
 		}
@@ -197,8 +192,8 @@ func (j *judge) checkPriorities() {
 	}
 }
 
-// neighbours are extensions that influence where pods run, by API group, with what a
-// user of Berth has to know of each.
+// neighbours lists extensions that influence the placement of pods, by API group, with advice for
+// Berth's users.
 var neighbours = map[string]string{
 	"kueue.x-k8s.io":            "Kueue holds pods by gates or suspends jobs; Berth places what it lets go",
 	"scheduling.volcano.sh":     "Volcano schedules pods of its scheduler name itself; its PodGroups mean nothing to Berth",
@@ -209,7 +204,7 @@ var neighbours = map[string]string{
 	"remediation.medik8s.io":    "node remediation may taint nodes out-of-service, which Berth takes for any NoExecute taint",
 }
 
-// checkNeighbours reports the known extensions whose API groups are served.
+// checkNeighbours reports the known extensions with served API groups.
 func (j *judge) checkNeighbours() {
 	for _, group := range slices.Sorted(slices.Values(j.Groups)) {
 		if says, known := neighbours[group]; known {
@@ -218,8 +213,7 @@ func (j *judge) checkNeighbours() {
 	}
 }
 
-// reportUnread reports what could not be read, last: the findings above may be
-// incomplete because of it.
+// reportUnread reports unreadable parts last: they may make the findings above incomplete.
 func (j *judge) reportUnread() {
 	for _, what := range j.Unread {
 		j.addFinding(Note, "not read", "bind yourself to a role that may read it, as berth-view", "%s", what)

@@ -6,13 +6,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Assemble makes a set from objects of an API server, without checks or defaults: the server
-// has done both. Objects of kinds that Berth does not use are counted. from is how messages
-// refer to the source. The objects become the set's; their order is that of the input.
+// Assemble makes a set from objects of an API server, without checks or defaults: the server has
+// done both. It counts objects of kinds unused by Berth. from names the source in messages. The set
+// takes ownership of the objects, and keeps the input's order.
 func Assemble(from string, objects []metav1.Object) *Set {
 	s := &Set{Ignored: map[string]int{}, places: map[string][]place{}, files: []string{from}}
-	// Objects that were decoded by client-go often lack their kind, so their Go type
-	// tells it.
+	// Objects decoded by client-go often lack their kind, so use their Go type.
 	byType := make(map[reflect.Type]*kind, len(kinds))
 	for _, k := range kinds {
 		byType[k.typ] = k
@@ -24,7 +23,7 @@ func Assemble(from string, objects []metav1.Object) *Set {
 			s.Ignored[t.Name()]++
 			continue
 		}
-		// As they come: the server has validated them.
+		// Do not check these: the server has validated them.
 		k.add(s, object)
 		s.places[k.name] = append(s.places[k.name], place{order: int32(i)})
 	}

@@ -4,13 +4,13 @@ import (
 	"strings"
 )
 
-// parseBlock reads the YAML that programs and most people write: block mappings and
-// sequences, scalars and flow collections that end on their line, literal blocks. It is ten
-// times as fast as the library, and accepts nothing that the library would read differently.
-// For everything else it returns false, and parseLibrary reads it.
+// parseBlock reads the YAML written by programs and most people: block mappings and sequences,
+// scalars and flow collections that end on their line, literal blocks. It is ten times as fast as
+// the library, and accepts only input that it reads exactly like the library. For everything else
+// it returns false, and parseLibrary reads it.
 //
-// So whoever adds a case here need not make it complete: what is doubtful is left to the
-// library. A fuzz test compares the two.
+// New cases therefore need not be complete: leave doubtful input to the library. A fuzz test
+// compares the two.
 func parseBlock(t *tree, text string, line int32) bool {
 	t.reset()
 	p := blockParser{t: t}
@@ -23,7 +23,7 @@ func parseBlock(t *tree, text string, line int32) bool {
 	return p.parseBlockNode(p.lines[p.pos].indent, "", 0) && p.atEnd()
 }
 
-// blockLine is a line of the document. parseItem changes text and indent of one that begins
+// blockLine is a line of the document. parseItem modifies text and indent of a line that begins
 // with a dash.
 type blockLine struct {
 	raw    string // as it stands, without the line break
@@ -32,9 +32,9 @@ type blockLine struct {
 	number int32
 }
 
-// blockParser reads by lines, with one function for each construct. Each of these begins at
-// the current line, leaves pos at the first line that is not its own, and returns false if
-// the library has to read the document.
+// blockParser reads by lines, with one function for each construct. Each of these begins at the
+// current line, leaves pos at the first line that is not its own, and returns false if the library
+// must read the document.
 type blockParser struct {
 	t     *tree
 	lines []blockLine
@@ -42,14 +42,14 @@ type blockParser struct {
 	pos int
 }
 
-// maxDepth bounds recursion, for input that is made to exhaust the stack. No Kubernetes
-// object comes near it.
+// maxDepth bounds recursion, for input crafted to exhaust the stack. Kubernetes objects are far
+// shallower.
 const maxDepth = 100
 
-// splitLines finds the indentation of each line. Text that is not printable ASCII is left to
-// the library, which knows the other line breaks and spaces of Unicode.
+// splitLines finds the indentation of each line. It leaves text with anything but printable ASCII
+// to the library, which handles Unicode's other line breaks and spaces.
 func (p *blockParser) splitLines(text string, number int32) bool {
-	// Lines of manifests are some thirty bytes long.
+	// Lines of manifests average about thirty bytes.
 	p.lines = make([]blockLine, 0, len(text)/24+1)
 	for text != "" {
 		raw, rest, found := strings.Cut(text, "\n")
@@ -77,28 +77,27 @@ func (p *blockParser) splitLines(text string, number int32) bool {
 	return true
 }
 
-// skipBlank goes to the next line with content.
+// skipBlank advances to the next line with content.
 func (p *blockParser) skipBlank() {
 	for p.pos < len(p.lines) && p.lines[p.pos].text == "" {
 		p.pos++
 	}
 }
 
-// atEnd reports whether nothing but blank lines and comments is left.
+// atEnd reports whether only blank lines and comments remain.
 func (p *blockParser) atEnd() bool {
 	p.skipBlank()
 	return p.pos == len(p.lines)
 }
 
-// isDash reports whether a line begins an item of a sequence: a dash and a space, or a dash
-// alone.
+// isDash reports whether a line begins an item of a sequence: a dash, followed by a space or the
+// end of the line.
 func isDash(text string) bool {
 	return text == "-" || strings.HasPrefix(text, "- ")
 }
 
-// parseBlockNode reads the mapping, sequence or scalar that begins at the current line, which
-// is indented by indent. key is the key before it, for the node; depth is how deeply it is
-// nested.
+// parseBlockNode reads the mapping, sequence or scalar beginning at the current line with the
+// indentation indent. key is the preceding key, for the node; depth is the nesting depth.
 func (p *blockParser) parseBlockNode(indent int, key string, depth int) bool {
 	if depth > maxDepth {
 		return false
@@ -111,7 +110,7 @@ func (p *blockParser) parseBlockNode(indent int, key string, depth int) bool {
 		return p.parseSequence(indent, key, depth)
 	}
 
-	// A single scalar is a document, too, although no manifest is one.
+	// A single scalar is also a document, although not a manifest.
 	if _, _, isKey, ok := splitKey(line.text); !ok {
 		return false
 	} else if isKey {
@@ -124,14 +123,13 @@ func (p *blockParser) parseBlockNode(indent int, key string, depth int) bool {
 }
 
 // hasEnded reports whether the value of a key or dash indented by indent ends before the current
-// line: no further line belongs to it.
+// line.
 func (p *blockParser) hasEnded(indent int) bool {
 	p.skipBlank()
 	return p.pos == len(p.lines) || p.lines[p.pos].indent <= indent
 }
 
-// parseMapping reads the keys that are indented by indent, up to a line that is indented
-// less.
+// parseMapping reads the keys indented by indent, up to a less indented line.
 func (p *blockParser) parseMapping(indent int, key string, depth int) bool {
 	self := p.t.add(node{kind: mappingNode, key: key, line: p.lines[p.pos].number})
 	children := p.t.childrenOf(self)
@@ -141,8 +139,8 @@ func (p *blockParser) parseMapping(indent int, key string, depth int) bool {
 		}
 		line := &p.lines[p.pos]
 		if line.indent > indent || isDash(line.text) || isMarker(line) {
-			// A dash here can only be the next item of a sequence around this mapping, which then
-			// stands further to the left.
+			// A dash here can only begin the next item of an enclosing sequence, which is then less
+			// indented.
 			return false
 		}
 		name, rest, isKey, ok := splitKey(line.text)
@@ -159,15 +157,14 @@ func (p *blockParser) parseMapping(indent int, key string, depth int) bool {
 		} else if !p.parseNested(name, number, indent, depth) {
 			return false
 		}
-		// Of a value on lines of its own, the line of its key is kept: that is where messages
-		// point to.
+		// For a value below its key, keep the line of the key: messages point to it.
 		p.t.nodes[child].line = number
 		children.appendChild(child)
 	}
 }
 
-// parseNested reads what follows a key without a value: something that is indented more, a sequence
-// with the same indentation, or nothing.
+// parseNested reads the lines after a key without a value: a more indented block, a sequence with
+// the same indentation, or nothing.
 func (p *blockParser) parseNested(key string, number int32, indent, depth int) bool {
 	if p.skipBlank(); p.pos < len(p.lines) {
 		line := &p.lines[p.pos]
@@ -179,7 +176,7 @@ func (p *blockParser) parseNested(key string, number int32, indent, depth int) b
 	return true
 }
 
-// parseSequence reads the items whose dashes are indented by indent.
+// parseSequence reads the items with dashes indented by indent.
 func (p *blockParser) parseSequence(indent int, key string, depth int) bool {
 	self := p.t.add(node{kind: sequenceNode, key: key, line: p.lines[p.pos].number})
 	children := p.t.childrenOf(self)
@@ -188,8 +185,8 @@ func (p *blockParser) parseSequence(indent int, key string, depth int) bool {
 			return true
 		}
 		line := &p.lines[p.pos]
-		// Items of one sequence stand under each other. What is indented more would
-		// continue the item before, which has ended.
+		// Items of one sequence are aligned. A more indented line would continue the previous item,
+		// which has ended.
 		if line.indent > indent || isMarker(line) {
 			return false
 		}
@@ -204,12 +201,12 @@ func (p *blockParser) parseSequence(indent int, key string, depth int) bool {
 	}
 }
 
-// parseItem reads one item: a value after the dash, one on the lines below, or nothing, which
-// is null.
+// parseItem reads one item: a value after the dash, one on the lines below, or nothing, which is
+// null.
 func (p *blockParser) parseItem(line *blockLine, indent, depth int) bool {
 	rest := strings.TrimLeft(line.text[1:], " ")
-	// Nothing but a comment follows the dash. What is indented more is the item; nothing
-	// of that is null.
+	// Only a comment follows the dash. The item is the more indented block below, or null without
+	// one.
 	if rest == "" || rest[0] == '#' {
 		number := line.number
 		p.pos++
@@ -224,7 +221,7 @@ func (p *blockParser) parseItem(line *blockLine, indent, depth int) bool {
 		return false
 	}
 	if isKey || isDash(rest) {
-		// A mapping or sequence that begins after the dash: read the line again as if the dash were
+		// A mapping or sequence begins after the dash: reread the line with the dash replaced by a
 		// space.
 		line.indent += len(line.text) - len(rest)
 		line.text = rest
@@ -239,14 +236,14 @@ func isMarker(line *blockLine) bool {
 	return line.indent == 0 && (strings.HasPrefix(line.text, "---") || strings.HasPrefix(line.text, "..."))
 }
 
-// parseScalar reads a value that begins on a line after a key or a dash; outer is the indentation
-// of that key or dash.
+// parseScalar reads a value beginning on the line of its key or dash; outer is the indentation of
+// that key or dash.
 func (p *blockParser) parseScalar(text, key string, number int32, outer, depth int) bool {
 	switch text[0] {
 	case '#':
 		return p.parseNested(key, number, outer, depth)
-	// Literal blocks and flow collections continue below; quoted and plain scalars must
-	// end on this line.
+	// Literal blocks and flow collections continue below; quoted and plain scalars must end on this
+	// line.
 	case '|':
 		return p.parseLiteral(text, key, number, outer)
 	case '{', '[':
@@ -270,16 +267,16 @@ func (p *blockParser) parseScalar(text, key string, number int32, outer, depth i
 	return true
 }
 
-// onlyComment reports whether the rest of a line is empty or a comment. A # without a space
-// before it is none.
+// onlyComment reports whether the rest of a line is empty or a comment. A comment's # follows a
+// space.
 func onlyComment(rest string) bool {
 	trimmed := strings.TrimLeft(rest, " ")
 	return trimmed == "" || trimmed[0] == '#' && len(trimmed) < len(rest)
 }
 
-// parseLiteral reads a block after "|" or "|-". Other indicators, as in "|2" and ">", are
-// left to the library. outer is the indentation of the key or dash before it; the block is
-// indented by as much as its first line.
+// parseLiteral reads a block after "|" or "|-". It leaves other indicators, as in "|2" and ">", to
+// the library. outer is the indentation of the preceding key or dash; the first line determines the
+// block's indentation.
 func (p *blockParser) parseLiteral(head, key string, number int32, outer int) bool {
 	if head != "|" && head != "|-" {
 		return false
@@ -297,7 +294,7 @@ func (p *blockParser) parseLiteral(head, key string, number int32, outer int) bo
 	for ; end < len(p.lines); end++ {
 		line := &p.lines[end]
 		if len(line.raw) == line.indent { // nothing but spaces
-			// Here YAML would have some of these spaces in the text.
+			// YAML would include some of these spaces in the text.
 			if line.indent > indent {
 				return false
 			}
@@ -316,8 +313,7 @@ func (p *blockParser) parseLiteral(head, key string, number int32, outer int) bo
 		if i > begin {
 			value.WriteByte('\n')
 		}
-		// The raw line: what looks like a comment is text here, and spaces at the end
-		// count.
+		// Use the raw line: text resembling a comment and trailing spaces belong to the block.
 		if raw := p.lines[i].raw; len(raw) > indent {
 			value.WriteString(raw[indent:])
 		}

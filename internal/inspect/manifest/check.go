@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// checkObjects finds faults between objects, which no object shows by itself: two with the
-// same name and, if the options are not lenient, a missing class; if they are strict, a pod
-// on a missing node. The errors are in the order of the input.
+// checkObjects finds faults that involve several objects: duplicate names and, unless the options
+// are lenient, missing classes; in strict mode also pods on missing nodes. The errors are in the
+// order of the input.
 func (s *Set) checkObjects(options Options) Errors {
 	c := checker{set: s, strict: options.Strict, nodes: map[string]bool{}, priorities: map[string]bool{}, runtimes: map[string]bool{}}
 	checkDuplicates(&c, "Node", s.Nodes)
@@ -54,13 +54,13 @@ func (s *Set) checkObjects(options Options) Errors {
 	checkDuplicates(&c, "DaemonSet", s.DaemonSets)
 	checkDuplicates(&c, "Job", s.Jobs)
 	checkDuplicates(&c, "ReplicationController", s.ReplicationControllers)
-	// In a recording, what an object refers to may have been deleted since.
+	// Objects referenced in a recording may have been deleted since.
 	if !options.Lenient {
 		c.checkReferences(options.Over)
 		c.withinLimit()
 	}
 
-	// Faults were found kind by kind; users read them file by file.
+	// Faults are found kind by kind; users read them file by file.
 	slices.SortStableFunc(c.errs, func(a, b *located) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.err.Line, b.err.Line))
 	})
@@ -74,26 +74,24 @@ func (s *Set) checkObjects(options Options) Errors {
 // checker collects the faults between the objects of one set.
 type checker struct {
 	set *Set
-	// about is the object being checked; whoever checks one sets it before.
+	// about is the object being checked. Callers set it before each check.
 	about subject
-	// shared counts the objects that begin on each line; see onItsOwn, which makes it when it
-	// is first needed.
+	// shared counts the objects that begin on each line; onItsOwn creates it on first use.
 	shared map[spot]int
 	strict bool
-	// nodes, priorities and runtimes have the names that objects may refer to.
+	// nodes, priorities and runtimes hold the valid targets of references.
 	nodes, priorities, runtimes map[string]bool
 	workloads                   []*schedulingv1beta1.Workload // that groups may refer to
 	errs                        []*located
 }
 
-// located is an error with the number of its file, to sort by.
+// located is an error with the number of its file, as a sort key.
 type located struct {
 	file int32
 	err  *Error
 }
 
-// subject is the object that is being checked, for errors whose line does not tell which one
-// it is.
+// subject is the object being checked, for errors on lines shared by several objects.
 type subject struct {
 	kind   string
 	object metav1.Object
@@ -102,10 +100,9 @@ type subject struct {
 // spot is a line of a file.
 type spot struct{ file, line int32 }
 
-// addFault adds a fault of the object that stands at a place. line is that of the field, and
-// path its name.
+// addFault adds a fault of the object at a place. line and path are the field's line and name.
 func (c *checker) addFault(at place, line int32, path, format string, args ...any) {
-	// The place of the field, or of the object where the field is missing.
+	// Use the place of the field, or of the object if the field is missing.
 	fault := &Error{File: c.set.fileName(at.file), Line: int(line), Field: path, Text: fmt.Sprintf(format, args...)}
 	if !c.onItsOwn(at) {
 		o := c.about.object
@@ -114,8 +111,8 @@ func (c *checker) addFault(at place, line int32, path, format string, args ...an
 	c.errs = append(c.errs, &located{at.file, fault})
 }
 
-// onItsOwn reports whether the line on which an object begins has no other one. It is false
-// for JSON without line breaks.
+// onItsOwn reports whether an object's first line begins no other object. It is false for JSON
+// without line breaks.
 func (c *checker) onItsOwn(at place) bool {
 	if c.shared == nil {
 		c.shared = map[spot]int{}
@@ -128,9 +125,8 @@ func (c *checker) onItsOwn(at place) bool {
 	return c.shared[spot{at.file, at.line}] == 1
 }
 
-// checkDuplicates adds a fault for each object whose name an earlier one of its kind has.
-// kubectl apply would let the later one win; here either may be what the user wants to know
-// about.
+// checkDuplicates adds a fault for each object with the name of an earlier object of its kind.
+// kubectl apply would let the later one win; here the user may mean either.
 func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 	type name struct{ namespace, name string }
 	first := make(map[name]place, len(list))
@@ -143,14 +139,14 @@ func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 				c.set.fileName(before.file), before.line)
 			continue
 		}
-		// Later ones are compared with the first of the name.
+		// Compare later objects with the first one of that name.
 		first[id] = at
 	}
 }
 
-// checkReferences checks what new objects refer to, in the set or in the one that it is applied
-// to. An object that an API server has stored was checked there when it was created, and what it
-// refers to may have been deleted since.
+// checkReferences checks the references of new objects, to the set or to the one it is applied to.
+// References of stored objects were checked by the API server on creation, and their targets may
+// have been deleted since.
 func (c *checker) checkReferences(over *Set) {
 	s := c.set
 	for _, known := range []*Set{s, cmp.Or(over, &Set{})} {
@@ -168,8 +164,8 @@ func (c *checker) checkReferences(over *Set) {
 	for i, pod := range s.Pods {
 		at := s.places["Pod"][i]
 		c.about = subject{"Pod", pod}
-		// A pod is on its node only as long as that exists, also one that was stored. One
-		// that ended may outlive its node for a while.
+		// A bound pod, stored or not, requires an existing node. A terminated pod may outlive its
+		// node for a while.
 		if name := pod.Spec.NodeName; name != "" && !c.nodes[name] && !rules.IsTerminal(pod) {
 			c.noteElsewhere(at, name)
 		}
@@ -193,7 +189,7 @@ func (c *checker) checkReferences(over *Set) {
 		}
 	}
 	templates := s.podTemplates()
-	// In a fixed order, as the map has none.
+	// Sort the kinds, since map order is random.
 	for _, kind := range slices.Sorted(maps.Keys(templates)) {
 		for i, template := range templates[kind] {
 			if template.meta.UID == "" {
@@ -204,14 +200,14 @@ func (c *checker) checkReferences(over *Set) {
 	}
 }
 
-// checkGroup checks what a pod group refers to: its priority class, and its template. A group
-// without a Workload is complete by itself.
+// checkGroup checks the references of a pod group: its priority class and its template. A group
+// without a Workload is complete.
 func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 	if name := g.Spec.PriorityClassName; name != "" && !c.priorities[name] {
 		c.addFault(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
 	}
 	ref := g.Spec.WorkloadRef
-	// Only groups that a controller makes from a Workload refer to one.
+	// Only groups created by a controller from a Workload reference one.
 	if ref == nil {
 		return
 	}
@@ -229,8 +225,7 @@ func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 	c.addFault(at, at.line, "spec.workloadRef.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
 }
 
-// hasTemplate reports whether a template of that name is among these, or in one of them, at
-// any depth.
+// hasTemplate reports whether list, or a group in in at any depth, has a template of that name.
 func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, in []schedulingv1beta1.CompositePodGroupTemplate, name string) bool {
 	return slices.ContainsFunc(list, func(t schedulingv1beta1.PodGroupTemplate) bool { return t.Name == name }) ||
 		slices.ContainsFunc(in, func(t schedulingv1beta1.CompositePodGroupTemplate) bool {
@@ -238,8 +233,8 @@ func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, in []schedulingv1bet
 		})
 }
 
-// noteElsewhere counts a pod whose node the input does not have, as in a dump of one
-// namespace or of kubectl get all. If the checker is strict, the pod is a fault.
+// noteElsewhere counts a pod on a node missing from the input, as in a dump of one namespace or of
+// kubectl get all. In strict mode the pod is a fault.
 func (c *checker) noteElsewhere(at place, node string) {
 	if c.strict {
 		c.addFault(at, at.nodeName, "spec.nodeName",
@@ -252,9 +247,8 @@ func (c *checker) noteElsewhere(at place, node string) {
 	c.set.Elsewhere[node]++
 }
 
-// checkClasses checks the classes that a pod or a template names. The two priority classes of
-// the system exist in every cluster. prefix is the path of the pod's spec, with a dot at its
-// end.
+// checkClasses checks the classes named by a pod or a template. The two system priority classes
+// exist in every cluster. prefix is the path of the pod's spec, with a trailing dot.
 func (c *checker) checkClasses(at place, spec *v1.PodSpec, prefix string) {
 	if name := spec.PriorityClassName; name != "" && !c.priorities[name] {
 		// These two need no object.
@@ -268,20 +262,20 @@ func (c *checker) checkClasses(at place, spec *v1.PodSpec, prefix string) {
 	}
 }
 
-// template is the metadata of a workload and the spec of the pods that it makes.
+// template holds the metadata of a workload and its pods' spec.
 type template struct {
 	meta *metav1.ObjectMeta
 	spec *v1.PodSpec
 }
 
-// podTemplates has the templates of all workloads by kind, each list in the order of the
-// set's, so that an index is good for places, too.
+// podTemplates returns the templates of all workloads by kind. Each list has the order of the
+// set's, so that its indices are valid for places.
 func (s *Set) podTemplates() map[string][]template {
 	all := map[string][]template{}
 	add := func(kind string, meta *metav1.ObjectMeta, spec *v1.PodSpec) {
 		all[kind] = append(all[kind], template{meta, spec})
 	}
-	// In the order of the lists: checkReferences finds the places by index.
+	// Keep the order of the lists: checkReferences finds the places by index.
 	for _, w := range s.Deployments {
 		add("Deployment", &w.ObjectMeta, &w.Spec.Template.Spec)
 	}

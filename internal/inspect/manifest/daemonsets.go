@@ -5,12 +5,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// daemonSets makes the pods of all DaemonSets, one for each node of the input that the set
-// wants one on and that has none. A pod that is terminating still counts for its node: the
-// controller waits for its end.
+// daemonSets creates the missing pods of all DaemonSets, one for each eligible node of the input
+// without one. A terminating pod still counts for its node: the controller waits for its end.
 func (e *expansion) daemonSets() {
 	for i, set := range e.set.DaemonSets {
-		// It makes no pods any more; those that exist are in the input.
+		// It creates no further pods; existing ones are in the input.
 		if set.DeletionTimestamp != nil {
 			continue
 		}
@@ -22,7 +21,7 @@ func (e *expansion) daemonSets() {
 			}
 		}
 
-		// The template is read once for all nodes.
+		// Parse the template once for all nodes.
 		wants := workload.NodesOf(set)
 		for _, node := range e.set.Nodes {
 			if !served[node.Name] && wants(node) {

@@ -15,24 +15,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// decoder turns a tree into an API object by the json tags of its type. It is as strict as
-// the API server with fieldValidation=Strict: no unknown field, no duplicate one, no value of
-// another type. It continues after a fault, so that one run reports them all.
+// decoder turns a tree into an API object by the json tags of its type. It is as strict as the API
+// server with fieldValidation=Strict, rejecting unknown and duplicate fields and values of the
+// wrong type. It continues after a fault, so that one run reports them all.
 //
-// It does what converting YAML to JSON and unmarshalling that would do, without the JSON
-// between: of a file with a whole cluster, that is most of the time and memory. A decoder is
-// used by one goroutine.
+// The result equals converting YAML to JSON and unmarshalling that, but skips the JSON, which for a
+// file with a whole cluster takes most of the time and memory. A decoder is not safe for concurrent
+// use.
 type decoder struct {
-	// t is the object's document, path is the field that is being read, and faults are what
-	// was found wrong so far. All are of the current object.
+	// t is the current object's document, path the field being read, and faults the problems found
+	// so far.
 	t      *tree
 	path   []step
 	faults []problem
-	// unknown fields are kept apart: in an object printed by an API server they are newer than
-	// Berth, not wrong.
+	// unknown holds unknown fields separately: in an object printed by an API server they are newer
+	// than Berth, not wrong.
 	unknown []problem
-	// words has each short text that was decoded, once: the thousands of pods of a workload
-	// share their labels, images and names of volumes.
+	// words interns short texts: the thousands of pods of a workload share their labels, images and
+	// volume names.
 	words map[string]string
 }
 
@@ -43,21 +43,21 @@ type step struct {
 	isKey bool // a key of a map, written in brackets
 }
 
-// problem is one thing wrong with a field.
+// problem is a fault of a field.
 type problem struct {
 	line int32
 	path string
 	text string
 }
 
-// maxWords bounds the table of interned texts: label values, images, names. Beyond it the
-// table is emptied between two objects.
+// maxWords bounds the table of interned texts: label values, images, names. A larger table is
+// cleared between two objects.
 const maxWords = 1 << 16
 
 // newDecoder returns a decoder without any words.
 func newDecoder() *decoder { return &decoder{words: map[string]string{}} }
 
-// resetFor prepares for a new object. The faults of the one before are the caller's by then.
+// resetFor prepares for a new object. The previous one's faults already belong to the caller.
 func (d *decoder) resetFor(t *tree) {
 	d.t, d.path, d.faults, d.unknown = t, d.path[:0], nil, nil
 	if len(d.words) > maxWords {
@@ -65,12 +65,12 @@ func (d *decoder) resetFor(t *tree) {
 	}
 }
 
-// addFault adds a fault of the value n, at the field that is being read.
+// addFault adds a fault of the value n in the current field.
 func (d *decoder) addFault(n int32, format string, args ...any) {
 	d.faults = append(d.faults, problem{d.t.nodes[n].line, d.fieldPath(), fmt.Sprintf(format, args...)})
 }
 
-// fieldPath writes the path as upstream's validation does:
+// fieldPath returns the path in the format of upstream's validation:
 // spec.containers[0].resources.limits[cpu].
 func (d *decoder) fieldPath() string {
 	var out strings.Builder
@@ -90,8 +90,8 @@ func (d *decoder) fieldPath() string {
 	return out.String()
 }
 
-// internText copies a text, so that it does not keep its document in memory. Long texts, such
-// as scripts and annotations, are seldom the same, and are not kept.
+// internText copies a text, so that it does not keep its document in memory. Long texts, such as
+// scripts and annotations, are rarely shared and are not interned.
 func (d *decoder) internText(text string) string {
 	if len(text) > 64 {
 		return strings.Clone(text)
@@ -104,15 +104,14 @@ func (d *decoder) internText(text string) string {
 	return word
 }
 
-// decodeFunc writes node n into v, which is settable. A scalar that is at fault leaves v as
-// it is.
+// decodeFunc decodes node n into v, which is settable. A faulty scalar leaves v unchanged.
 type decodeFunc func(d *decoder, n int32, v reflect.Value)
 
-// plans has how each type is decoded. Types are looked at by reflection once per process, not
-// once per object; all decoders share the result.
+// plans caches the decode function of each type, shared by all decoders: reflection is needed once
+// per process instead of once per object.
 var plans sync.Map // reflect.Type to decodeFunc
 
-// planOf returns how values of a type are decoded. It is safe for concurrent use.
+// planOf returns the decode function of a type. It is safe for concurrent use.
 func planOf(typ reflect.Type) decodeFunc {
 	if plan, found := plans.Load(typ); found {
 		return plan.(decodeFunc)
@@ -120,7 +119,7 @@ func planOf(typ reflect.Type) decodeFunc {
 	// Types are recursive, so the plan is stored before it is complete.
 	var once sync.Once
 	var plan decodeFunc
-	// CompositePodGroupTemplate has a list of its own type, for one.
+	// CompositePodGroupTemplate, for example, contains a list of itself.
 	lazy := decodeFunc(func(d *decoder, n int32, v reflect.Value) {
 		once.Do(func() { plan = newPlan(typ) })
 		plan(d, n, v)
@@ -138,8 +137,8 @@ var (
 	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// newPlan looks at a type and returns how its values are decoded. What has a JSON format of
-// its own, apart from the common types here, goes by way of JSON.
+// newPlan builds the decode function of a type. Types with a custom JSON format, other than the
+// common ones handled here, are decoded via JSON.
 func newPlan(typ reflect.Type) decodeFunc {
 	switch typ {
 	case quantityType:
@@ -154,7 +153,7 @@ func newPlan(typ reflect.Type) decodeFunc {
 		return decodeIntOrString
 	}
 
-	// Types with a format of their own, apart from those above, are few and small.
+	// Other types with a custom format are few and small.
 	if reflect.PointerTo(typ).Implements(unmarshalerType) {
 		return decodeJSON
 	}
@@ -184,7 +183,7 @@ func newPlan(typ reflect.Type) decodeFunc {
 	return decodeJSON
 }
 
-// isNull reports whether a value is null or missing: both leave a field as it is, as in JSON.
+// isNull reports whether a value is null or missing: as in JSON, both leave a field unchanged.
 func (d *decoder) isNull(n int32) bool {
 	node := &d.t.nodes[n]
 	return node.kind == scalarNode && !node.quoted && resolveType(node.text) == nullScalar
@@ -202,16 +201,16 @@ func pointerPlan(typ reflect.Type) decodeFunc {
 	}
 }
 
-// fieldPlan is how to reach a field, through inlined structs such as ObjectMeta, and how to
-// read it.
+// fieldPlan describes the path to a field, through inlined structs such as ObjectMeta, and its
+// decode function.
 type fieldPlan struct {
 	index  []int
 	number int // among the fields of the struct, to find duplicates
 	decode decodeFunc
 }
 
-// structPlan decodes a mapping into a struct. Unknown fields are collected apart from other
-// faults, and parser.unknownFields decides what they are.
+// structPlan decodes a mapping into a struct. It collects unknown fields separately from other
+// faults; parser.unknownFields classifies them.
 func structPlan(typ reflect.Type) decodeFunc {
 	fields := map[string]*fieldPlan{}
 	collectFields(typ, nil, fields)
@@ -224,13 +223,12 @@ func structPlan(typ reflect.Type) decodeFunc {
 			return
 		}
 
-		// A bit for each field, instead of a map for each object. No type of the API has 256
-		// fields.
+		// Use a bit per field instead of a map per object. API types have fewer than 256 fields.
 		var seen [4]uint64
 		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
 			key := d.t.nodes[c].key
 			d.path = append(d.path, step{name: key})
-			// Names are compared exactly; encoding/json would ignore the case.
+			// Compare names exactly; encoding/json would ignore the case.
 			field := fields[key]
 			switch {
 			case field == nil:
@@ -250,15 +248,15 @@ func structPlan(typ reflect.Type) decodeFunc {
 	}
 }
 
-// collectFields adds the fields of a struct by their JSON names, those of inlined structs
-// included. index leads to the struct from the outermost one.
+// collectFields adds the fields of a struct by their JSON names, including inlined structs' fields.
+// index is the path to the struct from the outermost one.
 func collectFields(typ reflect.Type, index []int, fields map[string]*fieldPlan) {
 	for i := range typ.NumField() {
 		field := typ.Field(i)
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		at := append(slices.Clone(index), i)
 		switch {
-		// As encoding/json does.
+		// As in encoding/json.
 		case !field.IsExported() || name == "-":
 		case name == "" && (field.Anonymous || strings.Contains(options, "inline")):
 			collectFields(field.Type, at, fields)
@@ -276,9 +274,8 @@ func fieldDecoder(field reflect.StructField) decodeFunc {
 	return planOf(field.Type)
 }
 
-// suggestField returns the field that was probably meant: one that differs only in case, or
-// by one typing error. It is empty if there is none. Among several, the alphabetical order
-// decides.
+// suggestField returns the field probably meant: a name that differs only in case, or by one typing
+// error. The alphabetically first match wins; without a match it returns "".
 func suggestField(key string, fields map[string]*fieldPlan) string {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if strings.EqualFold(name, key) || len(key) > 2 && oneSlip(strings.ToLower(name), strings.ToLower(key)) {
@@ -288,8 +285,8 @@ func suggestField(key string, fields map[string]*fieldPlan) string {
 	return ""
 }
 
-// oneSlip reports whether two words differ by one letter missing, added or wrong, or by two
-// letters swapped: replica and replicas, nodeNmae and nodeName.
+// oneSlip reports whether two words differ by one letter missing, added or wrong, or by two letters
+// swapped: replica and replicas, nodeNmae and nodeName.
 func oneSlip(a, b string) bool {
 	if len(a) < len(b) {
 		a, b = b, a
@@ -309,8 +306,7 @@ func oneSlip(a, b string) bool {
 }
 
 // countChildren counts the parts of a mapping or a sequence: they are linked, and counting is
-// cheaper than a map or a slice that grows. ok is false for null, and for what must be of another
-// kind.
+// cheaper than growing a map or a slice. ok is false for null and for a node of another kind.
 func (d *decoder) countChildren(n int32, kind nodeKind, must string) (size int, ok bool) {
 	if d.isNull(n) {
 		return 0, false
@@ -325,8 +321,7 @@ func (d *decoder) countChildren(n int32, kind nodeKind, must string) (size int, 
 	return size, true
 }
 
-// mapPlan decodes a mapping into a map. A key that is given twice is a fault: JSON would take
-// the last one.
+// mapPlan decodes a mapping into a map. A duplicate key is a fault: JSON would take the last value.
 func mapPlan(typ reflect.Type) decodeFunc {
 	elem := planOf(typ.Elem())
 	return func(d *decoder, n int32, v reflect.Value) {
@@ -343,7 +338,7 @@ func mapPlan(typ reflect.Type) decodeFunc {
 			value.SetZero()
 			elem(d, c, value)
 			before := v.Len()
-			// The map did not grow, so the key was there.
+			// The map did not grow, so the key was a duplicate.
 			if v.SetMapIndex(key, value); v.Len() == before {
 				d.addFault(c, "given twice")
 			}
@@ -372,8 +367,7 @@ func slicePlan(typ reflect.Type) decodeFunc {
 	}
 }
 
-// describeValue returns a value as messages show it: a string in quotes, so that "8080" and
-// 8080 differ.
+// describeValue formats a value for messages: a string in quotes, so that "8080" and 8080 differ.
 func (d *decoder) describeValue(n int32) string {
 	switch node := &d.t.nodes[n]; node.kind {
 	case mappingNode:

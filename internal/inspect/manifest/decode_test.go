@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Every kind with every field, as JSON and as YAML, is decoded to what
-// encoding/json makes of it.
+// TestEveryFieldOfEveryKindIsDecodedAsJSONIs compares the decoder with encoding/json for every kind
+// with every field set, as JSON and as YAML.
 func TestEveryFieldOfEveryKindIsDecodedAsJSONIs(t *testing.T) {
 	filler := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, plainTexts), rand.NewSource(1), serializer.NewCodecFactory(runtime.NewScheme())).
 		NilChance(0.1).NumElements(1, 2).MaxDepth(100)
@@ -63,8 +63,7 @@ func TestEveryFieldOfEveryKindIsDecodedAsJSONIs(t *testing.T) {
 	}
 }
 
-// plainTexts fills what cannot hold just any text, and leaves out what is not
-// kept.
+// plainTexts fills fields with restricted values, and clears fields dropped by the decoder.
 func plainTexts(serializer.CodecFactory) []any {
 	return []any{
 		func(entries *[]metav1.ManagedFieldsEntry, c randfill.Continue) { *entries = nil },

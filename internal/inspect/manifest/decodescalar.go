@@ -14,20 +14,18 @@ import (
 	"github.com/berth-k8s/berth/internal/quantity"
 )
 
-// How scalars become fields. A plain scalar has the type that YAML 1.1 gives it
-// (resolveType), a quoted one is a string, and a field accepts what JSON with that type would
-// let it accept. Messages say what to write instead.
+// Conversion of scalars to fields. A plain scalar has its YAML 1.1 type (resolveType), a quoted one
+// is a string, and a field accepts the same types as in JSON. Messages suggest the correct form.
 
-// decodeScalar returns the text and type of a scalar. A mapping or sequence is a fault, and
-// null is none: ok is false for both, and the field stays as it is. wanted is for the
-// message.
+// decodeScalar returns the text and type of a scalar. ok is false for a mapping or sequence, which
+// is a fault, and for null; the field then stays unchanged. wanted is for the message.
 func (d *decoder) decodeScalar(n int32, wanted string) (text string, typ scalarType, ok bool) {
 	node := &d.t.nodes[n]
 	if node.kind != scalarNode {
 		d.addFault(n, "%s: must be %s", d.describeValue(n), wanted)
 		return "", 0, false
 	}
-	// Quotes make it a string, whatever it looks like.
+	// A quoted scalar is always a string.
 	if node.quoted {
 		return node.text, stringScalar, true
 	}
@@ -35,15 +33,14 @@ func (d *decoder) decodeScalar(n int32, wanted string) (text string, typ scalarT
 	return node.text, typ, typ != nullScalar
 }
 
-// decodeString refuses numbers and booleans: version: 1.10 would otherwise become 1.1, and
-// country: no false.
+// decodeString rejects numbers and booleans: version: 1.10 would otherwise become 1.1, and country:
+// no false.
 func decodeString(d *decoder, n int32, v reflect.Value) {
 	text, typ, ok := d.decodeScalar(n, "a string")
 	if !ok {
 		return
 	}
-	// The API server refuses a number here, too, with a message that does not mention
-	// quotes.
+	// The API server also rejects a number here, but its message does not mention quotes.
 	if typ != stringScalar {
 		d.addFault(n, "%s: %s, must be a string: put it in quotes", text, typ)
 		return
@@ -51,7 +48,7 @@ func decodeString(d *decoder, n int32, v reflect.Value) {
 	v.SetString(d.internText(text))
 }
 
-// decodeBool accepts all words that YAML 1.1 takes for booleans, as kubectl does.
+// decodeBool accepts all of YAML 1.1's boolean words, like kubectl.
 func decodeBool(d *decoder, n int32, v reflect.Value) {
 	text, typ, ok := d.decodeScalar(n, "true or false")
 	if !ok {
@@ -64,7 +61,7 @@ func decodeBool(d *decoder, n int32, v reflect.Value) {
 	v.SetBool(parseBool(text))
 }
 
-// decodeInt decodes whole numbers of any width, and refuses those that do not fit in it.
+// decodeInt decodes integers of any width, and rejects values outside the field's range.
 func decodeInt(d *decoder, n int32, v reflect.Value) {
 	text, typ, ok := d.decodeScalar(n, "a whole number")
 	if !ok {
@@ -73,7 +70,7 @@ func decodeInt(d *decoder, n int32, v reflect.Value) {
 	if typ == floatScalar {
 		typ, text = intScalar, formatNumber(text) // 1e3 and 2.0 are whole
 	}
-	// A number beyond 64 bits is no whole number that any field could hold.
+	// A number beyond 64 bits does not fit in any field.
 	value, isInt := int64(0), false
 	if typ == intScalar {
 		value, isInt = parseInt(text)
@@ -82,7 +79,7 @@ func decodeInt(d *decoder, n int32, v reflect.Value) {
 		d.addFault(n, "%s: must be a whole number", d.describeValue(n))
 		return
 	}
-	// The message names the range, which is that of the field's type.
+	// The message includes the range of the field's type.
 	if v.OverflowInt(value) {
 		most := int64(1)<<(v.Type().Bits()-1) - 1
 		d.addFault(n, "%s: must be from %d to %d", text, -most-1, most)
@@ -97,7 +94,7 @@ func decodeFloat(d *decoder, n int32, v reflect.Value) {
 	if !ok {
 		return
 	}
-	// Infinities are numbers to YAML and not to JSON.
+	// Infinities are numbers in YAML but not in JSON.
 	value, err := strconv.ParseFloat(formatNumber(text), 64)
 	if err != nil || typ != intScalar && typ != floatScalar {
 		d.addFault(n, "%s: must be a number", d.describeValue(n))
@@ -106,7 +103,7 @@ func decodeFloat(d *decoder, n int32, v reflect.Value) {
 	v.SetFloat(value)
 }
 
-// decodeBytes decodes base64, as JSON has bytes.
+// decodeBytes decodes base64, JSON's representation of bytes.
 func decodeBytes(d *decoder, n int32, v reflect.Value) {
 	text, _, ok := d.decodeScalar(n, "base64")
 	if !ok {
@@ -120,13 +117,13 @@ func decodeBytes(d *decoder, n int32, v reflect.Value) {
 	v.SetBytes(value)
 }
 
-// decodeQuantity decodes a quantity, which may be written as a number or as a string.
+// decodeQuantity decodes a quantity, written as a number or as a string.
 func decodeQuantity(d *decoder, n int32, v reflect.Value) {
 	text, typ, ok := d.decodeScalar(n, "a quantity")
 	if !ok {
 		return
 	}
-	// As kubectl sends it: 1_000 becomes 1000, and 1e3 becomes 1000.
+	// As sent by kubectl: 1_000 becomes 1000, and 1e3 becomes 1000.
 	if typ == intScalar || typ == floatScalar {
 		text = formatNumber(text)
 	}
@@ -138,29 +135,29 @@ func decodeQuantity(d *decoder, n int32, v reflect.Value) {
 	*v.Addr().Interface().(*resource.Quantity) = value
 }
 
-// decodeTime decodes times of seconds.
+// decodeTime decodes times with seconds.
 func decodeTime(d *decoder, n int32, v reflect.Value) {
 	if value, ok := d.decodeTime(n, time.RFC3339); ok {
 		v.Addr().Interface().(*metav1.Time).Time = value
 	}
 }
 
-// decodeMicroTime decodes times of microseconds, as Leases have them.
+// decodeMicroTime decodes times with microseconds, as in Leases.
 func decodeMicroTime(d *decoder, n int32, v reflect.Value) {
 	if value, ok := d.decodeTime(n, metav1.RFC3339Micro); ok {
 		v.Addr().Interface().(*metav1.MicroTime).Time = value
 	}
 }
 
-// decodeDuration decodes durations as Go writes them. A number without a unit is refused, 0
-// included.
+// decodeDuration decodes durations in Go's format. A number without a unit is rejected, including
+// 0.
 func decodeDuration(d *decoder, n int32, v reflect.Value) {
 	text, typ, ok := d.decodeScalar(n, "a duration")
 	if !ok {
 		return
 	}
 	value, err := time.ParseDuration(text)
-	// A plain number is no duration: its unit is missing.
+	// A plain number lacks the unit.
 	if err != nil || typ != stringScalar {
 		d.addFault(n, "%s: must be a duration, as 30s, 5m or 1h30m", d.describeValue(n))
 		return
@@ -168,14 +165,14 @@ func decodeDuration(d *decoder, n int32, v reflect.Value) {
 	v.Addr().Interface().(*metav1.Duration).Duration = value
 }
 
-// decodeTime returns a time in the local zone, as unmarshalling JSON does.
+// decodeTime returns a time in the local zone, like unmarshalling JSON.
 func (d *decoder) decodeTime(n int32, layout string) (time.Time, bool) {
 	text, typ, ok := d.decodeScalar(n, "a time")
 	if !ok {
 		return time.Time{}, false
 	}
 	value, err := time.Parse(layout, text)
-	// A plain date is a string to resolveType, so it comes here as one.
+	// resolveType classifies a plain date as a string.
 	if err != nil || typ != stringScalar {
 		d.addFault(n, "%s: must be a time, as %s", d.describeValue(n), layout)
 		return time.Time{}, false
@@ -207,13 +204,13 @@ func decodeIntOrString(d *decoder, n int32, v reflect.Value) {
 	}
 }
 
-// decodeJSON is for the few types that can only be read from JSON, because they have an
-// UnmarshalJSON of their own. Their faults have no line within the value.
+// decodeJSON decodes the few types readable only from JSON because of a custom UnmarshalJSON. Their
+// faults lack a line within the value.
 func decodeJSON(d *decoder, n int32, v reflect.Value) {
 	if d.isNull(n) {
 		return
 	}
-	// The value is written as JSON for the type's own UnmarshalJSON.
+	// Convert the value to JSON for the type's own UnmarshalJSON.
 	if err := json.Unmarshal(d.t.appendJSON(nil, n), v.Addr().Interface()); err != nil {
 		d.addFault(n, "%s: %v", d.describeValue(n), err)
 	}

@@ -10,8 +10,7 @@ import (
 	"unicode/utf16"
 )
 
-// all is what kubectl get all -A -o yaml prints, in short: no nodes, and pods that are bound to
-// some.
+// all abbreviates the output of kubectl get all -A -o yaml: bound pods, but no nodes.
 const all = `apiVersion: v1
 items:
 - apiVersion: v1
@@ -42,8 +41,8 @@ func TestPodsOfNodesThatAreNotThereAreKept(t *testing.T) {
 	}
 }
 
-// PowerShell's > writes UTF-16: every document is read, with a byte order mark or without, in both
-// orders of bytes.
+// TestUTF16 covers PowerShell's >, which writes UTF-16: every document is read, with or without a
+// byte order mark, in both byte orders.
 func TestUTF16(t *testing.T) {
 	text := "# Größe: 𝄞\r\napiVersion: v1\r\nkind: Node\r\nmetadata: {name: a}\r\n---\r\napiVersion: v1\r\nkind: Node\r\nmetadata: {name: b}\r\n"
 	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
@@ -75,7 +74,8 @@ func TestErrorsPastTwentyAreCounted(t *testing.T) {
 	}
 }
 
-// The line does not tell which of the items of a one-line List is meant; its name does.
+// TestItemsOfOneLineAreNamed verifies that an item of a one-line List is identified by its name,
+// since the line is ambiguous.
 func TestItemsOfOneLineAreNamed(t *testing.T) {
 	text := `{"kind":"List","apiVersion":"v1","items":[{"apiVersion":"v1","kind":"Node","metadata":{"name":"good"}},` +
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"bad","namespace":"shop"},"spec":{"nodename":"x","containers":[{"name":"c","image":"i"}]}}]}`
@@ -85,8 +85,8 @@ func TestItemsOfOneLineAreNamed(t *testing.T) {
 	}
 }
 
-// A kind that differs from a known one in its letters alone, or is in a group that never had it, is
-// a mistake: an API server refuses it.
+// TestKindsThatAreAlmostRight verifies that a kind differing from a known one only in case, or in a
+// group that never had it, is a mistake: an API server rejects it.
 func TestKindsThatAreAlmostRight(t *testing.T) {
 	for _, c := range []struct{ apiVersion, kind, want string }{
 		{"v1", "pod", `<stdin>:2: kind: "pod": did you mean Pod?`},
@@ -108,7 +108,7 @@ func TestKindsThatAreAlmostRight(t *testing.T) {
 	}
 }
 
-// What is not a manifest is said to be what it is.
+// TestInputThatIsNoManifest verifies that other kinds of input are identified in the error.
 func TestInputThatIsNoManifest(t *testing.T) {
 	for text, want := range map[string]string{
 		"\x1f\x8b\x08\x00\x00": "-: is compressed: unpack it first, as with gunzip",

@@ -12,23 +12,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Error is one thing wrong with the input. It prints as
+// Error is a fault of the input. It prints as
 //
 //	nodes.yaml:14: spec.taints[0].effect: "NoRun": must be NoSchedule, PreferNoSchedule or NoExecute
 type Error struct {
 	File string
-	// Line is counted from 1 in File.
+	// Line in File, from 1.
 	Line int
-	// Object names the object at fault where the line does not: a single line of JSON can have
+	// Object identifies the faulty object if the line is ambiguous: a single line of JSON can have
 	// many.
 	Object string
-	// Field is the path of the field, "" if the fault is not a field's.
+	// Field is the path of the field, "" if the fault does not concern a field.
 	Field string
-	// Text is the value and what is allowed.
+	// Text is the value and the allowed values.
 	Text string
 }
 
-// Error writes the error in one line. Without a File, the place is left out.
+// Error formats the error as one line. It omits the place without a File.
 func (e *Error) Error() string {
 	text := e.Text
 	for _, where := range []string{e.Field, e.Object} {
@@ -42,11 +42,11 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
 }
 
-// Errors are all faults of the input, in its order. They print one per line. Beyond
-// maxErrors, the last one says how many more there are.
+// Errors holds all faults of the input, in its order. They print one per line. Beyond maxErrors,
+// the last one has the number of further ones.
 type Errors []*Error
 
-// Error writes all errors, one per line.
+// Error formats all errors, one per line.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, err := range e {
@@ -55,9 +55,9 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// fromValidation rewords an error of the API server's validation: the value first, then what
-// is allowed. Upstream's own text begins with the field and "Unsupported value"; here the
-// field stands before the text, and the line is found by it.
+// fromValidation rewords an error of the API server's validation: the value first, then the allowed
+// values. Upstream's own text begins with the field and "Unsupported value"; here the field
+// precedes the text, and determines the line.
 func fromValidation(t *tree, root int32, err *field.Error) problem {
 	var text string
 	switch err.Type {
@@ -75,14 +75,14 @@ func fromValidation(t *tree, root int32, err *field.Error) problem {
 		text = joinWithColon(formatValue(err.BadValue), err.Detail)
 	}
 	if err.Detail == "not a valid selector operator" {
-		// Here upstream's message does not say what is allowed.
+		// Here upstream's message omits the allowed values.
 		text = joinWithColon(formatValue(err.BadValue), "must be "+oneOf(operatorsAt(err.Field)))
 	}
 	return problem{line: t.nodes[t.findPath(root, err.Field)].line, path: err.Field, text: text}
 }
 
-// operatorsAt returns the operators that a selector allows, by the path of an operator: nodes
-// can also be selected by numbers, and by fields.
+// operatorsAt returns the operators allowed in a selector, by the path of an operator: node
+// selectors also match numbers and fields.
 func operatorsAt(path string) []string {
 	switch {
 	case strings.Contains(path, "matchFields"):
@@ -101,14 +101,14 @@ func joinWithColon(a, b string) string {
 	return a + ": " + b
 }
 
-// formatValue prints a value as it would appear in the input: strings in quotes, all others
-// as JSON. Long ones are cut off.
+// formatValue prints a value as in the input: strings in quotes, others as JSON. Long values are
+// truncated.
 func formatValue(value any) string {
 	if value == nil {
 		return ""
 	}
 	v := reflect.ValueOf(value)
-	// Validation passes some values by pointer, which nobody wrote.
+	// Validation passes some values by pointer; print the pointee.
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
 	}
@@ -129,8 +129,8 @@ func formatValue(value any) string {
 	return string(text)
 }
 
-// listAlternatives turns `supported values: "A", "B", "C"` into `A, B or C`. Any other detail
-// is returned as it is.
+// listAlternatives turns `supported values: "A", "B", "C"` into `A, B or C`. It returns other
+// details unchanged.
 func listAlternatives(detail string) string {
 	list, found := strings.CutPrefix(detail, "supported values: ")
 	if !found {
@@ -145,7 +145,7 @@ func listAlternatives(detail string) string {
 	return oneOf(words)
 }
 
-// oneOf writes alternatives: A, B or C.
+// oneOf formats alternatives: A, B or C.
 func oneOf(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
@@ -154,20 +154,19 @@ func oneOf(words []string) string {
 }
 
 // warnings reports each kind of warning once, with its first place and its count: a newer API
-// server adds its field to all objects. order has the keys in the order in which they first
-// occurred.
+// server adds its field to all objects. order has the keys by first occurrence.
 type warnings struct {
 	order []string
 	first map[string]string
 	count map[string]int
 }
 
-// addProblem adds a warning about a field, or counts it if one like it was added before.
+// addProblem adds a warning about a field, or increments the count of a similar one.
 func (w *warnings) addProblem(file, kind string, p problem) {
 	if w.first == nil {
 		w.first, w.count = map[string]string{}, map[string]int{}
 	}
-	// The same field of other objects and other items is the same warning.
+	// The same field of other objects or other items yields the same warning.
 	key := kind + " " + indices.Replace(p.path) + p.text
 	if w.count[key]++; w.count[key] == 1 {
 		w.order = append(w.order, key)

@@ -15,16 +15,15 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Expand creates the pods that the workloads' controllers would create, except for those that
-// the input already has: for Deployments (through ReplicaSets, which are added, too),
-// ReplicaSets, ReplicationControllers, StatefulSets (with the claims of their volumes),
-// DaemonSets and Jobs. A StatefulSet's pod that has ended is replaced. A workload's pods take
-// the workload's place in the order of Pods. Names are generated from the seed: the same
+// Expand creates the workloads' missing pods like their controllers: for Deployments (through
+// ReplicaSets, also added), ReplicaSets, ReplicationControllers, StatefulSets (with the claims of
+// their volumes), DaemonSets and Jobs. A StatefulSet's terminated pod is replaced. A workload's
+// pods take the workload's place in the order of Pods. Names are generated from the seed: the same
 // input and seed give the same pods.
 //
 // A controller would create some of these pods only once others run: those of an ordered
 // StatefulSet one by one, those of a Job as far as its parallelism allows. A StatefulSet is
-// expanded completely, since the question is where its pods go; a Job is not.
+// expanded completely, since the placement of all its pods matters; a Job is not.
 //
 // For example, a Deployment web with 3 replicas in a hand-written file gives
 //
@@ -51,7 +50,7 @@ func (s *Set) Expand(seed int64) {
 		}
 	}
 
-	// Deployments first: they make ReplicaSets, which make pods.
+	// Deployments first: they create ReplicaSets, which create pods.
 	e.expandDeployments()
 	e.replicaSets()
 	e.replicationControllers()
@@ -61,9 +60,9 @@ func (s *Set) Expand(seed int64) {
 	e.mergePods()
 }
 
-// defaultReplicas gives workloads that name no number of replicas one. Until then they are
-// left without, because a workload that is applied again without a number keeps the one that
-// it has: kubectl apply changes only what the manifest names.
+// defaultReplicas sets unset numbers of replicas to one. Until then they stay unset, because a
+// workload reapplied without a number keeps its current one: kubectl apply changes only fields in
+// the manifest.
 func (s *Set) defaultReplicas() {
 	for _, d := range s.Deployments {
 		setDefault(&d.Spec.Replicas, 1)
@@ -79,15 +78,14 @@ func (s *Set) defaultReplicas() {
 	}
 }
 
-// expansion is one run of Expand. It indexes the input's pods by their owner once, because
-// asking all pods for each of thousands of workloads would take minutes.
+// expansion is one run of Expand. It indexes the input's pods by owner once; searching all pods for
+// each of thousands of workloads would take minutes.
 type expansion struct {
 	set     *Set
 	rng     *rand.Rand
 	names   map[types.NamespacedName]bool // of all pods, old and new
 	byOwner map[rules.Owner][]*v1.Pod     // the input's pods, by their controller
-	// byName has the same by its kind and name, for workloads of hand-written files, which
-	// have no UID.
+	// byName indexes them by kind and name, for workloads from hand-written files without a UID.
 	byName map[ownerName][]*v1.Pod
 	made   []madePod        // the new pods
 	gone   map[*v1.Pod]bool // the input's pods that their controllers delete
@@ -99,21 +97,20 @@ type ownerName struct {
 	types.NamespacedName
 }
 
-// madePod is a pod, and the place in the input that it takes in the order of Pods.
+// madePod is a pod with its place in the order of Pods.
 type madePod struct {
 	pod *v1.Pod
 	at  place
 }
 
-// expanded is a workload, and where it stands in the input.
+// expanded is a workload and its place in the input.
 type expanded struct {
 	*workload.Workload
 	at place
 }
 
-// ownedPods returns the pods of the input that a workload controls. A workload from a hand-written
-// file has no UID: its pods are found by its name, and it gets a UID, to which they refer from then
-// on.
+// ownedPods returns the workload's pods in the input. A workload from a hand-written file lacks a
+// UID: it finds the pods by name, assigns a UID, and makes the pods refer to it.
 func (e *expansion) ownedPods(w expanded) []*v1.Pod {
 	if w.Object.GetUID() != "" {
 		return e.byOwner[w.Owner()]
@@ -127,8 +124,8 @@ func (e *expansion) ownedPods(w expanded) []*v1.Pod {
 	return pods
 }
 
-// adopt has an object refer to its controller by the UID that this has got. The list of
-// references is copied: it may be shared with other objects.
+// adopt makes an object refer to its controller by the new UID. It copies the list of references,
+// which may be shared with other objects.
 func adopt(object metav1.Object, uid types.UID) {
 	refs := slices.Clone(object.GetOwnerReferences())
 	for i := range refs {
@@ -139,40 +136,39 @@ func adopt(object metav1.Object, uid types.UID) {
 	object.SetOwnerReferences(refs)
 }
 
-// uidOf returns a UID that is the same in every run, so that answers can be compared: a UUID
-// of version 8, which leaves its content to whoever makes it.
+// uidOf returns a reproducible UID, so that results can be compared: a UUID of version 8, whose
+// content is implementation-defined.
 func uidOf(kind string, object metav1.Object) types.UID {
 	sum := sha256.Sum256([]byte(kind + "/" + object.GetNamespace() + "/" + object.GetName()))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // a UUID of version 8
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
 }
 
-// activePods filters out the pods that a controller no longer counts: those that have ended
-// and those that are terminating. The given list is not changed.
+// activePods returns the pods still counted by a controller, neither terminated nor terminating. It
+// does not modify the list.
 func activePods(pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
 		return rules.IsTerminal(pod) || rules.IsTerminating(pod)
 	})
 }
 
-// addPod adds a pod that has a name.
+// addPod adds a named pod.
 func (e *expansion) addPod(pod *v1.Pod, at place) {
 	e.names[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
 	e.made = append(e.made, madePod{pod, at})
 }
 
-// removePod removes a pod of the input, so that its name is free. mergePods leaves it out.
+// removePod removes a pod of the input, which frees its name. mergePods omits it.
 func (e *expansion) removePod(pod *v1.Pod) {
 	delete(e.names, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
 	e.gone[pod] = true
 }
 
-// addNamed names a pod as the API server does for generateName, by five letters after a
-// prefix, and adds it. The letters are those of upstream's rand.String, which form no words;
-// a taken name is tried again.
+// addNamed names a pod like the API server's generateName, by five letters after a prefix, and adds
+// it. The letters are from upstream's rand.String and form no words; a taken name is retried.
 func (e *expansion) addNamed(pod *v1.Pod, prefix string, at place) {
 	pod.GenerateName = prefix
-	// A name has at most 63 letters, so the prefix is shortened.
+	// A name has at most 63 letters, so the prefix is truncated.
 	const most, letters = 63, "bcdfghjklmnpqrstvwxz2456789"
 	base := prefix[:min(len(prefix), most-5)]
 	for {
@@ -187,8 +183,8 @@ func (e *expansion) addNamed(pod *v1.Pod, prefix string, at place) {
 	e.addPod(pod, at)
 }
 
-// mergePods puts the new pods among the others, in the order of the input. Pods of one
-// workload have one place, and the stable sort leaves them as they were made.
+// mergePods merges the new pods in the order of the input. Pods of one workload have one place, and
+// the stable sort keeps their order of creation.
 func (e *expansion) mergePods() {
 	s := e.set
 	all := make([]madePod, 0, len(s.Pods)+len(e.made))

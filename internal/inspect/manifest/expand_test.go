@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// TestExpandCases runs testdata/expand.txt: manifests in; all pods out, in
-// the order of the input, with what their controllers gave them.
+// TestExpandCases runs testdata/expand.txt: manifests in; all pods out, in input order, with the
+// fields set by their controllers.
 func TestExpandCases(t *testing.T) {
 	datadriven.RunTest(t, "testdata/expand.txt", func(t *testing.T, d *datadriven.TestData) string {
 		set, err := Read([]string{"-"}, strings.NewReader(d.Input+"\n"), Options{})
@@ -94,7 +94,7 @@ func labelText(labels map[string]string) string {
 	return strings.Join(words, " ")
 }
 
-// checkCreatable: what the controllers make, the API server would take.
+// checkCreatable verifies that the API server would accept the created pods.
 func checkCreatable(t *testing.T, set *Set) {
 	t.Helper()
 	objects := admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses)

@@ -6,13 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// parseFlow reads JSON, and YAML that looks like it, over any number of lines. It returns
-// false for what it does not understand; the library then reads that, or finds the syntax
-// error.
+// parseFlow reads JSON and similar YAML over any number of lines. It returns false for input that
+// it does not understand; the library then reads it, or finds the syntax error.
 func parseFlow(t *tree, text string, line int32) bool {
 	t.reset()
 	f := flowParser{t: t, text: text, line: line, json: true}
-	// Nothing but white space is an empty document.
+	// White space only is an empty document.
 	if f.skipSpace(); f.pos == len(f.text) {
 		return true
 	}
@@ -23,8 +22,8 @@ func parseFlow(t *tree, text string, line int32) bool {
 	return f.pos == len(f.text)
 }
 
-// flowParser reads {a: b, "c": [d, 'e']}. Within a block it must end on its line; as JSON it
-// may span many. As in blockParser, false means that the library has to read the document.
+// flowParser reads {a: b, "c": [d, 'e']}. Within a block it must end on its line; as JSON it may
+// span many. As in blockParser, false means that the library must read the document.
 type flowParser struct {
 	t    *tree
 	text string
@@ -33,8 +32,7 @@ type flowParser struct {
 	json bool
 }
 
-// skipSpace skips white space; within a block, spaces only: a tab there is for the library to
-// judge.
+// skipSpace skips white space; within a block, spaces only: the library judges tabs there.
 func (f *flowParser) skipSpace() {
 	for f.pos < len(f.text) {
 		switch c := f.text[f.pos]; {
@@ -58,8 +56,7 @@ func (f *flowParser) peek() byte {
 
 // parseValue reads a value and adds it under a key.
 func (f *flowParser) parseValue(key string, depth int) bool {
-	// Recursion is bounded for input that is made to exhaust the stack; the library
-	// bounds it as well.
+	// Bound recursion for input crafted to exhaust the stack; the library bounds it as well.
 	if depth > maxDepth {
 		return false
 	}
@@ -78,8 +75,8 @@ func (f *flowParser) parseValue(key string, depth int) bool {
 	return ok
 }
 
-// parseCollection reads the members of a mapping or sequence up to its closing bracket. A
-// comma right before that is left to the library.
+// parseCollection reads the members of a mapping or sequence up to its closing bracket. It leaves a
+// trailing comma to the library.
 func (f *flowParser) parseCollection(n node, end byte, depth int) bool {
 	children := f.t.childrenOf(f.t.add(n))
 	f.pos++
@@ -117,7 +114,7 @@ func (f *flowParser) parseCollection(n node, end byte, depth int) bool {
 	}
 }
 
-// parseKey reads a key and its colon. A merge key (<<) is left to the library.
+// parseKey reads a key and its colon. It leaves a merge key (<<) to the library.
 func (f *flowParser) parseKey() (string, bool) {
 	key, isQuoted, ok := f.parseScalar()
 	if !ok || key == "<<" && !isQuoted {
@@ -135,8 +132,8 @@ func (f *flowParser) parseKey() (string, bool) {
 	return key, true
 }
 
-// parseScalar reads a quoted string or a plain word. Plain words with anything that could
-// mean something else in YAML are left to the library.
+// parseScalar reads a quoted string or a plain word. It leaves plain words with potentially special
+// characters to the library.
 func (f *flowParser) parseScalar() (text string, isQuoted, ok bool) {
 	switch f.peek() {
 	case '"':
@@ -154,19 +151,18 @@ func (f *flowParser) parseScalar() (text string, isQuoted, ok bool) {
 		return value, true, true
 	}
 
-	// A plain word ends at an indicator of flow collections, or at a colon that ends a
-	// key.
+	// A plain word ends at an indicator of flow collections, or at a colon that ends a key.
 	end := f.pos
 	for end < len(f.text) && strings.IndexByte(",[]{}\n\"'", f.text[end]) < 0 &&
 		!(f.text[end] == ':' && (end+1 == len(f.text) || strings.IndexByte(" \n,[]{}", f.text[end+1]) >= 0)) {
 		end++
 	}
 
-	// A quote within a word, or a word at the very end: too unusual to decide here.
+	// A quote within a word, or a word at the very end, is too unusual to handle here.
 	if end == len(f.text) || f.text[end] == '"' || f.text[end] == '\'' {
 		return "", false, false
 	}
-	// Spaces may stand within a plain scalar, and before the comma that ends it.
+	// Spaces are allowed within a plain scalar, and before the comma that ends it.
 	word := strings.TrimRight(f.text[f.pos:end], " \t\r")
 	value, ok := parsePlain(word)
 	if !ok || value != word || strings.ContainsAny(word, "\t#?") || word[0] == '-' && len(word) == 1 || word[0] == ':' {
@@ -177,11 +173,10 @@ func (f *flowParser) parseScalar() (text string, isQuoted, ok bool) {
 	return value, false, true
 }
 
-// jsonString reads a string by JSON's rules, in which \/ and \u are escapes. A string without
+// jsonString reads a string by JSON's rules, including the escapes \/ and \u. A string without
 // escapes is a part of the text, and is not copied.
 func (f *flowParser) jsonString() (string, bool) {
-	// Most strings are plain ASCII without escapes, and are found by looking at each byte
-	// once.
+	// Most strings are plain ASCII without escapes, and need a single pass.
 	end, escapes, ascii := f.pos+1, false, true
 	for end < len(f.text) && f.text[end] != '"' {
 		switch c := f.text[end]; {
@@ -196,11 +191,11 @@ func (f *flowParser) jsonString() (string, bool) {
 		end++
 	}
 
-	// A string that is not closed, or not UTF-8: the library says what is wrong.
+	// The string is unterminated or not UTF-8: let the library report it.
 	if end >= len(f.text) || !ascii && !utf8.ValidString(f.text[f.pos:end]) {
 		return "", false
 	}
-	// With its quotes, for the library of JSON.
+	// Keep the quotes for the JSON library.
 	literal := f.text[f.pos : end+1]
 	f.pos = end + 1
 	if !escapes {
@@ -212,8 +207,8 @@ func (f *flowParser) jsonString() (string, bool) {
 	return value, err == nil
 }
 
-// splitKey finds "key: value" or "key:" at the beginning of a text. isKey reports whether the
-// text is one, and ok is false if only the library can tell. text must not be empty. For
+// splitKey finds "key: value" or "key:" at the beginning of a text. isKey reports whether the text
+// has this form, and ok is false if only the library can decide. text must not be empty. For
 // example:
 //
 //	image: nginx:1.27   -> image, nginx:1.27
@@ -235,7 +230,7 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 			return "", "", false, false
 		}
 		return value, strings.TrimLeft(after[1:], " "), true, true
-	// Indicators of YAML. What begins with the first three is a value that parseScalar knows.
+	// Indicators of YAML. The first three begin values handled by parseScalar.
 	case '{', '[', '|', '>', '&', '*', '!', '%', '@', '`', ',', ']', '}', '?', '#', ':':
 		return "", "", false, text[0] == '{' || text[0] == '[' || text[0] == '|'
 	}
@@ -273,12 +268,11 @@ func parsePlain(text string) (string, bool) {
 	if text == "" || strings.IndexByte(",[]{}#&*!|>'\"%@`", text[0]) >= 0 {
 		return "", false
 	}
-	// These begin something else only if a space follows: -1 is a scalar, and "- 1" an
-	// item.
+	// These begin something else only if a space follows: -1 is a scalar, and "- 1" an item.
 	if strings.IndexByte("-?:", text[0]) >= 0 && (len(text) == 1 || text[1] == ' ') {
 		return "", false
 	}
-	// What is behind it is a comment.
+	// A comment follows.
 	if i := strings.Index(text, " #"); i >= 0 {
 		text = strings.TrimRight(text[:i], " ")
 	}
@@ -288,13 +282,13 @@ func parsePlain(text string) (string, bool) {
 	return text, true
 }
 
-// parseQuoted reads a quoted scalar that ends on its line, and returns what follows it. In
-// single quotes only ” is an escape; in double quotes, those that unescapeText knows.
+// parseQuoted reads a quoted scalar that ends on its line, and returns the rest of the line. In
+// single quotes the only escape is ”; in double quotes, unescapeText defines the escapes.
 func parseQuoted(text string) (value, rest string, ok bool) {
 	if text[0] == '\'' {
 		for i := 1; i < len(text); i++ {
-			// In single quotes there is nothing to look for but the closing quote, and
-			// two of them that are one.
+			// In single quotes, the only special character is the quote: it ends the scalar, unless
+			// doubled.
 			if text[i] != '\'' {
 				continue
 			}
@@ -311,7 +305,7 @@ func parseQuoted(text string) (value, rest string, ok bool) {
 		return "", "", false
 	}
 
-	// In double quotes. The text is copied only if it has escapes.
+	// In double quotes, copy the text only if it has escapes.
 	escapes := false
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
@@ -320,7 +314,7 @@ func parseQuoted(text string) (value, rest string, ok bool) {
 			if !escapes {
 				return value, rest, true
 			}
-			// It is copied only if there is something to replace.
+			// Copy only if there is something to replace.
 			value, ok = unescapeText(value)
 			return value, rest, ok
 		case '\\':
@@ -334,8 +328,8 @@ func parseQuoted(text string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// unescapeText handles the escapes that YAML and JSON share. Others, such as \x41 and \u0041,
-// are left to the library.
+// unescapeText handles the escapes shared by YAML and JSON. It leaves others, such as \x41 and
+// \u0041, to the library.
 func unescapeText(text string) (string, bool) {
 	var value strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -345,8 +339,7 @@ func unescapeText(text string) (string, bool) {
 			if i == len(text) {
 				return "", false
 			}
-			// Other escapes mean something else in YAML and JSON, or take several
-			// letters.
+			// Other escapes differ between YAML and JSON, or take several letters.
 			switch text[i] {
 			case '"', '\\', '/':
 				c = text[i]

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// FuzzRead: no input makes the reader or the expansion panic, hang or grow
-// without bound, and what is refused is refused with a line of the input.
+// FuzzRead verifies that no input makes the reader or the expansion panic, hang or grow without
+// bound, and that errors have a line of the input.
 func FuzzRead(f *testing.F) {
 	for _, seed := range seeds {
 		f.Add(seed)
@@ -48,7 +48,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// large keeps the fuzzer from making a million pods.
+// large excludes inputs with a million pods.
 func large(s *Set) bool {
 	total := int32(0)
 	count := func(n *int32) int32 {

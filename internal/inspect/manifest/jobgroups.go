@@ -14,25 +14,25 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// What the Job controller does with the feature gate WorkloadWithJob: for a Job that asks for
-// a gang it makes a Workload, from that a PodGroup, and its pods name the PodGroup. Objects
-// of the input are used if the Job controls them. Those that users made for the Job are passed
-// over, and of several that the Job controls none is chosen.
+// Emulation of the Job controller with the feature gate WorkloadWithJob: for a Job requesting a
+// gang it creates a Workload, from that a PodGroup, and the Job's pods name the PodGroup. Objects
+// of the input are used if the Job controls them. Objects created by users for the Job are ignored,
+// and if the Job controls several, none is used.
 //
 //	Job train (parallelism 4, gang) -> Workload train-<hash> -> PodGroup ...-<hash>, minCount 4 -> 4 pods
 
-// groupOf names the pod group of a job's pods, which is made if the job is new and the
-// controller would make one. It is empty for jobs whose pods are scheduled one by one: the
-// controller makes groups for these, too, but they change nothing.
+// groupOf returns the name of a job's pod group, which it creates for a new job if the controller
+// would. It returns "" for jobs with individually scheduled pods: the controller creates groups for
+// these as well, but without effect.
 func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	if !e.set.JobGroups || gangOf(job) == nil || job.Spec.Template.Spec.SchedulingGroup != nil || metav1.GetControllerOf(job) != nil {
 		return ""
 	}
-	// Pods that exist have no group, and cannot get one. The controller goes on without.
+	// Existing pods cannot join a group; the controller continues without one.
 	fresh := len(pods) == 0 && !hasBegun(job)
 	workload := e.workloadOf(job, fresh)
-	// A Workload that was changed by others is not what the controller would have
-	// made: it leaves the Job alone.
+	// A Workload modified by another party differs from the controller's, which then ignores the
+	// Job.
 	if workload == nil || len(workload.Spec.PodGroupTemplates) != 1 {
 		return ""
 	}
@@ -46,15 +46,15 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	}
 
 	switch {
-	// It was made before.
+	// The group exists already.
 	case len(own) == 1:
 		return own[0].Name
 	case len(own) > 1 || !fresh:
 		return ""
 	}
 
-	// The group has all that the template says of scheduling: the template may be changed
-	// later, and the group may not.
+	// The group copies the template's scheduling fields: the template may be changed later, the
+	// group may not.
 	template := &workload.Spec.PodGroupTemplates[0]
 	group := &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{
@@ -69,15 +69,14 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 		},
 	}
 
-	// The pods refer to the group by its name only, but the scheduler expects objects
-	// with UIDs.
+	// The pods refer to the group by its name only, but the scheduler expects objects with UIDs.
 	group.UID = uidOf("PodGroup", group)
 	e.set.PodGroups = append(e.set.PodGroups, group)
 	return group.Name
 }
 
-// workloadOf returns the job's Workload, or nil. It makes one only for a fresh job, which has
-// not begun.
+// workloadOf returns the job's Workload, or nil. It creates one only for a fresh job, which has not
+// begun.
 func (e *expansion) workloadOf(job *batchv1.Job, fresh bool) *schedulingv1beta1.Workload {
 	var own []*schedulingv1beta1.Workload
 	for _, w := range e.set.Workloads {
@@ -110,8 +109,8 @@ func (e *expansion) workloadOf(job *batchv1.Job, fresh bool) *schedulingv1beta1.
 	return workload
 }
 
-// gangOf returns the gang that a job asks for, or nil. A job that asks for a basic policy, or
-// for none, has no gang.
+// gangOf returns the gang requested by a job, or nil for a job with the basic policy or without a
+// policy.
 func gangOf(job *batchv1.Job) *schedulingv1alpha3.WorkloadPodGroupGangSchedulingPolicy {
 	if s := job.Spec.Scheduling; s != nil && s.SchedulingPolicy != nil {
 		return s.SchedulingPolicy.Gang
@@ -119,11 +118,11 @@ func gangOf(job *batchv1.Job) *schedulingv1alpha3.WorkloadPodGroupGangScheduling
 	return nil
 }
 
-// templateOf returns the group of a job that asks for a gang: without a number, of as many
-// pods as run at a time. gangOf must not be nil.
+// templateOf returns the pod group template of a job with a gang. The default size is the job's
+// parallelism. gangOf must not be nil.
 func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 	count := max(1, *job.Spec.Parallelism)
-	// As many as run at a time is the default.
+	// The default is the parallelism.
 	if asked := gangOf(job).MinCount; asked != nil {
 		count = *asked
 	}
@@ -142,7 +141,7 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 		}
 	}
 
-	// The pods share these, if they name them as well.
+	// The pods share these if they name them as well.
 	for _, c := range job.Spec.Scheduling.ResourceClaims {
 		t.ResourceClaims = append(t.ResourceClaims, schedulingv1beta1.PodGroupResourceClaim{
 			Name: c.Name, ResourceClaimName: c.ResourceClaimName, ResourceClaimTemplateName: c.ResourceClaimTemplateName,
@@ -156,10 +155,10 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 	return t
 }
 
-// hasBegun reports whether the controller has made pods for the job before, or was told to
-// suspend it.
+// hasBegun reports whether the controller has created pods for the job before, or the job is
+// suspended.
 func hasBegun(job *batchv1.Job) bool {
-	// Then its pods were made without a group.
+	// Its pods were then created without a group.
 	if job.Status.StartTime != nil || job.Status.Succeeded != 0 || job.Status.Failed != 0 {
 		return true
 	}
@@ -171,8 +170,8 @@ func hasBegun(job *batchv1.Job) bool {
 	return false
 }
 
-// workloadName generates the name of a job's Workload as the Job controller does: the job's
-// name, cut off if necessary, and a hash.
+// workloadName generates the name of a job's Workload like the Job controller: the job's name,
+// truncated if necessary, and a hash.
 func workloadName(job *batchv1.Job) string {
 	sum := fnv.New32a()
 	fmt.Fprintf(sum, "%v", dump.ForHash(job.UID))
@@ -180,8 +179,8 @@ func workloadName(job *batchv1.Job) string {
 	return fmt.Sprintf("%.*s-%s", validation.DNS1123SubdomainMaxLength-len(hash)-1, job.Name, hash)
 }
 
-// groupName generates the name of a PodGroup as the Job controller does. What is too long is
-// cut off, from the longer of the two parts.
+// groupName generates the name of a PodGroup like the Job controller. It truncates the longer of
+// the two parts if necessary.
 func groupName(workload, template string) string {
 	sum := fnv.New32a()
 	sum.Write([]byte(workload + template))

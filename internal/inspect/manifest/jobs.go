@@ -7,28 +7,26 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// expandJobs makes the pods that the Job controller makes now: as many as may run at a time,
-// and no more than there are completions left. Those that follow when others end are not
-// made. Suspended and finished Jobs have none, nor have those that another controller
-// manages.
+// expandJobs creates the pods that the Job controller would create now: up to the parallelism and
+// the remaining completions. It omits successors of running pods, and skips Jobs that are
+// suspended, finished or managed by another controller.
 func (e *expansion) expandJobs() {
 	for i, job := range e.set.Jobs {
 		w := expanded{workload.Of(job), e.set.places["Job"][i]}
 		pods := e.ownedPods(w)
-		// Its pods have been adopted all the same, so that they are known to be its
-		// own.
+		// Its pods are adopted nevertheless, so that they have an owner.
 		if !workload.MakesPods(job) {
 			continue
 		}
 
-		// Before the pods, which name it: those of both completion modes.
+		// Create the group before the pods of either completion mode, which name it.
 		var member *v1.PodSchedulingGroup
 		if group := e.groupOf(job, pods); group != "" {
 			member = &v1.PodSchedulingGroup{PodGroupName: &group}
 		}
 
 		if *job.Spec.CompletionMode == batchv1.IndexedCompletion {
-			// Each pod of an Indexed Job is for one index, and is named after it.
+			// Each pod of an Indexed Job has an index and is named after it.
 			for _, index := range workload.NextIndexes(job, pods) {
 				pod := jobPod(job, member)
 				workload.SetIndex(pod, job.Name, index)
@@ -43,8 +41,8 @@ func (e *expansion) expandJobs() {
 	}
 }
 
-// jobPod is a pod that the Job controller creates, as a member of the job's group. member is
-// nil if the controller makes no group: the pod then keeps what its template says.
+// jobPod returns a pod created by the Job controller as a member of the job's group. If member is
+// nil, the controller creates no group, and the pod keeps its template's value.
 func jobPod(job *batchv1.Job, member *v1.PodSchedulingGroup) *v1.Pod {
 	pod := workload.JobPod(job)
 	if member != nil {

@@ -21,32 +21,32 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// kind is one kind of object that Berth has a use for. Adding one takes a list in Set, a call
-// of registerKind, and checkObjects.
+// kind is one kind of object used by Berth. Adding one takes a list in Set, a call of registerKind,
+// and checkObjects.
 type kind struct {
-	// name and apiVersion are as manifests write them; namespaced says whether its
-	// objects are in namespaces, and typ is the Go type that objects are decoded into.
+	// name and apiVersion are as in manifests; namespaced reports whether the objects are in
+	// namespaces, and typ is the Go type that objects are decoded into.
 	name       string
 	apiVersion string
 	namespaced bool
 	typ        reflect.Type
-	// prepare fills in defaults and checks the object, in this order. It changes the object.
+	// prepare sets defaults in the object, then validates it.
 	prepare func(object metav1.Object) field.ErrorList
-	// add appends the object to its list in a set, and list returns that list. The object
-	// must be of the kind's type.
+	// add appends the object to its list in a set, and list returns that list. The object must be
+	// of the kind's type.
 	add  func(set *Set, object metav1.Object)
 	list func(set *Set) []metav1.Object
 }
 
-// kinds are all of them by name, and ordered are the same in order. A kind of the same name in
-// another group, such as Knative's Service, is not one of them.
+// kinds indexes all kinds by name; ordered lists them in order. They exclude kinds with the same
+// name in another group, such as Knative's Service.
 var (
 	kinds   = map[string]*kind{}
 	ordered []*kind
 )
 
-// Kinds returns all kinds that Berth has a use for, in a fixed order. No Secrets are among
-// them, nor anything that contains them: a recording of a cluster can be handed on.
+// Kinds returns all kinds used by Berth, in a fixed order. It excludes Secrets and anything that
+// contains them: a recording of a cluster can be handed on.
 func Kinds() (list []schema.GroupVersionKind) {
 	for _, k := range ordered {
 		list = append(list, schema.FromAPIVersionAndKind(k.apiVersion, k.name))
@@ -54,23 +54,22 @@ func Kinds() (list []schema.GroupVersionKind) {
 	return list
 }
 
-// object is a pointer to a type of the API. The constraint lets generic functions make such a
-// type, and use it as an object.
+// object is a pointer to an API type. The constraint lets generic functions create such a type and
+// use it as an object.
 type object[T any] interface {
 	*T
 	metav1.Object
 }
 
-// registerKind adds a kind. list returns where a set keeps its objects; prepare may be nil
-// for kinds of which only the metadata is checked. It is called by init only: kinds is read
-// by many goroutines afterwards.
+// registerKind adds a kind. list returns the set's list of its objects; prepare may be nil, which
+// checks only the metadata. Only init may call it: many goroutines read kinds afterwards.
 func registerKind[T any, P object[T]](name, apiVersion string, namespaced bool, list func(*Set) *[]*T, prepare func(*T) field.ErrorList) {
-	// Of kinds without rules of their own, only names and labels are checked.
+	// Kinds without specific rules only have their names and labels checked.
 	if prepare == nil {
 		prepare = func(o *T) field.ErrorList { return validateMeta(P(o), namespaced) }
 	}
-	// The functions of a kind hide its type, so that the rest of the package needs no
-	// reflection to handle objects.
+	// The functions of a kind hide its type, so that the rest of the package needs no reflection to
+	// handle objects.
 	k := &kind{
 		name: name, apiVersion: apiVersion, namespaced: namespaced, typ: reflect.TypeFor[T](),
 		prepare: func(o metav1.Object) field.ErrorList { return prepare((*T)(o.(P))) },
@@ -88,7 +87,7 @@ func registerKind[T any, P object[T]](name, apiVersion string, namespaced bool, 
 	kinds[name], ordered = k, append(ordered, k)
 }
 
-// validateMeta checks the metadata alone, for kinds whose content is left to the API server.
+// validateMeta checks only the metadata, for kinds validated otherwise by the API server.
 func validateMeta(o metav1.Object, namespaced bool) field.ErrorList {
 	return rules.ValidateMeta(&metav1.ObjectMeta{
 		Name: o.GetName(), GenerateName: o.GetGenerateName(), Namespace: o.GetNamespace(), Labels: o.GetLabels(),
@@ -96,9 +95,9 @@ func validateMeta(o metav1.Object, namespaced bool) field.ErrorList {
 	}, namespaced)
 }
 
-// The order is that in which Objects returns them.
+// Objects returns the objects in this order.
 func init() {
-	// Each kind in the one version that Berth reads; findKind names it for others.
+	// Each kind has the one version read by Berth; findKind suggests it for other versions.
 	const apps, batch, storage, devices, groups, composites = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1",
 		"scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3"
 	registerKind("Node", "v1", false, func(s *Set) *[]*v1.Node { return &s.Nodes }, prepareNode)

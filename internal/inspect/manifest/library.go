@@ -10,39 +10,38 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The way for all YAML that block.go and flow.go do not read: anchors and aliases, tags,
-// folded text, keys that are not words, text beyond ASCII. The library builds its own tree;
-// this file copies it, and bounds what a small document can expand to.
+// The fallback for YAML not read by block.go and flow.go: anchors and aliases, tags, folded text,
+// keys that are not words, text beyond ASCII. The library builds its own tree; this file copies it,
+// and bounds the expansion of a small document.
 
-// maxNodes bounds the size that aliases can expand a document to, whatever its length: a
-// million values take some fifty megabytes.
+// maxNodes bounds a document's size after expanding aliases, whatever its length: a million values
+// take some fifty megabytes.
 const maxNodes = 1 << 20
 
-// mostRepeated bounds the values, and the keys of merged mappings, that aliases repeat: a
-// constant, and a number per byte of the document. A template that a hundred containers
-// share is far below it; a document made to cost more than its length ("billion laughs")
-// is not.
+// mostRepeated bounds the values, and the keys of merged mappings, repeated by aliases: a constant,
+// plus a number per byte of the document. A template shared by a hundred containers is far below
+// the bound; a document crafted to cost more than its length ("billion laughs") exceeds it.
 func mostRepeated(text string) int { return 4096 + 16*len(text) }
 
-// fault is what is wrong at one line of the input's file.
+// fault is an error at one line of the input's file.
 type fault struct {
 	line int32
 	text string
 }
 
-// parseLibrary reads any YAML, with the library. line is that of the text in its file. It
-// returns nil if the tree is complete, or empty for an empty document.
+// parseLibrary reads any YAML with the library. line is the text's line in its file. It returns nil
+// if the tree is complete, or empty for an empty document.
 func parseLibrary(t *tree, text string, line int32) *fault {
 	t.reset()
 	var document yaml.Node
-	// The library may report a line behind the end, of which no editor knows.
+	// The library may report a line beyond the end of the file; clamp it.
 	last := line + int32(strings.Count(strings.TrimSuffix(text, "\n"), "\n"))
 	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
 		f := syntaxFault(err, line)
 		f.line = min(f.line, last)
 		return f
 	}
-	// Nothing but comments.
+	// The document has only comments.
 	if len(document.Content) == 0 {
 		return nil
 	}
@@ -53,14 +52,14 @@ func parseLibrary(t *tree, text string, line int32) *fault {
 	return nil
 }
 
-// yamlLine is how the library's errors begin.
+// yamlLine matches the beginning of the library's errors.
 var yamlLine = regexp.MustCompile(`^yaml: (?:unmarshal errors:\n  )?(?:line (\d+): )?`)
 
-// syntaxFault translates the line that the library reports from the part that it read to the
-// file, and adds what to do about the most frequent error.
+// syntaxFault translates the library's line number from the parsed chunk to the file, and adds a
+// remedy for the most frequent error.
 func syntaxFault(err error, line int32) *fault {
 	text := err.Error()
-	// The line is that of the chunk, which begins somewhere in the file.
+	// The line is relative to the chunk, which begins somewhere in the file.
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		text = text[len(m[0]):]
 		if n, err := strconv.Atoi(m[1]); err == nil {

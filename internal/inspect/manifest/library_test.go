@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What aliases and merge keys make of a document is bounded by its length: each of these would cost
-// the product of its parts.
+// TestAliasesCostNoMoreThanTheDocumentIsLong verifies that a document's length bounds its expansion
+// by aliases and merge keys: each of these would cost the product of its parts.
 func TestAliasesCostNoMoreThanTheDocumentIsLong(t *testing.T) {
 	keys := func(n int, prefix string) string {
 		var b strings.Builder

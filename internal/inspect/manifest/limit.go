@@ -12,26 +12,26 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Workloads that are too large to expand. A number of replicas is ten letters in a file, and
-// would be gigabytes of pods; it is judged before any pod is made.
+// Limits for workloads too large to expand. A number of replicas is ten letters in a file, and
+// would be gigabytes of pods, so check it before creating any pod.
 
-// demand is how many pods a workload lacks: those that Expand would make for it.
+// demand is the number of pods missing from a workload, to be created by Expand.
 type demand struct {
-	// kind, meta and at are the workload and where it stands.
+	// kind, meta and at identify the workload and its place.
 	kind  string
 	meta  *metav1.ObjectMeta
 	at    place
 	lacks int
-	// settle makes the workload want no more than it has, so that Expand makes none for it.
+	// settle reduces the workload's demand to its existing pods, so that Expand creates none.
 	settle func()
 }
 
-// tooMany returns the workloads that lack more pods than are made, which is workload.Most for
-// all together. It takes in small ones first, so that one absurd number does not keep the
-// ordinary workloads out. It sorts the list.
+// tooMany returns the workloads exceeding the limit workload.Most on created pods, shared by all
+// workloads. It admits small ones first, so that one absurd number does not exclude the ordinary
+// workloads. It sorts the list.
 func tooMany(list []demand) (refused []demand) {
 	slices.SortStableFunc(list, func(a, b demand) int { return cmp.Compare(a.lacks, b.lacks) })
-	// All workloads share this. Each is taken in or refused as a whole.
+	// All workloads share the room. Each is admitted or refused as a whole.
 	room := workload.Most
 	for i := range list {
 		if list[i].lacks > room {
@@ -42,9 +42,8 @@ func tooMany(list []demand) (refused []demand) {
 	return nil
 }
 
-// limitWorkloads keeps workloads that lack more pods than are made as they are, with a
-// warning each. Such are in recordings of clusters whose quotas do not let them have the
-// pods.
+// limitWorkloads leaves workloads beyond the limit unexpanded, with a warning each. Recordings of
+// clusters contain such workloads if a quota refuses their pods.
 func (s *Set) limitWorkloads() {
 	for _, d := range tooMany(s.listDemands()) {
 		d.settle()
@@ -54,8 +53,8 @@ func (s *Set) limitWorkloads() {
 	}
 }
 
-// withinLimit adds a fault for each workload that limitWorkloads would not let expand. In
-// manifests that are written by hand, such a number is a mistake.
+// withinLimit adds a fault for each workload refused by limitWorkloads. In hand-written manifests,
+// such a number is a mistake.
 func (c *checker) withinLimit() {
 	for _, d := range tooMany(c.set.listDemands()) {
 		c.about = subject{d.kind, d.meta}
@@ -63,10 +62,9 @@ func (c *checker) withinLimit() {
 	}
 }
 
-// listDemands lists the demands of all workloads. A Deployment's is what is beyond its
-// ReplicaSets': these lack pods themselves, and must not be counted twice. The numbers are
-// estimates: pods that have ended count as present, and a DaemonSet is taken to want all
-// nodes.
+// listDemands lists the demands of all workloads. A Deployment's demand excludes its ReplicaSets',
+// which have demands themselves and must not be counted twice. The numbers are estimates:
+// terminated pods count as present, and a DaemonSet is assumed to need all nodes.
 func (s *Set) listDemands() (list []demand) {
 	pods := map[types.UID]int{}
 	for _, pod := range s.Pods {
@@ -78,8 +76,7 @@ func (s *Set) listDemands() (list []demand) {
 		if wants == nil {
 			return // one
 		}
-		// A workload without a UID is from a hand-written file, and its pods are
-		// counted as lacking.
+		// A workload without a UID is from a hand-written file; all its pods count as missing.
 		has := 0
 		if meta.UID != "" {
 			has = pods[meta.UID]
@@ -99,11 +96,11 @@ func (s *Set) listDemands() (list []demand) {
 			continue
 		}
 		of := deployments[ref.UID]
-		// From here on the ReplicaSet's replicas count as pods that the Deployment has.
+		// From here on the ReplicaSet's replicas count as pods of the Deployment.
 		pods[of.UID] += int(*rs.Spec.Replicas)
 		last := &list[len(list)-1]
-		// A ReplicaSet of a Deployment cannot be settled by itself: the Deployment's
-		// number goes down with it.
+		// A ReplicaSet of a Deployment cannot be settled separately: the Deployment's number must
+		// decrease with it.
 		alone := last.settle
 		last.settle = func() { // or the Deployment would want the difference
 			before := *rs.Spec.Replicas
@@ -122,7 +119,7 @@ func (s *Set) listDemands() (list []demand) {
 	}
 	for i, job := range s.Jobs {
 		wants := job.Spec.Parallelism
-		// A Job runs no more pods at a time than it has completions.
+		// A Job runs no more pods at a time than its completions.
 		if all := job.Spec.Completions; all != nil && wants != nil && *all < *wants {
 			wants = all
 		}
@@ -135,7 +132,7 @@ func (s *Set) listDemands() (list []demand) {
 	return list
 }
 
-// leaveOut removes a DaemonSet from the set. Pods of it that are in the set stay.
+// leaveOut removes a DaemonSet from the set, but keeps its pods.
 func (s *Set) leaveOut(set *appsv1.DaemonSet) {
 	i := slices.Index(s.DaemonSets, set)
 	s.DaemonSets = slices.Delete(s.DaemonSets, i, i+1)
@@ -144,8 +141,8 @@ func (s *Set) leaveOut(set *appsv1.DaemonSet) {
 	}
 }
 
-// placeOf is where the i-th object of a kind stands; the zero place for sets that were not
-// read from files.
+// placeOf returns the place of the i-th object of a kind; the zero place for sets not read from
+// files.
 func (s *Set) placeOf(kind string, i int) (at place) {
 	if places := s.places[kind]; i < len(places) {
 		at = places[i]

@@ -9,8 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// absurd are workloads as a tenant may store them whose quota allows no pod at all, and one as they
-// are.
+// absurd returns a tenant's stored workloads under a quota of no pods, and an ordinary one.
 func absurd(replicas int) string {
 	const pod = `{metadata: {labels: {app: a}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}`
 	always := strings.Replace(pod, "restartPolicy: Never, ", "", 1)
@@ -26,8 +25,8 @@ func absurd(replicas int) string {
 	return text.String()
 }
 
-// TestSumsOfReplicasAreBounded: what is in a recording is looked at without the pods that nobody
-// could make, with a warning for each workload; manifests that ask for so many are refused.
+// TestSumsOfReplicasAreBounded verifies that a recording is read without the impossible pods, with
+// a warning for each workload, and that manifests requesting so many are rejected.
 func TestSumsOfReplicasAreBounded(t *testing.T) {
 	for _, replicas := range []int{workload.Most/2 + 1, workload.Most, 2_000_000_000} {
 		began := time.Now()
@@ -59,7 +58,7 @@ func TestSumsOfReplicasAreBounded(t *testing.T) {
 	}
 }
 
-// TestDaemonSetsTimesNodesAreBounded: many DaemonSets on many nodes are a product.
+// TestDaemonSetsTimesNodesAreBounded covers the product of many DaemonSets and many nodes.
 func TestDaemonSetsTimesNodesAreBounded(t *testing.T) {
 	var text strings.Builder
 	const nodes = 1000

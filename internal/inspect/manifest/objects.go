@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Objects returns all objects of the set, kind by kind in the order of Kinds. The slice is
-// the caller's, the objects are not.
+// Objects returns all objects of the set, kind by kind in the order of Kinds. The caller owns the
+// slice, but not the objects.
 func (s *Set) Objects() (all []metav1.Object) {
 	for _, k := range ordered {
 		all = append(all, k.list(s)...)
@@ -19,7 +19,7 @@ func (s *Set) Objects() (all []metav1.Object) {
 // OfKind lists the objects of a kind.
 func (s *Set) OfKind(kind string) []metav1.Object { return kinds[kind].list(s) }
 
-// Controllers lists the objects of the controllers that make pods.
+// Controllers lists the objects of pod-creating controllers.
 func (s *Set) Controllers() (all []metav1.Object) {
 	for _, name := range []string{"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController"} {
 		all = append(all, s.OfKind(name)...)
@@ -27,9 +27,8 @@ func (s *Set) Controllers() (all []metav1.Object) {
 	return all
 }
 
-// Newest returns the latest time in nodes and pods, which is about when the set was written.
-// It is zero if they have none. It trusts all clocks; package simulate knows which of them
-// are ahead.
+// Newest returns the latest time in nodes and pods, which is about when the set was written, or
+// zero without any. It trusts all clocks; package simulate detects those running ahead.
 func (s *Set) Newest() (newest time.Time) {
 	later := func(t metav1.Time) {
 		if t.After(newest) {
@@ -38,8 +37,7 @@ func (s *Set) Newest() (newest time.Time) {
 	}
 
 	for _, n := range s.Nodes {
-		// Creation times are written by the API server, the other times by
-		// components.
+		// Creation times are written by the API server, the other times by components.
 		later(n.CreationTimestamp)
 		for i := range n.Status.Conditions {
 			later(n.Status.Conditions[i].LastHeartbeatTime)
@@ -54,7 +52,7 @@ func (s *Set) Newest() (newest time.Time) {
 	return newest
 }
 
-// conditionTime is when a condition of the pod last changed; zero if it has none.
+// conditionTime returns the time of the pod's latest condition change, or zero.
 func conditionTime(p *v1.Pod) (newest metav1.Time) {
 	for i := range p.Status.Conditions {
 		if t := p.Status.Conditions[i].LastTransitionTime; t.After(newest.Time) {

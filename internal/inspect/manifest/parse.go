@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// found is the result for one chunk: an object of a kind (kind and object are set), an object
-// to ignore (ignored), or faults (problems; the object is not used then).
+// found is the result for one chunk: an object of a kind (kind and object are set), an object to
+// ignore (ignored), or faults (problems, which invalidate the object).
 type found struct {
 	kind     *kind
 	object   metav1.Object
@@ -23,26 +23,26 @@ type found struct {
 	unknown  []problem // fields to warn of
 }
 
-// parser turns chunks into objects: text -> tree -> object -> defaults and validation. It is
-// used by one goroutine, and reuses its tree and decoder.
+// parser turns chunks into objects: text -> tree -> object -> defaults and validation. It is not
+// safe for concurrent use, and reuses its tree and decoder.
 type parser struct {
 	tree    tree
 	decoder *decoder
 	lenient bool
 }
 
-// parseChunk reads one chunk, which is the order-th of the input. It returns several results
-// for a List that the splitter has not taken apart, and none for an empty document.
+// parseChunk reads one chunk, the order-th of the input. It returns several results for a List not
+// split by the splitter, and none for an empty document.
 func (p *parser) parseChunk(c chunk, order int32) []found {
-	// The library is ten times slower and knows all of YAML. A syntax error is found by it
-	// alone, so that messages do not depend on which parser came first.
+	// The library is ten times slower and reads all of YAML. Only the library reports syntax
+	// errors, so that messages do not depend on the parser tried first.
 	if !p.readTree(c) {
 		if fault := parseLibrary(&p.tree, c.text, c.line); fault != nil {
 			return []found{{problems: []problem{{line: fault.line, text: fault.text}}}}
 		}
 	}
 
-	// A document of comments.
+	// The document has only comments.
 	if len(p.tree.nodes) == 0 {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (p *parser) parseChunk(c chunk, order int32) []found {
 	}
 
 	all := p.parseObjects(root, c.head, order)
-	// Lines tell objects apart unless all are on one, as kubectl get --raw prints them.
+	// Lines identify objects unless all are on one, as printed by kubectl get --raw.
 	if c.json && c.item && !strings.Contains(c.text, "\n") {
 		for i := range all {
 			if len(all[i].problems) > 0 {
@@ -67,7 +67,7 @@ func (p *parser) parseChunk(c chunk, order int32) []found {
 	return all
 }
 
-// nameOf returns the kind and name of an object, as far as it has them: "Pod default/web-0".
+// nameOf returns an object's known parts of kind and name: "Pod default/web-0".
 func (p *parser) nameOf(n int32, head string) string {
 	t := &p.tree
 	kindName := t.textOf(n, "kind")
@@ -86,7 +86,7 @@ func (p *parser) nameOf(n int32, head string) string {
 }
 
 // readTree reads a chunk with the fast parser for its form. If it returns false, the tree is
-// incomplete, and parseLibrary has to read the chunk.
+// incomplete, and parseLibrary must read the chunk.
 func (p *parser) readTree(c chunk) bool {
 	if c.json {
 		return parseFlow(&p.tree, c.text, c.line)
@@ -94,12 +94,12 @@ func (p *parser) readTree(c chunk) bool {
 	return parseBlock(&p.tree, c.text, c.line)
 }
 
-// parseObjects reads an object, or those of a List, at any depth. head is what precedes the
-// items of the List around it; a typed list names its items' kind only there.
+// parseObjects reads an object, or the objects of a List, at any depth. head is the text before the
+// items of the enclosing List; a typed list names its items' kind only there.
 func (p *parser) parseObjects(n int32, head string, order int32) []found {
 	t := &p.tree
 	if t.nodes[n].kind != mappingNode {
-		// An empty document, or null: kubectl ignores it, too.
+		// kubectl also ignores an empty document or null.
 		if t.nodes[n].text == "" && !t.nodes[n].quoted && t.nodes[n].kind == scalarNode {
 			return nil
 		}
@@ -107,8 +107,7 @@ func (p *parser) parseObjects(n int32, head string, order int32) []found {
 	}
 
 	kindName, apiVersion := t.textOf(n, "kind"), t.textOf(n, "apiVersion")
-	// Items of a typed list, as a raw answer of the API server has them, name
-	// neither.
+	// Items of a typed list, as in a raw response of the API server, omit both.
 	if kindName == "" && apiVersion == "" {
 		kindName, apiVersion = ofList(head)
 	}
@@ -124,15 +123,15 @@ func (p *parser) parseObjects(n int32, head string, order int32) []found {
 	return []found{p.parseObject(n, kindName, apiVersion, order)}
 }
 
-// kindOfItems and versionOfItems find the kind and the version in the head of a List, YAML or
-// JSON. The head was not parsed, because its document is never in memory as a whole.
+// kindOfItems and versionOfItems find the kind and the version in the head of a List, YAML or JSON.
+// The head was not parsed, because its document is never in memory as a whole.
 var (
 	kindOfItems    = regexp.MustCompile(`(?m)"?\bkind"?:\s*"?(\w+)List\b`)
 	versionOfItems = regexp.MustCompile(`(?m)"?\bapiVersion"?:\s*"?([\w./]+)`)
 )
 
-// ofList returns the kind and version that a typed list, such as PodList, implies for its
-// items; "" for a plain List, whose items name them.
+// ofList returns the kind and version that a typed list, such as PodList, implies for its items; ""
+// for a plain List with explicit kinds.
 func ofList(head string) (kind, apiVersion string) {
 	if m := kindOfItems.FindStringSubmatch(head); m != nil {
 		kind = m[1]
@@ -172,9 +171,8 @@ func (p *parser) parseObject(n int32, kindName, apiVersion string, order int32) 
 	return f
 }
 
-// findKind finds a kind. One that is known only in another version, or by a name like this
-// one, is a fault of the field at; one that is not known at all is ignored, under the name
-// returned:
+// findKind finds a kind. A kind known only in another version, or by a similar name, is a fault of
+// the field at; an unknown kind is ignored, under the name returned:
 //
 //	Deployment apps/v1                  kind
 //	Deployment extensions/v1beta1       fault: must be apps/v1 for a Deployment
@@ -192,8 +190,7 @@ func findKind(name, apiVersion string) (k *kind, ignored, at, fault string) {
 		return k, "", "", ""
 	case k != nil && (groupOf(k.apiVersion) == group || isUpstream(group)):
 		return nil, "", "apiVersion", fmt.Sprintf("%q: must be %s for a %s", apiVersion, k.apiVersion, name)
-	// A kind that does not exist in a known group is either misspelt or of no use to
-	// Berth.
+	// An unknown kind in a known group is either misspelt or unused by Berth.
 	case k == nil && isUpstream(group):
 		if meant := similarKind(name); meant != "" {
 			return nil, "", "kind", fmt.Sprintf("%q: did you mean %s?", name, meant)
@@ -206,9 +203,8 @@ func findKind(name, apiVersion string) (k *kind, ignored, at, fault string) {
 	return nil, name, "", ""
 }
 
-// isUpstream reports whether a group is one of Kubernetes' own that has, or had, one of the
-// kinds. No two of these have a kind of the same name, so a kind in the wrong one of them is
-// a mistake.
+// isUpstream reports whether a group is one of Kubernetes' own that has, or had, one of the kinds.
+// Kind names are unique among these groups, so a kind in the wrong group is a mistake.
 func isUpstream(group string) bool {
 	if group == "extensions" {
 		return true
@@ -221,8 +217,8 @@ func isUpstream(group string) bool {
 	return false
 }
 
-// similarKind returns the kind that differs from a name in its letters' case alone, or is its
-// singular; "" if there is none.
+// similarKind returns the kind that differs from a name only in case, or is its singular; "" if no
+// kind matches.
 func similarKind(name string) string {
 	is := func(kind string) bool { return strings.EqualFold(name, kind) || strings.EqualFold(name, kind+"s") }
 	if is("List") {
@@ -236,7 +232,7 @@ func similarKind(name string) string {
 	return ""
 }
 
-// groupOf is the group of an apiVersion; "" for v1.
+// groupOf returns the group of an apiVersion; "" for v1.
 func groupOf(apiVersion string) string {
 	if group, _, found := strings.Cut(apiVersion, "/"); found {
 		return group
@@ -244,9 +240,9 @@ func groupOf(apiVersion string) string {
 	return ""
 }
 
-// unknownFields decides what an unknown field is. In an object that an API server has printed (it
-// has a UID), or in a status, the field comes from a newer version and is ignored with a warning.
-// In a hand-written object it is a mistake that would silently change what is asked for.
+// unknownFields classifies unknown fields. In an object printed by an API server (it has a UID), or
+// in a status, the field is from a newer version and is ignored with a warning. In a hand-written
+// object it is a mistake that would silently change the meaning.
 func (p *parser) unknownFields(f *found) {
 	for _, u := range p.decoder.unknown {
 		if f.object.GetUID() != "" || strings.HasPrefix(u.path, "status.") {
@@ -257,20 +253,19 @@ func (p *parser) unknownFields(f *found) {
 	}
 }
 
-// lastApplied is the annotation in which kubectl apply keeps the whole object: it doubles the
+// lastApplied is the annotation with kubectl apply's copy of the whole object, which doubles the
 // memory of each.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// finishObject sets defaults and validates the object. A field that could not be read as its
-// type is not validated further. It also notes the lines of the fields that checkReferences
-// may complain about, because the tree is gone by then.
+// finishObject sets defaults and validates the object, except for fields with unreadable values. It
+// also records the lines of the fields used by checkReferences, which runs without the tree.
 func (p *parser) finishObject(f *found, n int32) {
 	o := f.object
 	if f.kind.namespaced && o.GetNamespace() == "" {
 		o.SetNamespace(metav1.NamespaceDefault)
 	}
 
-	// The API server would generate a name, too.
+	// The API server would also generate a name.
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(o.GetGenerateName() + nameSuffix(f.place.order))
 	}
@@ -296,14 +291,14 @@ func (p *parser) finishObject(f *found, n int32) {
 	f.place.runtimeClass = p.lineOf(n, spec+"runtimeClassName")
 }
 
-// lineOf is the line of a field or, if that is missing, of the innermost object on the way to
+// lineOf returns the line of a field or, if that is missing, of the innermost object on the way to
 // it.
 func (p *parser) lineOf(n int32, path string) int32 {
 	return p.tree.nodes[p.tree.findPath(n, path)].line
 }
 
-// nameSuffix replaces the five letters that the API server generates for a name; here they
-// follow from the place in the input, so that they are unique and the same in every run.
+// nameSuffix replaces the five letters generated by the API server for a name; here they follow
+// from the place in the input, so that they are unique and the same in every run.
 func nameSuffix(order int32) string {
 	text := strconv.FormatInt(int64(order), 36)
 	return strings.Repeat("0", max(0, 5-len(text))) + text

@@ -48,7 +48,7 @@ var seeds = []string{
 	"a: {b: 'c'd}\n", "a: [\"b\"c]\n", "a: [- b]\n", "a: [-b, - ]\n", "a: {b}\n", "a: {'b':c}\n", "a: {\"b\":c}\n", "a: [a b, c#d, e #f]\n",
 }
 
-// FuzzBlock: what the fast parser reads, the library reads alike.
+// FuzzBlock verifies that the library agrees with the fast parser.
 func FuzzBlock(f *testing.F) {
 	for _, seed := range seeds {
 		f.Add(seed)
@@ -67,7 +67,7 @@ func FuzzBlock(f *testing.F) {
 	})
 }
 
-// FuzzFlow: what is read as JSON is what encoding/json reads.
+// FuzzFlow verifies that encoding/json agrees on input read as JSON.
 func FuzzFlow(f *testing.F) {
 	f.Add("{\"a\": [1, true, null, \"\\u00e4\"]}\n")
 	f.Add("[{\"a\":{}},[],\"x\"]")
@@ -124,7 +124,7 @@ func value(t *tree, n int32) any {
 	return node.text
 }
 
-// FuzzResolve: a plain scalar is to Berth what it is to kubectl.
+// FuzzResolve verifies that Berth and kubectl agree on the types of plain scalars.
 func FuzzResolve(f *testing.F) {
 	for _, s := range []string{"1", "-1", "+1", "01", "0x1f", "0b11", "-0b1", "0o7", "1_000", "1.5", ".5", "1.", "1e3", "1e", "e1", "0.1.2", "10.0.0.1",
 		"2006-01-02", "2006-01-02T00:00:00Z", "100m", "1Gi", "yes", "y", "on", "Off", "NULL", "~", ".inf", "-.INF", ".nan", "nan", "0x", "-", "--1", "1-2",

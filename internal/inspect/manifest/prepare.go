@@ -20,11 +20,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// What follows sets the API server's defaults for the fields that Berth reads, and then validates
+// These functions set the API server's defaults for the fields read by Berth, and then validate
 // them.
 
-// prepareNode has all of a node's capacity allocatable if the manifest does not say, as
-// the API server's defaults do.
+// prepareNode makes all of a node's capacity allocatable if the manifest omits allocatable, like
+// the API server's defaults.
 func prepareNode(node *v1.Node) field.ErrorList {
 	errs := rules.ValidateNode(node)
 	if node.Status.Allocatable == nil {
@@ -44,8 +44,7 @@ func preparePod(pod *v1.Pod) field.ErrorList {
 	return rules.ValidatePod(pod)
 }
 
-// prepareNamespace adds the label with the namespace's name, which namespace selectors rely
-// on.
+// prepareNamespace adds the label with the namespace's name, used by namespace selectors.
 func prepareNamespace(namespace *v1.Namespace) field.ErrorList {
 	if namespace.Name != "" {
 		if namespace.Labels == nil {
@@ -56,15 +55,15 @@ func prepareNamespace(namespace *v1.Namespace) field.ErrorList {
 	return rules.ValidateNamespace(namespace)
 }
 
-// prepareVolume also says whether a volume without a status is available or bound, as its
-// controller would.
+// prepareVolume also sets the phase of a volume without a status to available or bound, like its
+// controller.
 func prepareVolume(volume *v1.PersistentVolume) field.ErrorList {
 	setDefault(&volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
 	if volume.Spec.PersistentVolumeReclaimPolicy == "" {
 		volume.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
 	}
 	if volume.Status.Phase == "" {
-		// A claim that is bound to it would say so; otherwise a controller would have found the
+		// A bound claim would appear in the volume; otherwise a controller would have found the
 		// volume available.
 		volume.Status.Phase = v1.VolumeAvailable
 		if volume.Spec.ClaimRef != nil && volume.Spec.ClaimRef.UID != "" {
@@ -72,15 +71,14 @@ func prepareVolume(volume *v1.PersistentVolume) field.ErrorList {
 		}
 	}
 	errs := rules.ValidateMeta(&volume.ObjectMeta, false)
-	// The parts that the scheduler reads are checked; the source of the volume is left to
-	// the API server.
+	// Check the parts read by the scheduler; leave the source of the volume to the API server.
 	if affinity := volume.Spec.NodeAffinity; affinity != nil && affinity.Required != nil {
 		errs = append(errs, rules.ValidateNodeSelector(affinity.Required, field.NewPath("spec", "nodeAffinity", "required"))...)
 	}
 	return append(errs, rules.ValidateAmounts(volume.Spec.Capacity, field.NewPath("spec", "capacity"))...)
 }
 
-// prepareClaim leaves out the default storage class: Read sets it when all classes are known.
+// prepareClaim omits the default storage class: Read sets it when all classes are known.
 func prepareClaim(claim *v1.PersistentVolumeClaim) field.ErrorList {
 	workload.CompleteClaim(claim)
 	errs := rules.ValidateMeta(&claim.ObjectMeta, true)
@@ -93,8 +91,8 @@ func preparePriorityClass(class *schedulingv1.PriorityClass) field.ErrorList {
 	return rules.ValidatePriorityClass(class)
 }
 
-// prepareStorageClass sets the defaults of a storage class. A binding mode that does not
-// exist is a fault, because the scheduler would have to guess when to bind.
+// prepareStorageClass sets the defaults of a storage class. An unknown binding mode is a fault,
+// because the scheduler would need to guess when to bind.
 func prepareStorageClass(class *storagev1.StorageClass) field.ErrorList {
 	setDefault(&class.ReclaimPolicy, v1.PersistentVolumeReclaimDelete)
 	setDefault(&class.VolumeBindingMode, storagev1.VolumeBindingImmediate)
@@ -106,31 +104,30 @@ func prepareStorageClass(class *storagev1.StorageClass) field.ErrorList {
 	return errs
 }
 
-// prepareDriver sets the defaults of a CSI driver: attached, and without published
-// capacities.
+// prepareDriver sets the defaults of a CSI driver: attached, and without published capacities.
 func prepareDriver(driver *storagev1.CSIDriver) field.ErrorList {
 	setDefault(&driver.Spec.AttachRequired, true)
 	setDefault(&driver.Spec.StorageCapacity, false)
 	return rules.ValidateMeta(&driver.ObjectMeta, false)
 }
 
-// prepareResourceClaim sets the defaults of a claim for devices.
+// prepareResourceClaim sets the defaults of a device claim.
 func prepareResourceClaim(claim *resourcev1.ResourceClaim) field.ErrorList {
 	defaultRequests(&claim.Spec)
 	return rules.ValidateMeta(&claim.ObjectMeta, true)
 }
 
-// prepareResourceClaimTemplate does the same for the claims that a template makes.
+// prepareResourceClaimTemplate does the same for a template's claims.
 func prepareResourceClaimTemplate(template *resourcev1.ResourceClaimTemplate) field.ErrorList {
 	defaultRequests(&template.Spec.Spec)
 	return rules.ValidateMeta(&template.ObjectMeta, true)
 }
 
-// defaultRequests makes each request one for a single device if it does not say, also each
-// alternative of a request.
+// defaultRequests makes each request without a count, and each alternative of a request, one for a
+// single device.
 func defaultRequests(spec *resourcev1.ResourceClaimSpec) {
 	count := func(mode *resourcev1.DeviceAllocationMode, count *int64) {
-		// As the API server does.
+		// As in the API server.
 		if *mode == "" {
 			*mode = resourcev1.DeviceAllocationModeExactCount
 		}
@@ -144,15 +141,15 @@ func defaultRequests(spec *resourcev1.ResourceClaimSpec) {
 		if request.Exactly != nil {
 			count(&request.Exactly.AllocationMode, &request.Exactly.Count)
 		}
-		// A prioritised list: the first alternative that can be allocated is taken.
+		// In a prioritised list, the first allocatable alternative is taken.
 		for j := range request.FirstAvailable {
 			count(&request.FirstAvailable[j].AllocationMode, &request.FirstAvailable[j].Count)
 		}
 	}
 }
 
-// prepareDeployment checks a Deployment. It and the workloads below leave out the
-// default number of replicas: see Set.defaultReplicas.
+// prepareDeployment checks a Deployment. Like the functions for the workloads below, it leaves the
+// number of replicas unset: see Set.defaultReplicas.
 func prepareDeployment(d *appsv1.Deployment) field.ErrorList {
 	return checkWorkload(&d.ObjectMeta, d.Spec.Replicas, d.Spec.Selector, &d.Spec.Template)
 }
@@ -169,10 +166,9 @@ func prepareDaemonSet(set *appsv1.DaemonSet) field.ErrorList {
 	return checkWorkload(&set.ObjectMeta, nil, set.Spec.Selector, &set.Spec.Template)
 }
 
-// prepareReplicationController takes the template's labels as selector if there is none, as
-// the API server does.
+// prepareReplicationController defaults the selector to the template's labels, like the API server.
 func prepareReplicationController(rc *v1.ReplicationController) field.ErrorList {
-	// It would make no pods. The API server requires a template, too.
+	// It would create no pods. The API server also requires a template.
 	if rc.Spec.Template == nil {
 		return field.ErrorList{field.Required(field.NewPath("spec", "template"), "")}
 	}
@@ -185,7 +181,7 @@ func prepareReplicationController(rc *v1.ReplicationController) field.ErrorList 
 // prepareJob sets the defaults of a Job. Without any number, it has one completion; with a
 // parallelism only, it is a work queue that any success ends.
 func prepareJob(job *batchv1.Job) field.ErrorList {
-	// Only if both are missing: with a parallelism alone, completions stay open.
+	// Default only if both are missing: with a parallelism only, completions stay unset.
 	if job.Spec.Parallelism == nil && job.Spec.Completions == nil {
 		setDefault(&job.Spec.Completions, 1)
 	}
@@ -203,8 +199,8 @@ func prepareJob(job *batchv1.Job) field.ErrorList {
 	return append(errs, checkTemplate(&job.Spec.Template, spec.Child("template"))...)
 }
 
-// checkWorkload checks what all kinds of workloads have: their number of pods (nil: not a
-// field), a selector that matches the template's labels, and the template.
+// checkWorkload checks the parts common to all workloads: their number of pods (nil: not a field),
+// a selector that matches the template's labels, and the template.
 func checkWorkload(meta *metav1.ObjectMeta, replicas *int32, selector *metav1.LabelSelector, template *v1.PodTemplateSpec) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := rules.ValidateMeta(meta, true)
@@ -220,9 +216,8 @@ func checkWorkload(meta *metav1.ObjectMeta, replicas *int32, selector *metav1.La
 	return append(errs, checkTemplate(template, spec.Child("template"))...)
 }
 
-// checkTemplate validates the pods that will be created from the template, with the defaults
-// that they will have. The template stays as it is: kubectl apply compares it with another
-// one later.
+// checkTemplate validates the template's future pods with their defaults. It does not modify the
+// template: kubectl apply compares it with another one later.
 func checkTemplate(template *v1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	pod := &v1.Pod{Spec: *template.Spec.DeepCopy()}
 	admission.Default(pod)
@@ -236,14 +231,14 @@ func countOfPods(value *int32, path *field.Path) field.ErrorList {
 		return nil
 	case *value < 0:
 		return field.ErrorList{field.Invalid(path, *value, "must be greater than or equal to 0")}
-	// Each object is judged by itself here; withinLimit judges all of them together.
+	// This judges each object separately; withinLimit judges all of them together.
 	case *value > workload.Most:
 		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be at most %d to be simulated", workload.Most))}
 	}
 	return nil
 }
 
-// setDefault sets a field that is nil.
+// setDefault sets a nil field.
 func setDefault[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value

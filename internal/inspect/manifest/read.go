@@ -18,45 +18,44 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// Options say how to read. The zero value is strict about objects, as an API server is, and
-// keeps pods whose nodes are missing.
+// Options configures reading. The zero value is strict about objects, like an API server, and keeps
+// pods on missing nodes.
 type Options struct {
-	// Recursive reads the folders in folders, too.
+	// Recursive reads nested folders as well.
 	Recursive bool
-	// Lenient accepts what the API server would refuse, and references to missing objects:
-	// for input that a cluster has printed, where today's rules need not have applied when an
-	// object was created. The set is taken for a whole cluster (Set.Whole), unless the caller
-	// knows better. Two objects of one name are refused all the same.
+	// Lenient accepts objects that the API server would reject, and references to missing objects:
+	// for input printed by a cluster, since today's rules need not have applied when an object was
+	// created. The set is considered a whole cluster (Set.Whole), unless the caller corrects that.
+	// Duplicate names are still rejected.
 	Lenient bool
-	// Strict refuses pods that are bound to a node that the input does not have. Without it
-	// they are kept, and counted in Set.Elsewhere.
+	// Strict rejects pods on nodes missing from the input. Without it they are kept, and counted in
+	// Set.Elsewhere.
 	Strict bool
-	// Over is what the input is applied to, or nil: objects may refer to what it has, too.
+	// Over is the set that the input is applied to, or nil: objects may refer to it as well.
 	Over *Set
-	// Stdin is how messages refer to standard input; by default <stdin>.
+	// Stdin is the name of standard input in messages; by default <stdin>.
 	Stdin string
-	// Kustomize returns the manifests of a folder as kubectl kustomize does. It is called for each
-	// kustomization that Read is given, see [Kustomization]. If it is nil, these are errors.
+	// Kustomize builds a folder's manifests like kubectl kustomize. Read calls it for each
+	// kustomization, see [Kustomization]. If it is nil, these are errors.
 	Kustomize func(folder string) ([]byte, error)
-	// Workers is how many objects are read at a time; 0 is one per CPU.
+	// Workers is the number of concurrent workers; 0 is one per CPU.
 	Workers int
 }
 
-// maxErrors is how many errors are reported one by one. The rest are only counted: one wrong
-// template can make thousands.
+// maxErrors limits the errors reported individually. The rest are only counted: one wrong template
+// can cause thousands.
 const maxErrors = 20
 
-// kustomization is the prefix of a kustomization's path. Messages show it, because their line
-// numbers are those of this command's output.
+// kustomization is the prefix of a kustomization's path, shown in messages because their line
+// numbers refer to this command's output.
 const kustomization = "kubectl kustomize "
 
-// Kustomization returns the path by which Read reads the output of a folder's kustomization.
+// Kustomization returns the path that makes Read build a folder's kustomization.
 func Kustomization(folder string) string { return kustomization + folder }
 
-// Read reads manifests: files, folders (their .yaml, .yml and .json files), kustomizations,
-// and "-" for stdin. The error is Errors if the input is at fault, and then has all faults in
-// the order of the input; no set is returned. Objects that are lists are taken apart. The set
-// is not expanded.
+// Read reads manifests: files, folders (their .yaml, .yml and .json files), kustomizations, and "-"
+// for stdin. If the input is faulty, it returns no set, and an error of type Errors with all faults
+// in the order of the input. Lists are split into their items. The set is not expanded.
 func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	files, err := expandPaths(paths, options.Recursive)
 	if err != nil {
@@ -72,8 +71,8 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 		return nil, err
 	}
 	r.set.Warnings = r.warnings.listLines()
-	// References are checked only if all objects could be read: an object with a fault would
-	// be reported as missing as well.
+	// Check references only if all objects could be read: a faulty object would be reported as
+	// missing as well.
 	if len(r.errs) == 0 {
 		for _, e := range r.set.checkObjects(options) {
 			r.addError(e)
@@ -87,11 +86,11 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 		return nil, r.errs
 	}
 
-	// In strict reading, checkObjects has refused workloads that are too large.
+	// In strict mode, checkObjects has rejected workloads that are too large.
 	if options.Lenient {
 		r.set.limitWorkloads()
 	}
-	// Last, because the default storage class may stand behind the claims.
+	// Do this last, because the default storage class may follow the claims.
 	class := admission.DefaultStorageClass(r.set.StorageClasses)
 	for _, claim := range r.set.PersistentVolumeClaims {
 		admission.Claim(claim, class)
@@ -99,8 +98,8 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	return r.set, nil
 }
 
-// expandPaths lists the files that paths stand for. Files of a folder are in alphabetical
-// order. A folder without any manifest is an error: the path is probably wrong.
+// expandPaths lists the files at the paths. Files of a folder are in alphabetical order. A folder
+// without any manifest is an error: the path is probably wrong.
 func expandPaths(paths []string, recursive bool) ([]string, error) {
 	var files []string
 	for _, path := range paths {
@@ -112,8 +111,7 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 		switch {
 		case err != nil && path == "":
 			return nil, errors.New("the name of a file is empty")
-		// kubectl -f reads URLs; this does not, so as to work offline and to open no
-		// connections.
+		// kubectl -f reads URLs; this does not, so as to work offline and to open no connections.
 		case err != nil && strings.Contains(path, "://"):
 			return nil, fmt.Errorf("%s: URLs are not read: download it first, or pipe it into -f -", path)
 		case err != nil:
@@ -123,8 +121,7 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 			files = append(files, path)
 			continue
 		}
-		// deeper is a hint for the error if the folder has only subfolders that were not
-		// read.
+		// deeper is a hint for the error if the folder has only unread subfolders.
 		before, deeper := len(files), ""
 		err = filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
 			switch {
@@ -150,8 +147,8 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 	return files, nil
 }
 
-// onlyRegular refuses what lies in a folder and might be read for ever: a device or a FIFO,
-// or a link to one. Paths that were named themselves may be FIFOs, as from <(...) of a shell.
+// onlyRegular rejects files in a folder that might never end: a device or a FIFO, or a link to one.
+// Paths named explicitly may be FIFOs, as from a shell's <(...).
 func onlyRegular(file string) error {
 	f, err := owned.Open(file)
 	if err != nil {
@@ -161,8 +158,8 @@ func onlyRegular(file string) error {
 }
 
 // reader runs three stages: one goroutine cuts files into batches of chunks, workers read the
-// batches, and the caller's goroutine collects them in order. Only the last of these changes
-// the reader's fields.
+// batches, and the caller's goroutine collects them in order. Only the last of these changes the
+// reader's fields.
 //
 //	cutFiles --jobs----> worker, worker, ...     in any order
 //	         --ordered-> collectBatch            waits for each batch in the order of the input
@@ -183,9 +180,8 @@ func (r *reader) addError(e *Error) {
 	r.errs = append(r.errs, e)
 }
 
-// batch is some chunks of one file, and what was found in them. The goroutine that cuts files
-// fills chunks, one worker empties them and fills found. found is complete once ready is
-// closed.
+// batch holds some chunks of one file, and their results. The goroutine that cuts files fills
+// chunks, one worker consumes them and fills found. found is complete once ready is closed.
 type batch struct {
 	file   int32
 	order  int32 // of the first chunk
@@ -194,16 +190,16 @@ type batch struct {
 	ready  chan struct{}
 }
 
-// Batches are large enough that handing them over costs nothing, and few enough in flight that
-// memory stays bounded.
+// Batches are large enough to make handing them over cheap, and few enough in flight to bound
+// memory.
 const (
 	batchChunks = 256
 	batchBytes  = 1 << 20
 	inFlight    = 8
 )
 
-// readFiles reads all files into the set. Faults of the input are in r.errs; the error is a
-// file that could not be read.
+// readFiles reads all files into the set. It records faults of the input in r.errs; the returned
+// error is about an unreadable file.
 func (r *reader) readFiles(files []string, stdin io.Reader) error {
 	workers := cmp.Or(r.options.Workers, runtime.GOMAXPROCS(0))
 	jobs, ordered := make(chan *batch, inFlight), make(chan *batch, inFlight)
@@ -213,17 +209,16 @@ func (r *reader) readFiles(files []string, stdin io.Reader) error {
 		defer close(jobs)
 		defer close(ordered)
 		failed = r.cutFiles(files, stdin, func(b *batch) {
-			// Both channels are bounded, so cutting waits when workers or the collector are
-			// behind, and memory stays bounded. A batch is in jobs first: the collector must
-			// never wait for one that no worker can take.
+			// Both channels are bounded, so cutting waits when workers or the collector are behind,
+			// and memory stays bounded. Send to jobs first: the collector must never wait for a
+			// batch unavailable to the workers.
 			jobs <- b
 			ordered <- b
 		})
 	})
 	for range workers {
 		running.Go(func() {
-			// One parser per worker: its tree and its table of words are reused for all
-			// objects.
+			// Each worker has a parser, reusing its tree and its table of words for all objects.
 			p := &parser{decoder: newDecoder(), lenient: r.options.Lenient}
 			for b := range jobs {
 				for i, c := range b.chunks {
@@ -246,7 +241,7 @@ func (r *reader) readFiles(files []string, stdin io.Reader) error {
 }
 
 // cutFiles emits the chunks of all files in batches, in order. A batch never spans two files.
-// What was cut before a file fails is emitted, so that faults in it are reported, too.
+// Chunks before a read error are emitted, so that their faults are reported as well.
 func (r *reader) cutFiles(files []string, stdin io.Reader, emit func(*batch)) error {
 	order := int32(0)
 	for i, file := range files {
@@ -274,8 +269,7 @@ func (r *reader) cutFiles(files []string, stdin io.Reader, emit func(*batch)) er
 	return nil
 }
 
-// newBatch returns an empty batch of a file, whose first chunk will be the order-th of the
-// input.
+// newBatch returns an empty batch of a file. Its first chunk will be the order-th of the input.
 func (r *reader) newBatch(file int, order int32) *batch {
 	return &batch{file: int32(file), order: order, ready: make(chan struct{})}
 }
@@ -293,8 +287,8 @@ func (r *reader) splitFile(file string, stdin io.Reader, emit func(chunk) error)
 	return nil
 }
 
-// openFile opens a file, standard input, or the output of a kustomization. Standard input is
-// not closed.
+// openFile opens a file, standard input, or the output of a kustomization. Standard input is not
+// closed.
 func (r *reader) openFile(file string, stdin io.Reader) (io.ReadCloser, error) {
 	folder, made := strings.CutPrefix(file, kustomization)
 	switch {
@@ -311,8 +305,8 @@ func (r *reader) openFile(file string, stdin io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(stdin), nil
 }
 
-// collectBatch adds what was found in a batch to the set, and its faults to the errors. An
-// object with a fault is left out.
+// collectBatch adds the results of a batch to the set, and its faults to the errors. It drops
+// objects with faults.
 func (r *reader) collectBatch(b *batch) {
 	file := r.set.fileName(b.file)
 	for i := range b.found {
@@ -336,7 +330,7 @@ func (r *reader) collectBatch(b *batch) {
 	}
 }
 
-// fileName returns how messages refer to a file.
+// fileName returns the name of a file in messages.
 func (s *Set) fileName(file int32) string {
 	if s.files[file] == "-" {
 		return s.stdin

@@ -20,9 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 )
 
-// TestReadCases runs testdata/read*.txt: manifests in; the objects of each
-// kind, warnings, what was ignored, or the errors out. The line numbers are
-// those of the manifest, from 1.
+// TestReadCases runs testdata/read*.txt: manifests in; the objects of each kind, warnings, ignored
+// kinds, or the errors out. The line numbers refer to the manifest, from 1.
 func TestReadCases(t *testing.T) {
 	files, err := filepath.Glob("testdata/read*.txt")
 	if err != nil || len(files) == 0 {
@@ -71,8 +70,8 @@ func summary(s *Set) string {
 	return out.String()
 }
 
-// BenchmarkRead reads clusters as kubectl prints them: a tenth of what has to
-// go in well under 10 seconds, and all of it.
+// BenchmarkRead reads clusters as printed by kubectl: the full size, which must take well under 10
+// seconds, and a tenth of it.
 func BenchmarkRead(b *testing.B) {
 	for _, size := range []struct{ nodes, pods int }{{1000, 10_000}, {10_000, 100_000}} {
 		b.Run(fmt.Sprintf("nodes=%d,pods=%d", size.nodes, size.pods), func(b *testing.B) {
@@ -173,7 +172,7 @@ func TestOfAFileFullOfOneSlipTheFirstAreNamed(t *testing.T) {
 	}
 }
 
-// What kubectl prints is read as kubectl itself would read it.
+// TestReadsAsTheLibraryDoes verifies that kubectl's output is read like kubectl reads it.
 func TestReadsAsTheLibraryDoes(t *testing.T) {
 	data := cluster(20, 200)
 	set, err := Read([]string{"-"}, bytes.NewReader(data), Options{})

@@ -18,15 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// expandDeployments makes sure that each Deployment has ReplicaSets for all its replicas:
-// those of the input, and a new one if there are none. Replicas that are missing, in the
-// middle of scaling up, go to the newest. ReplicaSets that have more than their Deployment
-// wants, as during a rollout, are left as they are.
+// expandDeployments provides each Deployment with ReplicaSets for all its replicas: those of the
+// input, or a new one. In the middle of scaling up, it assigns missing replicas to the newest.
+// ReplicaSets with more replicas than their Deployment, as during a rollout, stay unchanged.
 func (e *expansion) expandDeployments() {
 	s := e.set
 	byOwner, byName := map[rules.Owner][]*appsv1.ReplicaSet{}, map[types.NamespacedName][]*appsv1.ReplicaSet{}
 	for _, rs := range s.ReplicaSets {
-		// Both by UID and by name: Deployments of hand-written files have no UID.
+		// Match by UID or by name: Deployments of hand-written files lack a UID.
 		if ref := metav1.GetControllerOfNoCopy(rs); rules.KindOf(ref) == rules.Deployment {
 			byOwner[rules.OwnerOf(rs)] = append(byOwner[rules.OwnerOf(rs)], rs)
 			name := types.NamespacedName{Namespace: rs.Namespace, Name: ref.Name}
@@ -36,8 +35,8 @@ func (e *expansion) expandDeployments() {
 
 	for i, d := range s.Deployments {
 		own := byOwner[rules.AsOwner(rules.Deployment, d)]
-		// Hand-written files have no UIDs: the ReplicaSets are found by name, and refer to
-		// the new UID from then on.
+		// Hand-written files lack UIDs: find the ReplicaSets by name, and make them refer to the
+		// new UID.
 		if d.UID == "" {
 			own = byName[types.NamespacedName{Namespace: d.Namespace, Name: d.Name}]
 			d.UID = uidOf("Deployment", d)
@@ -64,9 +63,8 @@ func (e *expansion) expandDeployments() {
 	}
 }
 
-// replicaSetOf returns the first ReplicaSet of a Deployment, as its controller makes it: with
-// the hash of the template in its name, labels and selector. It shares nothing with the
-// Deployment.
+// replicaSetOf returns the first ReplicaSet of a Deployment like its controller: with the hash of
+// the template in its name, labels and selector. It shares no data with the Deployment.
 func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	hash := templateHash(&d.Spec.Template, d.Status.CollisionCount)
 	labels := maps.Clone(d.Spec.Template.Labels)
@@ -74,15 +72,14 @@ func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 		labels = map[string]string{}
 	}
 
-	// The label keeps the pods of different templates of one Deployment apart.
+	// The label separates the pods of a Deployment's different templates.
 	labels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
 	selector := &metav1.LabelSelector{}
 	if d.Spec.Selector != nil {
 		selector = d.Spec.Selector.DeepCopy()
 	}
 
-	// The selector has the hash as well, or it would select the pods of other
-	// revisions.
+	// Without the hash, the selector would match the pods of other revisions.
 	if selector.MatchLabels == nil {
 		selector.MatchLabels = map[string]string{}
 	}
@@ -99,40 +96,40 @@ func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	return rs
 }
 
-// templateHash returns the deployment controller's hash of a template: for a template that an
-// API server has stored, the same as in that cluster. Of a hand-written one, in which fewer
-// defaults are set, the hash may differ.
+// templateHash returns the deployment controller's hash of a template. It equals the cluster's hash
+// for a template stored by an API server, and may differ for a hand-written one, which has fewer
+// defaults.
 func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 	hasher := fnv.New32a()
 	fmt.Fprintf(hasher, "%v", dump.ForHash(*template))
 	// Raised by the controller when another template had the same hash.
 	if collisions != nil {
 		hasher.Write(binary.LittleEndian.AppendUint32(nil, uint32(*collisions)))
-		// Upstream hashes a buffer of eight bytes, of which it fills four.
+		// Upstream hashes a buffer of eight bytes but fills only four.
 		hasher.Write(make([]byte, 4))
 	}
 	return rand.SafeEncodeString(fmt.Sprint(hasher.Sum32()))
 }
 
-// replicaSets makes the pods of all ReplicaSets, those of Deployments included.
+// replicaSets creates the pods of all ReplicaSets, including Deployments'.
 func (e *expansion) replicaSets() {
 	for i, rs := range e.set.ReplicaSets {
 		e.expandReplicas(expanded{workload.Of(rs), e.set.places["ReplicaSet"][i]})
 	}
 }
 
-// replicationControllers makes the pods of all ReplicationControllers.
+// replicationControllers creates the pods of all ReplicationControllers.
 func (e *expansion) replicationControllers() {
 	for i, rc := range e.set.ReplicationControllers {
 		e.expandReplicas(expanded{workload.Of(rc), e.set.places["ReplicationController"][i]})
 	}
 }
 
-// expandReplicas makes the pods that a workload lacks. One that is being deleted makes none,
-// but its pods have been adopted.
+// expandReplicas creates the pods missing from a workload. A workload being deleted gets none, but
+// its pods have been adopted.
 func (e *expansion) expandReplicas(w expanded) {
 	own := activePods(e.ownedPods(w))
-	// Its pods are adopted above, and no more are made.
+	// Its pods are adopted above; do not create more.
 	if w.Object.GetDeletionTimestamp() != nil {
 		return
 	}

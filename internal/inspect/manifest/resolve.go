@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// scalarType is the type of a plain scalar. Quoted scalars are strings, whatever they look
-// like.
+// scalarType is the type of a plain scalar. Quoted scalars are always strings.
 type scalarType uint8
 
 const (
@@ -18,14 +17,13 @@ const (
 	floatScalar
 )
 
-// String is the type as messages name it. Both kinds of numbers are "a number".
+// String returns the type for messages. Both kinds of numbers are "a number".
 func (s scalarType) String() string {
 	return [...]string{"a string", "null", "a boolean", "a number", "a number"}[s]
 }
 
-// resolveType returns the type of a plain scalar as kubectl's YAML library does, by the rules
-// of YAML 1.1, in which yes and off are booleans. So what kubectl refuses is refused here,
-// too:
+// resolveType returns the type of a plain scalar like kubectl's YAML library, by the rules of YAML
+// 1.1, including the booleans yes and off. Input rejected by kubectl is thus rejected here as well:
 //
 //	value: on        a boolean: refused for a string, as in env
 //	value: 0777      a number: 511
@@ -37,8 +35,7 @@ func resolveType(text string) scalarType {
 	if text == "" {
 		return nullScalar
 	}
-	// The first letter decides for most texts: this is called for each plain scalar
-	// of a cluster.
+	// The first letter decides for most texts: this runs for each plain scalar of a cluster.
 	switch c := text[0]; {
 	case c >= '0' && c <= '9' || c == '+' || c == '-':
 		return resolveNumber(text)
@@ -71,8 +68,8 @@ func isInfinite(text string) bool {
 	return false
 }
 
-// parseBool is the value of a scalar that resolveType calls a boolean: it begins with y or t,
-// or is "on".
+// parseBool returns the value of a boolean by resolveType: true if it begins with y or t, or is
+// "on".
 func parseBool(text string) bool {
 	switch text[0] {
 	case 'y', 'Y', 't', 'T':
@@ -81,7 +78,7 @@ func parseBool(text string) bool {
 	return len(text) == len("on") && (text[1] == 'n' || text[1] == 'N')
 }
 
-// resolveNumber is resolveType for what begins with a digit or a sign.
+// resolveNumber is resolveType for text beginning with a digit or a sign.
 func resolveNumber(text string) scalarType {
 	if isInfinite(text) {
 		return floatScalar
@@ -89,15 +86,14 @@ func resolveNumber(text string) scalarType {
 	if strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEFxXoOpP+-._", r) }) >= 0 {
 		return stringScalar // most strings that begin with a digit: 100m, 1Gi, times
 	}
-	// Before the numbers: 2006-01-02 has only digits and dashes.
+	// Test before the numbers: 2006-01-02 has only digits and dashes.
 	if isDate(text) {
 		return stringScalar
 	}
 	if _, ok := parseInt(text); ok {
 		return intScalar
 	}
-	// Numbers above the largest int64 are numbers, too, and are refused where they do not
-	// fit.
+	// Numbers above the largest int64 are also numbers, and are rejected where they do not fit.
 	plain := strings.ReplaceAll(text, "_", "")
 	if _, err := strconv.ParseUint(plain, 0, 64); err == nil {
 		return intScalar
@@ -110,8 +106,8 @@ func resolveNumber(text string) scalarType {
 	return stringScalar
 }
 
-// parseInt reads an integer as YAML 1.1 writes it: 0x1f, 0b11, 0777 (octal), 1_000. ok is
-// false for what does not fit in 64 bits with a sign.
+// parseInt parses an integer in YAML 1.1 notation: 0x1f, 0b11, 0777 (octal), 1_000. ok is false for
+// values outside int64.
 func parseInt(text string) (int64, bool) {
 	plain := strings.ReplaceAll(text, "_", "")
 	if n, err := strconv.ParseInt(plain, 0, 64); err == nil {
@@ -128,14 +124,13 @@ func parseInt(text string) (int64, bool) {
 	return 0, false
 }
 
-// isDate reports whether a text looks like 2006-01-02, which YAML takes for a time and JSON
-// for a string. Fields of times are strings, so it is one here.
+// isDate reports whether a text looks like 2006-01-02, a time in YAML and a string in JSON. Time
+// fields are strings, so it is a string here.
 func isDate(text string) bool {
 	return len(text) > 4 && text[4] == '-' && strings.IndexFunc(text[:4], func(r rune) bool { return r < '0' || r > '9' }) < 0
 }
 
-// isFloat accepts 1.5, .5, 1., 1e3 and signs, and none of strconv's hexadecimal or named
-// floats.
+// isFloat accepts 1.5, .5, 1., 1e3 and signs, but not strconv's hexadecimal or named floats.
 func isFloat(text string) bool {
 	i, digits := 0, 0
 	skip := func() {
@@ -158,7 +153,7 @@ func isFloat(text string) bool {
 		skip()
 	}
 
-	// A sign or a dot alone is a string.
+	// A mere sign or dot is a string.
 	if digits == 0 {
 		return false
 	}
@@ -174,8 +169,8 @@ func isFloat(text string) bool {
 	return i == len(text)
 }
 
-// formatNumber prints a plain number as kubectl passes it on in JSON: 0x10 as 16, 2.0 as 2.
-// What is no finite number is returned as it is, and is at fault wherever a number is needed.
+// formatNumber prints a plain number as kubectl passes it on in JSON: 0x10 as 16, 2.0 as 2. It
+// returns anything but a finite number unchanged, which is a fault wherever a number is required.
 func formatNumber(text string) string {
 	if n, ok := parseInt(text); ok {
 		return strconv.FormatInt(n, 10)
@@ -188,8 +183,7 @@ func formatNumber(text string) string {
 	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
 		return text
 	}
-	// Whole numbers are written without an exponent, as far as a float holds them
-	// exactly.
+	// Write whole numbers without an exponent, as far as a float represents them exactly.
 	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
 		return strconv.FormatFloat(f, 'f', -1, 64)
 	}

@@ -14,10 +14,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// Set is the content of manifests: the objects of each kind in the order of the input, with
-// the API server's defaults filled in. It is plain data: whoever has it may append to its
-// lists, but objects may be shared with other sets and are not changed in place, except by
-// Expand.
+// Set is the content of manifests: the objects of each kind in the order of the input, with the API
+// server's defaults filled in. It is plain data: holders may append to its lists, but objects may
+// be shared with other sets and must not be changed in place, except by Expand.
 type Set struct {
 	Nodes                  []*v1.Node
 	Pods                   []*v1.Pod
@@ -52,42 +51,39 @@ type Set struct {
 	Jobs                   []*batchv1.Job
 	ReplicationControllers []*v1.ReplicationController
 
-	// JobGroups makes Expand turn each suitable Job into a gang, as the Job controller does
-	// with the feature gate WorkloadWithJob. It has to be set before Expand.
+	// JobGroups makes Expand turn each suitable Job into a gang, like the Job controller with the
+	// feature gate WorkloadWithJob. Set it before Expand.
 	JobGroups bool
 
-	// Whole is set if the set has all objects of a cluster: what is missing in it does not
-	// exist. Manifests may leave out whole kinds, and say nothing of these.
+	// Whole is set if the set has all objects of a cluster: objects missing from it do not exist.
+	// Manifests may omit whole kinds, whose objects are then unknown.
 	Whole bool
 
-	// Ignored counts the objects of kinds that Berth does not use, by kind or kind.group.
-	// Users are told, because a kind that is missing in an answer may be one that they
-	// expected to matter.
+	// Ignored counts the objects of kinds unused by Berth, by kind or kind.group. It is shown to
+	// users, since they may have expected a kind missing from the result to matter.
 	Ignored map[string]int
-	// Elsewhere counts the pods that are bound to nodes that the input does not have, by node.
+	// Elsewhere counts the pods bound to nodes missing from the input, by node.
 	Elsewhere map[string]int
-	// Warnings are fields that were ignored because a newer API server wrote them, and
-	// workloads that are too large to expand, one line each.
+	// Warnings holds ignored fields of a newer API server, and workloads too large to expand, one
+	// line each.
 	Warnings []string
 
-	// places[kind][i] is where the i-th object of the kind's list above stands in the input: the
-	// order across kinds, and the lines to name in errors. Workloads and PodGroups that Expand adds
-	// at the end of their lists have none.
+	// places[kind][i] is the place in the input of the i-th object of the kind's list above: the
+	// order across kinds, and the lines for errors. Workloads and PodGroups appended to their lists
+	// by Expand lack a place.
 	places map[string][]place
 	files  []string
-	// stdin is how messages refer to "-" in files; files are the paths that were read, by the
-	// numbers that places have.
+	// stdin is the name for "-" in messages; files holds the paths read, indexed by place.file.
 	stdin string
 }
 
-// place is where an object stands in the input. It is kept small, because a set may have a
-// million.
+// place is the position of an object in the input. It is small, because a set may have a million.
 type place struct {
-	// file is an index of Set.files. line is the first line of the object in it, from 1.
-	// order is its place among all objects of the input, which mergePods sorts by.
+	// file is an index of Set.files. line is the first line of the object in it, from 1. order is
+	// its position among all objects of the input, the sort key of mergePods.
 	file  int32
 	line  int32
 	order int32
-	// lines of the fields that name another object; 0 where there is none.
+	// Lines of the fields that reference another object; 0 if absent.
 	nodeName, priorityClass, runtimeClass int32
 }

@@ -9,22 +9,22 @@ import (
 	"unicode"
 )
 
-// chunk is the text of one object, a document or one item of a List, with the line on which
-// it begins. It is a copy, so the stream's buffer can be reused; text is freed as soon as the
-// chunk was decoded.
+// chunk is the text of one object, a document or one item of a List, with the number of its first
+// line. It is a copy, so the stream's buffer can be reused; text is freed as soon as the chunk was
+// decoded.
 type chunk struct {
 	text string
 	line int32
 	json bool
 	item bool // of a List; in YAML the text is then a sequence of one
-	// head is what precedes the items of that List. Only there does a PodList say that its items
-	// are pods.
+	// head is the text before the items of that List. Only there does a PodList declare its items
+	// to be pods.
 	head string
 }
 
-// splitStream cuts a stream into objects without parsing them, and calls emit for each, in
-// order. Lists are cut into their items, so that a file of a million pods needs the memory of
-// one, and several workers can parse it. An error of emit ends it.
+// splitStream cuts a stream into objects without parsing them, and calls emit for each, in order.
+// Lists are split into their items, so that a file of a million pods needs the memory of one, and
+// several workers can parse it. It stops at an error of emit.
 //
 //	apiVersion: v1          head
 //	kind: PodList           head
@@ -54,8 +54,8 @@ func splitStream(r io.Reader, emit func(chunk) error) error {
 	return s.splitYAML()
 }
 
-// firstByte looks for the first byte that is not white space, without taking it. After 32 KiB
-// of white space it gives up and reports a space, which is read as YAML.
+// firstByte peeks at the first byte that is not white space. After 32 KiB of white space it gives
+// up and returns a space, which is read as YAML.
 func firstByte(in *bufio.Reader) (byte, error) {
 	for n := 64; ; n *= 2 {
 		ahead, err := in.Peek(n)
@@ -68,17 +68,17 @@ func firstByte(in *bufio.Reader) (byte, error) {
 	}
 }
 
-// yamlSplitter works by lines. A document ends at ---. Within a document, the key items at
-// the left margin begins the items of a List, each of which begins with a dash at the
-// indentation of the first.
+// yamlSplitter works by lines. A document ends at ---. Within a document, the key items at the left
+// margin begins the items of a List, each of them starting with a dash at the indentation of the
+// first.
 //
-// A literal block may contain a line --- or items: only if it is indented, and then it is
-// neither here, since both are recognised at the left margin.
+// A literal block can contain a line --- or items only if it is indented, so it does not match:
+// both are recognised at the left margin only.
 type yamlSplitter struct {
 	in   *bufio.Reader
 	emit func(chunk) error
 
-	// buf is the object being collected, and start the line on which it begins.
+	// buf is the object being collected, and start the number of its first line.
 	buf    []byte
 	head   string // of a List: what stands before its items
 	start  int32  // line of buf
@@ -126,7 +126,7 @@ func (s *yamlSplitter) readLine() ([]byte, error) {
 // takeLine takes the next line, and decides whether it begins or ends something.
 func (s *yamlSplitter) takeLine(text []byte) error {
 	if s.line == 1 {
-		// A byte order mark, as editors on Windows write it.
+		// A byte order mark, written by editors on Windows.
 		text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	}
 	trimmed := bytes.TrimRight(text, " \t\r\n")
@@ -148,8 +148,8 @@ func (s *yamlSplitter) takeLine(text []byte) error {
 	return nil
 }
 
-// addLine adds a line to the object being collected. Leading comments and blank lines are
-// left out, so that the object's line is where it begins.
+// addLine adds a line to the object being collected. It drops leading comments and blank lines, so
+// that the object's line is its first line of content.
 func (s *yamlSplitter) addLine(text, content []byte) {
 	if s.blank && (len(content) == 0 || content[0] == '#') {
 		return // nothing yet
@@ -160,8 +160,8 @@ func (s *yamlSplitter) addLine(text, content []byte) {
 	s.buf = append(s.buf, text...)
 }
 
-// takeInList takes a line after items:. Depending on its indentation it belongs to the
-// present item, begins another one, or ends the items:
+// takeInList takes a line after items:. Depending on its indentation it belongs to the present
+// item, begins another one, or ends the items:
 //
 //	items:
 //	- kind: Pod      a dash at s.dash: next item
@@ -195,7 +195,7 @@ func (s *yamlSplitter) takeInList(text, content []byte, indent int) error {
 	return nil
 }
 
-// endItem emits the item that was collected, if there is one.
+// endItem emits the collected item, if any.
 func (s *yamlSplitter) endItem() error {
 	if s.blank {
 		return nil
@@ -205,8 +205,8 @@ func (s *yamlSplitter) endItem() error {
 	return s.emit(c)
 }
 
-// endDocument emits the document that was collected, and begins the next one. What a List has
-// besides its items is dropped. A document of comments only is none.
+// endDocument emits the collected document, and begins the next one. It drops a List's fields other
+// than its items, and documents with only comments.
 func (s *yamlSplitter) endDocument() error {
 	isList := s.inList || len(s.head) > 0
 	if s.inList {
@@ -222,9 +222,8 @@ func (s *yamlSplitter) endDocument() error {
 	return s.emit(c)
 }
 
-// jsonSplitter works by brackets, and knows strings so that brackets in them do not count. It
-// cuts out the items of a top-level "items", and ignores what is around them. Several objects
-// may follow each other, as from jq.
+// jsonSplitter works by brackets outside strings. It cuts out the items of a top-level "items" and
+// ignores the rest of that object. Several objects may follow each other, as from jq.
 type jsonSplitter struct {
 	in   *bufio.Reader
 	emit func(chunk) error
@@ -235,13 +234,12 @@ type jsonSplitter struct {
 	depth int
 	word  []byte // the last string at depth 1
 	// items is set while the array under "items" is open: its elements are at depth 2. wasList is
-	// set until the end of the object that had it.
+	// set until the end of the enclosing object.
 	items, wasList bool
 	head           string
 }
 
-// splitJSON cuts the stream to its end. A faulty stream is cut somewhere; the parser reports
-// it.
+// splitJSON cuts the stream to its end. A faulty stream is cut somewhere; the parser reports it.
 func (s *jsonSplitter) splitJSON() error {
 	for {
 		c, err := s.in.ReadByte()
@@ -252,7 +250,7 @@ func (s *jsonSplitter) splitJSON() error {
 			return err
 		}
 		if s.depth == 0 && len(s.buf) == 0 && strings.IndexByte("{ \t\r\n", c) < 0 {
-			// Not JSON after all, but YAML that begins like it: read on as YAML.
+			// This is YAML resembling JSON: continue as YAML.
 			if err := s.in.UnreadByte(); err != nil {
 				return err
 			}
@@ -265,8 +263,8 @@ func (s *jsonSplitter) splitJSON() error {
 				return err
 			}
 			continue
-		// The comma after an item, or the bracket after the last one, ends it, and belongs to
-		// no chunk.
+		// The comma after an item, or the bracket after the last one, ends it, and belongs to no
+		// chunk.
 		case s.items && s.depth == 2 && (c == ',' || c == ']'):
 			if err := s.flushChunk(true); err != nil {
 				return err
@@ -288,7 +286,7 @@ func (s *jsonSplitter) splitJSON() error {
 		}
 		s.putByte(c)
 		if c == '}' && s.depth == 0 {
-			// What is left of the List after its items: closing brackets.
+			// Only closing brackets remain of the List after its items.
 			if s.wasList {
 				s.buf, s.wasList = s.buf[:0], false
 			} else if err := s.flushChunk(false); err != nil {
@@ -299,8 +297,7 @@ func (s *jsonSplitter) splitJSON() error {
 	}
 }
 
-// putByte adds a byte to the object being collected, without leading white space, and counts
-// lines.
+// putByte adds a byte to the object being collected, without leading white space, and counts lines.
 func (s *jsonSplitter) putByte(c byte) {
 	if c == '\n' {
 		s.line++
@@ -314,8 +311,8 @@ func (s *jsonSplitter) putByte(c byte) {
 	s.buf = append(s.buf, c)
 }
 
-// mayQuote reports whether a single quote begins a string here, which it does only in YAML, where a
-// value or a key can begin.
+// mayQuote reports whether a single quote begins a string here: only in YAML, at the beginning of a
+// value or a key.
 func (s *jsonSplitter) mayQuote() bool {
 	before := bytes.TrimRight(s.buf, " \t\r\n")
 	return len(before) > 0 && strings.IndexByte(",[{:", before[len(before)-1]) >= 0
@@ -348,7 +345,7 @@ func (s *jsonSplitter) readString(quote byte) error {
 	}
 }
 
-// flushChunk emits what was collected, as an item of a List or as an object.
+// flushChunk emits the collected text, as an item of a List or as an object.
 func (s *jsonSplitter) flushChunk(item bool) error {
 	if len(s.buf) == 0 {
 		return nil
@@ -361,7 +358,7 @@ func (s *jsonSplitter) flushChunk(item bool) error {
 	return s.emit(c)
 }
 
-// flushRest emits what is left at the end of the file: nothing, or something unclosed, which the
+// flushRest emits the remainder at the end of the file: nothing, or something unclosed, which the
 // parser will report.
 func (s *jsonSplitter) flushRest() error {
 	if len(s.buf) == 0 && s.depth > 0 {

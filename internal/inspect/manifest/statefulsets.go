@@ -8,9 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// statefulSets makes the missing pods of all StatefulSets, each under the name of its
-// ordinal, and the claims that these need. Claims that exist are used, as by the controller:
-// that is how a pod finds its volume again.
+// statefulSets creates the missing pods of all StatefulSets, each named after its ordinal, and
+// their claims. Like the controller, it reuses existing claims, so that a pod keeps its volume.
 func (e *expansion) statefulSets() {
 	class := admission.DefaultStorageClass(e.set.StorageClasses)
 	claims := map[types.NamespacedName]bool{}
@@ -27,8 +26,7 @@ func (e *expansion) statefulSets() {
 				e.removePod(pod) // the controller deletes it, and makes it again under its name
 			}
 		}
-		// The lowest ordinals that are missing are made: pods are known by their names,
-		// whoever made them.
+		// Create the lowest missing ordinals: pods are identified by name, whatever created them.
 		first := workload.FirstOrdinal(set)
 		for ordinal := first; ordinal < first+min(int(*set.Spec.Replicas), workload.Most); ordinal++ {
 			pod, own := workload.StatefulPod(set, ordinal)
@@ -38,8 +36,7 @@ func (e *expansion) statefulSets() {
 			e.addPod(pod, w.at)
 			for _, claim := range own {
 				id := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
-				// Two sets may share a claim's name only by mistake; then it is made
-				// once.
+				// Two sets share a claim's name only by mistake; create it once.
 				if !claims[id] {
 					claims[id] = true
 					admission.Claim(claim, class)

@@ -9,13 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config/document"
 )
 
-// Decode reads one document, YAML or JSON, into what into points to, as strictly as
-// manifests: every fault has its line and field, and an unknown field is a fault. name is how
-// faults refer to the document. It is for files that are no objects of the API: scenarios,
-// policies, catalogs.
+// Decode reads one document, YAML or JSON, into into, as strictly as manifests: every fault has its
+// line and field, and an unknown field is a fault. name identifies the document in faults. It is
+// for files without API objects: scenarios, policies, catalogs.
 //
-// The value is filled in as far as it could be read even if there is an error, so that a
-// caller can tell a file of another kind from one with a fault.
+// Despite errors it fills in all readable values, so that a caller can distinguish a file of
+// another kind from a faulty one.
 func Decode(name string, text []byte, into any) error {
 	p := &parser{decoder: newDecoder()}
 	c := chunk{text: string(text), line: 1}
@@ -46,8 +45,8 @@ func Decode(name string, text []byte, into any) error {
 	return errors.Join(faults...)
 }
 
-// Lines returns the lines of the elements of the list that a document has at a key, from 1.
-// It returns nil if the text cannot be parsed or has no such list at its top.
+// Lines returns the lines, from 1, of the elements of a list at a top-level key of a document. It
+// returns nil if the text cannot be parsed or lacks such a list.
 func Lines(text []byte, key string) (lines []int) {
 	var whole yaml.Node
 	if err := yaml.Unmarshal(text, &whole); err != nil || len(whole.Content) == 0 {

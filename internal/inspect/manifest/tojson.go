@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// appendJSON appends a value as JSON, as kubectl sends YAML to the API server: plain scalars
-// by their type in YAML 1.1, and all others as strings. Mappings keep their order, and
-// duplicate keys.
+// appendJSON appends a value as JSON, as kubectl sends YAML to the API server: plain scalars by
+// their type in YAML 1.1, and quoted ones as strings. Mappings keep their order, and duplicate
+// keys.
 func (t *tree) appendJSON(out []byte, n int32) []byte {
 	node := &t.nodes[n]
 	switch node.kind {

@@ -5,12 +5,11 @@ import (
 	"strings"
 )
 
-// The form in which a document stands between parsing and decoding. Three parsers fill it
-// (block.go, flow.go and library.go), and decode.go and tojson.go read it; none of these
-// knows of the others.
+// The form of a document between parsing and decoding. Three parsers fill it (block.go, flow.go and
+// library.go), and decode.go and tojson.go read it, independently of each other.
 
-// nodeKind is what a value is. Whether a scalar is a number or a string is decided later, by
-// resolveType.
+// nodeKind is the kind of a value. resolveType later decides whether a scalar is a number or a
+// string.
 type nodeKind uint8
 
 const (
@@ -20,7 +19,7 @@ const (
 )
 
 // node is one value of a document. Its children are linked: first is the first, next the next
-// sibling. 0 is none: it is the root, which is no one's child. For example, {a: [x, "1"]} is
+// sibling. 0 ends a list, since the root is never a child. For example, {a: [x, "1"]} is
 //
 //	0: mapping            first 1
 //	1: sequence  key a    first 2
@@ -39,9 +38,9 @@ type node struct {
 	next   int32
 }
 
-// tree is a document. Its texts are parts of the document's text, and it can be emptied and
-// refilled without allocating. Node 0 is the root; a tree without nodes is an empty document.
-// A decoder must copy the texts that it keeps.
+// tree is a document. Its texts are substrings of the document's text, and it can be reset and
+// refilled without allocating. Node 0 is the root; a tree without nodes is an empty document. A
+// decoder must copy the texts that it keeps.
 type tree struct {
 	nodes []node
 }
@@ -49,24 +48,23 @@ type tree struct {
 // reset empties the tree and keeps its memory.
 func (t *tree) reset() { t.nodes = t.nodes[:0] }
 
-// add adds a node without linking it, and returns its index. Pointers into nodes are invalid
-// afterwards.
+// add adds a node without linking it, and returns its index. It invalidates pointers into nodes.
 func (t *tree) add(n node) int32 {
 	t.nodes = append(t.nodes, n)
 	return int32(len(t.nodes) - 1)
 }
 
-// appender adds children to one node, in order. It remembers the last one, so that each is
-// added in constant time.
+// appender adds children to one node, in order. It remembers the last one, so that each is added in
+// constant time.
 type appender struct {
 	t            *tree
 	parent, last int32
 }
 
-// childrenOf returns an appender for a node that has no children yet.
+// childrenOf returns an appender for a node without children.
 func (t *tree) childrenOf(parent int32) appender { return appender{t: t, parent: parent} }
 
-// appendChild links a node that was added as the next child.
+// appendChild links an added node as the next child.
 func (a *appender) appendChild(child int32) {
 	if a.last == 0 {
 		a.t.nodes[a.parent].first = child
@@ -76,8 +74,8 @@ func (a *appender) appendChild(child int32) {
 	a.last = child
 }
 
-// childOf returns the child of a mapping under the key, or 0: also for a node that is no
-// mapping. Of duplicate keys, the first is returned. It is a linear search.
+// childOf returns the child of a mapping under the key, or 0, also for other nodes than mappings.
+// Of duplicate keys, it returns the first. The search is linear.
 func (t *tree) childOf(n int32, key string) int32 {
 	if t.nodes[n].kind != mappingNode {
 		return 0
@@ -98,9 +96,9 @@ func (t *tree) textOf(n int32, key string) string {
 	return ""
 }
 
-// findPath follows a field path as validation writes it, spec.taints[0].effect or
-// limits[nvidia.com/gpu], as far as the document has it: a missing field is reported where it
-// is missing. For example, if a container has no resources, the path
+// findPath follows a field path in validation's format, spec.taints[0].effect or
+// limits[nvidia.com/gpu], to the last existing element: a missing field is reported where it is
+// missing. For example, if a container lacks resources, the path
 // spec.containers[0].resources.limits leads to containers[0].
 func (t *tree) findPath(from int32, path string) int32 {
 	at := from

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// inUTF8 returns the text of a file in UTF-8, also if a Windows shell wrote it in UTF-16,
-// with or without a byte order mark: PowerShell does so for kubectl get -o yaml > file.
+// inUTF8 returns the text of a file in UTF-8, also if a Windows shell wrote it in UTF-16, with or
+// without a byte order mark: PowerShell does so for kubectl get -o yaml > file.
 func inUTF8(in *bufio.Reader) *bufio.Reader {
 	ahead, _ := in.Peek(2)
 	// Too short to be anything but UTF-8.
@@ -36,7 +36,7 @@ func inUTF8(in *bufio.Reader) *bufio.Reader {
 	return bufio.NewReaderSize(&utf16Reader{in: in, low: low, high: high}, 1<<16)
 }
 
-// utf16Reader decodes UTF-16 as it is read. Faulty units become U+FFFD.
+// utf16Reader decodes UTF-16 while reading. Invalid units become U+FFFD.
 type utf16Reader struct {
 	in        *bufio.Reader
 	low, high int
@@ -46,8 +46,7 @@ type utf16Reader struct {
 // Read implements io.Reader.
 func (r *utf16Reader) Read(into []byte) (n int, err error) {
 	for n < len(into) {
-		// A rune may need more bytes than there is room for: the rest is for the next
-		// call.
+		// A rune may exceed the remaining space: keep the rest for the next call.
 		if len(r.rest) > 0 {
 			copied := copy(into[n:], r.rest)
 			r.rest = r.rest[copied:]
@@ -56,7 +55,7 @@ func (r *utf16Reader) Read(into []byte) (n int, err error) {
 		}
 		unit, err := r.readUnit()
 		if err != nil {
-			// The bytes first: the next call returns the error.
+			// Return the bytes first, and the error with the next call.
 			if n > 0 {
 				return n, nil
 			}
@@ -75,7 +74,7 @@ func (r *utf16Reader) Read(into []byte) (n int, err error) {
 	return n, nil
 }
 
-// readUnit reads two bytes, which are a rune or one of a pair of surrogates.
+// readUnit reads two bytes: a rune, or half of a surrogate pair.
 func (r *utf16Reader) readUnit() (rune, error) {
 	var bytes [2]byte
 	if _, err := io.ReadFull(r.in, bytes[:]); err != nil {

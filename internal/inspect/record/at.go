@@ -20,13 +20,12 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// How a recording is read: the objects of a session as they were at its beginning,
-// and its changes up to a time. Nothing that is missing is passed over, since a
-// cluster without its nodes or its budgets would answer every question wrongly.
+// Reading of a recording: the objects at the beginning of a session, and the changes up to a time.
+// Missing parts are errors, since a cluster without its nodes or its budgets would make every
+// result wrong.
 
-// At reads the objects as they were at a time. It is an error if the recording does not
-// cover that time. It reads the last session that began before that, and replays its
-// changes.
+// At reads the objects' state at a time. It is an error if the recording does not cover that time.
+// It reads the last session that began before that, and replays its changes.
 func At(dir string, at time.Time) (*manifest.Set, error) {
 	index, err := ReadIndex(dir)
 	if err != nil {
@@ -38,7 +37,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	if session == nil || session.Until.Add(time.Second).Before(at) {
 		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), listSpans(index))
 	}
-	// It checks that all files are there that the index names.
+	// checkFolder requires all files named by the index.
 	if err := session.checkFolder(dir); err != nil {
 		return nil, err
 	}
@@ -50,8 +49,8 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		if err != nil {
 			return err
 		}
-		// Objects keep the order in which they first appeared. One that was deleted and
-		// came back is listed once; see below.
+		// Objects keep the order in which they first appeared. A deleted and recreated object is
+		// listed once; see below.
 		if objects[key] == nil {
 			order = append(order, key)
 		}
@@ -59,7 +58,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		return nil
 	}
 
-	// The state at the beginning of the session, and then what changed.
+	// Apply the state at the beginning of the session, and then its changes.
 	for _, k := range snapshot.Kinds() {
 		if err := readList(dir, filepath.Join(session.Folder, k.Resource+".json"), set); err != nil {
 			return nil, err
@@ -67,8 +66,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	}
 
 	err = replaySession(dir, session.Folder, at, func(c *Change) error {
-		// A change has the whole object, so changes can be applied without knowing
-		// what they change.
+		// A change has the whole object, so changes can be applied without knowing their targets.
 		if c.Type == "Set" {
 			return set(c.Object)
 		}
@@ -82,7 +80,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	// An object may stand in order twice; it is taken out with its first place.
+	// order may contain an object twice; take it at its first place and remove it.
 	list := make([]json.RawMessage, 0, len(objects))
 	for _, key := range order {
 		if o := objects[key]; o != nil {
@@ -99,8 +97,8 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	return all, nil
 }
 
-// assembleSet reads the objects as strictly as those of any file: a recording may have
-// been made by someone else. What the API server accepted once is accepted.
+// assembleSet validates the objects as strictly as any file's: a recording may be of foreign
+// origin. Objects once accepted by the API server are accepted.
 func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	var text bytes.Buffer
 	text.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
@@ -108,7 +106,7 @@ func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 		if i > 0 {
 			text.WriteByte(',')
 		}
-		// One object per line: messages name the line.
+		// Write one object per line, since messages have line numbers.
 		text.WriteByte('\n')
 		text.Write(object)
 	}
@@ -116,12 +114,12 @@ func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	return manifest.Read([]string{"-"}, &text, manifest.Options{Lenient: true, Stdin: dir})
 }
 
-// identity distinguishes objects. A recording has no two kinds of one name.
+// identity distinguishes objects. Kind names are unique in a recording.
 type identity struct{ kind, namespace, name string }
 
-// identityOf reads the identity of an object, and nothing else of it.
+// identityOf parses only the identity of an object.
 func identityOf(text []byte) (identity, error) {
-	// All else is decoded once, by package manifest.
+	// Package manifest decodes everything else, once.
 	var object struct {
 		Kind     string
 		Metadata struct{ Namespace, Name string }
@@ -132,13 +130,12 @@ func identityOf(text []byte) (identity, error) {
 	return identity{object.Kind, object.Metadata.Namespace, object.Metadata.Name}, nil
 }
 
-// listSpans names the times that were recorded without interruption: sessions that follow
-// each other at once are one.
+// listSpans lists the times recorded without interruption, merging adjacent sessions.
 func listSpans(index *Index) string {
 	var list []string
 	began := metav1.MicroTime{}
 	for i, s := range index.Sessions {
-		// Sessions that follow each other at once were split because of their size.
+		// Adjacent sessions were split because of their size.
 		if i == 0 || !s.Began.Equal(&index.Sessions[i-1].Until) {
 			began = s.Began
 		}
@@ -149,13 +146,12 @@ func listSpans(index *Index) string {
 	return strings.Join(list, ", ")
 }
 
-// readList calls take for the objects of a list that the recorder has written. A file
-// that is missing is an empty list: session.openFolder has checked that none is lost. The
-// text is good until take returns.
+// readList calls take for the objects of a list written by the recorder. A missing file is an empty
+// list: session.openFolder has checked for lost ones. The text is valid until take returns.
 func readList(dir, name string, take func([]byte) error) error {
 	path := filepath.Join(dir, name)
 	text, err := owned.ReadFileIn(dir, name)
-	// Kinds without objects have no file.
+	// Kinds without objects lack a file.
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -176,8 +172,8 @@ func readList(dir, name string, take func([]byte) error) error {
 	return nil
 }
 
-// replaySession calls take for the session's changes up to a time, in their order. It
-// fails if some of them are missing, which would be silently wrong.
+// replaySession calls take for the session's changes up to a time, in their order. It fails if some
+// of them are missing, which would be silently wrong.
 func replaySession(dir, folder string, until time.Time, take func(*Change) error) error {
 	entries, err := listInside(dir, folder)
 	if err != nil {
@@ -208,8 +204,7 @@ func replaySession(dir, folder string, until time.Time, take func(*Change) error
 			if err := json.Unmarshal(line, &c); err != nil {
 				return fmt.Errorf("line %d: %w", number, err)
 			}
-			// Changes are in order of time, so the rest is later as well. io.EOF ends the
-			// reading.
+			// Changes are in order of time, so the rest is later as well. io.EOF ends the reading.
 			if c.At.After(until) {
 				return io.EOF
 			}
@@ -227,12 +222,12 @@ func replaySession(dir, folder string, until time.Time, take func(*Change) error
 	return nil
 }
 
-// eachLine calls take for each complete line: the last one may have been cut off by a
-// crash. An error of take ends it.
+// eachLine calls take for each complete line: a crash may have truncated the last one. It stops at
+// an error of take.
 func eachLine(r *bufio.Reader, take func([]byte) error) error {
 	for {
 		line, err := r.ReadBytes('\n')
-		// The line has no end, so it was cut off: the change was not recorded.
+		// The line is truncated, so the change was not recorded.
 		if err == io.EOF {
 			return nil
 		}

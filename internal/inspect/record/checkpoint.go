@@ -12,13 +12,13 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
-// writeCheckpoint updates the folder's own objects, which -f reads, and then the index.
-// Lists are written without the lock, so that watches need not wait for a disk; each file
-// is replaced at once, so a reader sees an old or a new list.
+// writeCheckpoint updates the folder's own objects, which -f reads, and then the index. It writes
+// lists without the lock, so that watches need not wait for the disk; each file is replaced
+// atomically, so a reader sees an old or a new list.
 func (r *recorder) writeCheckpoint() error {
 	at := now()
 	r.mu.Lock()
-	// Only slices of texts that are never changed are taken out of the lock.
+	// Only slices of immutable texts leave the lock.
 	lists := r.listObjects()
 	// listObjects has just counted the objects.
 	if r.options.Progress != nil {
@@ -32,15 +32,15 @@ func (r *recorder) writeCheckpoint() error {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// The lists on disk are newer than the index then, which is valid all the same.
+	// The lists on disk are then newer than the index, which remains valid.
 	if r.failed != nil {
 		return r.failed
 	}
 
-	// The time before the lists were taken: they may be newer, and must not be older than
-	// they say.
+	// Use the time before the lists were taken: they may be newer than their recorded time, but not
+	// older.
 	r.index.Source.AsOf = metav1.NewTime(at.Truncate(time.Second))
-	// The index must not claim what is still in a buffer.
+	// The index must not include buffered changes.
 	if err := r.changes.flush(); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (r *recorder) writeCheckpoint() error {
 	return r.writeIndex()
 }
 
-// writeIndex replaces the index. r.mu is held.
+// writeIndex replaces the index. The caller must hold r.mu.
 func (r *recorder) writeIndex() error {
 	return replaceFile(r.options.Dir, IndexFile, func(w *bufio.Writer) error {
 		text, err := json.MarshalIndent(r.index, "", "  ")
@@ -61,11 +61,11 @@ func (r *recorder) writeIndex() error {
 	})
 }
 
-// listObjects has the objects by resource, in the order of their names. r.mu is held.
+// listObjects returns the objects by resource, sorted by name. The caller must hold r.mu.
 func (r *recorder) listObjects() map[string][]json.RawMessage {
 	lists := map[string][]json.RawMessage{}
 	r.index.Objects = 0
-	// Sorted, so that two lists of the same objects are the same file.
+	// Sort, so that equal sets of objects give equal files.
 	for resource, objects := range r.kinds {
 		names := make([]string, 0, len(objects))
 		for name := range objects {
@@ -80,12 +80,11 @@ func (r *recorder) listObjects() map[string][]json.RawMessage {
 	return lists
 }
 
-// writeLists writes the objects of each kind into a folder. A kind without objects has no
-// file.
+// writeLists writes the objects of each kind into a folder. A kind without objects gets no file.
 func writeLists(dir, folder string, lists map[string][]json.RawMessage) error {
 	for _, k := range snapshot.Kinds() {
 		name := filepath.Join(folder, k.Resource+".json")
-		// A list from an earlier checkpoint must not stay.
+		// Remove the list of an earlier checkpoint.
 		if len(lists[k.Resource]) == 0 {
 			if err := removeInside(dir, name); err != nil {
 				return err

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// TestWhatDriversReadIsLeftOut: parameters of devices and volumes may be anything.
+// TestWhatDriversReadIsLeftOut verifies that parameters of devices and volumes, which may contain
+// anything, are not recorded.
 func TestWhatDriversReadIsLeftOut(t *testing.T) {
 	raw := runtime.RawExtension{Raw: []byte(`{"key":"s3cret"}`)}
 	opaque := resourcev1.DeviceConfiguration{Opaque: &resourcev1.OpaqueDeviceConfiguration{Driver: "gpu.example.com", Parameters: raw}}

@@ -22,8 +22,8 @@ import (
 // Kind is the kind of the index file.
 const Kind = "Recording"
 
-// Index is the content of the index file: what the folder has, and until when it is
-// valid. It is written last, so it never names what is not there.
+// Index is the content of the index file: the folder's contents, and the time until which they are
+// valid. It is written last, so it never names missing files.
 type Index struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -32,26 +32,26 @@ type Index struct {
 	// cluster only.
 	Cluster  string    `json:"cluster"`
 	Sessions []Session `json:"sessions"`
-	// Objects is how many objects there are now, for people.
+	// Objects is the current number of objects, for display.
 	Objects int `json:"objects"`
 }
 
-// Session is a period in which the recording ran without interruption; one that gets large is
-// followed by another at once. Its folder has the objects at its beginning, and their changes.
+// Session is a period of uninterrupted recording; a large session is immediately followed by
+// another. Its folder has the objects at its beginning, and their changes.
 type Session struct {
 	Folder string           `json:"folder"`
 	Began  metav1.MicroTime `json:"began"`
 	Until  metav1.MicroTime `json:"until"`
-	// Files are those that its folder has. Older recordings do not say.
+	// Files lists the files in its folder. It is unset in older recordings.
 	Files []string `json:"files,omitempty"`
-	// Missing lists the kinds that could not be read, and why, one per line. Of these it is not
-	// known whether there are objects. Older recordings do not say.
+	// Missing lists the unreadable kinds with the reason, one per line. The cluster may have
+	// objects of these kinds. It is unset in older recordings.
 	Missing []string `json:"missing,omitempty"`
 }
 
 // sessionAt returns the last session that had begun at a time, or nil. It may have ended before.
-// Users give times in whole seconds: one in which a session began means that session, unless the
-// one before it went on until then.
+// Users give times in whole seconds: the second of a session's beginning selects that session,
+// unless the previous session lasted until then.
 func (i *Index) sessionAt(at time.Time) (last *Session) {
 	for n := range i.Sessions {
 		s := &i.Sessions[n]
@@ -64,7 +64,7 @@ func (i *Index) sessionAt(at time.Time) (last *Session) {
 	return last
 }
 
-// MissingAt lists the kinds that were not recorded at a time, as [Session] does.
+// MissingAt lists the kinds not recorded at a time, as in [Session].
 func (i *Index) MissingAt(at time.Time) []string {
 	if s := i.sessionAt(at); s != nil {
 		return s.Missing
@@ -81,7 +81,7 @@ func (s *Session) checkFolder(dir string) error {
 	if err != nil {
 		return err
 	}
-	// The index names it, so it was there.
+	// The index names it, so it existed once.
 	if there == nil {
 		return fmt.Errorf("%s: the session that began at %s is not there", folder, s.Began.UTC().Format(time.RFC3339))
 	}
@@ -93,8 +93,8 @@ func (s *Session) checkFolder(dir string) error {
 	return nil
 }
 
-// noteWritten notes that the session was written until a time, with its changes. It may have begun
-// later.
+// noteWritten records that the session, including its changes, was written until a time. The
+// session may have begun later.
 func (s *Session) noteWritten(until metav1.MicroTime, c *changes) {
 	if s.Until.Before(&until) {
 		s.Until = until
@@ -105,10 +105,9 @@ func (s *Session) noteWritten(until metav1.MicroTime, c *changes) {
 	}
 }
 
-// extendEnd moves the end of a session that was killed from its last checkpoint to its
-// last change that was written.
+// extendEnd moves the end of a killed session from its last checkpoint to its last written change.
 func (s *Session) extendEnd(dir string) {
-	// What cannot be read cannot be played, either: the session ends before it.
+	// Unreadable changes cannot be replayed either: the session ends before them.
 	_ = replaySession(dir, s.Folder, time.Now(), func(c *Change) error {
 		if s.Until.Before(&c.At) {
 			s.Until = c.At
@@ -117,7 +116,7 @@ func (s *Session) extendEnd(dir string) {
 	})
 }
 
-// Change is a line of a file of changes, in the order in which they were seen.
+// Change is a line of a file of changes, in order of observation.
 type Change struct {
 	At   metav1.MicroTime `json:"at"`
 	Type string           `json:"type"` // Set or Delete
@@ -126,18 +125,18 @@ type Change struct {
 }
 
 const (
-	// Names within the folder. Files that are being written begin with writingPrefix, and
-	// are of no use after a crash.
+	// Names within the folder. Files being written begin with writingPrefix, and are useless after
+	// a crash.
 	sessionsFolder = "sessions"
 	changesPrefix  = "changes-"
 	changesSuffix  = ".jsonl"
 	writingPrefix  = ".writing-"
 )
 
-// noRecording is the error of a folder without an index. It is fs.ErrNotExist to callers.
+// noRecording is the error of a folder without an index. It matches fs.ErrNotExist.
 type noRecording string
 
-// Error says what a recording is, for users who gave the wrong folder.
+// Error explains recordings to users who named the wrong folder.
 func (dir noRecording) Error() string {
 	return fmt.Sprintf("%s: not a recording, which has a file %s; berth record makes one", string(dir), IndexFile)
 }
@@ -145,9 +144,9 @@ func (dir noRecording) Error() string {
 // Unwrap lets callers treat it as a missing file.
 func (noRecording) Unwrap() error { return fs.ErrNotExist }
 
-// ReadIndex reads the index of a recording. Since anyone may have made the recording,
-// it checks that the sessions' folders are within it. A folder that is no recording
-// is an error that is fs.ErrNotExist.
+// ReadIndex reads the index of a recording. Since the recording may be of any origin, it checks
+// that the sessions' folders are within it. For a folder without a recording, the error matches
+// fs.ErrNotExist.
 func ReadIndex(dir string) (*Index, error) {
 	text, err := owned.ReadFileIn(dir, IndexFile)
 	if info, failed := os.Stat(dir); errors.Is(err, fs.ErrNotExist) || failed == nil && !info.IsDir() {
@@ -166,8 +165,8 @@ func ReadIndex(dir string) (*Index, error) {
 	}
 
 	for _, s := range index.Sessions {
-		// A recording may come from anywhere: "../../home" must not be read, or
-		// removed when room is made.
+		// The recording may be of any origin: "../../home" must not be read, or removed to make
+		// room.
 		if !filepath.IsLocal(s.Folder) {
 			return nil, fmt.Errorf("%s: sessions: folder %q: must be within the recording", filepath.Join(dir, IndexFile), s.Folder)
 		}
@@ -175,8 +174,8 @@ func ReadIndex(dir string) (*Index, error) {
 	return index, nil
 }
 
-// replaceFile replaces a file. After a crash of the machine it is the old one or the new
-// one: the content is on disk before the name is.
+// replaceFile replaces a file atomically, even if the machine crashes: the content is on disk
+// before the name is.
 func replaceFile(dir, name string, write func(w *bufio.Writer) error) error {
 	return inside(dir, func(root *os.Root) error {
 		writing := filepath.Join(filepath.Dir(name), writingPrefix+rand.Text())
@@ -197,8 +196,8 @@ func replaceFile(dir, name string, write func(w *bufio.Writer) error) error {
 	})
 }
 
-// writeList writes objects as a List like kubectl's, one object per line: line tools can
-// read it, and two recordings can be compared.
+// writeList writes objects as a List like kubectl's, one object per line: line tools can read it,
+// and two recordings can be compared.
 func writeList(dir, name string, objects []json.RawMessage) error {
 	return replaceFile(dir, name, func(w *bufio.Writer) error {
 		w.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
@@ -214,8 +213,7 @@ func writeList(dir, name string, objects []json.RawMessage) error {
 	})
 }
 
-// changes is the file that a session's changes are appended to. It is made with the first
-// of them. A session without changes has none.
+// changes is the file of a session's changes, created with the first of them.
 type changes struct {
 	dir  string // of the recording
 	name string // within it
@@ -224,7 +222,7 @@ type changes struct {
 	size int64
 }
 
-// addChange appends a change to the buffer. size counts what is buffered, too.
+// addChange appends a change to the buffer. size includes buffered bytes.
 func (c *changes) addChange(change *Change) error {
 	line, err := json.Marshal(change)
 	if err != nil {
@@ -241,7 +239,7 @@ func (c *changes) addChange(change *Change) error {
 	return c.out.WriteByte('\n')
 }
 
-// sizesOf is what the files in a folder take, by name; nil if there is no folder.
+// sizesOf returns the sizes of the files in a folder by name, or nil for a missing folder.
 func sizesOf(dir, folder string) (sizes map[string]int64, err error) {
 	entries, err := listInside(dir, folder)
 	if err != nil || entries == nil {
@@ -264,8 +262,8 @@ func sumSizes(sizes map[string]int64) (size int64) {
 	return size
 }
 
-// flush writes what is buffered. It does not wait for the disk: a crash of the machine
-// may lose the last changes, and the reader copes with that.
+// flush writes the buffer. It does not wait for the disk: a crash of the machine may lose the last
+// changes, which the reader tolerates.
 func (c *changes) flush() error {
 	if c.out == nil {
 		return nil
@@ -273,7 +271,7 @@ func (c *changes) flush() error {
 	return c.out.Flush()
 }
 
-// close flushes and closes the file, if there is one.
+// close flushes and closes the file, if any.
 func (c *changes) close() error {
 	if c.file == nil {
 		return nil
@@ -283,9 +281,9 @@ func (c *changes) close() error {
 	return err
 }
 
-// sessionLayout is that of a session's folder's name, which says when it began. Sorted by
-// name, sessions are in order of time.
+// sessionLayout is the format of a session folder's name: its beginning. Sorting by name sorts
+// sessions by time.
 const sessionLayout = "20060102T150405.000000Z"
 
-// sessionName is the name of the folder of a session that began then.
+// sessionName returns the folder name of a session that begins at t.
 func sessionName(t time.Time) string { return t.UTC().Format(sessionLayout) }

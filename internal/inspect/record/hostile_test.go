@@ -23,7 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// What is in the folder already, and is not a recording, is left as it is.
+// TestAFolderWithOtherFilesIsRefused verifies that a folder with contents other than a recording
+// stays unchanged.
 func TestAFolderWithOtherFilesIsRefused(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	mine := filepath.Join(dir, "pods.json")
@@ -39,7 +40,8 @@ func TestAFolderWithOtherFilesIsRefused(t *testing.T) {
 	}
 }
 
-// A cluster that cannot be reached, or not be listed, leaves neither a folder nor a lock in one.
+// TestNothingIsWrittenBeforeTheClusterIsListed verifies that a cluster that cannot be reached or
+// listed leaves neither a folder nor a lock in one.
 func TestNothingIsWrittenBeforeTheClusterIsListed(t *testing.T) {
 	down, closed := fakeapi.New(t), fakeapi.New(t)
 	down.Config.Host = "http://127.0.0.1:1"
@@ -62,7 +64,8 @@ func TestNothingIsWrittenBeforeTheClusterIsListed(t *testing.T) {
 	}
 }
 
-// A recording that is ended before it has listed the cluster keeps what it had.
+// TestAnEarlyEndKeepsTheObjects verifies that a recording ended before the cluster is listed keeps
+// its earlier objects.
 func TestAnEarlyEndKeepsTheObjects(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
@@ -78,7 +81,7 @@ func TestAnEarlyEndKeepsTheObjects(t *testing.T) {
 	}
 }
 
-// One that was broken off before it had written anything goes on.
+// TestARecordingThatWasBrokenOffGoesOn covers a recording aborted before its first write.
 func TestARecordingThatWasBrokenOffGoesOn(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "sessions", "20260101T000000.000Z"), 0o700); err != nil {
@@ -89,8 +92,8 @@ func TestARecordingThatWasBrokenOffGoesOn(t *testing.T) {
 	}
 }
 
-// One that was killed after it had written its objects, and before its index, goes on, and its
-// session, which nothing refers to, takes no room.
+// TestARecordingWithoutItsIndexGoesOn covers a recording killed between writing its objects and its
+// index: it continues, and its unreferenced session takes no room.
 func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
 	api, dir := fakeapi.New(t), ""
 	api.Set("nodes", node("node-1"))
@@ -122,7 +125,7 @@ func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
 		}
 		api.Set("pods", pod("a", "node-1"))
 	}
-	// A file that no session has is not its own.
+	// A file absent from all sessions is foreign.
 	if err := os.Remove(filepath.Join(dir, record.IndexFile)); err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +137,8 @@ func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
 	}
 }
 
-// One that has recorded for a while, and whose index was lost, is not taken for one that was
-// killed: its sessions stay.
+// TestSessionsWhoseIndexIsLostStay verifies that a long recording with a lost index is not mistaken
+// for a killed one: its sessions stay.
 func TestSessionsWhoseIndexIsLostStay(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
@@ -170,8 +173,8 @@ func TestTwoDoNotRecordIntoOneFolder(t *testing.T) {
 	}
 }
 
-// What containers said when they ended, and annotations that no decision reads, may be
-// confidential.
+// TestMessagesAndAnnotationsAreLeftOut covers potentially confidential data: containers'
+// termination messages, and annotations that do not affect decisions.
 func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	p := pod("a", "node-1")
@@ -212,7 +215,7 @@ func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 
 var recorded = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// crafted writes a recording as someone else might have.
+// crafted writes a recording of foreign origin.
 func crafted(t testing.TB, folder, pods, changes string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -248,7 +251,8 @@ func TestASessionOutsideOfTheRecordingIsNotRead(t *testing.T) {
 	}
 }
 
-// A session that is lost is no cluster without objects, and a line that cannot be read is named.
+// TestWhatIsLostOfARecordingIsAnError verifies that a lost session is not mistaken for an empty
+// cluster, and that unreadable lines are identified.
 func TestWhatIsLostOfARecordingIsAnError(t *testing.T) {
 	for what, c := range map[string]struct{ lost, changes, want string }{
 		"a session": {"sessions/one", "", "one: the session that began at 2026-03-01T12:00:00Z is not there"},
@@ -283,8 +287,8 @@ const (
 	good   = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"-1"}}}]}}`
 )
 
-// FuzzAt reads recordings that someone else has made: whatever stands in them, the reader says so
-// or answers, and does not panic.
+// FuzzAt reads recordings of foreign origin: for any content, the reader returns a result or an
+// error, and does not panic.
 func FuzzAt(f *testing.F) {
 	line := func(kind, object string) string {
 		return fmt.Sprintf(`{"at":%q,"type":%q,"object":%s}`, recorded.Format(metav1.RFC3339Micro), kind, object) + "\n"

@@ -6,9 +6,9 @@ import (
 	"os"
 )
 
-// A recording may come from anywhere, with links in it that lead elsewhere. So whatever is read,
-// written or removed in its folder is named by a path within the folder, and paths that lead out of
-// it are errors.
+// A recording may be of any origin, and contain links that lead elsewhere. Everything read, written
+// or removed in its folder is therefore named by a path within the folder, and paths that lead out
+// of it are errors.
 
 // inside calls do with the root of a recording's folder.
 func inside(dir string, do func(root *os.Root) error) error {
@@ -29,12 +29,12 @@ func openInside(dir, name string, flags int) (f *os.File, err error) {
 	return f, err
 }
 
-// removeInside removes a file or folder of a recording with all that it contains.
+// removeInside removes a file or folder of a recording recursively.
 func removeInside(dir, name string) error {
 	return inside(dir, func(root *os.Root) error { return root.RemoveAll(name) })
 }
 
-// listInside lists a folder of a recording; nil if there is none.
+// listInside lists a folder of a recording; nil if it does not exist.
 func listInside(dir, name string) (entries []os.DirEntry, err error) {
 	err = inside(dir, func(root *os.Root) error {
 		f, err := root.Open(name)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestNothingOutsideOfARecordingIsTouched verifies that links in a recording that was handed over
-// lead to no file outside: nothing there is read, written or removed.
+// TestNothingOutsideOfARecordingIsTouched verifies that links in a received recording lead to no
+// file outside: nothing there is read, written or removed.
 func TestNothingOutsideOfARecordingIsTouched(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	session := filepath.Join(outside, sessionName(time.Unix(1e9, 0)))

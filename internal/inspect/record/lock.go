@@ -11,21 +11,20 @@ import (
 	"time"
 )
 
-// lockFile is locked while a recording runs. It is left behind, unlocked: removing it
-// could take the lock from a process that has just opened it.
+// lockFile is locked while a recording runs. It remains afterwards, unlocked: removing it could
+// take the lock from a process that has just opened it.
 const lockFile = "lock"
 
-// claimFolder checks that the folder is a recording that no other process is writing, and
-// locks it. It takes the lock before it looks at the content: what another process has
-// written so far may not look like a recording yet. A folder without a recording is left
-// as it is, and release is nil: createFolder claims it once there is something to write.
+// claimFolder checks that the folder is a recording not being written by another process, and locks
+// it. It takes the lock before it inspects the content, since an unfinished recording of another
+// process may not look like one yet. It leaves a folder without a recording unchanged and returns a
+// nil release: createFolder claims the folder once there is something to write.
 func claimFolder(dir string) (release func(), err error) {
 	if release, err = lockFolder(dir, os.O_RDWR); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	ours, err := isRecording(dir)
-	// In order: an error; no recording yet; a recording without a lock file, such as
-	// a copied one.
+	// In order: an error; a new folder; a recording without a lock file, such as a copied one.
 	switch {
 	case err != nil && release != nil:
 		release()
@@ -42,9 +41,8 @@ func claimFolder(dir string) (release func(), err error) {
 	return release, nil
 }
 
-// removeLeftovers removes files that a kill has left before they got their names.
-// They are of no use, so one that cannot be removed is no error. The folder has to be
-// locked: another recorder may be writing such a file.
+// removeLeftovers removes temporary files left by a kill. They are useless, so failures are
+// ignored. The folder must be locked: another recorder may be writing such a file.
 func removeLeftovers(dir string) {
 	_ = inside(dir, func(root *os.Root) error {
 		return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -56,8 +54,8 @@ func removeLeftovers(dir string) {
 	})
 }
 
-// createFolder makes the folder of a new recording, and claims it. Only the user may read
-// it: a recording says much about a cluster.
+// createFolder creates the folder of a new recording, and claims it. Only the user may read it: a
+// recording reveals much about a cluster.
 func createFolder(dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -78,9 +76,8 @@ func createFolder(dir string) (release func(), err error) {
 	return release, nil
 }
 
-// isRecording reports whether the folder contains a recording. It returns an error if it
-// contains something else: files of users are never mixed with those of a recording, or
-// replaced by them.
+// isRecording reports whether the folder contains a recording. It returns an error if it contains
+// anything else: users' files are never mixed with those of a recording, or replaced by them.
 func isRecording(dir string) (ours bool, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -89,9 +86,8 @@ func isRecording(dir string) (ours bool, err error) {
 	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == IndexFile }) {
 		return true, nil
 	}
-	// A kill before the index was written leaves one session, which is begun anew. More are a
-	// recording whose index was lost.
-	// Beginning anew would remove them as leftovers.
+	// A kill before the index was written leaves one session, which is restarted. Several sessions
+	// are a recording with a lost index; restarting would remove them as leftovers.
 	if n := len(listSessions(dir)); n > 1 {
 		return false, fmt.Errorf("%s has %d sessions of a recording, and no %s: nothing was written; put that file "+
 			"back, or name a new folder", dir, n, IndexFile)
@@ -106,16 +102,15 @@ func isRecording(dir string) (ours bool, err error) {
 	return false, nil
 }
 
-// leftOver reports whether a file was written by a recording that was killed before
-// it had an index: its session has a list of the same name. Such a folder may be used
-// again.
+// leftOver reports whether a file was written by a recording killed before it had an index: its
+// session has a list of the same name. Such a folder may be reused.
 func leftOver(dir, name string) bool {
 	return slices.ContainsFunc(listSessions(dir), func(session string) bool {
 		return inside(dir, func(root *os.Root) error { _, err := root.Lstat(filepath.Join(session, name)); return err }) == nil
 	})
 }
 
-// listSessions lists the folders of sessions, also of those that are in no index.
+// listSessions lists the folders of sessions, including those missing from the index.
 func listSessions(dir string) (folders []string) {
 	entries, _ := listInside(dir, sessionsFolder)
 	for _, e := range entries {
@@ -127,8 +122,8 @@ func listSessions(dir string) (folders []string) {
 	return folders
 }
 
-// lockFolder opens the lock file and locks it. The lock is given up with the file, at the
-// latest when the process ends.
+// lockFolder opens the lock file and locks it. Closing the file releases the lock, at the latest
+// when the process ends.
 func lockFolder(dir string, flags int) (release func(), err error) {
 	f, err := openInside(dir, lockFile, flags)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFilesThatAKillHasLeft before they had their names go when the recording is continued, or
-// begun.
+// TestFilesThatAKillHasLeft verifies that temporary files left by a kill are removed when the
+// recording is continued or restarted.
 func TestFilesThatAKillHasLeft(t *testing.T) {
 	for name, hold := range map[string]func(string) (func(), error){"begun": createFolder, "continued": claimFolder} {
 		dir := t.TempDir()

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// acquireLock takes the lock, which is released when the process ends at the latest. It
-// fails at once if another process has it.
+// acquireLock takes the lock, released when the process ends at the latest. It fails immediately if
+// another process holds it.
 func acquireLock(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }

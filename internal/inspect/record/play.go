@@ -12,30 +12,29 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Step is one event of a recording, as the watches of a component would have shown it.
+// Step is one event of a recording, as a component's watches would have shown it.
 type Step struct {
 	At time.Time
 	// Begins marks the beginning of a session. All objects that existed then follow, up to a step
 	// with Began.
 	Begins, Began bool
-	// Object is of one of the kinds played, as it was from then on. With Gone, it was deleted, and
-	// only its name is set.
+	// Object is the new state of an object of a played kind. With Gone, it was deleted, and only
+	// its name is set.
 	Object metav1.Object
 	Gone   bool
 }
 
-// errEnough ends the reading when the consumer of the sequence has had enough.
+// errEnough ends the reading when the consumer of the sequence stops.
 var errEnough = errors.New("enough")
 
-// played are the kinds that are played, by the names of their lists. Nodes come first: pods are on
-// them.
+// played lists the played kinds by the names of their lists. Nodes precede their pods.
 var played = []struct{ resource, kind string }{
 	{"nodes", "Node"}, {"compositepodgroups", "CompositePodGroup"}, {"podgroups", "PodGroup"},
 	{"resourceclaims", "ResourceClaim"}, {"pods", "Pod"},
 }
 
-// Play yields what a watch would have shown of the nodes, pod groups, claims for devices and pods
-// of sessions, in order of time. An error is the last that it yields. Objects are the consumer's.
+// Play yields the events of the nodes, pod groups, device claims and pods of sessions like a watch,
+// in order of time. It stops after yielding an error. The consumer owns the objects.
 func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 	return func(yield func(Step, error) bool) {
 		for i := range sessions {
@@ -63,7 +62,7 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 		return nil
 	}
 
-	// Between two sessions, anything may have happened. Consumers begin anew.
+	// Anything may have happened between two sessions, so consumers start over.
 	if err := tell(Step{At: s.Began.Time, Begins: true}); err != nil {
 		return err
 	}
@@ -83,7 +82,7 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	if err := tell(Step{At: s.Began.Time, Began: true}); err != nil {
 		return err
 	}
-	// All of them: the end in the index may be older than the last change.
+	// Replay all changes: the end in the index may be older than the last change.
 	return replaySession(dir, s.Folder, s.Until.Add(time.Hour), func(c *Change) error {
 		o, kind, err := decodeObject(c.Object)
 		if err != nil || !slices.ContainsFunc(played, func(of struct{ resource, kind string }) bool { return of.kind == kind }) {
@@ -93,7 +92,7 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	})
 }
 
-// decodeObject decodes an object of any kind that the API has, and returns its kind.
+// decodeObject decodes an API object of any kind, and returns its kind.
 func decodeObject(text []byte) (o metav1.Object, kind string, err error) {
 	var object runtime.Object
 	if object, _, err = scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil); err != nil {

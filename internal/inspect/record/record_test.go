@@ -51,7 +51,7 @@ func client(t testing.TB, api *fakeapi.Server) *snapshot.Client {
 	return c
 }
 
-// during records while do runs, from when everything has been listed.
+// during records while do runs, starting do once everything has been listed.
 func during(t *testing.T, api *fakeapi.Server, dir string, size int64, do func(changes func() int)) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -80,7 +80,7 @@ func during(t *testing.T, api *fakeapi.Server, dir string, size int64, do func(c
 	}
 }
 
-// until waits for so many changes.
+// until waits for count changes.
 func until(changes func() int, count int) {
 	for changes() < count {
 	}
@@ -171,8 +171,8 @@ func TestARecordingGoesOnForItsOwnClusterOnly(t *testing.T) {
 	}
 }
 
-// TestChangesBeforeAKillAreKept: a recording that was killed knows how far it has come by its last
-// checkpoint alone. The next one finds what followed, up to a line that was cut off.
+// TestChangesBeforeAKillAreKept verifies that a recording killed after its last checkpoint recovers
+// the later changes, up to a truncated line.
 func TestChangesBeforeAKillAreKept(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
@@ -216,7 +216,8 @@ func TestChangesBeforeAKillAreKept(t *testing.T) {
 	}
 }
 
-// Beyond its limit a recording forgets the oldest times, and can show all others.
+// TestTheSizeIsBoundedAndWhatIsLeftCanBeShown verifies that a recording beyond its limit forgets
+// the oldest times, and can show all others.
 func TestTheSizeIsBoundedAndWhatIsLeftCanBeShown(t *testing.T) {
 	const limit, rounds = 64 << 10, 1000
 	api, dir := fakeapi.New(t), t.TempDir()
@@ -283,7 +284,7 @@ func TestTheSizeIsBoundedAndWhatIsLeftCanBeShown(t *testing.T) {
 	}
 }
 
-// A session that lacks some of its files cannot be shown.
+// TestASessionWithoutSomeOfItsFilesIsRefused verifies that an incomplete session cannot be shown.
 func TestASessionWithoutSomeOfItsFilesIsRefused(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
@@ -313,7 +314,7 @@ func TestASessionWithoutSomeOfItsFilesIsRefused(t *testing.T) {
 	}
 }
 
-// refused checks that what is missing of a recording is named.
+// refused verifies that the error names the missing part of a recording.
 func refused(t *testing.T, dir, name string) {
 	t.Helper()
 	index, err := record.ReadIndex(dir)
@@ -332,7 +333,8 @@ func refused(t *testing.T, dir, name string) {
 	}
 }
 
-// Recordings of earlier builds have several files of changes in a session.
+// TestChangesThatAreMissingInTheMiddleAreAnError covers recordings of earlier builds, with several
+// files of changes per session.
 func TestChangesThatAreMissingInTheMiddleAreAnError(t *testing.T) {
 	change := fmt.Sprintf(`{"at":%q,"type":"Set","object":%s}`, recorded.Format(metav1.RFC3339Micro), good) + "\n"
 	dir := crafted(t, "sessions/one", `{"kind":"List","items":[]}`, change)
@@ -364,8 +366,9 @@ func TestOnceTakesTheObjectsAlone(t *testing.T) {
 	}
 }
 
-// Times are given in whole seconds, so the second in which a recording began is covered; where one
-// session went on until then, it is that one's.
+// TestTheSecondInWhichASessionBeganIsCovered verifies that the second of a session's beginning,
+// times being whole seconds, belongs to the session, or to the previous one if that lasted until
+// then.
 func TestTheSecondInWhichASessionBeganIsCovered(t *testing.T) {
 	at := func(second, milli int) metav1.MicroTime {
 		return metav1.NewMicroTime(time.Date(2026, 11, 20, 10, 0, second, milli*1_000_000, time.UTC))
@@ -385,8 +388,8 @@ func TestTheSecondInWhichASessionBeganIsCovered(t *testing.T) {
 	}
 }
 
-// A kind that may not be read may have objects: a recording without it is of no whole cluster, and
-// says what it lacks. A kind that is not served has none.
+// TestARecordingSaysWhatItLacks verifies that an unreadable kind, which may have objects, makes the
+// recording an incomplete cluster that lists it as missing. An unserved kind has no objects.
 func TestARecordingSaysWhatItLacks(t *testing.T) {
 	api := fakeapi.New(t)
 	api.Refuse("daemonsets", http.StatusForbidden)

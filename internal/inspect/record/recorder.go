@@ -23,21 +23,21 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// Options say what to record, and how large it may get.
+// Options selects the objects to record, and bounds the recording's size.
 type Options struct {
 	Dir string
-	// For is how long to record; 0 means until the context ends.
+	// For is the duration of the recording; 0 means until the context ends.
 	For time.Duration
-	// Once records the objects as they are, without changes.
+	// Once records the current objects, without changes.
 	Once bool
-	// MaxBytes bounds the sessions together; the oldest are removed. The newest is kept
-	// in any case. 0 means 1 GiB.
+	// MaxBytes bounds the total size of the sessions; the oldest are removed. The newest is always
+	// kept. 0 means 1 GiB.
 	MaxBytes int64
-	// Every is how often the objects in the folder are updated and buffered changes
-	// are written: a crash of the process loses no more than that. 0 means a minute.
+	// Every is the interval between updates of the objects in the folder and writes of buffered
+	// changes, and thus the maximum loss if the process crashes. 0 means a minute.
 	Every time.Duration
-	// Progress, if set, is called with the number of objects and changes at each update.
-	// It must not block: watches wait meanwhile.
+	// Progress, if set, is called with the number of objects and changes at each update. It must
+	// not block: watches wait meanwhile.
 	Progress func(objects, changes int)
 }
 
@@ -48,7 +48,7 @@ type Options struct {
 //	DIR/sessions/BEGAN/*.json     the objects at the beginning of a session
 //	DIR/sessions/BEGAN/changes-*  what has changed since, one line each
 //
-// The objects are kept as JSON: it is what is written, and tells whether one has changed.
+// The objects are kept as JSON, the written form, which also reveals changes.
 type recorder struct {
 	options Options
 	client  *snapshot.Client
@@ -58,29 +58,29 @@ type recorder struct {
 	// mu guards all fields from here on, except for ready.
 	index *Index
 	kinds map[string]map[string]json.RawMessage // by resource and name
-	// listed has the kinds that are served, and whether all their objects have been seen.
+	// listed has the served kinds, and whether their lists are complete.
 	listed  map[string]bool
 	missing []string         // the kinds that may not be read, as Session.Missing has them
 	opened  metav1.MicroTime // when the first session begins
 	changes *changes         // of the session; nil before the first begins: all that is seen is in its objects
-	// full is how many bytes of changes end the session, and counted how many changes
-	// were recorded in all.
+	// full is the number of bytes of changes that ends the session, and counted the total number of
+	// recorded changes.
 	full    int64
 	counted int
-	// failed is the first error of a write. Nothing is recorded after it, and the next
-	// checkpoint returns it.
+	// failed is the first error of a write. It ends the recording, and the next checkpoint returns
+	// it.
 	failed error
 	ready  chan struct{} // closed when everything has been listed
 }
 
-// Run records until the context ends, or for Options.For. It returns nil then, unless not
-// everything has been listed yet. Only one recording at a time writes to a folder.
+// Run records until the context ends, or for Options.For. It then returns nil, unless a list is
+// still incomplete. Only one recording at a time writes to a folder.
 func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	o.MaxBytes, o.Every = cmp.Or(o.MaxBytes, 1<<30), cmp.Or(o.Every, time.Minute)
 	r := &recorder{options: o, client: client, kinds: map[string]map[string]json.RawMessage{},
 		listed: map[string]bool{}, ready: make(chan struct{})}
 	var err error
-	// Before the cluster is asked: a folder that cannot be used is found out at once.
+	// Detect an unusable folder before querying the cluster.
 	if r.release, err = claimFolder(o.Dir); err != nil {
 		return err
 	}
@@ -106,8 +106,8 @@ func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	return r.followKinds(ctx)
 }
 
-// openIndex reads the index of a recording of the same cluster, or begins a new one.
-// Nothing is written yet.
+// openIndex reads the index of a recording of the same cluster, or begins a new one. It does not
+// write.
 func (r *recorder) openIndex(ctx context.Context) error {
 	cluster, err := r.client.ClusterID(ctx)
 	if err != nil {
@@ -133,11 +133,10 @@ func (r *recorder) openIndex(ctx context.Context) error {
 	return nil
 }
 
-// now is the time as recordings have it: in UTC, with microseconds.
+// now returns the time in the format of recordings: in UTC, with microseconds.
 func now() metav1.MicroTime { return metav1.NewMicroTime(time.Now().UTC()) }
 
-// recordOnce records the objects as they are. Kinds that the cluster does not serve are
-// left out.
+// recordOnce records the current objects. It omits kinds not served by the cluster.
 func (r *recorder) recordOnce(ctx context.Context) error {
 	for _, k := range snapshot.Kinds() {
 		version, err := r.client.ListAll(ctx, k, func(object metav1.Object) { r.setObject(k, object) })
@@ -147,22 +146,22 @@ func (r *recorder) recordOnce(ctx context.Context) error {
 		if err != nil {
 			r.leaveOut(k, err)
 		}
-		// That of the last list, which is the newest.
+		// Use the version of the last list, which is the newest.
 		r.index.Source.ResourceVersion = cmp.Or(version, r.index.Source.ResourceVersion)
 	}
 	return r.beginRecording()
 }
 
-// leaveOut notes that a kind is not recorded. One that is not served has no objects, and pod groups
-// are of few clusters and fewer roles; all others may have some.
+// leaveOut records that a kind is missing. A kind that is not served has no objects, and pod groups
+// exist in few clusters and fewer roles; any other kind may have some.
 func (r *recorder) leaveOut(k snapshot.Kind, err error) {
 	if !apierrors.IsNotFound(err) && k.GroupVersion != schedulingv1beta1.SchemeGroupVersion {
 		r.missing = append(r.missing, fmt.Sprintf("%s: %v", k.Resource, err))
 	}
 }
 
-// errEarly is the error if the context ends before everything has been listed. A
-// recording with some kinds only would answer wrongly.
+// errEarly is the error if the context ends before everything has been listed. A recording with
+// some kinds only would give wrong results.
 var errEarly = errors.New("ended before everything was listed: nothing was written")
 
 // followKinds lists and watches every kind. Its goroutines have ended when it returns.
@@ -174,8 +173,7 @@ func (r *recorder) followKinds(ctx context.Context) error {
 	defer cancel()
 	var served []snapshot.Kind
 	for _, k := range snapshot.Kinds() {
-		// Whether a kind is served and may be read is found out before anything is
-		// watched: a watch would retry for ever.
+		// Detect unserved and forbidden kinds before watching: a watch would retry forever.
 		if _, err := r.client.List(ctx, k, metav1.ListOptions{Limit: 1}); err != nil {
 			if ctx.Err() != nil {
 				return errEarly
@@ -187,7 +185,7 @@ func (r *recorder) followKinds(ctx context.Context) error {
 			continue
 		}
 		r.listed[k.Resource] = false // no other goroutine runs yet
-		// Kinds that are not served are left out: optional API groups.
+		// Omit unserved kinds, which belong to optional API groups.
 		served = append(served, k)
 	}
 	for _, k := range served {
@@ -201,7 +199,7 @@ func (r *recorder) followKinds(ctx context.Context) error {
 	if err := r.beginRecording(); err != nil {
 		return err
 	}
-	// From here on the folder is valid, and is brought up to date from time to time.
+	// From here on the folder is valid, and is updated periodically.
 	ticker := time.NewTicker(r.options.Every)
 	defer ticker.Stop()
 	for {
@@ -216,9 +214,9 @@ func (r *recorder) followKinds(ctx context.Context) error {
 	}
 }
 
-// beginRecording writes the objects at the beginning of the session. Everything has
-// been listed then: a cluster that cannot be read leaves no folder behind. Nothing
-// that was seen before is a change.
+// beginRecording writes the objects at the beginning of the session, once everything has been
+// listed: an unreadable cluster leaves no folder behind. Earlier observations do not count as
+// changes.
 func (r *recorder) beginRecording() error {
 	if r.release == nil {
 		var err error
@@ -235,8 +233,8 @@ func (r *recorder) beginRecording() error {
 	return r.writeCheckpoint()
 }
 
-// sweepSessions removes the sessions of recordings that were killed before these were in
-// the index. r.mu is held. Nothing else refers to them.
+// sweepSessions removes the sessions of recordings killed before they were in the index. Nothing
+// else refers to them. The caller must hold r.mu.
 func (r *recorder) sweepSessions() error {
 	for _, folder := range listSessions(r.options.Dir) {
 		if slices.ContainsFunc(r.index.Sessions, func(s Session) bool { return s.Folder == folder }) {
@@ -249,8 +247,8 @@ func (r *recorder) sweepSessions() error {
 	return nil
 }
 
-// beginSession begins a session with the objects as they are. r.mu is held: what is seen
-// from now on is a change. The caller writes the index.
+// beginSession begins a session with the current objects; later observations are changes. The
+// caller must hold r.mu, and write the index.
 func (r *recorder) beginSession(began metav1.MicroTime) error {
 	s := Session{Folder: filepath.Join(sessionsFolder, sessionName(began.Time)), Began: began, Until: began, Missing: r.missing}
 	if err := inside(r.options.Dir, func(root *os.Root) error { return root.MkdirAll(s.Folder, 0o700) }); err != nil {
@@ -271,13 +269,13 @@ func (r *recorder) beginSession(began metav1.MicroTime) error {
 	return r.makeRoom()
 }
 
-// lastSession is the session that is being recorded; there has to be one. r.mu is held.
-// The pointer is good until a session is added or removed.
+// lastSession returns the session being recorded, which must exist. The pointer is valid until a
+// session is added or removed. The caller must hold r.mu.
 func (r *recorder) lastSession() *Session { return &r.index.Sessions[len(r.index.Sessions)-1] }
 
-// turnSession ends a session that is full, and begins the next one: room is made by
-// removing whole sessions, so that any time in the others can be shown. The end of
-// one is the beginning of the next, without a gap. r.mu is held.
+// turnSession ends a full session and begins the next one: room is made by removing whole sessions,
+// so that any time in the remaining ones can be shown. The end of one is the beginning of the next,
+// without a gap. The caller must hold r.mu.
 func (r *recorder) turnSession() error {
 	if err := r.changes.close(); err != nil {
 		return err
@@ -290,9 +288,9 @@ func (r *recorder) turnSession() error {
 	return r.writeIndex()
 }
 
-// makeRoom removes the oldest sessions while all of them, and the changes that the newest
-// will get, are too large. r.mu is held. What is left is complete: no session depends on
-// an earlier one.
+// makeRoom removes the oldest sessions while the total, including the newest session's future
+// changes, is too large. The rest stays complete: sessions do not depend on earlier ones. The
+// caller must hold r.mu.
 func (r *recorder) makeRoom() error {
 	sizes, total := make([]int64, len(r.index.Sessions)), r.full
 	for i, s := range r.index.Sessions {
@@ -316,8 +314,7 @@ func (r *recorder) makeRoom() error {
 		return err
 	}
 	for _, s := range gone {
-		// The index may come from elsewhere. Only folders that a recorder makes are
-		// removed.
+		// The index may be of foreign origin. Remove only folders created by a recorder.
 		if filepath.Dir(s.Folder) != sessionsFolder {
 			continue // it was not made here
 		}
@@ -328,7 +325,7 @@ func (r *recorder) makeRoom() error {
 	return nil
 }
 
-// endRecording writes what is left, and closes the file of changes.
+// endRecording flushes and closes the file of changes.
 func (r *recorder) endRecording() error {
 	err := r.writeCheckpoint()
 	r.mu.Lock()
@@ -336,8 +333,8 @@ func (r *recorder) endRecording() error {
 	return errors.Join(err, r.changes.close())
 }
 
-// setObject records an object, unless it is unchanged. The given object is left as it is:
-// it may be shared with a cache.
+// setObject records an object, unless it is unchanged. It does not modify the object, which may be
+// shared with a cache.
 func (r *recorder) setObject(k snapshot.Kind, object metav1.Object) {
 	copied := object.(runtime.Object).DeepCopyObject()
 	slimObject(copied.(metav1.Object))
@@ -360,13 +357,13 @@ func (r *recorder) setObject(k snapshot.Kind, object metav1.Object) {
 		return
 	}
 	objects[name] = text
-	// Every node renews its Lease every ten seconds, so only the newest state is kept.
+	// Every node renews its Lease every ten seconds, so keep only the newest state.
 	if k.Resource != "leases" {
 		r.appendChange("Set", text)
 	}
 }
 
-// deleteObject records that an object was deleted. It need not be known.
+// deleteObject records that an object was deleted. The object may be unknown.
 func (r *recorder) deleteObject(k snapshot.Kind, namespace, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -380,8 +377,8 @@ func (r *recorder) deleteObject(k snapshot.Kind, namespace, name string) {
 	}
 }
 
-// appendChange appends a change, unless the session has not begun: its objects then
-// include the change. r.mu is held.
+// appendChange appends a change, unless the session has not begun: its objects then include the
+// change. The caller must hold r.mu.
 func (r *recorder) appendChange(kind string, object json.RawMessage) {
 	if r.changes == nil || r.failed != nil {
 		return

@@ -10,9 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// sink passes what a feed shows of one kind to the recorder. A list replaces all that was
-// known of its kind: while the watch was interrupted, deletions went unseen. One
-// goroutine calls it, that of the feed.
+// sink passes a feed's events of one kind to the recorder. A list replaces all known objects of its
+// kind: while the watch was interrupted, deletions went unseen. Only the feed's goroutine calls it.
 type sink struct {
 	*recorder
 	kind snapshot.Kind
@@ -21,7 +20,7 @@ type sink struct {
 	version string          // of the last list
 }
 
-// sink returns the functions that the feed calls.
+// sink returns the functions called by the feed.
 func (s *sink) sink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { s.there = map[string]bool{} },
@@ -29,7 +28,7 @@ func (s *sink) sink() feed.Sink {
 		Listed:  s.removeUnlisted,
 		Seen: func(object runtime.Object) {
 			o := object.(metav1.Object)
-			// What is seen outside of a list is no sign that the list is complete.
+			// Objects seen outside a list do not make the list complete.
 			if s.there != nil {
 				s.there[o.GetNamespace()+"/"+o.GetName()] = true
 			}
@@ -42,8 +41,8 @@ func (s *sink) sink() feed.Sink {
 	}
 }
 
-// removeUnlisted removes what the list has not shown. The first list of the last kind
-// makes the recorder ready.
+// removeUnlisted removes objects missing from the list. The first list of the last kind makes the
+// recorder ready.
 func (s *sink) removeUnlisted() {
 	s.mu.Lock()
 	var gone []string
@@ -53,8 +52,8 @@ func (s *sink) removeUnlisted() {
 		}
 	}
 
-	// deleteObject takes the lock for each object, so that watches of other kinds go
-	// on in between.
+	// deleteObject takes the lock for each object, so that watches of other kinds proceed in
+	// between.
 	s.mu.Unlock()
 	s.there = nil
 	for _, key := range gone {
@@ -64,8 +63,7 @@ func (s *sink) removeUnlisted() {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The first list of this kind. The recording begins with the first list of the
-	// last kind.
+	// The first list of this kind. The recording begins with the first list of the last kind.
 	if s.index.Source.ResourceVersion = s.version; !s.listed[s.kind.Resource] {
 		s.listed[s.kind.Resource] = true
 		for _, listed := range s.listed {

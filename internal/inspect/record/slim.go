@@ -19,11 +19,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// What of an object is recorded. A recording is made to be handed on, to a colleague
-// or with a bug report, so what may be confidential is never written.
+// Selection of the recorded fields. A recording is meant to be handed on, to a colleague or with a
+// bug report, so potentially confidential fields are never written.
 
-// decisive are the annotations that decisions and answers depend on. A recording has no others,
-// since they can contain anything.
+// decisive lists the annotations that affect decisions and results. Recordings contain only these,
+// since others can contain anything.
 var decisive = annotations(
 	[]string{
 		v1.MirrorPodAnnotationKey, v1.PodDeletionCost, batchv1.JobCompletionIndexAnnotation, batchv1.JobIndexFailureCountAnnotation,
@@ -48,8 +48,8 @@ func annotations(lists ...[]string) map[string]bool {
 
 // slimAnnotations removes all annotations but the decisive ones.
 func slimAnnotations(o metav1.Object) {
-	// Above all, kubectl's last-applied-configuration goes, which has the whole
-	// object in it, environment included.
+	// Most importantly, remove kubectl's last-applied-configuration with its copy of the whole
+	// object, including environments.
 	annotations := o.GetAnnotations()
 	for key := range annotations {
 		if !decisive[key] {
@@ -61,23 +61,22 @@ func slimAnnotations(o metav1.Object) {
 	}
 }
 
-// slimTemplate does with a template what slimObject does with a pod.
+// slimTemplate is slimObject for a template.
 func slimTemplate(t *v1.PodTemplateSpec) {
 	slimAnnotations(t)
 	slimSpec(&t.Spec)
 }
 
-// slimObject removes from an object what decisions do not depend on and what may be
-// confidential: environments, commands, arguments, probes, termination messages,
-// annotations, and the parameters of devices and volumes that only their drivers can
-// read. It changes the object. What is removed is listed here by name: whoever adds a
-// kind to a recording has to look at its fields.
+// slimObject removes fields that do not affect decisions or may be confidential: environments,
+// commands, arguments, probes, termination messages, annotations, and the parameters of devices and
+// volumes readable only by their drivers. It modifies the object. It lists the removed fields by
+// name, so a kind added to recordings requires a review of its fields.
 func slimObject(object metav1.Object) {
 	slimAnnotations(object)
 	switch o := object.(type) {
 	case *v1.Node:
 		return // its managed fields tell since when it has its taints
-	// Of volumes, their names, sizes, classes and reach stay.
+	// Volumes keep their names, sizes, classes and reach.
 	case *v1.PersistentVolume:
 		slimVolume(&o.Spec)
 	case *storagev1.StorageClass:
@@ -86,7 +85,7 @@ func slimObject(object metav1.Object) {
 		for i := range o.Spec.Config {
 			slimOpaque(o.Spec.Config[i].Opaque)
 		}
-	// What devices were allocated stays; how they are configured goes.
+	// Keep the allocated devices, but not their configuration.
 	case *resourcev1.ResourceClaim:
 		slimClaim(&o.Spec)
 		if a := o.Status.Allocation; a != nil {
@@ -105,8 +104,8 @@ func slimObject(object metav1.Object) {
 		o.Status.EphemeralContainerStatuses = nil
 		for _, list := range [][]v1.ContainerStatus{o.Status.InitContainerStatuses, o.Status.ContainerStatuses} {
 			for i := range list {
-				// Messages of containers may be anything. Restart counts stay: scaling
-				// down depends on them.
+				// Messages of containers may be anything. Keep restart counts, since scaling down
+				// depends on them.
 				list[i].State, list[i].LastTerminationState = v1.ContainerState{}, v1.ContainerState{}
 			}
 		}
@@ -125,7 +124,7 @@ func slimObject(object metav1.Object) {
 			slimTemplate(o.Spec.Template)
 		}
 	}
-	// They are large, and no decision depends on them, apart from those of nodes.
+	// They are large, and apart from those of nodes they do not affect decisions.
 	object.SetManagedFields(nil)
 	switch object.(type) {
 	case *v1.Pod, *resourcev1.ResourceClaim: // whether one holds them back matters
@@ -134,9 +133,8 @@ func slimObject(object metav1.Object) {
 	}
 }
 
-// slimFiles drops which files a volume has: no question asks, and there may be
-// megabytes of them in a template, of which each pod that is made from it has a copy.
-// The names of ConfigMaps and Secrets stay.
+// slimFiles removes the list of files from a volume: it does not affect any result, and a template
+// may have megabytes of them, copied to each of its pods. The names of ConfigMaps and Secrets stay.
 func slimFiles(volume *v1.Volume) {
 	if projected := volume.Projected; projected != nil {
 		projected.Sources = nil
@@ -152,7 +150,7 @@ func slimFiles(volume *v1.Volume) {
 	}
 }
 
-// slimSpec removes from a pod's spec what runs in the pod and how.
+// slimSpec removes the containers' workload from a pod's spec.
 func slimSpec(spec *v1.PodSpec) {
 	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
@@ -164,7 +162,7 @@ func slimSpec(spec *v1.PodSpec) {
 	}
 	for i := range spec.Volumes {
 		slimFiles(&spec.Volumes[i])
-		// The driver stays: it decides how many such volumes a node can have.
+		// Keep the driver: it limits the number of such volumes on a node.
 		if csi := spec.Volumes[i].CSI; csi != nil {
 			csi.VolumeAttributes = nil
 		}
@@ -172,27 +170,27 @@ func slimSpec(spec *v1.PodSpec) {
 			flex.Options = nil
 		}
 	}
-	// None of these has requests, or any other say in where the pod goes.
+	// None of these has requests or otherwise affects the pod's placement.
 	spec.EphemeralContainers, spec.ImagePullSecrets, spec.HostAliases, spec.DNSConfig = nil, nil, nil, nil
 }
 
-// slimClaim removes what only device drivers can read.
+// slimClaim removes fields readable only by device drivers.
 func slimClaim(spec *resourcev1.ResourceClaimSpec) {
 	for i := range spec.Devices.Config {
 		slimOpaque(spec.Devices.Config[i].Opaque)
 	}
 }
 
-// slimOpaque removes what only a device driver can read.
+// slimOpaque removes fields readable only by a device driver.
 func slimOpaque(o *resourcev1.OpaqueDeviceConfiguration) {
 	if o != nil {
-		// Empty JSON instead of nothing: the API requires some.
+		// The API requires some JSON.
 		o.Parameters.Raw = []byte("{}")
 	}
 }
 
-// slimVolume removes what only a volume driver can read. The driver and the handle
-// stay: they count against limits.
+// slimVolume removes fields readable only by a volume driver. The driver and the handle stay: they
+// count against limits.
 func slimVolume(spec *v1.PersistentVolumeSpec) {
 	if spec.CSI != nil {
 		spec.CSI.VolumeAttributes = nil

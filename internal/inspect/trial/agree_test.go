@@ -18,9 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// The scheduler as it ran, its journal played again, the day played with answers that are made up,
-// and a simulation of the cluster as it was at the beginning all place the same pods, and except
-// for the last on the same nodes, preemption included.
+// TestLiveReplayTrialAndSimulationAgree compares the live scheduler, a replay of its journal, the
+// day replayed with simulated responses, and a simulation from the cluster's initial state: all
+// place the same pods, and except for the last on the same nodes, including preemption.
 func TestLiveReplayTrialAndSimulationAgree(t *testing.T) {
 	text := record(t, spread, func(c *town) {
 		for i := range 10 {
@@ -93,8 +93,8 @@ func TestLiveReplayTrialAndSimulationAgree(t *testing.T) {
 			delete(live, name) // it came later
 		}
 	}
-	// Of nodes that are equally good, either may be taken: it depends on when answers come, which a
-	// simulation need not wait for.
+	// Among equally good nodes the choice depends on the timing of responses, and a simulation need
+	// not wait for those.
 	counts, pods := loads(live)
 	alsoCounts, alsoPods := loads(simulated)
 	if diff := cmp.Diff(counts, alsoCounts) + cmp.Diff(pods, alsoPods); diff != "" {
@@ -102,7 +102,7 @@ func TestLiveReplayTrialAndSimulationAgree(t *testing.T) {
 	}
 }
 
-// loads are how many pods the nodes have, the fullest first, and who is placed.
+// loads returns the nodes' pod counts in descending order, and the placed pods.
 func loads(placed map[string]string) (counts []int, pods []string) {
 	perNode := map[string]int{}
 	for pod, node := range placed {

@@ -17,24 +17,23 @@ const (
 	Kind       = "Trial"
 )
 
-// Course is what became of the pods in one course of events: the day as one
-// configuration has it.
+// Course is the outcome of one course of events: the day under one configuration.
 type Course struct {
 	Began, Ended time.Time
-	// Pods are the pods that were scheduled here, by UID.
+	// Pods holds the pods scheduled here, by UID.
 	Pods map[types.UID]*Fate
-	// Preempted are the victims, in order, but for those that were made in the place of others,
-	// which PreemptedAgain counts.
+	// Preempted lists the victims in order, except for replacements created here, counted in
+	// PreemptedAgain.
 	Preempted      []Name
 	PreemptedAgain int
-	// Unserved counts the pods that the journal's scheduler served and this course's
-	// does not, by scheduler name. They stay pending.
+	// Unserved counts the pods served by the journal's scheduler but not in this course, by
+	// scheduler name. They stay pending.
 	Unserved map[string]int
-	// Nodes is how many nodes had pods of this course at the end.
+	// Nodes is the number of nodes with pods of this course at the end.
 	Nodes int
 
-	// again numbers the replacements that were made here. recordedPreempted is how
-	// many victims the journal has.
+	// again numbers the replacements created here. recordedPreempted is the number of victims in
+	// the journal.
 	again             int
 	recordedPreempted int
 }
@@ -50,10 +49,11 @@ func (n Name) compare(o Name) int {
 	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
 }
 
-// Fate is what became of a pod.
+// Fate is the outcome for a pod.
 type Fate struct {
 	Name
-	// Since is when it could first be scheduled, and Placed when it was; zero if it was not.
+	// Since is the time from which it could be scheduled, and Placed the time of its placement, or
+	// zero.
 	Since, Placed time.Time
 	Node          string
 	Gone          time.Time // zero if it is there at the end
@@ -62,7 +62,7 @@ type Fate struct {
 	Recorded      string // the node that it was bound to when the journal was written
 }
 
-// newFate adds a pod that can be scheduled from now on.
+// newFate adds a pod schedulable from now on.
 func (c *Course) newFate(p *v1.Pod, now time.Time) *Fate {
 	f := &Fate{Name: Name{p.Namespace, p.Name}, Since: now}
 	c.Pods[p.UID] = f
@@ -79,8 +79,8 @@ func (d *day) closeDay() {
 	}
 }
 
-// waitedUntil is how long the pod was pending: until it was placed or deleted, or
-// else until the end of the course.
+// waitedUntil returns how long the pod was pending: until it was placed or deleted, or else until
+// the end of the course.
 func (f *Fate) waitedUntil(end time.Time) time.Duration {
 	switch {
 	case !f.Placed.IsZero():
@@ -94,34 +94,33 @@ func (f *Fate) waitedUntil(end time.Time) time.Duration {
 // isPending reports whether the pod is pending at the end.
 func (f *Fate) isPending() bool { return f.Placed.IsZero() && f.Gone.IsZero() }
 
-// Comparison is the difference between two courses of the same day. Both were played,
-// so that simulated answers are alike in both; how far they agree with what was
-// recorded is told by Agreed and RecordedPreempted.
+// Comparison is the difference between two courses of the same day. Both were played, so that their
+// simulated responses match; Agreed and RecordedPreempted measure the agreement with the recording.
 type Comparison struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"`
 	Before     Summary `json:"before"` // under the configuration of the journal
 	After      Summary `json:"after"`  // under the other one
-	// Recorded is how many pods were bound in the journal. Agreed is how many of them go to the
-	// same node when the day is replayed under its own configuration: a measure of how far the
-	// simulated answers can be trusted.
+	// Recorded is the number of pods bound in the journal. Agreed is the number of them placed on
+	// the same node when the day is replayed under its own configuration: a measure of the
+	// reliability of simulated responses.
 	Recorded int `json:"recorded"`
 	Agreed   int `json:"agreed"`
-	// RecordedPreempted is how many pods were preempted in the journal: the same measure for
+	// RecordedPreempted is the number of pods preempted in the journal: the same measure for
 	// Before.Preempted.
 	RecordedPreempted int `json:"recordedPreempted"`
-	// Unserved counts the pods that the other configuration has no profile for, by scheduler name.
+	// Unserved counts the pods without a profile in the other configuration, by scheduler name.
 	Unserved map[string]int `json:"unserved,omitempty"`
 
 	Elsewhere []Moved  `json:"elsewhere"`
 	Longer    []Waited `json:"longer"` // by a second at least
 	Shorter   []Waited `json:"shorter"`
 	// Preempted are the victims under the other configuration only, NoLonger those under the
-	// journal's only: pods that the journal has, and none that were made in the place of victims.
+	// journal's only. Both list pods of the journal, without replacements of victims.
 	Preempted []Name `json:"preempted"`
 	NoLonger  []Name `json:"noLongerPreempted"`
-	// Pending are the pods that are pending at the end under the other configuration only,
-	// NowPlaced those under the journal's only.
+	// Pending are the pods pending at the end under the other configuration only, NowPlaced those
+	// under the journal's only.
 	Pending   []Name `json:"pending"`
 	NowPlaced []Name `json:"nowPlaced"`
 }
@@ -133,28 +132,27 @@ type Summary struct {
 	Pending   int `json:"pending"`
 	Preempted int `json:"preempted"`
 	Nodes     int `json:"nodes"` // that had pods at the end
-	// How long pods were pending before they were placed, in seconds.
+	// The time from pending to placed, in seconds.
 	Median     float64 `json:"medianWait"`
 	Percentile float64 `json:"percentile99Wait"`
 	Longest    float64 `json:"longestWait"`
 }
 
-// Moved is a pod that is placed elsewhere.
+// Moved is a pod placed elsewhere.
 type Moved struct {
 	Name
 	Before string `json:"before"`
 	After  string `json:"after"`
 }
 
-// Waited is a pod that is pending for longer, or for less time; in seconds.
+// Waited is a pod pending for longer, or for less time; in seconds.
 type Waited struct {
 	Name
 	Before float64 `json:"before"`
 	After  float64 `json:"after"`
 }
 
-// sumUp summarises the course. Waits are those of the pods that were placed: a pod
-// that is still pending has no wait yet.
+// sumUp summarises the course. Waits cover placed pods only: a pending pod's wait is incomplete.
 func (c *Course) sumUp() Summary {
 	s := Summary{Pods: len(c.Pods), Preempted: len(c.Preempted) + c.PreemptedAgain, Nodes: c.Nodes}
 	var waits []time.Duration
@@ -174,9 +172,9 @@ func (c *Course) sumUp() Summary {
 	return s
 }
 
-// Compare returns what another configuration changes. before is the course under the
-// journal's configuration. Pods that exist in one of the courses only, such as
-// replacements of victims, are not compared one by one.
+// Compare returns the changes under another configuration. before is the course under the journal's
+// configuration. It does not compare pods existing in only one of the courses, such as replacements
+// of victims, individually.
 func Compare(before, after *Course) *Comparison {
 	c := &Comparison{
 		APIVersion: APIVersion, Kind: Kind, Before: before.sumUp(), After: after.sumUp(), Elsewhere: []Moved{},
@@ -210,8 +208,8 @@ func Compare(before, after *Course) *Comparison {
 	return c
 }
 
-// comparePod compares the fates of a pod in both courses. Waits that differ by less
-// than a second are noise.
+// comparePod compares the fates of a pod in both courses. Waits that differ by less than a second
+// are noise.
 func (c *Comparison) comparePod(before, after *Course, was, is *Fate) {
 	if was.Node != "" && is.Node != "" && was.Node != is.Node {
 		c.Elsewhere = append(c.Elsewhere, Moved{was.Name, was.Node, is.Node})

@@ -20,23 +20,22 @@ import (
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
-// Options are how to play a course.
+// Options configures the playing of a course.
 type Options struct {
-	// Profiles are in effect from the beginning. Nil: those of the journal, with their recorded
-	// changes.
+	// Profiles are in effect from the beginning. Nil: the journal's, with their recorded changes.
 	Profiles []cycle.Profile
-	// Recorded makes the profiles of a configuration from the journal.
+	// Recorded builds the profiles of a configuration from the journal.
 	Recorded func(h journal.Header, configuration []byte) ([]cycle.Profile, error)
-	// Known is what [Recall] returns. Without it, chance decides among the best nodes, and two
+	// Known is the result of [Recall]. Without it, chance decides among the best nodes, and two
 	// courses differ wherever it does; and a victim takes its whole grace period to leave.
 	Known Known
-	// Progress, if set, is called with how much of the day has passed.
+	// Progress, if set, is called with the elapsed time of the day.
 	Progress func(passed time.Duration)
 }
 
-// day is a course in progress: the API server of a world in virtual time, with a core
-// as its client. For each record of the journal, time advances to the record's; what
-// the core and the agenda have to do until then happens first.
+// day is a course in progress: the API server of a world in virtual time, with a core as its
+// client. For each record of the journal, time advances to the record's; pending work of the core
+// and the agenda runs first.
 //
 //	journal   what the API showed        -> takeEvent -> core   (as far as it still holds)
 //	          outcomes of requests       left out
@@ -50,27 +49,26 @@ type day struct {
 
 	pods     map[types.UID]*pod
 	recalled Known
-	// served are the scheduler names of the pods that the journal's scheduler placed.
+	// served holds the scheduler names of the pods placed by the journal's scheduler.
 	served map[string]bool
-	// relists are the lists in progress, for the kinds of which this world has
-	// objects of its own: what a list does not show has gone from the recorded
-	// cluster, and not necessarily from this one.
+	// relists holds the lists in progress for kinds with objects specific to this world: an object
+	// missing from a list has left the recorded cluster, but not necessarily this one.
 	relists map[cycle.Kind]map[types.UID]metav1.Object
 	known   map[cycle.Kind]map[types.UID]metav1.Object // as the journal has them
-	// late are the claims, as namespace/name, whose volume is chosen when a pod that uses them is
+	// late holds the claims, as namespace/name, bound to a volume only when a pod using them is
 	// placed.
 	late map[string]bool
-	// spare counts, by controller, the recorded replacements that are not to appear, because the
-	// pods that they replace still exist in this course or have been replaced already.
+	// spare counts, by controller, the recorded replacements to suppress, because the pods they
+	// replace still exist in this course or have been replaced already.
 	spare map[rules.Owner]int
 }
 
-// made are the kinds of which this world and the journal have different objects,
-// because the scheduler's decisions change them.
+// made lists the kinds with different objects in this world and the journal, because the
+// scheduler's decisions change them.
 var made = []cycle.Kind{cycle.Pods, cycle.Volumes, cycle.Claims, cycle.ResourceClaims}
 
-// Play plays what a journal has recorded, to its end. With Options.Profiles,
-// configurations that were loaded during the day are ignored. The reader is used up.
+// Play plays a journal to its end. With Options.Profiles, it ignores configurations loaded during
+// the day. The reader is consumed.
 func Play(r *journal.Reader, o Options) (*Course, error) {
 	recorded, err := o.Recorded(r.Header, []byte(r.Header.Configuration))
 	if err != nil {
@@ -83,7 +81,7 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	}
 
 	options := journal.CoreOptions(r.Header, profiles)
-	// Without this, equal nodes would be drawn anew, and two courses would differ
+	// Without this, choices among equal nodes would be random, and two courses would differ
 	// everywhere.
 	options.Prefer = func(p *cluster.Pod) string { return o.Known.nodes[p.UID] }
 	core, err := cycle.New(options)
@@ -139,8 +137,8 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	return d.course, nil
 }
 
-// playUntil lets time pass: the core settles, then the next of its waits or of the
-// agenda's calls happens, until that time.
+// playUntil advances the time: the core settles, then the next of its waits or of the agenda's
+// calls happens, until that time.
 func (d *day) playUntil(at time.Time) {
 	for {
 		d.settleCore()
@@ -163,15 +161,14 @@ func (d *day) playUntil(at time.Time) {
 	}
 }
 
-// settleCore lets the core do what it can at this time: it decides pods until none
-// may be tried.
+// settleCore lets the core make its possible decisions at this time, until no pod can be tried.
 func (d *day) settleCore() {
 	for !d.core.Wake(d.now).After(d.now) {
 		d.feedEvent(cycle.Tick{})
 	}
 }
 
-// feedEvent gives the core an event and carries out the actions, which feed it again.
+// feedEvent passes an event to the core and carries out the actions, which feed it again.
 func (d *day) feedEvent(e cycle.Event) {
 	for _, action := range slices.Clone(d.core.Step(d.now, e)) {
 		d.carryOut(action)
@@ -183,14 +180,14 @@ func (d *day) showObject(kind cycle.Kind, object metav1.Object) {
 	d.feedEvent(cycle.Seen{Kind: kind, Object: object})
 }
 
-// takeEvent applies a recorded event, as far as it would have happened in this course, too.
+// takeEvent applies a recorded event, as far as it would have happened in this course.
 func (d *day) takeEvent(e cycle.Event) {
 	switch e := e.(type) {
 	case cycle.Follows:
 		kinds := slices.DeleteFunc(slices.Clone(e.Kinds), func(k cycle.Kind) bool { return slices.Contains(made, k) })
 		d.feedEvent(cycle.Follows{Kinds: kinds})
 
-	// A kind that is known already is listed anew: what it does not show has left.
+	// A known kind is relisted: objects missing from the list have left.
 	case cycle.Listing:
 		if d.known[e.Kind] != nil {
 			d.relists[e.Kind] = map[types.UID]metav1.Object{}
@@ -222,7 +219,7 @@ func (d *day) takeEvent(e cycle.Event) {
 	}
 }
 
-// removeUnlisted removes what a list has not shown, in a fixed order.
+// removeUnlisted removes the objects missing from a list, in a fixed order.
 func (d *day) removeUnlisted(kind cycle.Kind, listed map[types.UID]metav1.Object) {
 	for _, uid := range slices.Sorted(maps.Keys(d.known[kind])) {
 		if listed[uid] == nil {
@@ -233,9 +230,8 @@ func (d *day) removeUnlisted(kind cycle.Kind, listed map[types.UID]metav1.Object
 	}
 }
 
-// seeObject applies an object that the journal shows. What scheduling decides about
-// it here is not taken from there: the node of a pod, the volume of a claim, the
-// devices of another.
+// seeObject applies an object shown by the journal, except for fields determined by scheduling
+// here: the node of a pod, the volume of a claim, the devices of a ResourceClaim.
 func (d *day) seeObject(e cycle.Seen) {
 	switch object := e.Object.(type) {
 	case *v1.Pod:
@@ -260,7 +256,7 @@ func (d *day) seeObject(e cycle.Seen) {
 	}
 }
 
-// loseObject applies a deletion that the journal shows.
+// loseObject applies a deletion shown by the journal.
 func (d *day) loseObject(e cycle.Gone) {
 	if pod, ok := e.Object.(*v1.Pod); ok {
 		d.losePod(pod.UID)
@@ -272,7 +268,8 @@ func (d *day) loseObject(e cycle.Gone) {
 	d.feedEvent(e)
 }
 
-// waitsForConsumer reports whether the claim gets its volume when a pod that uses it is placed.
+// waitsForConsumer reports whether the claim is bound to a volume only when a pod using it is
+// placed.
 func (d *day) waitsForConsumer(claim *v1.PersistentVolumeClaim) bool {
 	if claim.Spec.VolumeName != "" || claim.Spec.StorageClassName == nil {
 		return false
@@ -305,5 +302,5 @@ func (d *day) carryOut(action cycle.Action) {
 	}
 }
 
-// answerTicket tells the core that a request has succeeded.
+// answerTicket reports the success of a request to the core.
 func (d *day) answerTicket(ticket cycle.Ticket) { d.feedEvent(cycle.Answered{Ticket: ticket}) }

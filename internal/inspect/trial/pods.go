@@ -18,29 +18,27 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// pod is a pod of this course, with what the journal has of it. The journal's times
-// are kept apart from this course's: a pod may start earlier or later here,
-// elsewhere, or not at all.
+// pod is a pod of this course, together with its journal. The journal's times are separate from
+// this course's: a pod may start earlier or later here, elsewhere, or not at all.
 type pod struct {
 	object *v1.Pod // as this world's API has it; nil once it is gone
 	fate   *Fate   // nil if it is not scheduled here
 
-	// As recorded: when it was bound, how long it then ran if it ended, and whether it was
+	// As recorded: the time of its binding, its running time if it ended, and whether it was
 	// preempted.
 	bound  time.Time
 	ran    time.Duration
 	ended  *v1.Pod
 	victim bool
-	// In this course: when it was bound, and whether it is being preempted.
+	// In this course: the time of its binding, and whether it is being preempted.
 	began   time.Time
 	leaves  bool
 	unasked bool // it would replace a pod that still exists here, so it does not appear
 	goes    bool // its object is removed once it has ended
 }
 
-// seePod applies what the journal shows of a pod. A pod that this course has taken
-// another way is no longer changed by what happened to it in the recorded one, except
-// by its users.
+// seePod applies the journal's state of a pod. Once this course has diverged for a pod, recorded
+// events no longer change it, except for its users' changes.
 func (d *day) seePod(seen *v1.Pod) {
 	p := d.pods[seen.UID]
 	switch {
@@ -58,9 +56,9 @@ func (d *day) seePod(seen *v1.Pod) {
 	}
 }
 
-// newPod adds a pod that the journal shows for the first time. One that was placed
-// already, or that others schedule, is taken as it is; all others are pending here,
-// whatever became of them.
+// newPod adds a pod that appears for the first time in the journal. An already placed pod, or one
+// of another scheduler, is taken unchanged; any other is pending here, regardless of its recorded
+// fate.
 func (d *day) newPod(seen *v1.Pod) {
 	p := &pod{}
 	d.pods[seen.UID] = p
@@ -84,8 +82,8 @@ func (d *day) newPod(seen *v1.Pod) {
 	d.showObject(cycle.Pods, p.object)
 }
 
-// changePod applies what others have done to a pod that is scheduled here: it ended,
-// it was deleted, or it was edited. Where it was bound is only noted.
+// changePod applies external changes to a pod scheduled here: it ended, it was deleted, or it was
+// edited. It only records the node of the original binding.
 func (d *day) changePod(p *pod, seen *v1.Pod) {
 	if seen.Spec.NodeName != "" && p.bound.IsZero() {
 		p.bound, p.fate.Recorded = d.now, seen.Spec.NodeName
@@ -111,9 +109,8 @@ func (d *day) changePod(p *pod, seen *v1.Pod) {
 	}
 }
 
-// noteVictim notes that a pod was preempted when the journal was written. Its
-// recorded replacement is not needed, or was made here already: the next new pod of
-// its controller is left out.
+// noteVictim records that a pod was preempted in the journal. Its recorded replacement is
+// unnecessary or was already created here: the next new pod of its controller is suppressed.
 func (d *day) noteVictim(p *pod, seen *v1.Pod) {
 	p.victim = true
 	if owner := rules.OwnerOf(seen); owner != (rules.Owner{}) {
@@ -121,14 +118,14 @@ func (d *day) noteVictim(p *pod, seen *v1.Pod) {
 	}
 }
 
-// schedulesPod reports whether pods of this scheduler name are scheduled in this
-// course, or were in the recorded one.
+// schedulesPod reports whether pods of this scheduler name are scheduled in this course, or were in
+// the recorded one.
 func (d *day) schedulesPod(p *v1.Pod) bool {
 	return d.served[p.Spec.SchedulerName] || d.core.Decider(p.Spec.SchedulerName) != nil
 }
 
-// editPod applies users' changes of a pod: labels, gates and so on. What it has of
-// this course stays: its node, its deletion and its status.
+// editPod applies users' changes of a pod: labels, gates and so on. The pod keeps its node,
+// deletion and status in this course.
 func (d *day) editPod(p *pod, seen *v1.Pod) {
 	was := p.object
 	if was == nil || maps.Equal(was.Labels, seen.Labels) && maps.Equal(was.Annotations, seen.Annotations) &&
@@ -148,8 +145,7 @@ func (d *day) editPod(p *pod, seen *v1.Pod) {
 	d.showObject(cycle.Pods, &object)
 }
 
-// losePod removes a pod that the journal shows as gone, unless it lives on in this
-// course.
+// losePod removes a pod shown as gone by the journal, unless it lives on in this course.
 func (d *day) losePod(uid types.UID) {
 	p := d.pods[uid]
 	switch {
@@ -164,7 +160,7 @@ func (d *day) losePod(uid types.UID) {
 	}
 }
 
-// removePod removes a pod from the world, with the devices that it held.
+// removePod removes a pod from the world and releases its devices.
 func (d *day) removePod(p *pod) {
 	last := p.object
 	p.object = nil
@@ -178,8 +174,7 @@ func (d *day) removePod(p *pod) {
 	}
 }
 
-// bindPod gives a pod its node. From then on it runs for as long as it ran when the
-// journal was written, if it ended there.
+// bindPod gives a pod its node. From then on it runs for its recorded running time, if it ended.
 func (d *day) bindPod(a cycle.Bind) {
 	p := d.pods[a.Attempt.Pod.UID]
 	if p == nil || p.object == nil {
@@ -193,8 +188,8 @@ func (d *day) bindPod(a cycle.Bind) {
 	d.scheduleEnd(p)
 }
 
-// scheduleEnd makes a bound pod end after running for as long as was recorded. It is
-// called when either is known: that it ended, or since when it runs here.
+// scheduleEnd ends a bound pod after its recorded running time. It is called when either the end or
+// the start of the running time becomes known.
 func (d *day) scheduleEnd(p *pod) {
 	if p.ended == nil || p.began.IsZero() || p.object == nil {
 		return
@@ -202,8 +197,8 @@ func (d *day) scheduleEnd(p *pod) {
 	d.agenda.Add(p.began.Add(max(p.ran, 0)), func() { d.endPod(p) })
 }
 
-// endPod makes a pod end as it was recorded to, succeeded or failed. One whose object
-// was deleted meanwhile goes with that.
+// endPod ends a pod with its recorded result, succeeded or failed. If its object was meanwhile
+// deleted, the pod disappears with it.
 func (d *day) endPod(p *pod) {
 	if p.object == nil || rules.IsTerminal(p.object) {
 		return
@@ -221,9 +216,8 @@ func (d *day) endPod(p *pod) {
 	}
 }
 
-// removeVictim deletes a victim, which its controller replaces: while it is
-// terminating, or once it has gone, by its kind. The times are those that the journal
-// has of the same pod or controller, where it has any.
+// removeVictim deletes a victim, which its controller replaces: while it is terminating, or once it
+// has gone, by its kind. The times are the journal's for the same pod or controller, if recorded.
 func (d *day) removeVictim(a cycle.Remove) {
 	p := d.pods[a.Victim.UID]
 	if p == nil || p.object == nil || p.object.DeletionTimestamp != nil {
@@ -259,13 +253,12 @@ func (d *day) removeVictim(a cycle.Remove) {
 	})
 }
 
-// controllerTakes is how long a controller takes to replace a pod, if the journal
-// does not tell. Pods that have been pending for longer are decided first, as they
-// were.
+// controllerTakes is the delay until a controller replaces a pod, if the journal has none. Pods
+// pending for longer are decided first, as recorded.
 const controllerTakes = 50 * time.Millisecond
 
-// leavingTime returns how long a victim takes to leave: as long as it took when the journal was
-// written, or the pods of its controller did, or else its grace period.
+// leavingTime returns a victim's termination time: the recorded time, or its controller's longest,
+// or else its grace period.
 func (k Known) leavingTime(p *v1.Pod, grace time.Duration) time.Duration {
 	if took, ok := k.leaving[p.UID]; ok {
 		return took
@@ -276,8 +269,8 @@ func (k Known) leavingTime(p *v1.Pod, grace time.Duration) time.Duration {
 	return grace
 }
 
-// createReplacement creates the replacement of a victim. Its name and UID say that it
-// is none of the journal's.
+// createReplacement creates the replacement of a victim. Its name and UID mark it as absent from
+// the journal.
 func (d *day) createReplacement(of *v1.Pod) {
 	d.course.again++
 	number := fmt.Sprintf("-again-%d", d.course.again)
@@ -289,7 +282,7 @@ func (d *day) createReplacement(of *v1.Pod) {
 	d.showObject(cycle.Pods, object)
 }
 
-// recordClaim records which claim has a pod's extended resources.
+// recordClaim records the claim with a pod's extended resources.
 func (d *day) recordClaim(uid types.UID, status *v1.PodExtendedResourceClaimStatus) {
 	if p := d.pods[uid]; p != nil && p.object != nil {
 		object := *p.object

@@ -16,21 +16,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Known is what a whole journal tells of its pods, for a course that must know the
-// future: which of several equal nodes was taken, and how long others took. Times
-// count from when the scheduler requested that a pod be deleted or, if others did,
-// from when it was shown as deleted. The zero value knows nothing.
+// Known is knowledge of a whole journal, for a course that must know the future: the choices among
+// equal nodes, and the delays of other components. Times count from the scheduler's request to
+// delete a pod or, without one, from its appearance as deleted. The zero value is empty.
 type Known struct {
 	nodes map[types.UID]string // where they were bound, or nominated, at last
-	// leaving is how long placed pods took to leave: by pod, and by controller the longest.
+	// leaving holds the termination times of placed pods: by pod, and by controller the longest.
 	leaving map[types.UID]time.Duration
-	// renewing is how long controllers took to replace a victim: the median.
+	// renewing holds the controllers' times to replace a victim: the median.
 	renewing  map[types.UID]time.Duration
 	preempted int // how many pods the scheduler requested to be deleted
 }
 
-// Recall reads a journal to its end, for what a course has to know beforehand. The
-// reader is used up; a course needs another one.
+// Recall reads a journal to its end, for the knowledge required by a course beforehand. The reader
+// is consumed; a course needs another one.
 func Recall(r *journal.Reader) (Known, error) {
 	m := memory{
 		Known:   Known{nodes: map[types.UID]string{}, leaving: map[types.UID]time.Duration{}, renewing: map[types.UID]time.Duration{}},
@@ -54,7 +53,7 @@ func Recall(r *journal.Reader) (Known, error) {
 	}
 }
 
-// memory is what has been read so far. All its maps are by UID.
+// memory accumulates the records read so far. All its maps are by UID.
 type memory struct {
 	Known
 	owners  map[types.UID]types.UID       // of the pods that are there
@@ -63,8 +62,8 @@ type memory struct {
 	took    map[types.UID][]time.Duration // by controller: what it took to replace others
 }
 
-// noteRecord takes in one record: what the API showed, and the deletions that the
-// scheduler requested.
+// noteRecord takes in one record: objects shown by the API, and deletions requested by the
+// scheduler.
 func (m *memory) noteRecord(record *journal.Record) {
 	switch e := record.Event.(type) {
 	case cycle.Seen:
@@ -92,9 +91,8 @@ func (m *memory) noteRecord(record *journal.Record) {
 	}
 }
 
-// seePod notes a pod: its node, when its deletion began, and whether it is the
-// replacement that a controller owed. Replacements are matched with victims in the
-// order in which both came.
+// seePod records a pod: its node, the start of its deletion, and whether it is the replacement owed
+// by a controller. Replacements are matched with victims in the order of their appearance.
 func (m *memory) seePod(pod *v1.Pod, at time.Time) {
 	owner := rules.OwnerOf(pod).UID
 	if _, before := m.owners[pod.UID]; !before && len(m.victims[owner]) > 0 {
@@ -110,7 +108,7 @@ func (m *memory) seePod(pod *v1.Pod, at time.Time) {
 	}
 }
 
-// losePod notes how long a pod took to leave.
+// losePod records a pod's termination time.
 func (m *memory) losePod(pod *v1.Pod, at time.Time) {
 	if since, ok := m.deleted[pod.UID]; ok {
 		took := at.Sub(since)
@@ -123,8 +121,8 @@ func (m *memory) losePod(pod *v1.Pod, at time.Time) {
 	delete(m.owners, pod.UID)
 }
 
-// victimOf returns the pod of a request to delete it, as [cycle.Remove] is written:
-// "remove NAMESPACE/NAME (UID) ...".
+// victimOf returns the pod of a request to delete it, in the format of [cycle.Remove]: "remove
+// NAMESPACE/NAME (UID) ...".
 func victimOf(action string) (types.UID, bool) {
 	rest, ok := strings.CutPrefix(action, "remove ")
 	if !ok {

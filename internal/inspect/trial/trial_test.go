@@ -43,8 +43,8 @@ func profilesOf(_ journal.Header, text []byte) (profiles []cycle.Profile, err er
 
 var dawn = time.Date(2026, 1, 1, 6, 0, 0, 0, time.UTC)
 
-// town is the cluster that a journal is recorded of: an API server that takes a hundredth of a
-// second for what it is asked, kubelets, and a controller that makes pods again.
+// town is the recorded cluster: an API server with a latency of a hundredth of a second, kubelets,
+// and a controller that recreates pods.
 type town struct {
 	*day
 	t       *testing.T
@@ -142,7 +142,7 @@ func (c *town) put(p *v1.Pod, how func(*v1.Pod)) {
 	c.tell(cycle.Seen{Kind: cycle.Pods, Object: p.DeepCopy()})
 }
 
-// ends lets a pod end that says how long it runs.
+// ends terminates a pod after the running time in its annotation.
 func (c *town) ends(p *v1.Pod) {
 	if runs, err := time.ParseDuration(p.Annotations["runs"]); err == nil {
 		c.agenda.Add(c.now.Add(runs), func() {
@@ -189,7 +189,7 @@ func (c *town) pod(name, cpu string, priority int32, runs string) {
 	c.put(p, func(*v1.Pod) {})
 }
 
-// play compares the day as it was with the day under another configuration.
+// play compares the original day with the day under another configuration.
 func play(t *testing.T, text []byte, other string) *Comparison {
 	t.Helper()
 	course := func(configuration string) *Course {
@@ -219,7 +219,7 @@ func play(t *testing.T, text []byte, other string) *Comparison {
 	return Compare(course(""), course(other))
 }
 
-// busy is a morning of forty pods on four nodes, of which half end after a minute.
+// busy is a morning of forty pods on four nodes; half of them end after a minute.
 func busy(c *town) {
 	for _, name := range []string{"n1", "n2", "n3", "n4"} {
 		c.node(name)
@@ -235,7 +235,8 @@ func busy(c *town) {
 	}
 }
 
-// Under the configuration of the journal the day goes as it went, to the node.
+// TestTheSameConfigurationChangesNothing verifies that the journal's own configuration reproduces
+// the day, including the nodes.
 func TestTheSameConfigurationChangesNothing(t *testing.T) {
 	c := play(t, record(t, spread, busy), spread)
 	if c.Recorded != 40 || c.Agreed != c.Recorded {
@@ -249,8 +250,9 @@ func TestTheSameConfigurationChangesNothing(t *testing.T) {
 	}
 }
 
-// What chance decided in the journal does not make a difference between courses: a pod whose node
-// in the journal is as good as any goes there, also if it has to preempt.
+// TestTiesGoToTheNodesOfTheJournal verifies that random choices in the journal do not cause
+// differences between courses: a pod whose recorded node is as good as any is placed there, even by
+// preemption.
 func TestTiesGoToTheNodesOfTheJournal(t *testing.T) {
 	text := record(t, spread, func(c *town) {
 		for _, name := range []string{"n1", "n2", "n3", "n4"} {
@@ -290,7 +292,8 @@ func TestTiesGoToTheNodesOfTheJournal(t *testing.T) {
 	}
 }
 
-// Packing instead of spreading puts pods elsewhere, and needs fewer nodes while there is room.
+// TestPackingInsteadOfSpreading verifies that packing places pods elsewhere, and needs fewer nodes
+// while there is room.
 func TestPackingInsteadOfSpreading(t *testing.T) {
 	text := record(t, spread, func(c *town) {
 		for _, name := range []string{"n1", "n2", "n3", "n4"} {
@@ -306,8 +309,8 @@ func TestPackingInsteadOfSpreading(t *testing.T) {
 	}
 }
 
-// contended: two small pods fill a node, of which one ends after five minutes; an important one
-// comes.
+// contended fills a node with two small pods, one of them ending after five minutes, and adds an
+// important one.
 func contended(c *town) {
 	c.node("n1")
 	c.pod("small-1", "2", 0, "5m")
@@ -316,8 +319,8 @@ func contended(c *town) {
 	c.after(10*time.Minute, func() {})
 }
 
-// Without preemption nobody has to go, the pod that was made in a victim's place does not come, and
-// the important one waits for room.
+// TestWithoutPreemption verifies that the victims stay, that their replacements do not appear, and
+// that the important pod waits for room.
 func TestWithoutPreemption(t *testing.T) {
 	c := play(t, record(t, preemptive, contended), peaceful)
 	if c.Before.Preempted != 1 || c.After.Preempted != 0 || len(c.NoLonger) != 1 || len(c.Preempted) != 0 {
@@ -331,8 +334,8 @@ func TestWithoutPreemption(t *testing.T) {
 	}
 }
 
-// With preemption a pod that was spared has to go, takes its grace period, and is made again by its
-// controller.
+// TestWithPreemption verifies that a previously spared pod is evicted, takes its grace period, and
+// is recreated by its controller.
 func TestWithPreemption(t *testing.T) {
 	c := play(t, record(t, peaceful, contended), preemptive)
 	if c.Before.Preempted != 0 || c.After.Preempted != 1 || len(c.Preempted) != 1 {
@@ -346,8 +349,8 @@ func TestWithPreemption(t *testing.T) {
 	}
 }
 
-// Victims leave as fast as they did, and their replacements come late enough that pods that were
-// pending are decided before them, as they were.
+// TestPreemptionTakesAsLong verifies that victims leave as fast as recorded, and that their
+// replacements appear late enough for earlier pending pods to be decided first, as recorded.
 func TestPreemptionTakesAsLong(t *testing.T) {
 	script := func(c *town) {
 		c.leaving = 2 * time.Second
@@ -372,8 +375,8 @@ func TestPreemptionTakesAsLong(t *testing.T) {
 	}
 }
 
-// Where a controller took long to replace its pods it takes as long again: room that others have
-// taken meanwhile is not taken from them.
+// TestReplacementsComeWhenTheyDid verifies that a slow controller replaces its pods equally slowly:
+// the replacements do not reclaim room taken meanwhile.
 func TestReplacementsComeWhenTheyDid(t *testing.T) {
 	text := record(t, preemptive, func(c *town) {
 		c.renewal = time.Second
@@ -392,8 +395,8 @@ func TestReplacementsComeWhenTheyDid(t *testing.T) {
 	}
 }
 
-// Replacements of victims may be victims, too. They are counted, but not named: no such pods were
-// there.
+// TestVictimsAreNamedAsTheyWere verifies that replacements preempted in turn are counted but not
+// named, because the journal does not contain such pods.
 func TestVictimsAreNamedAsTheyWere(t *testing.T) {
 	c := play(t, record(t, peaceful, func(c *town) {
 		c.node("n1")
@@ -408,7 +411,8 @@ func TestVictimsAreNamedAsTheyWere(t *testing.T) {
 	}
 }
 
-// Pods whose scheduler another configuration does not serve are counted: it may have been meant to.
+// TestPodsThatNobodyServes verifies that pods not served by another configuration are counted,
+// since that may be unintended.
 func TestPodsThatNobodyServes(t *testing.T) {
 	script := func(c *town) {
 		c.node("n1")
@@ -424,7 +428,8 @@ func TestPodsThatNobodyServes(t *testing.T) {
 	}
 }
 
-// A pod that was recorded to run for a minute runs for a minute, also where it begins later.
+// TestPodsRunForAsLong verifies that a pod recorded to run for a minute runs for a minute, even
+// with a later start.
 func TestPodsRunForAsLong(t *testing.T) {
 	script := func(c *town) {
 		c.node("n1")
@@ -442,8 +447,8 @@ func TestPodsRunForAsLong(t *testing.T) {
 	}
 }
 
-// A pod that was recorded to end without ever having had a node ends here, too, when it did, and
-// does not wait for ever.
+// TestPodsThatNeverRanEnd verifies that a pod recorded to end without a node ends here at the same
+// time, and does not wait forever.
 func TestPodsThatNeverRanEnd(t *testing.T) {
 	script := func(c *town) {
 		c.node("n1")
@@ -465,7 +470,8 @@ func TestPodsThatNeverRanEnd(t *testing.T) {
 	}
 }
 
-// Pods that were placed before the journal began can be victims, too: in the journal, or here.
+// TestVictimsFromBeforeTheJournal verifies that pods placed before the beginning of the journal can
+// be victims, in the journal or here.
 func TestVictimsFromBeforeTheJournal(t *testing.T) {
 	script := func(c *town) {
 		c.node("n1")

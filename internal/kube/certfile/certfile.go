@@ -1,5 +1,5 @@
-// Package certfile reads certificates from files, again and again, so that those that were renewed
-// are used without a restart.
+// Package certfile rereads certificates from files regularly, so that renewed ones are used without
+// a restart.
 package certfile
 
 import (
@@ -12,12 +12,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// reread is how long certificates are used before their files are read again. The files are not
-// watched: they are read when a connection comes.
+// reread is the time after which files of certificates in use are read again. The files are not
+// watched: they are read on a new connection.
 const reread = time.Minute
 
-// Pair is a certificate with its key, as the files had them when they were last read. Its methods
-// may be called from any goroutine.
+// Pair is a certificate with its key, as last read from the files. Its methods may be called from
+// any goroutine.
 type Pair struct {
 	// Renew, if set, is called with the certificate before the files are read again, and may write
 	// them.
@@ -30,15 +30,15 @@ type Pair struct {
 	at      time.Time // when it was read
 }
 
-// Read reads the files, and is an error if they are missing or do not belong together. Later such
-// errors are only logged (Newest).
+// Read reads the files. It returns an error if they are missing or do not belong together; later
+// errors of this kind are only logged (Newest).
 func Read(certFile, keyFile string) (*Pair, error) {
 	p := &Pair{certFile: certFile, keyFile: keyFile}
 	return p, p.read()
 }
 
-// read reads both files anew. With an error nothing changes. Without Leaf, which Go may leave out,
-// Renew could not see when the certificate ends.
+// read reads both files again. On error nothing changes. Go may leave Leaf out, but Renew needs it
+// to see when the certificate expires.
 func (p *Pair) read() error {
 	pair, err := tls.LoadX509KeyPair(p.certFile, p.keyFile)
 	if err != nil {
@@ -53,9 +53,8 @@ func (p *Pair) read() error {
 	return nil
 }
 
-// Newest is the certificate, for [tls.Config.GetCertificate]. The files are read again when a
-// connection comes and they have not been for a while. If they cannot be read, the last one is
-// used.
+// Newest returns the certificate, for [tls.Config.GetCertificate]. It reads the files again if the
+// last read was a while ago. If they cannot be read, it returns the previous certificate.
 func (p *Pair) Newest(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +77,7 @@ func (p *Pair) Newest(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return p.current, nil
 }
 
-// Bundle is the certificates of CAs. Its methods may be called from any goroutine.
+// Bundle is a set of CA certificates. Its methods may be called from any goroutine.
 type Bundle struct {
 	file string
 
@@ -93,7 +92,7 @@ func ReadBundle(file string) (*Bundle, error) {
 	return b, b.read()
 }
 
-// read reads the file anew. With an error nothing changes.
+// read reads the file again. On error nothing changes.
 func (b *Bundle) read() (err error) {
 	pool, err := cert.NewPool(b.file)
 	if err == nil {
@@ -102,8 +101,8 @@ func (b *Bundle) read() (err error) {
 	return err
 }
 
-// Newest is the CAs. The file is read again if it has not been for a while. If it cannot be read,
-// the last ones are used.
+// Newest returns the CAs. It reads the file again if the last read was a while ago. If the file
+// cannot be read, it returns the previous ones.
 func (b *Bundle) Newest() *x509.CertPool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

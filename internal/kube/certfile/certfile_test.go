@@ -26,7 +26,7 @@ func (f files) write(t *testing.T, name string) {
 	}
 }
 
-// shows looks at the certificate when it is time to read it again.
+// shows checks the certificate once a reread is due.
 func shows(t *testing.T, p *Pair, want string) {
 	t.Helper()
 	p.at = time.Now().Add(-2 * reread)
@@ -61,7 +61,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	shows(t, p, "two")
 }
 
-// TestRenewWritesTheFilesBeforeTheyAreRead, and when it cannot, the last certificate is used.
+// TestRenewWritesTheFilesBeforeTheyAreRead, and if it cannot, the previous certificate is used.
 func TestRenewWritesTheFilesBeforeTheyAreRead(t *testing.T) {
 	dir := t.TempDir()
 	f := files{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}
@@ -76,7 +76,7 @@ func TestRenewWritesTheFilesBeforeTheyAreRead(t *testing.T) {
 	shows(t, p, "two")
 }
 
-// TestCAsAreReadAgain, and when the file cannot be read, the last ones are used.
+// TestCAsAreReadAgain, and if the file cannot be read, the previous ones are used.
 func TestCAsAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	f := files{filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")}
@@ -107,7 +107,8 @@ func TestCAsAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestAFailureIsNotRepeatedForEachConnection: it is tried again when the files are due again.
+// TestAFailureIsNotRepeatedForEachConnection: the next attempt is made when the files are due
+// again.
 func TestAFailureIsNotRepeatedForEachConnection(t *testing.T) {
 	dir := t.TempDir()
 	f := files{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}

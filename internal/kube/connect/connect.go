@@ -1,5 +1,5 @@
-// Package connect finds the cluster that a command talks to: the same way for all commands, most
-// explicit first.
+// Package connect finds the cluster of a command: the same way for all commands, most explicit
+// first.
 package connect
 
 import (
@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// DefaultDataDir is where `berth up` keeps its cluster.
+	// DefaultDataDir is the default data directory of `berth up`.
 	DefaultDataDir = ".berth"
-	// EnvDataDir names the data directory of the cluster that commands talk to when nothing else
-	// says which.
+	// EnvDataDir names the data directory of the commands' cluster in the absence of a more
+	// explicit choice.
 	EnvDataDir = "BERTH_DATA_DIR"
 )
 
-// Flags are how a user names a cluster. The zero Flags finds the usual one. Commands differ in
-// which of them they offer: AddFlags and AddKubectlFlags add them to a command.
+// Flags identify a cluster on the command line. The zero Flags finds the usual one. Commands differ
+// in the flags they offer: AddFlags and AddKubectlFlags add them to a command.
 type Flags struct {
 	Kubeconfig string // a file; "": see Config
 	Context    string // within the kubeconfig; "": its current one
 	Master     string // the API server's address, whatever the kubeconfig says
 
-	// As kubectl's flags of the same names.
+	// Like kubectl's flags of the same names.
 	Server         string // goes before Master
 	Token          string // goes before the credentials of the kubeconfig
 	As             string // impersonated user; needs that permission
@@ -41,7 +41,7 @@ type Flags struct {
 	RequestTimeout time.Duration // of each request; 0: unbounded
 }
 
-// AddKubectlFlags adds the flags of AddFlags, and kubectl's others.
+// AddKubectlFlags adds the flags of AddFlags, and the rest of kubectl's.
 func (f *Flags) AddKubectlFlags(flags *pflag.FlagSet) {
 	f.AddFlags(flags)
 	flags.StringVarP(&f.Server, "server", "s", f.Server, "the API server's address, whatever the kubeconfig says")
@@ -52,7 +52,7 @@ func (f *Flags) AddKubectlFlags(flags *pflag.FlagSet) {
 	flags.Var((*timeout)(&f.RequestTimeout), "request-timeout", "how long one request may take, as 10s or, in seconds, 10; 0 is unbounded")
 }
 
-// timeout is a duration as kubectl takes it: a number without a unit is in seconds.
+// timeout is a duration in kubectl's format: a number without a unit is in seconds.
 type timeout time.Duration
 
 // String and Type implement [pflag.Value].
@@ -80,8 +80,8 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet) {
 }
 
 // Config resolves the cluster: --kubeconfig, KUBECONFIG, the cluster that berth up made here, the
-// cluster this process runs in, and the user's own kubeconfig. The first one that is there counts,
-// also if it does not work. Nothing is sent. The user agent ends in the name that is given.
+// cluster this process runs in, and the user's own kubeconfig. The first existing one counts, even
+// if it does not work. Config sends no requests. The user agent ends in the given name.
 func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 	cfg, err := f.find()
 	if err != nil {
@@ -92,7 +92,7 @@ func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 		cfg.Impersonate = rest.ImpersonationConfig{UserName: f.As}
 	}
 	if f.Token != "" {
-		// Other credentials of the kubeconfig would be sent beside the token, or instead of it.
+		// Other credentials of the kubeconfig would be sent with the token, or instead of it.
 		cfg.BearerToken, cfg.BearerTokenFile = f.Token, ""
 		cfg.Username, cfg.Password, cfg.ExecProvider, cfg.AuthProvider = "", "", nil, nil
 	}
@@ -100,7 +100,7 @@ func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// find returns the configuration, or an error that says how to name a cluster.
+// find returns the configuration, or an error that explains how to name a cluster.
 func (f *Flags) find() (*rest.Config, error) {
 	file, within, err := f.kubeconfig()
 	if err != nil || within != nil {
@@ -123,11 +123,11 @@ func (f *Flags) find() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// named is the kubeconfig that the user names, or "".
+// named returns the kubeconfig named by the user, or "".
 func (f *Flags) named() string { return cmp.Or(f.Kubeconfig, os.Getenv("KUBECONFIG")) }
 
-// Namespace is that of the context that is used, and the default one if it has none. It is a name
-// for the API; whether there is such a namespace is not asked.
+// Namespace returns the namespace of the context in use, or the default one. It only returns a
+// name; the namespace need not exist.
 func (f *Flags) Namespace() string {
 	file, _, err := f.kubeconfig()
 	if err != nil {
@@ -140,7 +140,7 @@ func (f *Flags) Namespace() string {
 	return namespace
 }
 
-// Contexts are the names of those that the kubeconfig has, sorted; none if it cannot be read.
+// Contexts returns the sorted names of the kubeconfig's contexts; nil if it cannot be read.
 func (f *Flags) Contexts() []string {
 	file, _, err := f.kubeconfig()
 	if err != nil {
@@ -153,11 +153,11 @@ func (f *Flags) Contexts() []string {
 	return slices.Sorted(maps.Keys(config.Contexts))
 }
 
-// kubeconfig is the one that is meant. within is the configuration of a process that runs in the
-// cluster which is meant, and nil otherwise.
+// kubeconfig returns the intended kubeconfig. within is the configuration of a process running in
+// the intended cluster, and nil otherwise.
 //
-// Found comes before the cluster that the process runs in: whoever has run `berth up` in a
-// directory means that cluster there.
+// Found precedes the cluster of the process: in a directory of `berth up` the user means the
+// cluster there.
 func (f *Flags) kubeconfig() (file clientcmd.ClientConfig, within *rest.Config, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	// Config has an error for that, with a remedy.
@@ -174,8 +174,8 @@ func (f *Flags) kubeconfig() (file clientcmd.ClientConfig, within *rest.Config, 
 			return nil, nil, err
 		case own != "":
 			rules.ExplicitPath = own
-		// A context or an address is something that only a kubeconfig has, so whoever names one
-		// does not mean the cluster that this process runs in.
+		// Only a kubeconfig has contexts and addresses, so naming one rules out the cluster this
+		// process runs in.
 		case f.Context == "" && f.address() == "":
 			if within, err = rest.InClusterConfig(); errors.Is(err, rest.ErrNotInCluster) {
 				within, err = nil, nil
@@ -189,10 +189,10 @@ func (f *Flags) kubeconfig() (file clientcmd.ClientConfig, within *rest.Config, 
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), within, err
 }
 
-// address is the API server's, if a flag names it.
+// address returns the API server's address, if a flag names it.
 func (f *Flags) address() string { return cmp.Or(f.Server, f.Master) }
 
-// DataDirFromEnv is the data directory that commands use when none is named.
+// DataDirFromEnv returns the default data directory of commands.
 func DataDirFromEnv() string {
 	if dir := os.Getenv(EnvDataDir); dir != "" {
 		return dir

@@ -18,7 +18,7 @@ users: [{name: a, user: {username: u, password: p}}]
 contexts: [{name: a, context: {cluster: a, user: a}}]
 `
 
-// Flags that kubectl has, too, mean the same: they go before what the kubeconfig says.
+// Flags shared with kubectl have the same meaning: they override the kubeconfig.
 func TestKubectlsFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
@@ -46,7 +46,7 @@ func TestKubectlsFlags(t *testing.T) {
 	}
 }
 
-// A kubeconfig may have contexts of which none is the current one.
+// A kubeconfig may have contexts, but no current one.
 func TestAKubeconfigWithoutACurrentContextNamesThoseThatItHas(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, []byte(strings.Replace(kubeconfig, "current-context: a\n", "", 1)), 0o600); err != nil {
@@ -62,7 +62,7 @@ func TestAKubeconfigWithoutACurrentContextNamesThoseThatItHas(t *testing.T) {
 	}
 }
 
-// A kubeconfig that is named, and leads to no cluster, is named in the error.
+// An explicit kubeconfig without a usable cluster is named in the error.
 func TestAKubeconfigWithoutAClusterIsNamed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	empty := filepath.Join(t.TempDir(), "empty")

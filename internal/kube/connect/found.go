@@ -19,21 +19,21 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// AnyContext stands for all contexts of a kubeconfig, and for users and clusters in none.
+// AnyContext selects all contexts of a kubeconfig, and users and clusters outside of any context.
 const AnyContext = "*"
 
-// Found is the kubeconfig that berth up wrote into a data directory, "" if there is none. Nobody
-// has named the file: it is used because it is there. So it must belong to the user, and the
-// context that is used, "" for the current one, must contain no more than berth up writes: a
-// kubeconfig can run programs, and send any of the user's files to its server. Other contexts,
-// which the user may have added, do not matter.
+// Found returns the kubeconfig written by berth up into a data directory, or "". The user has not
+// named the file: it is used because it exists. Therefore it must belong to the user, and the
+// context in use, "" for the current one, must contain no more than berth up writes: a kubeconfig
+// can run programs, and send any of the user's files to its server. Further contexts, possibly
+// added by the user, do not matter.
 func Found(dataDir, context string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dataDir, "kubeconfig"))
 	if err != nil {
 		return "", err
 	}
 
-	// The directory as well: who may write there can replace the file.
+	// The directory as well: write access to it allows replacing the file.
 	err = owned.Check(filepath.Dir(path), owned.Writable)
 	if err == nil {
 		err = owned.Check(path, owned.Accessible)
@@ -60,8 +60,8 @@ func Found(dataDir, context string) (string, error) {
 	return path, nil
 }
 
-// FoundURL is the plain HTTP address in a file that a scheduler of berth up has left, "" if there
-// is none. As for Found, nobody has named the file: it must be the user's, and the address on this
+// FoundURL returns the plain HTTP address in a file left by a scheduler of berth up, or "". Like
+// with Found, the user has not named the file: it must be the user's, and the address on this
 // machine.
 func FoundURL(path string) (string, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -94,15 +94,15 @@ func FoundURL(path string) (string, error) {
 	return "", nil
 }
 
-// isHere reports whether an address leads to this machine, going by the address alone: names other
-// than localhost are not resolved.
+// isHere reports whether an address leads to this machine, without a lookup: names other than
+// localhost are not resolved.
 func isHere(at *url.URL) bool {
 	host := at.Hostname()
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
-// used returns what of a kubeconfig a context uses: a user and a cluster, or nothing where the
-// context does not exist. With AnyContext it is everything.
+// used returns the user and cluster used by a context of a kubeconfig, or nothing if the context
+// does not exist. With AnyContext it returns everything.
 func used(config *clientcmdapi.Config, context string) *clientcmdapi.Config {
 	if context == AnyContext {
 		return config
@@ -123,8 +123,7 @@ func used(config *clientcmdapi.Config, context string) *clientcmdapi.Config {
 
 // harmless rejects a kubeconfig that runs programs, reads files, or leads to another machine.
 func harmless(config *clientcmdapi.Config) error {
-	// What a user could make a client do: run a program, or send the content of a file to the
-	// server.
+	// A user entry could make a client run a program, or send the content of a file to the server.
 	for name, user := range config.AuthInfos {
 		switch {
 		case user.Exec != nil:
@@ -136,7 +135,7 @@ func harmless(config *clientcmdapi.Config) error {
 		}
 	}
 
-	// Where the client would send its credentials, directly or by a proxy.
+	// The client would send its credentials there, directly or by a proxy.
 	for name, cluster := range config.Clusters {
 		server, err := url.Parse(cluster.Server)
 		if err != nil {
@@ -150,9 +149,9 @@ func harmless(config *clientcmdapi.Config) error {
 	return nil
 }
 
-// Answers reports whether anything listens at the server of a kubeconfig that Found has returned,
-// which is on this machine, and where that is. Only a refused connection is a no: whatever else is
-// wrong, the request itself says better. It takes a second at most.
+// Answers reports whether anything listens at the local server of a kubeconfig returned by Found,
+// and its address. Only a refused connection counts as a no: the request itself describes any other
+// failure better. It takes a second at most.
 func Answers(kubeconfig string) (address string, answers bool) {
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// lying writes a kubeconfig as berth up does, with another user and cluster.
+// lying writes a kubeconfig like that of berth up, with another user and cluster.
 func lying(t *testing.T, dir, cluster, user string) string {
 	t.Helper()
 	path := filepath.Join(dir, "kubeconfig")
@@ -59,7 +59,7 @@ func TestAKubeconfigThatIsOnlyFoundIsNotTrustedWithMoreThanBerthUpWrites(t *test
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), path) {
 				t.Errorf("%v, want %q in one line with the path", err, c.want)
 			}
-			// Who names the file means it.
+			// Naming the file is explicit consent.
 			if _, err := (&Flags{Kubeconfig: path}).Config("test"); err != nil && strings.Contains(err.Error(), "trusted") {
 				t.Errorf("named by --kubeconfig: %v", err)
 			}
@@ -67,15 +67,15 @@ func TestAKubeconfigThatIsOnlyFoundIsNotTrustedWithMoreThanBerthUpWrites(t *test
 	}
 }
 
-// kept is the kubeconfig of berth up with what a user has added: another cluster, whose user runs a
-// program.
+// kept is the kubeconfig of berth up with a user's addition: another cluster with a user that runs
+// a program.
 const kept = `{apiVersion: v1, kind: Config, current-context: %s,
 clusters: [{name: berth, cluster: {server: "https://127.0.0.1:6443"}}, {name: far, cluster: {server: "https://10.1.2.3:6443"}}],
 users: [{name: u, user: {token: x}}, {name: exec, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: get-token, interactiveMode: Never}}}],
 contexts: [{name: berth, context: {cluster: berth, user: u}}, {name: prod, context: {cluster: far, user: u}}, {name: run, context: {cluster: berth, user: exec}}]}`
 
-// What a user has added to the kubeconfig of berth up, which keeps it, is in nobody's way. It is
-// not used either, whichever context is the current one or is named: who means it names the file.
+// A user's additions to the kubeconfig of berth up, which keeps them, do no harm. They are not used
+// either, whichever context is current or named, unless the file is named explicitly.
 func TestOnlyTheContextThatIsUsedOfAFoundKubeconfigHasToBeHarmless(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "kubeconfig")
@@ -102,7 +102,7 @@ func TestOnlyTheContextThatIsUsedOfAFoundKubeconfigHasToBeHarmless(t *testing.T)
 	}
 }
 
-// What belongs to the cluster of berth up is not taken from the user's own kubeconfig.
+// The properties of berth up's cluster are not taken from the user's own kubeconfig.
 func TestNamespaceAndContextsAreOfTheClusterThatIsAsked(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "config")
 	text := `{apiVersion: v1, kind: Config, current-context: work, clusters: [{name: c, cluster: {server: "https://work:6443"}}],
@@ -159,8 +159,8 @@ func TestAKubeconfigThatOthersCanReachIsNotTrusted(t *testing.T) {
 	}
 }
 
-// TestAFIFOIsNotWaitedFor verifies that a FIFO in place of a kubeconfig that is only found is an
-// error: nothing may ever write to it.
+// TestAFIFOIsNotWaitedFor verifies that a FIFO instead of a merely found kubeconfig is an error: it
+// may never have a writer.
 func TestAFIFOIsNotWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestAnAddressThatIsOnlyFoundIsOnThisMachine: a cloned repository may bring a file with the
-// address of the scheduler to ask.
+// TestAnAddressThatIsOnlyFoundIsOnThisMachine: a cloned repository may bring a file with a
+// scheduler's address.
 func TestAnAddressThatIsOnlyFoundIsOnThisMachine(t *testing.T) {
 	for _, c := range []struct {
 		name, text string

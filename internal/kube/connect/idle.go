@@ -7,10 +7,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// KeepIdle makes a client over HTTP/1.1 keep up to n connections while they are idle. client-go
-// keeps 25 and closes the others that were in use, but to open one costs as much CPU as several
-// small requests. The configuration must have a Dial of its own, so that no other client shares the
-// transport. It is called before the client is made.
+// KeepIdle makes a client over HTTP/1.1 keep up to n idle connections. client-go keeps 25 and
+// closes the rest, but opening one costs as much CPU as several small requests. The configuration
+// must have a private Dial, so that no other client shares the transport. KeepIdle must be called
+// before the client is made.
 func KeepIdle(config *rest.Config, n int) {
 	config.Wrap(func(outer http.RoundTripper) http.RoundTripper {
 		// client-go wraps its transport several times, for credentials and logging; the pool of

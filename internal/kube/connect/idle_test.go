@@ -16,9 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestKeepIdle: connections that were all in use at once are used again by the next requests,
-// whether the API server's certificate is verified by a file, which is read again when it changes,
-// or by data.
+// TestKeepIdle: simultaneously used connections are reused by the next requests, whether the API
+// server's certificate is verified by a file, reread when it changes, or by data.
 func TestKeepIdle(t *testing.T) {
 	const n = 40
 	var opened atomic.Int64

@@ -9,15 +9,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Reach says what to do about a request that no API server answered, or whose credentials were not
-// accepted, in place of the many errors that a connection has. Other errors, nil included, are
-// returned unchanged. The error that it returns wraps the original one.
+// Reach replaces the many errors of an unreachable API server, or of rejected credentials, by a
+// remedy. Other errors, nil included, are returned unchanged. The returned error wraps the original
+// one.
 func Reach(err error) error {
 	var urlErr *url.Error
 	var netErr net.Error
 	switch {
-	// net/http wraps whatever goes wrong before an answer in a url.Error: the URL tells where the
-	// API server was looked for.
+	// net/http wraps any failure before a response in a url.Error, with the URL of the API server.
 	case errors.As(err, &urlErr):
 		why := urlErr.Err.Error()
 		if errors.Is(urlErr.Err, context.DeadlineExceeded) || errors.As(urlErr.Err, &netErr) && netErr.Timeout() {
@@ -41,13 +40,13 @@ type unreached struct {
 	err  error
 }
 
-// Error says what to do, in place of what went wrong underneath.
+// Error returns the remedy instead of the underlying error.
 func (e *unreached) Error() string { return e.text }
 
-// Unwrap returns what went wrong, for callers that go by the kind of error.
+// Unwrap returns the underlying error, for callers that examine its kind.
 func (e *unreached) Unwrap() error { return e.err }
 
-// host is the scheme and host of a URL, or the text itself if it is none.
+// host returns the scheme and host of a URL, or the text itself if it is not a URL.
 func host(address string) string {
 	if u, err := url.Parse(address); err == nil && u.Host != "" {
 		return u.Scheme + "://" + u.Host

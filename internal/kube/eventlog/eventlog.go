@@ -1,7 +1,7 @@
-// Package eventlog writes Kubernetes events after the work that they report, at a bounded rate and
-// without ever delaying that work. client-go's broadcaster drops what comes in faster than it
-// writes, from the thousandth event on; an eviction of a whole zone must still leave its event on
-// every pod.
+// Package eventlog writes Kubernetes events after the work they report, at a bounded rate and
+// without ever delaying that work. client-go's broadcaster drops events that arrive faster than it
+// writes, from the thousandth on; an eviction of a whole zone must still leave its event on every
+// pod.
 package eventlog
 
 import (
@@ -24,56 +24,56 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
-// The bounds of a log, in all and per event. Events are for people who look later: late is better
-// than lost, and lost is better than holding up what they report.
+// The bounds of a log, in total and per event. Events are for later readers: late is better than
+// lost, and lost is better than delaying the reported work.
 const (
 	perSecond = 100              // events written, so that they cost the API server little
 	most      = 200_000          // events that wait; more are dropped
 	within    = 10 * time.Second // bounds one request
-	// mostBytes bounds the size of the events that wait: most of them, where each has a message of
-	// some 300 bytes.
+	// mostBytes bounds the size of the queued events: the most that may wait, with messages of some
+	// 300 bytes.
 	mostBytes = 128 << 20
 
-	// Writers is how many events are written at once, so that one that gets no answer does not
-	// hold up the others. Fewer would cost more CPU while there is no limit: a writer that waits
-	// alone for an answer is put to sleep and woken.
+	// Writers is the number of events written concurrently, so that an unanswered request does not
+	// hold up the rest. Fewer would cost more CPU without a limit: a writer that is the only one
+	// waiting for a response is put to sleep and woken.
 	Writers = 16
-	// unanswered is how often an event is sent if no API server answers, refused how often if one
-	// answers with an error that may pass.
+	// unanswered is the number of attempts for an event if no API server responds, refused the
+	// number if one responds with a possibly temporary error.
 	unanswered   = 12
 	refused      = 3
 	longestPause = 10 * time.Second
 )
 
-// Event is one event about one object. The zero values of Component and Annotations mean: the log's
-// own, and none.
+// Event is one event about one object. Zero values of Component and Annotations mean the log's own
+// component, and no annotations.
 type Event struct {
 	About                 v1.ObjectReference
 	Type, Reason, Message string
-	// Component is who reports it; empty: the log's own.
+	// Component is the reporting component; empty: the log's own.
 	Component   string
 	Annotations map[string]string
-	// Once: the event is not repeated about this object, so it is written as it is. Any other is
-	// correlated first, as client-go does: a repetition raises the count of the event that is
-	// there, and an object that gets too many gets none for a while.
+	// Once marks an event never repeated about this object, so it is written unchanged. Any other
+	// is correlated first, like in client-go: a repetition raises the count of the existing event,
+	// and an object with too many events gets none for a while.
 	Once bool
 }
 
 // Log is a queue of events and the goroutines that write them. Events about one object are written
-// in the order in which they were added, except for those that are written once.
+// in the order of addition, except for events with Once.
 //
 // An event waits in waiting until handOut gives it to a writer: to the lane of its object, so that
-// one writer writes all events about that object, or, if it is written once, to any writer that is
-// free. There are Writers of them, each with a lane.
+// one writer writes all events about that object, or, with Once, to any free writer. There are
+// Writers of them, each with a lane.
 type Log struct {
-	// Busy, if set before Run, reports whether there is work that events must give way to. While
-	// there is none, they are written as fast as the API server takes them.
+	// Busy, if set before Run, reports whether there is work with priority over events. Otherwise
+	// events are written as fast as the API server accepts them.
 	Busy func() bool
-	// Drain is how long Run continues to write what is queued after its context has ended.
+	// Drain is the time for which Run continues to write queued events after its context has ended.
 	Drain time.Duration
-	// Host is the node that the events come from, if it is one.
+	// Host is the reporting node, if any.
 	Host string
-	// Create, if set before Run, creates events in place of the client.
+	// Create, if set before Run, creates events instead of the client.
 	Create func(context.Context, *v1.Event) error
 
 	client     kubernetes.Interface
@@ -91,13 +91,13 @@ type Log struct {
 	full seldom.Line // about events that are dropped
 }
 
-// queued is an event and when it happened, which may be long before it is written.
+// queued is an event with the time of its occurrence, possibly long before it is written.
 type queued struct {
 	Event
 	at metav1.Time
 }
 
-// sizeOf is what the event takes in memory.
+// sizeOf returns the event's size in memory.
 func (e *queued) sizeOf() int {
 	const own = 216
 	sum := own + len(e.Component) + len(e.Type) + len(e.Reason) + len(e.Message)
@@ -109,14 +109,14 @@ func (e *queued) sizeOf() int {
 	return sum
 }
 
-// lane is a queue of events about some objects, which one writer writes in their order.
+// lane is a queue of events about some objects, written in order by one writer.
 type lane struct {
 	events []queued      // guarded by Log.mu
 	more   chan struct{} // has an element when there are some; closed after the last
 }
 
-// New returns a log whose events come from a component. Nothing is written before Run; what is
-// added until then waits.
+// New returns a log for the events of a component. Nothing is written before Run; events added
+// until then wait.
 func New(client kubernetes.Interface, component string) *Log {
 	return &Log{
 		client:    client,
@@ -161,7 +161,7 @@ func (l *Log) Tell(e Event) {
 }
 
 // toEvent converts an event to the API's type. An event about an object without namespace is
-// written to default, as client-go does.
+// written to default, like in client-go.
 func (l *Log) toEvent(e *queued) *v1.Event {
 	namespace, component := e.About.Namespace, e.Component
 	if namespace == "" {
@@ -190,8 +190,8 @@ func (l *Log) toEvent(e *queued) *v1.Event {
 	}
 }
 
-// Run writes events until the context ends, and what is queued then for Drain longer; nothing waits
-// for its turn in that time. A log runs once.
+// Run writes events until the context ends, and the rest of the queue for Drain longer, without
+// pacing. A log runs once.
 func (l *Log) Run(ctx context.Context) {
 	write, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -211,12 +211,11 @@ func (l *Log) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// writeLane writes the events of a lane, and those that any writer may write, until there are no
-// more of both. A long lane does not keep it from the others: between two of its own it takes one
-// of theirs.
+// writeLane writes the events of a lane, and shared events, until both are exhausted. A long lane
+// does not starve the shared events: after each event of its lane the writer takes a shared one.
 func (l *Log) writeLane(write, ctx context.Context, lane *lane, shared <-chan *queued) {
 	more := lane.more
-	// Its turn was awaited by handOut, before it was given to a writer.
+	// handOut awaited its turn before giving it to a writer.
 	once := func(e *queued, open bool) {
 		if !open {
 			shared = nil
@@ -253,9 +252,8 @@ func (l *Log) writeLane(write, ctx context.Context, lane *lane, shared <-chan *q
 	}
 }
 
-// handOut gives every event to a writer. Those about one object have one lane, so that they are
-// written in their order; those that are written once go, in their turn, to any writer that is
-// free.
+// handOut gives every event to a writer. Events about one object share a lane, so that they are
+// written in order; events with Once go, in their turn, to any free writer.
 func (l *Log) handOut(write, ctx context.Context, lanes []*lane, shared chan<- *queued) {
 	for {
 		for e := l.pop(&l.waiting); e != nil; e = l.pop(&l.waiting) {
@@ -295,8 +293,8 @@ func (l *Log) putInLane(lanes []*lane, e *queued) {
 	}
 }
 
-// pop takes the first event of a queue; nil: there is none. It waits no longer, unless it goes from
-// one queue to another.
+// pop takes the first event of a queue, or returns nil. The event no longer counts as waiting,
+// unless it moves to another queue.
 func (l *Log) pop(queue *[]queued) *queued {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -313,8 +311,8 @@ func (l *Log) pop(queue *[]queued) *queued {
 	return &e
 }
 
-// awaitTurn waits until the next event may be written: at perSecond, or at once while there is no
-// work that events must give way to. One that comes after the end of ctx need not wait.
+// awaitTurn waits until the next event may be written: at perSecond, or immediately without work
+// that has priority. It does not wait after the end of ctx.
 func (l *Log) awaitTurn(ctx context.Context) {
 	if l.Busy == nil {
 		_ = l.limit.Wait(ctx)
@@ -328,8 +326,8 @@ func (l *Log) awaitTurn(ctx context.Context) {
 	}
 }
 
-// writeCorrelated writes an event, or raises the count of the one that it repeats, or drops it
-// because its object has had too many.
+// writeCorrelated writes an event, or raises the count of the event it repeats, or drops it because
+// its object has had too many.
 func (l *Log) writeCorrelated(ctx context.Context, e *queued) {
 	result, err := l.correlator.EventCorrelate(l.toEvent(e))
 	if err != nil || result.Skip {
@@ -383,15 +381,15 @@ func (l *Log) retrySend(ctx context.Context, event *v1.Event, send func(context.
 	}
 }
 
-// maxTries is how often an event is sent that gets this error. One that already exists was taken by
-// an API server whose answer was lost.
+// maxTries returns the number of attempts for an event with this error. An event that already
+// exists was accepted by an API server, and its response was lost.
 func maxTries(err error) int {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
 		return unanswered
 	}
-	// An API server that is busy may take it later. Fewer tries than without an answer: it is
-	// there, and tells.
+	// A busy API server may accept it later. It gets fewer tries than a silent one, because its
+	// response proves it alive.
 	if code := answer.Status().Code; code >= 500 || code == 429 {
 		return refused
 	}

@@ -28,8 +28,8 @@ func about(pod string) v1.ObjectReference {
 	return v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: "default", Name: pod, UID: "u-1"}
 }
 
-// TestNoEventIsDroppedForBeingOneOfMany adds as many as a zone has pods, faster
-// than they can be written; client-go's broadcaster would keep a thousand.
+// TestNoEventIsDroppedForBeingOneOfMany adds an event for each pod of a zone, faster than they can
+// be written; client-go's broadcaster would keep a thousand.
 func TestNoEventIsDroppedForBeingOneOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 5000
@@ -61,8 +61,8 @@ func TestNoEventIsDroppedForBeingOneOfMany(t *testing.T) {
 	})
 }
 
-// TestEventIsWrittenInSpiteOfAFailure, and names the object by UID, so that
-// kubectl describe finds it.
+// TestEventIsWrittenInSpiteOfAFailure, and names the object by UID, so that kubectl describe finds
+// it.
 func TestEventIsWrittenInSpiteOfAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -110,8 +110,8 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 	})
 }
 
-// running has a log write events with create while test runs, ends it, and returns how long that
-// took.
+// running makes a log write events with create while test runs, ends it, and returns the duration
+// of that.
 func running(t *testing.T, create func(*v1.Event) error, test func(log *Log, busy *atomic.Bool)) (end time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		var busy atomic.Bool
@@ -136,7 +136,7 @@ func tellOnce(log *Log, n int) {
 	}
 }
 
-// names counts the events that were written, by name.
+// names counts the written events by name.
 type names struct{ sync.Map }
 
 func (n *names) create(e *v1.Event) error { n.Store(e.Name, true); return nil }
@@ -282,8 +282,7 @@ func TestLongEventsFillTheQueue(t *testing.T) {
 	})
 }
 
-// TestEndIsNotLaterThanDrain, however slow each event is, and even if what writes it ignores its
-// context.
+// TestEndIsNotLaterThanDrain, however slow each event is, and even if create ignores its context.
 func TestEndIsNotLaterThanDrain(t *testing.T) {
 	const each = 100 * time.Millisecond
 	var written names
@@ -295,7 +294,7 @@ func TestEndIsNotLaterThanDrain(t *testing.T) {
 	}
 }
 
-// TestEndDoesNotWaitForAnAnswer, nor for the next try of an event that nobody answers.
+// TestEndDoesNotWaitForAnAnswer, nor for the next try of an unanswered event.
 func TestEndDoesNotWaitForAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, hangs := range []bool{true, false} {
@@ -318,7 +317,7 @@ func TestEndDoesNotWaitForAnAnswer(t *testing.T) {
 	})
 }
 
-// TestManyAreWrittenAtOnce while there is no work, so that a slow API server does not hold up all
+// TestManyAreWrittenAtOnce without other work, so that a slow API server does not hold up all
 // events.
 func TestManyAreWrittenAtOnce(t *testing.T) {
 	var written names
@@ -374,8 +373,8 @@ func TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject(t *testing.T) {
 	}
 }
 
-// TestRepetitionOfAnEventThatExpiredIsWrittenAnew with its count, and so is that of one that was
-// refused.
+// TestRepetitionOfAnEventThatExpiredIsWrittenAnew with its count, and so is the repetition of a
+// refused event.
 func TestRepetitionOfAnEventThatExpiredIsWrittenAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -429,8 +428,8 @@ func first(t *testing.T, client *fake.Clientset) *v1.Event {
 	return &list.Items[0]
 }
 
-// TestTriesAreApart, further each time, so that an API server that is down is not asked all the
-// time by all.
+// TestTriesAreApart, with growing pauses, so that not all writers keep sending to an API server
+// that is down.
 func TestTriesAreApart(t *testing.T) {
 	var at []time.Time
 	running(t, func(*v1.Event) error { at = append(at, time.Now()); return errors.New("connection refused") }, func(log *Log, _ *atomic.Bool) {
@@ -444,8 +443,8 @@ func TestTriesAreApart(t *testing.T) {
 	}
 }
 
-// TestEventWithoutAnAnswerHoldsUpNoOther, also in a log that always has its limit: events about
-// other objects follow at their rate.
+// TestEventWithoutAnAnswerHoldsUpNoOther, even in a log that is always limited: events about other
+// objects follow at their rate.
 func TestEventWithoutAnAnswerHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const others = 5 * perSecond
@@ -477,7 +476,7 @@ func TestEventWithoutAnAnswerHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestLongLanesDoNotHoldUpWhatIsToldOnce: both get their share of what may be written.
+// TestLongLanesDoNotHoldUpWhatIsToldOnce: both get their share of the rate.
 func TestLongLanesDoNotHoldUpWhatIsToldOnce(t *testing.T) {
 	var written sync.Map
 	running(t, func(e *v1.Event) error { written.Store(e.Reason+e.Name, true); return nil }, func(log *Log, busy *atomic.Bool) {
@@ -527,7 +526,7 @@ func TestRequestThatHangsIsSentAgain(t *testing.T) {
 	})
 }
 
-// TestEventSaysWhatWasToldAndWhen, not when it was written; and what is written is not held.
+// TestEventSaysWhatWasToldAndWhen, not the time of the write; and written events are not retained.
 func TestEventSaysWhatWasToldAndWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got *v1.Event
@@ -564,7 +563,7 @@ func TestSlowAnswersAreWaitedForTogether(t *testing.T) {
 	})
 }
 
-// TestNothingIsBegunAfterTheDrain, however much is left in the lanes.
+// TestNothingIsBegunAfterTheDrain, however much remains in the lanes.
 func TestNothingIsBegunAfterTheDrain(t *testing.T) {
 	var late atomic.Int64
 	var end atomic.Pointer[time.Time]

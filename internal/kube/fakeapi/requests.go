@@ -26,14 +26,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// target is what a request is about.
+// target is the object or list addressed by a request.
 type target struct {
 	version, resource, sub string
 	name                   types.NamespacedName
 }
 
-// parsePath reads a path such as /api/v1/namespaces/n/pods/p/binding. What the path does not have
-// stays empty:
+// parsePath parses a path such as /api/v1/namespaces/n/pods/p/binding. Missing parts stay empty:
 //
 //	/api/v1/nodes                                version v1, resource nodes: a list
 //	/apis/apps/v1/namespaces/n/replicasets/r     name n/r: one object
@@ -58,7 +57,7 @@ func parsePath(path string) (t target) {
 
 // RoundTrip carries a request out, unless its Fault prevents that. It implements http.RoundTripper,
 // so a client with it as transport needs no network. The order of faults: the request is late, is
-// lost or refused, is carried out, and its answer is lost or slow.
+// lost or refused, is carried out, and its response is lost or slow.
 func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	var f Fault
 	s.mu.Lock()
@@ -91,8 +90,8 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// sleepFor waits, and returns false if the request's context ends first. A wait of 0 is over at
-// once.
+// sleepFor waits, and returns false if the request's context ends first. A wait of 0 returns
+// immediately.
 func sleepFor(r *http.Request, d time.Duration) bool {
 	if d == 0 {
 		return true
@@ -105,7 +104,7 @@ func sleepFor(r *http.Request, d time.Duration) bool {
 	}
 }
 
-// statusError is the error that a real API server sends with the status.
+// statusError returns the error sent by a real API server with the status.
 func statusError(code int) error {
 	switch code {
 	case http.StatusTooManyRequests:
@@ -118,7 +117,7 @@ func statusError(code int) error {
 	return apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", http.StatusText(code), 0, false)
 }
 
-// failureResponse is the answer with an error, as a Status object.
+// failureResponse returns a response with an error, as a Status object.
 func failureResponse(r *http.Request, err error) *http.Response {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -129,8 +128,8 @@ func failureResponse(r *http.Request, err error) *http.Response {
 	return encodeResponse(r, int(st.Code), &st)
 }
 
-// encodeResponse is the answer with an object, always in JSON. 429 comes with Retry-After, as from
-// a real one.
+// encodeResponse returns a response with an object, always in JSON. 429 has a Retry-After, like
+// that of a real server.
 func encodeResponse(r *http.Request, code int, o any) *http.Response {
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -146,8 +145,8 @@ func encodeResponse(r *http.Request, code int, o any) *http.Response {
 	}
 }
 
-// answerRequest carries out a request that is no watch. Requests take effect one after the other,
-// under the lock.
+// answerRequest carries out any request but a watch. Requests take effect sequentially, under the
+// lock.
 func (s *Server) answerRequest(r *http.Request) *http.Response {
 	var body []byte
 	if r.Body != nil {
@@ -163,7 +162,7 @@ func (s *Server) answerRequest(r *http.Request) *http.Response {
 	return encodeResponse(r, http.StatusOK, o)
 }
 
-// asJSON is the object of a request as the server reads it.
+// asJSON converts the object of a request to JSON.
 func asJSON(contentType string, body []byte) []byte {
 	if contentType != runtime.ContentTypeProtobuf {
 		return body
@@ -178,7 +177,7 @@ func asJSON(contentType string, body []byte) []byte {
 	return body
 }
 
-// carryOut does what the method and path ask for, and returns the object of the answer. The lock is
+// carryOut executes the method on the path, and returns the object of the response. The lock is
 // held.
 func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) {
 	if to.resource == "" {
@@ -228,8 +227,8 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	return current, nil
 }
 
-// discover lists the resources of a group version, for clients that ask whether an API is served.
-// Above the group versions, such as at /apis and /version, there is an empty answer.
+// discover lists the resources of a group version, for clients that check whether an API is served.
+// Above the group versions, such as at /apis and /version, the response is empty.
 func discover(version string) (any, error) {
 	resources, ok := kinds[version]
 	if !ok && version != "" {
@@ -244,10 +243,10 @@ func discover(version string) (any, error) {
 	return list, nil
 }
 
-// listPage lists a table, or a page of it. All pages of a list show the table as it was at the
-// first one, and have its version: a watch from there misses nothing that was stored in between. A
-// continue token is "version-offset"; of a list that is no longer kept it is refused with 410, as
-// when etcd has been compacted.
+// listPage lists a table, or a page of it. All pages of a list show the table at the time of the
+// first one, and have its version: a watch from there misses nothing stored in between. A continue
+// token is "version-offset"; for a list no longer kept it is refused with 410, like after a
+// compaction of etcd.
 func (s *Server) listPage(t *table, query url.Values) (_ any, err error) {
 	version, from, all := s.version, 0, []Object(nil)
 	if token := query.Get("continue"); token != "" {
@@ -273,8 +272,8 @@ func (s *Server) listPage(t *table, query url.Values) (_ any, err error) {
 	return map[string]any{"metadata": meta, "items": page, "kind": t.kind.Kind + "List", "apiVersion": t.kind.GroupVersion().String()}, nil
 }
 
-// selectObjects returns those of a list that a field selector selects. Watches select nothing: they
-// show everything.
+// selectObjects returns the objects of a list matching a field selector. Watches select nothing:
+// they show everything.
 func selectObjects(all []Object, selector string) ([]Object, error) {
 	parsed, err := fields.ParseSelector(selector)
 	if err != nil {
@@ -293,8 +292,8 @@ func selectObjects(all []Object, selector string) ([]Object, error) {
 	}), nil
 }
 
-// keepList keeps what a list showed for its next pages; of lists that were begun the last ones
-// only.
+// keepList keeps the content of a list for its next pages; only the most recently begun lists are
+// kept.
 func (t *table) keepList(version int, all []Object) {
 	const most = 16
 	t.lists[version] = all

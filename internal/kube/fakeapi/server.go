@@ -20,11 +20,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Server is the API server. Its methods may be called from any goroutine. Those that begin with a
-// verb act on the cluster as somebody else would (Put, Delete) or make the API server misbehave
+// Server is the API server. Its methods may be called from any goroutine. Methods named by a verb
+// act on the cluster on behalf of another client (Put, Delete) or make the API server misbehave
 // (SetFault, Hold, Cut); clients go through RoundTrip.
 type Server struct {
-	// PageLimit bounds the objects of a page, whatever the client asks for; 0: no bound.
+	// PageLimit bounds the objects of a page, whatever the client's limit; 0: no bound.
 	PageLimit int
 
 	mu       sync.Mutex
@@ -37,17 +37,17 @@ type Server struct {
 	bound    []Bound           // bindings that were carried out, in their order
 }
 
-// Fault is what goes wrong with a request. The zero value: nothing.
+// Fault is the failure of a request. The zero value: no failure.
 type Fault struct {
-	// Late is how long the request takes to arrive, Slow how long the answer takes.
+	// Late is the time for the request to arrive, Slow the time for the response.
 	Late, Slow time.Duration
-	// Status, if not 0, is answered instead of carrying the request out.
+	// Status, if not 0, is returned instead of carrying the request out.
 	Status int
 	// Lost: the connection breaks before the request arrives; Unanswered: after it was carried out.
 	Lost, Unanswered bool
 }
 
-// Bound is a binding that was carried out.
+// Bound is a completed binding.
 type Bound struct {
 	Pod  types.NamespacedName
 	UID  types.UID
@@ -60,8 +60,8 @@ type Object interface {
 	runtime.Object
 }
 
-// table has all objects of one resource, and the changes of it that watches may still ask for.
-// Objects in it are never changed, only replaced: lists, watches and answers share them.
+// table holds all objects of one resource, and the changes available to watches. Objects in it are
+// never changed, only replaced: lists, watches and responses share them.
 type table struct {
 	kind    schema.GroupVersionKind // the one version that is served
 	objects map[types.NamespacedName]Object
@@ -71,15 +71,15 @@ type table struct {
 	held    int              // changes after it are not shown yet; -1: all are
 }
 
-// change is one change of an object, as a watch shows it.
+// change is one change of an object, as sent by a watch.
 type change struct {
 	version int
 	kind    string // ADDED, MODIFIED or DELETED
 	object  Object
 }
 
-// kinds are those that the server has, by version and resource. It serves each in one version, the
-// last that has it.
+// kinds holds the served kinds, by version and resource. Each is served in one version, the last
+// that has it.
 var kinds = func() map[string]map[string]string {
 	all := map[string]map[string]string{}
 	for _, version := range []string{
@@ -101,8 +101,7 @@ var kinds = func() map[string]map[string]string {
 	return all
 }()
 
-// New returns an empty server, which serves every kind of Kubernetes that is in kinds. A test of a
-// component:
+// New returns an empty server for the kinds of Kubernetes in kinds. A test of a component:
 //
 //	s := fakeapi.New()
 //	s.Put(&v1.Node{...}, &v1.Pod{...})
@@ -122,7 +121,7 @@ func New() *Server {
 // Client returns a client without a rate limit. Each call makes a new one.
 func (s *Server) Client() kubernetes.Interface { return ClientOf(s) }
 
-// ClientOf returns one that sends its requests to a transport that has a Server behind it.
+// ClientOf returns a client that sends its requests to a transport with a Server behind it.
 func ClientOf(transport http.RoundTripper) kubernetes.Interface {
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host: "http://fake", Transport: transport, QPS: -1,
@@ -134,8 +133,8 @@ func ClientOf(transport http.RoundTripper) kubernetes.Interface {
 	return client
 }
 
-// tableOf returns the table for objects of this type. It panics for a type that the server does not
-// have: that is a mistake in a test.
+// tableOf returns the table for objects of this type. It panics for a type missing from the server,
+// which is a mistake in a test.
 func (s *Server) tableOf(object Object) *table {
 	list, _, err := scheme.Scheme.ObjectKinds(object)
 	if err != nil {
@@ -149,29 +148,29 @@ func (s *Server) tableOf(object Object) *table {
 	panic(fmt.Sprintf("no table for %T", object))
 }
 
-// nameOf is what identifies an object in its table.
+// nameOf returns the key of an object in its table.
 func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// SetFault sets the function that decides what goes wrong with a request; nil: nothing does.
-// Watches are requests, too.
+// SetFault sets the function that decides the failure of a request; nil: none fails. Watches are
+// requests as well.
 func (s *Server) SetFault(fault func(r *http.Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = fault
 }
 
-// SetPolicy sets a function that changes each object written by a request before it is stored, as
-// a mutating webhook or policy does; nil changes nothing.
+// SetPolicy sets a function that changes each object written by a request before it is stored, like
+// a mutating webhook or policy; nil changes nothing.
 func (s *Server) SetPolicy(policy func(o Object)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.policy = policy
 }
 
-// Put creates or changes an object, as somebody else would. The object given is copied, and may be
-// used further.
+// Put creates or changes an object on behalf of another client. The object given is copied, and may
+// be used further.
 func (s *Server) Put(objects ...Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,8 +179,8 @@ func (s *Server) Put(objects ...Object) {
 	}
 }
 
-// Change changes an existing object, of which example has the name. It does nothing if there is
-// none. The function must not call the server.
+// Change changes the existing object with the name of example, if any. The function must not call
+// the server.
 func Change[T Object](s *Server, example T, change func(T)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +192,7 @@ func Change[T Object](s *Server, example T, change func(T)) {
 	}
 }
 
-// Delete removes an object at once, without a grace period, whatever its UID.
+// Delete removes an object immediately, without a grace period, whatever its UID.
 func (s *Server) Delete(o Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +205,7 @@ func (s *Server) Delete(o Object) {
 // Pods returns all pods.
 func (s *Server) Pods() []*v1.Pod { return All[*v1.Pod](s, &v1.Pod{}) }
 
-// All returns all objects of a kind, in the order of their names. They are copies.
+// All returns copies of all objects of a kind, in the order of their names.
 func All[T Object](s *Server, example T) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,14 +216,14 @@ func All[T Object](s *Server, example T) []T {
 	return all
 }
 
-// Bindings returns those that were carried out, in their order.
+// Bindings returns the completed bindings, in order.
 func (s *Server) Bindings() []Bound {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.bound)
 }
 
-// Events returns those that were written, in their order.
+// Events returns the written events, in order.
 func (s *Server) Events() []*v1.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,8 +245,8 @@ func (t *table) sortedObjects() []Object {
 	return list
 }
 
-// storeObject stores an object and records the change. The object belongs to the server from then
-// on. The lock is held.
+// storeObject stores an object and records the change. The server owns the object from then on. The
+// lock is held.
 func (s *Server) storeObject(t *table, o Object) {
 	kind := "ADDED"
 	if _, ok := t.objects[nameOf(o)]; ok {
@@ -271,8 +270,8 @@ func (s *Server) stampObject(o Object) {
 	}
 }
 
-// removeObject removes an object. The watch shows its last state with a version of its own, as a
-// real API server does.
+// removeObject removes an object. The watch shows its last state with a new version, like a real
+// API server.
 func (s *Server) removeObject(t *table, o Object) {
 	delete(t.objects, nameOf(o))
 	last := o.DeepCopyObject().(Object)
@@ -281,11 +280,11 @@ func (s *Server) removeObject(t *table, o Object) {
 	s.recordChange(t, "DELETED", last)
 }
 
-// keep is how many changes of a resource are kept for watches.
+// keep is the number of changes of a resource kept for watches.
 const keep = 2000
 
-// recordChange adds a change to the log and wakes the watches. Of a log that has become long the
-// older half is forgotten: watches from before it end with 410.
+// recordChange adds a change to the log and wakes the watches. The older half of a long log is
+// dropped: watches from before it end with 410.
 func (s *Server) recordChange(t *table, kind string, o Object) {
 	t.log = append(t.log, change{s.version, kind, o})
 	if len(t.log) > 2*keep {
@@ -307,7 +306,7 @@ func (s *Server) Hold(resource string) {
 	s.tables[resource].held = s.version
 }
 
-// Release shows what was held.
+// Release shows the held changes.
 func (s *Server) Release(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,8 +316,8 @@ func (s *Server) Release(resource string) {
 	}
 }
 
-// Cut ends all watches of a resource. With forget, they cannot resume where they were, and lists
-// that are under way cannot go on.
+// Cut ends all watches of a resource. With forget, they cannot resume at their version, and
+// unfinished lists cannot continue.
 func (s *Server) Cut(resource string, forget bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestPagesAreOfOneMoment: what is stored between two pages of a list is in none of them, and is
-// shown by the watch that goes on where the list was.
+// TestPagesAreOfOneMoment: an object stored between two pages of a list is in none of them, and is
+// shown by a watch from the list's version.
 func TestPagesAreOfOneMoment(t *testing.T) {
 	api := New()
 	pod := func(i int) *v1.Pod {
@@ -57,7 +57,7 @@ func TestPagesAreOfOneMoment(t *testing.T) {
 	}
 }
 
-// TestAGroupVersionThatIsNotServedIsNotFound, by which clients tell whether they may use an API.
+// TestAGroupVersionThatIsNotServedIsNotFound, so that clients can detect available APIs.
 func TestAGroupVersionThatIsNotServedIsNotFound(t *testing.T) {
 	discovery := New().Client().Discovery()
 	for version, served := range map[string]bool{

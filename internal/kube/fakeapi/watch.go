@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// watcher is a watch that is open. Its goroutine writes to a pipe whose other end is the body of
-// the answer.
+// watcher is an open watch. Its goroutine writes to a pipe; the other end is the body of the
+// response.
 type watcher struct {
 	table *table
 	more  chan struct{} // has one element when there may be something to show
@@ -21,7 +21,7 @@ type watcher struct {
 	ended bool // guarded by the server's lock, like the closing of over
 }
 
-// wakeUp has the watch look for changes. It never blocks.
+// wakeUp makes the watch look for changes. It never blocks.
 func (w *watcher) wakeUp() {
 	select {
 	case w.more <- struct{}{}:
@@ -29,8 +29,7 @@ func (w *watcher) wakeUp() {
 	}
 }
 
-// endWatch ends the watch, as the server does; it may be called again. It is called with the
-// server's lock held.
+// endWatch ends the watch like the server would; it may be called again. The server's lock is held.
 func (w *watcher) endWatch() {
 	if !w.ended {
 		w.ended = true
@@ -38,9 +37,8 @@ func (w *watcher) endWatch() {
 	}
 }
 
-// startWatch answers with a stream of changes after the version that the client names. One that is
-// forgotten is answered with 410, which is how clients learn that they must list. There are no
-// bookmarks.
+// startWatch responds with a stream of changes after the client's version. A forgotten version gets
+// a 410, the signal for clients to list. There are no bookmarks.
 func (s *Server) startWatch(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +65,7 @@ func (s *Server) startWatch(r *http.Request) (*http.Response, error) {
 }
 
 // showChanges writes all changes from a version on until the watch ends: by its timeout, by the
-// client, by Cut. A client that does not read holds up its own watch only.
+// client, by Cut. A client that does not read holds up only its own watch.
 func (s *Server) showChanges(r *http.Request, w *watcher, into *io.PipeWriter, from int, timeout time.Duration) {
 	defer into.Close()
 	defer func() {
@@ -101,8 +99,8 @@ func (s *Server) showChanges(r *http.Request, w *watcher, into *io.PipeWriter, f
 	}
 }
 
-// changesSince returns what there is to show from a version on, as far as it is not held. A watch
-// that was ended shows nothing more: what it would have shown before may be forgotten.
+// changesSince returns the changes to show from a version on, except held ones. An ended watch
+// shows nothing more: its earlier changes may be forgotten.
 func (s *Server) changesSince(w *watcher, version int) []change {
 	s.mu.Lock()
 	defer s.mu.Unlock()

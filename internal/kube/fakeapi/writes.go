@@ -16,15 +16,15 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// conflictError is the error of a write whose precondition does not hold.
+// conflictError returns the error of a write with a failed precondition.
 func conflictError(t *table, o metav1.Object, format string, args ...any) error {
 	return apierrors.NewConflict(schema.GroupResource{Group: t.kind.Group, Resource: strings.ToLower(t.kind.Kind)},
 		o.GetName(), fmt.Errorf(format, args...))
 }
 
-// bindPod binds a pod. As upstream's registry, it refuses one that has a node, is being deleted, or
-// has another UID. The nomination ends with the binding. Whether the node exists, or has room, is
-// not checked, as upstream.
+// bindPod binds a pod. Like upstream's registry, it refuses a pod that has a node, is being
+// deleted, or has another UID. The nomination ends with the binding. Like upstream, it does not
+// check whether the node exists, or has room.
 func (s *Server) bindPod(t *table, body []byte) (any, error) {
 	var b v1.Binding
 	if err := json.Unmarshal(body, &b); err != nil {
@@ -54,7 +54,7 @@ func (s *Server) bindPod(t *table, body []byte) (any, error) {
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-// decodeObject reads an object of the table's kind.
+// decodeObject decodes an object of the table's kind.
 func (s *Server) decodeObject(t *table, body []byte) (Object, error) {
 	o, err := scheme.Scheme.New(t.kind)
 	if err == nil {
@@ -66,8 +66,8 @@ func (s *Server) decodeObject(t *table, body []byte) (Object, error) {
 	return o.(Object), nil
 }
 
-// createObject stores a new object. A name is generated if only a prefix is given; a UID that the
-// client sends is dropped.
+// createObject stores a new object. It generates a name if only a prefix is given, and drops a UID
+// sent by the client.
 func (s *Server) createObject(t *table, body []byte) (any, error) {
 	o, err := s.decodeObject(t, body)
 	if err != nil {
@@ -84,8 +84,7 @@ func (s *Server) createObject(t *table, body []byte) (any, error) {
 	return o, nil
 }
 
-// updateObject replaces an object, or its status. A version in the request is a precondition, none
-// is none.
+// updateObject replaces an object, or its status. A version in the request is a precondition.
 func (s *Server) updateObject(t *table, current Object, sub string, body []byte, dryRun bool) (any, error) {
 	o, err := s.decodeObject(t, body)
 	if err != nil {
@@ -97,8 +96,8 @@ func (s *Server) updateObject(t *table, current Object, sub string, body []byte,
 	return s.writeObject(t, current, o, sub, dryRun)
 }
 
-// writeObject keeps what the request does not change: the status or, for the status subresource,
-// everything else. A dry run returns the object without storing it.
+// writeObject preserves the part untouched by the request: the status or, for the status
+// subresource, everything else. A dry run returns the object without storing it.
 func (s *Server) writeObject(t *table, current, o Object, sub string, dryRun bool) (any, error) {
 	from, into := current, o
 	if sub == "status" {
@@ -117,7 +116,7 @@ func (s *Server) writeObject(t *table, current, o Object, sub string, dryRun boo
 	return into, nil
 }
 
-// copyStatus copies the status between objects that have one, and reports whether they do.
+// copyStatus copies the status between objects, and reports whether they have one.
 func copyStatus(from, into Object) bool {
 	a, err := json.Marshal(from)
 	if err != nil {
@@ -132,8 +131,7 @@ func copyStatus(from, into Object) bool {
 	return replaceStatus(into, status.Status) == nil
 }
 
-// replaceStatus gives an object the status, by way of JSON: it works for every type that has the
-// field.
+// replaceStatus sets the status of an object, through JSON: it works for every type with the field.
 func replaceStatus(into Object, status json.RawMessage) error {
 	whole, err := json.Marshal(into)
 	if err != nil {
@@ -160,8 +158,8 @@ func replaceStatus(into Object, status json.RawMessage) error {
 	return copyInto(into, fresh.(Object))
 }
 
-// patchObject applies a patch as a strategic merge, whatever its content type says. UID and version
-// in the patch are preconditions.
+// patchObject applies a patch as a strategic merge, whatever its content type. UID and version in
+// the patch are preconditions.
 func (s *Server) patchObject(t *table, current Object, sub string, body []byte, dryRun bool) (any, error) {
 	var meta struct {
 		Metadata struct {
@@ -202,16 +200,15 @@ func (s *Server) patchObject(t *table, current Object, sub string, body []byte, 
 	return s.writeObject(t, current, o, sub, dryRun)
 }
 
-// evictPod deletes a pod unless a budget's status forbids it, which every eviction counts against.
+// evictPod deletes a pod unless a budget's status forbids it; every eviction counts against that.
 func (s *Server) evictPod(t *table, current Object, body []byte) (any, error) {
 	var eviction policyv1.Eviction
 	if err := json.Unmarshal(body, &eviction); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 
-	// Each budget that covers the pod is charged before the pod goes, as the API server does: if it
-	// is refused by the last of them, those before it are short of one until they are counted
-	// again.
+	// Each budget covering the pod is charged before the pod is deleted, like in the API server: if
+	// the last of them refuses, the preceding ones are short of one until their next count.
 	for _, o := range s.tables["poddisruptionbudgets"].sortedObjects() {
 		budget := o.DeepCopyObject().(*policyv1.PodDisruptionBudget)
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
@@ -225,7 +222,7 @@ func (s *Server) evictPod(t *table, current Object, body []byte) (any, error) {
 		s.storeObject(s.tables["poddisruptionbudgets"], budget)
 	}
 
-	// The UID that an eviction names is a precondition of the delete.
+	// The UID named by an eviction is a precondition of the delete.
 	options, err := json.Marshal(eviction.DeleteOptions)
 	if err != nil {
 		return nil, err
@@ -233,8 +230,8 @@ func (s *Server) evictPod(t *table, current Object, body []byte) (any, error) {
 	return s.deleteObject(t, current, options)
 }
 
-// deleteObject removes an object, or marks a running pod for the kubelet to end. There is no
-// kubelet here: tests remove the pod.
+// deleteObject removes an object, or marks a running pod for the kubelet to end. The server has no
+// kubelet: tests remove the pod.
 func (s *Server) deleteObject(t *table, current Object, body []byte) (any, error) {
 	var options metav1.DeleteOptions
 	_ = json.Unmarshal(body, &options)

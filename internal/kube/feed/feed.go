@@ -1,10 +1,10 @@
-// Package feed shows a component everything of one kind that an API server has: a list, then every
+// Package feed shows a component all objects of one kind in an API server: a list, then every
 // change in order, for as long as the context lasts.
 //
-// It differs from client-go's informers in three ways that matter to a component that must act soon
-// and knows what to remember: it keeps no objects, so that the component keeps only what it needs;
-// it lists in pages of few megabytes, so that a large list is never in memory as a whole; and after
-// an outage it is back within a second, where a reflector's back-off may last half a minute.
+// It differs from client-go's informers in three ways relevant to a component with its own memory
+// and a need for speed: it keeps no objects, so that the component keeps only the necessary; it
+// lists in pages of a few megabytes, so that a large list is never in memory as a whole; and after
+// an outage it is back within a second, while a reflector's back-off may last half a minute.
 package feed
 
 import (
@@ -27,28 +27,29 @@ import (
 )
 
 const (
-	// pageSize is how many objects a page of a list has at most: a megabyte or two of pods, and few
-	// enough round trips.
+	// pageSize is the maximum number of objects in a page of a list: a megabyte or two of pods, and
+	// few enough round trips.
 	pageSize = 500
 	// The pause after a failure begins at firstPause and doubles up to lastPause.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
-	// watchFor is the minimum time after which the server ends a watch. One that it does not end
-	// within answerWithin after that is given up: something between has died unnoticed.
+	// watchFor is the minimum time after which the server ends a watch. A watch still open
+	// answerWithin after that is given up: an intermediary has died unnoticed.
 	watchFor = 5 * time.Minute
 	// answerWithin bounds a page of a list, and wholeWithin a list without pages: a little longer
 	// than the API server takes for any request (--request-timeout, a minute).
 	answerWithin = 30 * time.Second
 	wholeWithin  = 65 * time.Second
-	// uselessAfter is how long watches from one version may be refused, or show nothing that can be
-	// read, before the feed lists instead. A time without, as in an outage, ends that.
+	// uselessAfter bounds the time during which watches from one version may be refused, or show
+	// nothing readable, before the feed lists instead. An interruption of that state, as by an
+	// outage, resets it.
 	uselessAfter   = 30 * time.Second
 	uselessWithout = 10 * time.Second
-	// briefly is how long a watch lasts at least that the server ends as agreed.
+	// briefly is the minimum duration of a watch ended by the server as agreed.
 	briefly = time.Second
 )
 
-// Why a watch is lost that the API server has not refused.
+// Reasons for losing a watch other than a refusal by the API server.
 var (
 	errUnreadable = errors.New("an event that cannot be read")
 	errUnopened   = errors.New("the connection ended, or timed out, before the watch began")
@@ -56,27 +57,27 @@ var (
 	errOverdue    = errors.New("the watch did not end when it was to end")
 )
 
-// Sink receives what there is. Between Listing and Listed, Seen gets all objects; those that it
-// does not get are gone. A list that fails half way, for good, begins again with Listing. The
-// functions are called one at a time. An object of a list that is kept keeps its whole page in
-// memory. Quantities are bounded: see [quantity.BoundAll].
+// Sink receives the objects. Between Listing and Listed, Seen gets all objects; objects not seen
+// have been deleted. A list that fails half way, for good, restarts with Listing. The functions are
+// called one at a time. Keeping an object of a list keeps its whole page in memory. Quantities are
+// bounded: see [quantity.BoundAll].
 type Sink struct {
 	Listing func()
 	Listed  func()
 	Seen    func(runtime.Object)
 	Gone    func(runtime.Object)
 
-	// Version, if set, is called before Listed with the version of the cluster that the list shows.
+	// Version, if set, is called before Listed with the list's version of the cluster.
 	Version func(string)
 	// Lost, if set, is called when the watch is broken, Back when changes are seen again. A watch
-	// that the server ends as agreed is not lost.
+	// ended by the server as agreed is not lost.
 	Lost, Back func()
-	// Fresh, if set, is called once: after Listed of the first list that began after Source.Anew
-	// was closed.
+	// Fresh, if set, is called once: after Listed of the first list begun after the closing of
+	// Source.Anew.
 	Fresh func()
 }
 
-// SizeOf returns how large an object is when it is sent; 0 if it is of no built-in kind.
+// SizeOf returns the encoded size of an object; 0 if it is of no built-in kind.
 func SizeOf(o runtime.Object) int {
 	if sized, ok := o.(interface{ Size() int }); ok {
 		return sized.Size()
@@ -84,12 +85,12 @@ func SizeOf(o runtime.Object) int {
 	return 0
 }
 
-// Run shows the sink everything that the source has, until the context ends. It never gives up:
-// whatever fails is tried again after a pause of at most lastPause.
+// Run shows the sink everything of the source, until the context ends. It never gives up: it
+// retries any failure after a pause of at most lastPause.
 //
-// The order for the sink is: Listing, Seen for each object, Listed; then Seen and Gone as things
-// change; and Listing again where the API server can no longer go on from the version that was
-// seen, or Source.Anew asks for it.
+// The order for the sink is: Listing, Seen for each object, Listed; then Seen and Gone for changes;
+// and Listing again if the API server can no longer continue from the last version seen, or on
+// request by Source.Anew.
 func Run(ctx context.Context, source Source, sink Sink) {
 	f := feed{source: source, sink: sink, anew: source.Anew}
 	pause := firstPause
@@ -134,9 +135,9 @@ var unreached = new(seldom.Line)
 // goOn lists if it must, and then watches until the watch ends. It returns nil for a watch that
 // ended as agreed.
 //
-// Most errors leave the version as it is, so that the next watch goes on where this one was: that
-// costs the API server little, where a list of all pods costs it much. A list is due when the
-// server has forgotten the version, and when watches from it have been useless for uselessAfter.
+// Most errors leave the version unchanged, so that the next watch continues there: that costs the
+// API server little, while a list of all pods costs it much. A list is due when the server has
+// forgotten the version, and when watches from it have been useless for uselessAfter.
 func (f *feed) goOn(ctx context.Context) error {
 	if f.version == "" {
 		if err := f.listPages(ctx); err != nil {
@@ -166,7 +167,7 @@ func (f *feed) goOn(ctx context.Context) error {
 }
 
 // logError logs an error, at level 2 if a similar one has been logged recently, or if a new list is
-// all that it takes.
+// the whole remedy.
 func (f *feed) logError(ctx context.Context, err error) {
 	log := klog.FromContext(ctx)
 	complaint := unreached
@@ -179,17 +180,16 @@ func (f *feed) logError(ctx context.Context, err error) {
 	log.Info("Watch interrupted, will go on", "of", f.source.Name, "err", err)
 }
 
-// isForgotten reports whether the server no longer has the version from which a watch was to go on
+// isForgotten reports whether the server has dropped the version at which a watch should continue
 // (410), or, restored from a backup or replaced, has not reached it yet. Only a list helps.
 func isForgotten(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// isPermanent reports whether another watch from the same version may end with the same error for
-// ever: the API server cannot read what it has to show, or does not serve the watch at all, or
-// something before it ends each watch at once. Errors of a server that is busy, or away, are not of
-// that kind.
+// isPermanent reports whether another watch from the same version may end with the same error
+// forever: the API server cannot read the changes to show, or does not serve the watch at all, or
+// an intermediary ends each watch immediately. Errors of a busy or absent server are not permanent.
 func isPermanent(err error) bool {
 	if errors.Is(err, errUnreadable) || errors.Is(err, errBrief) {
 		return true
@@ -205,16 +205,15 @@ func isPermanent(err error) bool {
 	return true
 }
 
-// listPages lists everything and shows it. Of a list that fails the version stays "", so that it
-// begins anew.
+// listPages lists and shows everything. After a failed list the version stays "", so that it is
+// restarted.
 func (f *feed) listPages(ctx context.Context) error {
 	if isClosed(f.anew) {
 		f.anew, f.fresh = nil, true
 	}
 	f.sink.Listing()
 	options := metav1.ListOptions{FieldSelector: f.source.Selector, Limit: pageSize}
-	// The pages of the last list were no longer to be had before all were read. One that comes as a
-	// whole cannot expire.
+	// The pages of the last list expired before all were read. An unpaged list cannot expire.
 	if f.whole {
 		options.Limit, f.whole = 0, false
 	}
@@ -236,8 +235,8 @@ func (f *feed) listPages(ctx context.Context) error {
 	return nil
 }
 
-// getPage returns a page. One that fails is requested again a few times if others came before it,
-// so that a large list does not begin again because of one request.
+// getPage returns a page. After the first page, a failed one is requested again a few times, so
+// that a large list is not restarted because of one request.
 func (f *feed) getPage(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	for pause := firstPause; ; pause *= 2 {
 		page, err := f.sendList(ctx, options)
@@ -263,7 +262,7 @@ func (f *feed) sendList(ctx context.Context, options metav1.ListOptions) (runtim
 	return f.source.List(ctx, options)
 }
 
-// watchUntilEnd watches until the watch ends, or is to end: because of the context, of Anew, or
+// watchUntilEnd watches until the watch ends, or must end: because of the context, of Anew, or
 // because the server should have ended it.
 func (f *feed) watchUntilEnd(ctx context.Context) error {
 	agreed := watchFor + rand.N(watchFor)
@@ -301,8 +300,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// followWatch opens a watch that the server is to end after the agreed time, and shows what it
-// shows.
+// followWatch opens a watch to be ended by the server after the agreed time, and shows its events.
 func (f *feed) followWatch(ctx context.Context, agreed time.Duration) error {
 	seconds := int64(agreed.Seconds())
 	w, err := f.source.Watch(ctx, metav1.ListOptions{
@@ -337,15 +335,15 @@ func (f *feed) followWatch(ctx context.Context, agreed time.Duration) error {
 	}
 }
 
-// callSink calls one of the sink's functions that may be nil.
+// callSink calls a possibly nil function of the sink.
 func (f *feed) callSink(sink func()) {
 	if sink != nil {
 		sink()
 	}
 }
 
-// showEvent shows an event and advances the version, with which the next watch goes on. A bookmark
-// only advances it.
+// showEvent shows an event and advances the version, from where the next watch continues. A
+// bookmark only advances it.
 func (f *feed) showEvent(event watch.Event) error {
 	switch event.Type {
 	case watch.Error:

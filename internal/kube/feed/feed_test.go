@@ -32,7 +32,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
-// api answers a feed and writes down what it asks and what its sink is told.
+// api serves a feed and records its requests and the calls of its sink.
 type api struct {
 	mu    sync.Mutex
 	said  []string
@@ -63,7 +63,7 @@ func (a *api) fail(err error) {
 	a.fails = err
 }
 
-// current is the watch that runs.
+// current returns the running watch.
 func (a *api) current() *watch.FakeWatcher {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,7 +145,7 @@ func page(version, next string, pods ...string) v1.PodList {
 	return list
 }
 
-// run lets the feed run while do happens, and returns what was said.
+// run lets the feed run while do happens, and returns the record.
 func run(t *testing.T, a *api, do func()) string {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestBackWithinASecondAfterAnOutage(t *testing.T) {
 	wants(t, said, "lost", "10m0s up again", "watch from 7", "back")
 }
 
-// A watch may lag behind; Anew brings the newest state.
+// A watch may lag behind; Anew fetches the newest state.
 func TestAnewListsAgain(t *testing.T) {
 	a := &api{agree: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	said := run(t, a, func() {
@@ -268,7 +268,7 @@ func TestAnewListsAgain(t *testing.T) {
 	}
 }
 
-// A list that begins after Anew suffices; one under way does not.
+// A list begun after Anew suffices; an earlier one does not.
 func TestAnewBeforeTheFirstList(t *testing.T) {
 	a := &api{early: true, pages: []v1.PodList{page("7", "", "a")}}
 	said := run(t, a, func() { time.Sleep(time.Hour) })
@@ -278,7 +278,7 @@ func TestAnewBeforeTheFirstList(t *testing.T) {
 	}
 }
 
-// Whole tells of a list at once, with its version, and of nothing that is not kept.
+// Whole reports a list in one call, with its version, without objects rejected by Keep.
 func TestWholeCollectsLists(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "more", "a", "other"), page("7", "", "c")}}
 	names := func(pods []*v1.Pod) (all []string) {
@@ -322,8 +322,8 @@ func TestListThatFailsHalfWayBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestWatchesThatAreOfNoUseAreGivenUp: one from the same version would end with the same error
-// again. An API server that is only busy is not asked for all objects in addition.
+// TestWatchesThatAreOfNoUseAreGivenUp: another watch from the same version would end with the same
+// error. A merely busy API server does not receive list requests in addition.
 func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 	for _, c := range []struct {
 		err   error
@@ -356,7 +356,7 @@ func TestWatchesThatAreOfNoUseAreGivenUp(t *testing.T) {
 	}
 }
 
-// TestPageThatFailsIsAskedForAgain, and not those before it; but not for ever.
+// TestPageThatFailsIsAskedForAgain, and not the preceding pages; but not forever.
 func TestPageThatFailsIsAskedForAgain(t *testing.T) {
 	for _, fails := range []int{3, 6} {
 		a := &api{pages: []v1.PodList{page("7", "more", "a")}}
@@ -396,7 +396,7 @@ func TestPageThatHangsIsAskedForAgain(t *testing.T) {
 	wants(t, run(t, a, func() { time.Sleep(time.Minute) }), "30s lost", "listing", "seen b", "listed", "watch from 9")
 }
 
-// TestAnewDuringAList: the list under way may be older; another one follows, and that is fresh.
+// TestAnewDuringAList: the running list may be older; another one follows, and that is fresh.
 func TestAnewDuringAList(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	closed := false
@@ -414,7 +414,7 @@ func TestAnewDuringAList(t *testing.T) {
 	}
 }
 
-// TestListAfterAnewMayFail: the next one is the fresh one then. Later lists are not.
+// TestListAfterAnewMayFail: then the next one is the fresh one. Later lists are not.
 func TestListAfterAnewMayFail(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("8", "", "a"), page("9", "", "b"), page("12", "", "c")}}
 	lists := 0
@@ -436,7 +436,8 @@ func TestListAfterAnewMayFail(t *testing.T) {
 	}
 }
 
-// TestWatchThatEndsInOrderIsNotLost, nor one that ends with the feed; and the next begins at once.
+// TestWatchThatEndsInOrderIsNotLost, nor a watch ended with the feed; and the next begins
+// immediately.
 func TestWatchThatEndsInOrderIsNotLost(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	said := run(t, a, func() {
@@ -451,7 +452,7 @@ func TestWatchThatEndsInOrderIsNotLost(t *testing.T) {
 	}
 }
 
-// transport answers lists, and fails watches.
+// transport serves lists, and fails watches.
 type transport struct {
 	failure error
 	watches int
@@ -468,8 +469,8 @@ func (tr *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// TestWatchThatIsNotOpenedIsLost, however the API server is out of reach. For connections that end
-// or time out, client-go returns no error but a watch that is over.
+// TestWatchThatIsNotOpenedIsLost, for any way of not reaching the API server. For connections that
+// end or time out, client-go returns no error but a finished watch.
 func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
 	for name, failure := range map[string]error{
 		"refused": errors.New("connection refused"), "ended": io.EOF, "reset": errors.New("connection reset by peer"), "timed out": os.ErrDeadlineExceeded,
@@ -494,8 +495,8 @@ func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
 	}
 }
 
-// TestBriefWatchesAreLost: a server, or a proxy before it, that ends each watch at once is not
-// asked for the next one at once.
+// TestBriefWatchesAreLost: if a server, or a proxy before it, ends each watch immediately, the next
+// one is delayed.
 func TestBriefWatchesAreLost(t *testing.T) {
 	a := &api{brief: true, pages: slices.Repeat([]v1.PodList{page("7", "", "a")}, 30)}
 	said := run(t, a, func() { time.Sleep(10 * time.Minute) })
@@ -505,7 +506,7 @@ func TestBriefWatchesAreLost(t *testing.T) {
 	wants(t, said, "back", "lost", "watch from 7")
 }
 
-// TestWhatBriefWatchesDoNotShowIsListed: one that ends at once, again and again, may never show
+// TestWhatBriefWatchesDoNotShowIsListed: watches that keep ending immediately may never show
 // anything.
 func TestWhatBriefWatchesDoNotShowIsListed(t *testing.T) {
 	a := &api{brief: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
@@ -517,7 +518,8 @@ func TestWhatBriefWatchesDoNotShowIsListed(t *testing.T) {
 	wants(t, said, "listed", "not yet", "listing", "seen b", "watch from 9")
 }
 
-// TestAnOutageIsNoReasonToList, whatever the API server said before it went, and says as it begins.
+// TestAnOutageIsNoReasonToList, whatever errors the API server returned before and at its
+// beginning.
 func TestAnOutageIsNoReasonToList(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	said := run(t, a, func() {
@@ -541,7 +543,7 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 	wants(t, said, "watch from 7", "back", "lost", "watch from 7", "back")
 }
 
-// TestWatchThatDoesNotEndIsLost: nothing comes any more of one that was to end, and did not.
+// TestWatchThatDoesNotEndIsLost: a watch still open after its agreed end shows nothing more.
 func TestWatchThatDoesNotEndIsLost(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	said := run(t, a, func() {
@@ -557,7 +559,7 @@ func TestWatchThatDoesNotEndIsLost(t *testing.T) {
 	}
 }
 
-// TestAnewWhileAWatchIsOpened: a proxy may hold the answer back until there is an event.
+// TestAnewWhileAWatchIsOpened: a proxy may hold the response back until there is an event.
 func TestAnewWhileAWatchIsOpened(t *testing.T) {
 	a := &api{hangs: true, pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	said := run(t, a, func() {
@@ -575,7 +577,7 @@ func TestAnewWhileAWatchIsOpened(t *testing.T) {
 	}
 }
 
-// TestNewFailureIsFollowedUpAtOnce, also after a long outage.
+// TestNewFailureIsFollowedUpAtOnce, even after a long outage.
 func TestNewFailureIsFollowedUpAtOnce(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	said := run(t, a, func() {
@@ -619,8 +621,8 @@ func TestPausesDouble(t *testing.T) {
 	}
 }
 
-// TestFeedEndsAtOnce, in a pause, in a list and in a watch, and leaves no watch open. It calls
-// nobody then.
+// TestFeedEndsAtOnce, in a pause, in a list and in a watch, and leaves no watch open. It makes no
+// further calls.
 func TestFeedEndsAtOnce(t *testing.T) {
 	for _, during := range []string{"pause", "list", "watch"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -649,7 +651,7 @@ func TestFeedEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestUnknownEventsBreakTheWatch, since what they say is not seen; a bookmark is none.
+// TestUnknownEventsBreakTheWatch, since their content is lost; a bookmark does not.
 func TestUnknownEventsBreakTheWatch(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	said := run(t, a, func() {
@@ -660,8 +662,8 @@ func TestUnknownEventsBreakTheWatch(t *testing.T) {
 	wants(t, said, "seen b", "lost", "watch from 8", "back")
 }
 
-// TestOutageIsOneLine, however many feeds notice it, and a version that is forgotten none; what the
-// API server answers is a line for each.
+// TestOutageIsOneLine, however many feeds notice it, and a forgotten version logs none; an error
+// returned by the API server is a line for each.
 func TestOutageIsOneLine(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -692,7 +694,7 @@ func TestOutageIsOneLine(t *testing.T) {
 	}
 }
 
-// TestClientAsksOnce: how soon, and how often, a request is repeated is for the feed to say.
+// TestClientAsksOnce: the feed decides how soon, and how often, a request is repeated.
 func TestClientAsksOnce(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -714,8 +716,8 @@ func TestClientAsksOnce(t *testing.T) {
 	}
 }
 
-// TestWholeBeginsEachListAnew: what a list that failed had shown is not in the next one. Without
-// Keep, everything is kept.
+// TestWholeBeginsEachListAnew: objects of a failed list are not in the next one. Without Keep,
+// everything is kept.
 func TestWholeBeginsEachListAnew(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "more", "a"), page("7", "", "b"), page("9", "", "c")}}
 	pages := 0
@@ -741,7 +743,7 @@ func TestWholeBeginsEachListAnew(t *testing.T) {
 	wants(t, said, "watch from 9", "seen d")
 }
 
-// TestWatchesThatGoOnAreOfUse: each shows something before it fails, for as long as it may take.
+// TestWatchesThatGoOnAreOfUse: each shows something before it fails, however long that takes.
 func TestWatchesThatGoOnAreOfUse(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a")}}
 	said := run(t, a, func() {
@@ -775,7 +777,7 @@ func TestAWholeListTakesLonger(t *testing.T) {
 	wants(t, said, "lost", `continue="" limit=0`, "1m5", "lost", `continue="" limit=500`, "seen d", "listed", "watch from 11")
 }
 
-// TestWholeKeepsNothing of a list that it has told of.
+// TestWholeKeepsNothing of a list after reporting it.
 func TestWholeKeepsNothing(t *testing.T) {
 	sink := Whole[*v1.Pod]{Listed: func([]*v1.Pod, string) {}, Seen: func(*v1.Pod) {}, Gone: func(*v1.Pod) {}}.Sink()
 	sink.Listing()

@@ -14,17 +14,17 @@ import (
 	"github.com/berth-k8s/berth/internal/quantity"
 )
 
-// mostOfPage bounds the text of a page of several objects. Pages are asked for by number, and an
-// object may have a megabyte and a half: one page of a tenant's could be as large as all the memory
-// that a component has.
+// mostOfPage bounds the text of a page of several objects. Page sizes are numbers of objects, and
+// an object may have a megabyte and a half: one page of a tenant's objects could be as large as all
+// the memory of a component.
 const mostOfPage = 16 << 20
 
 // errLargePage is the error of a page that was not read to its end.
 var errLargePage = errors.New("the page is too large: it has to be asked for with fewer objects")
 
-// Into reads the answer to a request for a page of at most limit objects into a list. With a limit
-// of more than one object, no more than mostOfPage is read: the error errLargePage asks for fewer.
-// A single object, and a list without pages (limit 0), are read whatever their size.
+// Into reads the response to a request for a page of at most limit objects into a list. With a
+// limit of more than one object, it reads no more than mostOfPage: errLargePage requests fewer
+// objects. A single object, and a list without pages (limit 0), are read whatever their size.
 func Into(ctx context.Context, request *rest.Request, limit int64, list runtime.Object) error {
 	body, err := request.Stream(ctx)
 	if err != nil {
@@ -47,14 +47,14 @@ func Into(ctx context.Context, request *rest.Request, limit int64, list runtime.
 	return err
 }
 
-// Asking asks for a page of a list.
+// Asking requests a page of a list.
 type Asking func(context.Context, metav1.ListOptions) (runtime.Object, error)
 
-// Pages asks for a list page by page, and shows each of its objects. A page that is too large is
-// asked for again with a quarter of the objects, and the next ones with more and more. It returns
-// the version that the list is of, and whether there was a page before one that failed.
+// Pages requests a list page by page, and shows each of its objects. It requests an oversized page
+// again with a quarter of the objects, and the next ones with more and more. It returns the version
+// of the list, and whether any page preceded a failed one.
 //
-// For example, pages of 500: the third one is too large and is asked for with 125 objects; the
+// For example, pages of 500: the third one is too large and is requested with 125 objects; the
 // pages after it have 250, and then 500 again.
 func Pages(ctx context.Context, options metav1.ListOptions, ask Asking, see func(runtime.Object)) (version string, begun bool, err error) {
 	for most := options.Limit; ; options.Limit = min(2*options.Limit, most) {

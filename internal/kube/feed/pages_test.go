@@ -19,7 +19,7 @@ import (
 
 var kibibyte = strings.Repeat("x", 1<<10)
 
-// shelf serves pods of given sizes in pages, and notes how many bytes of each answer were taken.
+// shelf serves pods of given sizes in pages, and records the number of bytes read of each response.
 type shelf struct {
 	sizes []int
 
@@ -68,7 +68,7 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // TestPagesAreBounded: whatever objects there are among small ones, every one is seen once, no
-// answer of several is read beyond the bound, and small ones are asked for in large pages again.
+// response of several is read beyond the bound, and small ones are requested in large pages again.
 func TestPagesAreBounded(t *testing.T) {
 	const large = 1_500_000
 	sizes := make([]int, 2500)
@@ -108,7 +108,7 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 }
 
-// TestAListWithoutPagesIsReadToItsEnd, as there is no smaller way to ask.
+// TestAListWithoutPagesIsReadToItsEnd, since it cannot be requested in smaller parts.
 func TestAListWithoutPagesIsReadToItsEnd(t *testing.T) {
 	server := httptest.NewServer(&shelf{sizes: []int{mostOfPage, mostOfPage}})
 	defer server.Close()

@@ -10,20 +10,20 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Source is how one kind of object is listed and watched.
+// Source lists and watches one kind of object.
 type Source struct {
 	Name     string // of the resource: "pods"
 	Selector string // field selector
 	List     func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	Watch    func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	// Anew, if set, makes the feed list again when it is closed, whatever its watch has shown: a
-	// watch may lag behind for as long as the API server or the network does, a list does not. A
-	// list that begins after Anew is closed suffices; see Sink.Fresh.
+	// watch may lag behind with the API server or the network, a list does not. A list begun after
+	// the close suffices; see Sink.Fresh.
 	Anew <-chan struct{}
 }
 
-// Of is a resource of a namespace, "" of all, as an API group's client shows it. client-go's own
-// retries are disabled: the feed decides how soon, and how often, to retry.
+// Of returns a source for a resource of a namespace, "" meaning all, from an API group's client.
+// client-go's own retries are disabled: the feed decides how soon, and how often, to retry.
 func Of(client rest.Interface, namespace, resource string, newList func() runtime.Object) Source {
 	get := func(o *metav1.ListOptions) *rest.Request {
 		return client.Get().Namespace(namespace).Resource(resource).VersionedParams(o, metav1.ParameterCodec).MaxRetries(0)
@@ -41,8 +41,8 @@ func Of(client rest.Interface, namespace, resource string, newList func() runtim
 	}
 }
 
-// checkOpened returns an error for a watch that was never opened. Where the connection ended or
-// timed out, client-go returns a watch without events, which looks like one that ended as agreed.
+// checkOpened returns an error for a watch that was never opened. If the connection ended or timed
+// out, client-go returns a watch without events, which looks like a regular end.
 func checkOpened(w watch.Interface, err error) (watch.Interface, error) {
 	if err == nil && reflect.TypeOf(w) == unopened {
 		return nil, errUnopened

@@ -2,18 +2,17 @@ package feed
 
 import "k8s.io/apimachinery/pkg/runtime"
 
-// Whole receives each list as a whole, for components that follow few objects and have to know what
-// is gone before they look at what is there.
+// Whole receives each list as a whole, for components that follow few objects and must learn of
+// deletions before they look at the existing objects.
 type Whole[T runtime.Object] struct {
 	Listed     func(list []T, version string)
 	Seen, Gone func(T) // between lists
-	// Keep, if set, returns what is to be kept of an object, and false if the object is of no
+	// Keep, if set, returns the part of an object to keep, and false if the object is of no
 	// interest.
 	Keep func(T) (T, bool)
 }
 
-// Sink returns a sink that collects each list. It is for one feed: it holds the list that is under
-// way.
+// Sink returns a sink that collects each list. It is for one feed: it holds the unfinished list.
 func (w Whole[T]) Sink() Sink {
 	var list []T
 	var version string

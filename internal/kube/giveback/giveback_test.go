@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestOnlyAtRest: memory is given back twice after the collector has come to rest, and not while it
-// works, nor where there is little to give.
+// TestOnlyAtRest: memory is given back twice after the collector has become idle, and not while it
+// works, nor if there is little to give.
 func TestOnlyAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -53,7 +53,7 @@ func TestOnlyAtRest(t *testing.T) {
 	})
 }
 
-// TestMemoryGoesBack: what the collector would keep is returned.
+// TestMemoryGoesBack: memory retained by the collector is returned.
 func TestMemoryGoesBack(t *testing.T) {
 	busy := make([][]byte, 256)
 	for i := range busy {

@@ -1,13 +1,12 @@
-// Package guard protects Berth's ports. It authenticates and authorizes callers as the API server
-// says, and bounds what they can make a process hold or ask before that is known.
+// Package guard protects Berth's ports. It authenticates and authorizes callers by the API server,
+// and bounds the resources held and the requests caused by unauthenticated callers.
 //
-// Guard asks the API server: TokenReview to authenticate a caller, SubjectAccessReview to authorize
-// one. The requests use a client of their own (Client), so that a flood of made-up tokens delays
+// Guard uses TokenReview to authenticate a caller, and SubjectAccessReview to authorize one. It
+// sends the requests through a separate client (Client), so that a flood of made-up tokens delays
 // only other reviews, and few of those: each source has a rate limit and few reviews in flight, and
-// refusals are cached apart from what was granted, so that they displace no known caller.
+// refusals are cached separately from grants, so that they displace no known caller.
 //
-// Listener bounds connections. Strangers are connections whose caller has not been let in yet. If
-// there are too many of them, from one source or in all, the oldest one of the source with the most
-// is closed. Connections that were let in (Admit) count separately and cannot be displaced by
-// strangers.
+// Listener bounds connections. Strangers are connections from callers not yet let in. With too many
+// of them, from one source or in total, the oldest one of the source with the most is closed.
+// Admitted connections (Admit) count separately and cannot be displaced by strangers.
 package guard

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// Remember is how long an answer of the API server is cached, as in kube-scheduler: that long,
+	// Remember is the caching time of the API server's responses, as in kube-scheduler: that long,
 	// a revoked token still works and a new permission does not.
 	Remember = 10 * time.Second
-	// Remembered is how many answers to each kind of question are cached: this many grants, and
-	// this many refusals.
+	// Remembered is the number of cached responses per kind of request: this many grants, and this
+	// many refusals.
 	Remembered = 1024
-	// AskTimeout bounds a question to the API server, the wait for its turn included.
+	// AskTimeout bounds a request to the API server, including the wait for its turn.
 	AskTimeout = 10 * time.Second
 	// MaxToken is longer than any token; those of service accounts have some 1,200 bytes.
 	MaxToken = 16 << 10
 )
 
-// ErrBusy is returned to a caller that asks too often. It is not an answer, and is not cached.
+// ErrBusy is returned to a caller with too many requests. It is not cached.
 var ErrBusy = errors.New("too many questions to the API server from here; try again in a second")
 
 // Guard authenticates and authorizes callers. It is safe for concurrent use.
@@ -43,7 +43,7 @@ type Guard struct {
 	verdicts answers[bool]
 }
 
-// New returns a guard that asks through the client; see Client.
+// New returns a guard that sends its reviews through the client; see Client.
 func New(client kubernetes.Interface) *Guard {
 	return &Guard{
 		client:   client,
@@ -52,11 +52,11 @@ func New(client kubernetes.Interface) *Guard {
 	}
 }
 
-// Client returns a client for the guard alone, with its own connections, rate limit and deadline,
-// so that reviews for strangers delay nothing else in this process.
+// Client returns a client for exclusive use by the guard, with separate connections, rate limit and
+// deadline, so that reviews for strangers delay nothing else in this process.
 func Client(config *rest.Config) (kubernetes.Interface, error) {
 	own := rest.CopyConfig(config)
-	// Connections are shared by clients that dial alike.
+	// Clients with equal dialers share connections.
 	own.Dial = (&net.Dialer{Timeout: AskTimeout, KeepAlive: 30 * time.Second}).DialContext
 	own.QPS, own.Burst, own.RateLimiter = 50, 100, nil
 	own.Timeout = AskTimeout
@@ -67,7 +67,7 @@ func Client(config *rest.Config) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Bearer is the token of a request, "" if it has none that could be one.
+// Bearer returns the token of a request, or "" if the request lacks a plausible one.
 func Bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
 	token = strings.TrimSpace(token)
@@ -77,8 +77,8 @@ func Bearer(r *http.Request) string {
 	return token
 }
 
-// Who returns the user that the token belongs to, or nil if the API server does not accept it. The
-// source is charged for the request; see Source. Tokens are remembered by their hash only.
+// Who returns the user of the token, or nil if the API server does not accept it. The source is
+// charged for the request; see Source. Tokens are remembered by their hash only.
 func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error) {
 	return g.users.ask(ctx, source, sha256.Sum256([]byte(token)), func(ctx context.Context) (user.Info, error) {
 		review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx,
@@ -86,8 +86,8 @@ func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error
 		if err != nil {
 			return nil, fmt.Errorf("review the token: %w", err)
 		}
-		// An answer with both a user and an error contradicts itself, and counts as a no. Upstream
-		// reads the error only of an answer without a user, and would let this one in.
+		// A status with both a user and an error contradicts itself, and counts as a refusal.
+		// Upstream reads the error only without a user, and would let this one in.
 		said := review.Status.User
 		if !review.Status.Authenticated || review.Status.Error != "" || said.Username == "" {
 			return nil, nil
@@ -100,8 +100,8 @@ func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error
 	})
 }
 
-// May reports whether the user may do what the spec names, on a resource or a path. A known user is
-// charged for the question by name, an anonymous one by source.
+// May reports whether the user has the permission named by the spec, on a resource or a path. A
+// known user is charged for the review by name, an anonymous one by source.
 func (g *Guard) May(ctx context.Context, source string, u user.Info, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	spec.User, spec.UID, spec.Groups = u.GetName(), u.GetUID(), u.GetGroups()
 	spec.Extra = map[string]authorizationv1.ExtraValue{}
@@ -121,26 +121,25 @@ func (g *Guard) May(ctx context.Context, source string, u user.Info, spec author
 	})
 }
 
-// answers are those to one kind of question, for as long as they are remembered. An error is no
-// answer.
+// answers caches the API server's responses to one kind of request. Errors are not cached.
 type answers[A any] struct {
 	yes func(A) bool // whether the answer lets the caller in
-	// By hash of the question. Refusals stand apart: made-up tokens must not displace those of
-	// callers who are known.
+	// By hash of the request. Refusals are kept separately: made-up tokens must not displace those
+	// of known callers.
 	granted, refused *cache.LRUExpireCache
 	turns            *turns
 }
 
-// newAnswers returns an empty cache with turns of its own.
+// newAnswers returns an empty cache with its turns.
 func newAnswers[A any](yes func(A) bool) answers[A] {
 	return answers[A]{yes: yes, granted: cache.NewLRUExpireCache(Remembered),
 		refused: cache.NewLRUExpireCache(Remembered), turns: newTurns()}
 }
 
-// box holds an answer that may be nil.
+// box holds a possibly nil response.
 type box[A any] struct{ answer A }
 
-// known returns the answer if it is remembered.
+// known returns the cached response, if any.
 func (k answers[A]) known(key [sha256.Size]byte) (answer A, ok bool) {
 	for _, known := range []*cache.LRUExpireCache{k.granted, k.refused} {
 		if found, ok := known.Get(key); ok {
@@ -150,8 +149,8 @@ func (k answers[A]) known(key [sha256.Size]byte) (answer A, ok bool) {
 	return answer, false
 }
 
-// ask returns the cached answer, or asks for one when it is the source's turn; errors are not
-// cached. It waits for AskTimeout at most, the turn included.
+// ask returns the cached response, or sends a request in the source's turn; errors are not cached.
+// It waits for AskTimeout at most, including the turn.
 func (k answers[A]) ask(ctx context.Context, source string, key [sha256.Size]byte, question func(context.Context) (A, error)) (A, error) {
 	var none A
 	if answer, ok := k.known(key); ok {
@@ -164,7 +163,7 @@ func (k answers[A]) ask(ctx context.Context, source string, key [sha256.Size]byt
 		return none, err
 	}
 	defer done()
-	// While this one waited, another may have asked the same.
+	// During the wait, the same request may have been completed by another caller.
 	if answer, ok := k.known(key); ok {
 		return answer, nil
 	}

@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// cluster is an API server that knows the token "good" and allows "reader" everything.
+// cluster is an API server that accepts the token "good" and allows "reader" everything.
 func cluster() (g *Guard, asked *atomic.Int64) {
 	asked = &atomic.Int64{}
 	client := &fake.Clientset{}
@@ -91,7 +91,7 @@ func TestASourceThatAsksTooMuchIsRefusedAndOthersAreNot(t *testing.T) {
 	})
 }
 
-// An API server that takes long is asked by one source twice at a time, and by all a few times.
+// A slow API server has two requests in flight per source, and a few in total.
 func TestQuestionsUnderWayAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan struct{})
@@ -123,7 +123,7 @@ func TestQuestionsUnderWayAreFew(t *testing.T) {
 		if sum := one.Load() + all.Load(); sum != asking {
 			t.Errorf("%d questions at once", sum)
 		}
-		// Who waits too long is told so, and is not let in.
+		// A caller that waits too long gets an error, and is not let in.
 		time.Sleep(AskTimeout + time.Second)
 		close(answer)
 		synctest.Wait()
@@ -155,8 +155,8 @@ func TestUsersAreBlamedByNameAndStrangersBySource(t *testing.T) {
 	})
 }
 
-// TestAnswersAreThoseOfTheAPIServer: a user without a name, or beside an error, is none, and that
-// is remembered; what is denied is not allowed; and reviews are about the whole user.
+// TestAnswersAreThoseOfTheAPIServer: a user without a name, or with an error, is rejected, and the
+// rejection is cached; a denied request is not allowed; and reviews carry the whole user.
 func TestAnswersAreThoseOfTheAPIServer(t *testing.T) {
 	reader := authenticationv1.UserInfo{Username: "reader", UID: "1", Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
 	for name, c := range map[string]struct {
@@ -209,7 +209,8 @@ func TestAnswersAreThoseOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestAnswersHoldForAWhile, of each kind; errors do not, and no user has another's.
+// TestAnswersHoldForAWhile, for each kind; errors are not cached, and responses are separate per
+// user.
 func TestAnswersHoldForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, fails := 0, false
@@ -257,8 +258,8 @@ func TestAnswersHoldForAWhile(t *testing.T) {
 	})
 }
 
-// TestTheSameQuestionIsAskedOnce, however many wait for the answer; and places are given back,
-// whether the turn came or not.
+// TestTheSameQuestionIsAskedOnce, however many callers wait for the response; and places are given
+// back, with or without a turn.
 func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newAnswers(func(yes bool) bool { return yes })
@@ -304,7 +305,7 @@ func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 	})
 }
 
-// TestAQuestionEndsWithItsRequest, and is not asked for nobody.
+// TestAQuestionEndsWithItsRequest: a canceled request sends no review.
 func TestAQuestionEndsWithItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := rest.Config{Host: "http://api", Transport: silent{}}
@@ -330,7 +331,7 @@ func TestAQuestionEndsWithItsRequest(t *testing.T) {
 	})
 }
 
-// silent is an API server that does not answer.
+// silent is an API server that does not respond.
 type silent struct{}
 
 func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -338,7 +339,7 @@ func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// TestTheClientIsForReviewsAlone: it has a rate limit and a deadline of its own.
+// TestTheClientIsForReviewsAlone: it has a separate rate limit and deadline.
 func TestTheClientIsForReviewsAlone(t *testing.T) {
 	config := &rest.Config{Host: "http://127.0.0.1:1", QPS: 1, Burst: 1, RateLimiter: flowcontrol.NewFakeNeverRateLimiter()}
 	other, err := kubernetes.NewForConfig(config)
@@ -417,7 +418,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// from is a connection that says it comes from an address.
+// from is a connection with a fake remote address.
 type from struct {
 	net.Conn
 	address string
@@ -462,7 +463,7 @@ func TestStrangersMakeRoomForOthers(t *testing.T) {
 	if closed("10.0.0.1") != 7 || closed("10.0.0.9") != 0 {
 		t.Errorf("%d of the ten of one source are closed, and %d of the other", closed("10.0.0.1"), closed("10.0.0.9"))
 	}
-	// All places are taken: whoever has most of them gives one up.
+	// All places are taken: the source with the most gives one up.
 	arrive("10.0.0.2")
 	arrive("10.0.0.3")
 	if closed("10.0.0.1") != 9 || closed("10.0.0.9") != 0 || closed("10.0.0.2") != 0 {
@@ -487,8 +488,8 @@ func TestStrangersMakeRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestWhatLeavesIsForgotten: a source without connections takes no memory, and a connection that
-// was closed is not let in.
+// TestWhatLeavesIsForgotten: a source without connections takes no memory, and a closed connection
+// is not let in.
 func TestWhatLeavesIsForgotten(t *testing.T) {
 	q := &queue{}
 	l := Bound(q, Bounds{Strangers: 1000, PerSource: 10, Admitted: 10})
@@ -511,7 +512,7 @@ func TestWhatLeavesIsForgotten(t *testing.T) {
 	}
 }
 
-// endless is a connection from which any number of bytes comes.
+// endless is a connection with an unlimited supply of bytes.
 type endless struct{ from }
 
 func (*endless) Read(b []byte) (int, error) { return len(b), nil }

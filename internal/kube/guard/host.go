@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Local reports whether the request comes from this machine: through a port that is forwarded, or
-// from a program here. It goes by the connection and not by headers, which a caller can write.
+// Local reports whether the request originates on this machine: through a forwarded port, or from a
+// local program. It relies on the connection and not on headers, which a caller can forge.
 func Local(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	return err == nil && net.ParseIP(host).IsLoopback()
 }
 
-// Rebound reports whether a request from this machine names a host that is not this machine: a
-// foreign site whose name leads here would be of the same origin for the browser (DNS rebinding).
+// Rebound reports whether a request from this machine names a foreign host: a foreign site with a
+// name resolving to this machine would be of the same origin for the browser (DNS rebinding).
 func Rebound(r *http.Request) bool {
 	return Local(r) && !namesMachine(hostOf(r))
 }
@@ -29,7 +29,7 @@ func hostOf(r *http.Request) string {
 	return strings.TrimSuffix(strings.Trim(name, "[]"), ".")
 }
 
-// namesMachine reports whether a host is an address, or this machine: no foreign name.
+// namesMachine reports whether a host is an address or this machine rather than a foreign name.
 func namesMachine(host string) bool {
 	return strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil
 }
@@ -46,8 +46,8 @@ func OnlyNamed(hosts []string, next http.Handler) http.Handler {
 	})
 }
 
-// RefuseRebound serves requests that do not come through a foreign name. It is for ports without
-// authentication: a page in the user's browser must not be able to read them.
+// RefuseRebound rejects requests made under a foreign name. It is for ports without authentication:
+// a page in the user's browser must not be able to read them.
 func RefuseRebound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if Rebound(r) {

@@ -10,20 +10,21 @@ import (
 	"sync/atomic"
 )
 
-// Bounds are how many connections a listener holds. More are accepted, at the cost of older ones.
+// Bounds are the maximum numbers of connections held by a listener. It accepts more, at the cost of
+// older ones.
 type Bounds struct {
 	Strangers int // whose caller was not let in yet, from everywhere
 	PerSource int // of those, from one source
 	Admitted  int // whose caller was let in
-	// Unknown is how many bytes a stranger may send before its caller is let in, TLS included; 0 is
-	// any number. See Vouch.
+	// Unknown is the number of bytes a stranger may send before being let in, TLS included; 0 means
+	// unlimited. See Vouch.
 	Unknown int64
 }
 
-// Ports are the bounds of ports that serve a few callers a few answers.
+// Ports are the bounds of ports with few callers and few requests.
 var Ports = Bounds{Strangers: 256, PerSource: 64, Admitted: 128}
 
-// Listener is bounded; see Bounds. Bound makes one.
+// Listener is a bounded listener; see Bounds. Bound makes one.
 type Listener struct {
 	net.Listener
 	bounds Bounds
@@ -52,9 +53,8 @@ type conn struct {
 	vouched  atomic.Bool  // it may send any number
 }
 
-// Accept closes connections that exceed the bounds, but never the one that it has just accepted:
-// whoever comes anew is more likely to be served than one that has kept a connection without being
-// let in.
+// Accept closes connections in excess of the bounds, but never the newly accepted one: a newcomer
+// is more likely to be served than an old connection still not let in.
 func (l *Listener) Accept() (net.Conn, error) {
 	accepted, err := l.Listener.Accept()
 	if err != nil {
@@ -69,8 +69,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// enter adds a connection to the strangers, and returns the one that has to be closed for it, if
-// any.
+// enter adds a connection to the strangers, and returns the connection to close for it, if any.
 func (l *Listener) enter(c *conn) *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,8 +89,8 @@ func (l *Listener) enter(c *conn) *conn {
 	return nil
 }
 
-// largest returns the connections of the source with the most strangers. It looks at all sources,
-// of which there are at most Strangers.
+// largest returns the connections of the source with the most strangers. It scans all sources, at
+// most Strangers in number.
 func (l *Listener) largest() (largest *list.List) {
 	for _, each := range l.strangers {
 		if largest == nil || each.Len() > largest.Len() {
@@ -115,8 +114,8 @@ func (l *Listener) leave(c *conn) {
 	}
 }
 
-// Close closes the connection and gives up its place, whoever closes it: the server, the caller, or
-// Accept. It may be called more than once.
+// Close closes the connection and gives up its place. It may be called more than once, by the
+// server, the caller, or Accept.
 func (c *conn) Close() error {
 	l := c.listener
 	l.mu.Lock()
@@ -129,11 +128,11 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// errUnknown ends the connection of a stranger who sends too much.
+// errUnknown ends the connection of a stranger that sends too much.
 var errUnknown = errors.New("more than a caller who is not known may send")
 
-// Read bounds what a stranger may send, so that the memory of a TLS handshake and of headers is
-// bounded before anybody is known.
+// Read bounds the bytes sent by a stranger, and thereby the memory of a TLS handshake and of
+// headers before authentication.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.vouched.Load() {
 		return c.Conn.Read(b)
@@ -147,8 +146,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// admit moves a connection from the strangers to the admitted, if there is room among them. One
-// that is admitted stays so for all its requests.
+// admit moves a connection from the strangers to the admitted, if they have room. An admitted
+// connection stays so for all its requests.
 func (c *conn) admit() bool {
 	l := c.listener
 	l.mu.Lock()
@@ -166,15 +165,15 @@ func (c *conn) admit() bool {
 	return true
 }
 
-// Vouch records that the caller of a connection is known, if not yet let in: it has presented a
-// certificate that is accepted here. It may send more than a stranger.
+// Vouch records that the caller of a connection has presented an accepted certificate, but is not
+// yet let in. It may send more than a stranger.
 func Vouch(c net.Conn) {
 	if known, ok := c.(*conn); ok {
 		known.vouched.Store(true)
 	}
 }
 
-// bounded is the key of a request's connection in its context.
+// bounded is the context key of a request's connection.
 type bounded struct{}
 
 // ConnContext is for http.Server's field of this name. It lets Admit find a request's connection,
@@ -192,14 +191,14 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	}
 }
 
-// Admit records that the caller of a request was let in, and is no longer a stranger. It is false
-// if too many are in already. A request that did not come through a Listener is always admitted.
+// Admit records that the caller of a request was let in, and is no longer a stranger. It returns
+// false if too many are admitted already. A request from another listener is always admitted.
 func Admit(r *http.Request) bool {
 	c, ok := r.Context().Value(bounded{}).(*conn)
 	return !ok || c.admit()
 }
 
-// Refuse answers and closes the connection: a refused caller has no reason to keep it.
+// Refuse responds with an error and closes the connection, useless to a refused caller.
 func Refuse(w http.ResponseWriter, code int, why string) {
 	w.Header().Set("Connection", "close")
 	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {

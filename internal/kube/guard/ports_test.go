@@ -37,18 +37,18 @@ import (
 	"github.com/berth-k8s/berth/internal/up/door"
 )
 
-// port is one that a process of Berth listens on.
+// port is a listening port of a Berth process.
 type port struct {
 	name   string
 	opened string // by this file
 	secure bool   // HTTPS
 	at     string
-	// What a known client asks, and what a stranger may ask; "" if none may.
+	// The request of a known client, and that of a stranger; "" if strangers may send none.
 	known, unknown string
 	post           string // a path that takes bodies
 	stream         string // a path whose answer does not end; "" for none
-	// The connections that one source holds of which nothing is known, and those of all that are
-	// let in; 0 where they are not counted.
+	// The maximum numbers of unidentified connections held by one source, and of admitted ones in
+	// total; 0 where they are not counted.
 	strangers, admitted int
 	want                int // status of the answers to what may be asked; 0 is 200
 
@@ -57,13 +57,13 @@ type port struct {
 
 const good = "good-token-of-24-characters"
 
-// TestEveryPortStandsAFlood: whatever one source does to a port, others are answered in time, and
-// so is the next one from there; what it holds is bounded, and gone when it goes.
+// TestEveryPortStandsAFlood: whatever one source does to a port, other sources are served in time,
+// and so is the next client from there; its holdings are bounded, and released when it disconnects.
 func TestEveryPortStandsAFlood(t *testing.T) {
 	ports := everyPort(t)
 	theyAreAll(t, ports)
-	// Those who stop in a header come from elsewhere, too, where no flood displaces them: only
-	// their deadline ends them.
+	// Connections stalled in a header also arrive from a quiet source, where no flood displaces
+	// them: only their deadline ends them.
 	patient := make([]net.Conn, len(ports))
 	for i, p := range ports {
 		patient[i] = p.connect(t, "127.0.0.4", "GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: a")
@@ -109,18 +109,19 @@ func TestEveryPortStandsAFlood(t *testing.T) {
 }
 
 const (
-	// within is how soon a client is answered, on a machine that has other things to do.
+	// within is the maximum response time for a client, on a machine with other load.
 	within = 10 * time.Second
 	// headersWithin is above the longest time that a port gives for headers.
 	headersWithin = 13 * time.Second
-	// beyond is how many connections more a flood opens than a port holds.
+	// beyond is the number of connections opened by a flood in excess of a port's bound.
 	beyond = 24
 )
 
-// flood is what one source does with many connections at once.
+// flood is an attack by one source with many simultaneous connections.
 type flood struct {
 	name string
-	// words are what connection i says before it falls silent; false: the port has nothing of it.
+	// words returns the bytes sent by connection i before it falls silent; false: not applicable to
+	// the port.
 	words func(p *port, i int) (string, bool)
 	known bool // by one who is let in
 	raw   bool // not in TLS
@@ -158,7 +159,7 @@ func floods() []flood {
 	}
 }
 
-// flood plays one kind, and asks meanwhile.
+// flood runs one attack, and sends requests meanwhile.
 func (p *port) flood(t *testing.T, f flood) {
 	if _, concerned := f.words(p, 0); !concerned {
 		return
@@ -223,7 +224,7 @@ func (p *port) wants() int {
 	return http.StatusOK
 }
 
-// asks returns what a client is told, which has to be within time.
+// asks returns the status of a client's request, which must complete in time.
 func (p *port) asks(t *testing.T, who, from, path, token string) int {
 	local := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	client := &http.Client{Timeout: within, Transport: &http.Transport{
@@ -256,8 +257,8 @@ func (p *port) asks(t *testing.T, who, from, path, token string) int {
 	return response.StatusCode
 }
 
-// connect says the words to the port, in its protocol. What becomes of it is not asked: a
-// connection that had to give way cannot be written to.
+// connect sends the words to the port, in its protocol. It ignores write errors: a displaced
+// connection cannot be written to.
 func (p *port) connect(t *testing.T, from, words string) net.Conn {
 	conn := dial(t, p.at, from)
 	if !p.secure {
@@ -281,7 +282,7 @@ func dial(t *testing.T, address, from string) net.Conn {
 	return conn
 }
 
-// closed says whether the other side closes the connection within the time.
+// closed reports whether the other side closes the connection within the time.
 func closed(conn net.Conn, limit time.Duration) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(limit))
 	_, err := io.Copy(io.Discard, conn)
@@ -295,7 +296,7 @@ func heapInUse() int {
 	return int(m.HeapInuse)
 }
 
-// everyPort has all ports of Berth's processes opened in this one, on loopback.
+// everyPort opens all ports of Berth's processes in this one, on loopback.
 func everyPort(t *testing.T) []*port {
 	who := apiServerThatKnows(good)
 	listen := func() net.Listener {
@@ -316,7 +317,7 @@ func everyPort(t *testing.T) []*port {
 	var all []*port
 	add := func(p port) { all = append(all, &p) }
 
-	// The scheduler, and what has the same endpoints.
+	// The scheduler, and components with the same endpoints.
 	free := listen()
 	options := serve.Defaults(free.Addr().(*net.TCPAddr).Port)
 	_ = free.Close()
@@ -364,7 +365,7 @@ func everyPort(t *testing.T) []*port {
 	add(port{name: "dashboard, 8422", opened: "internal/ui/server.go", at: at, unknown: "/style.css", known: "/api/about", post: "/api/what-if", stream: "/api/stream",
 		strangers: few.PerSource, admitted: 264})
 
-	// The way of pods to the API server of `berth up --agent`.
+	// The path of pods to the API server of `berth up --agent`.
 	behind := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
 	behind.Config.ReadHeaderTimeout = 12 * time.Second // later than the floods are looked at
 	behind.Start()
@@ -380,7 +381,7 @@ func everyPort(t *testing.T) []*port {
 	return all
 }
 
-// theyAreAll: who opens a port adds it to everyPort.
+// theyAreAll requires every new port to be added to everyPort.
 func theyAreAll(t *testing.T, ports []*port) {
 	others := map[string]string{
 		"internal/up/cluster/run.go": "closed at once: it shows whether a port that was named is free",
@@ -410,7 +411,7 @@ func theyAreAll(t *testing.T, ports []*port) {
 	}
 }
 
-// apiServerThatKnows says of the token that it is somebody's who may do everything.
+// apiServerThatKnows maps the token to a user with all permissions.
 func apiServerThatKnows(token string) kubernetes.Interface {
 	client := &fake.Clientset{}
 	client.AddReactor("create", "*", func(action clienttesting.Action) (bool, kuberuntime.Object, error) {
@@ -428,7 +429,7 @@ func apiServerThatKnows(token string) kubernetes.Interface {
 	return client
 }
 
-// emptyAPI has nothing, and takes what it is given.
+// emptyAPI has no objects, and accepts every write.
 type emptyAPI struct{}
 
 func (emptyAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// SendTime and takeTime bound how long a caller may take to send a request, and to read the
-	// answer.
+	// SendTime and takeTime bound the times for a caller to send a request, and to read the
+	// response.
 	SendTime = 10 * time.Second
 	takeTime = 30 * time.Second
 	// profileTime is takeTime for profiles.
 	profileTime = 10 * time.Minute
 )
 
-// Server returns a server for requests that are answered immediately, for use with a Listener. It
-// reads no headers of more than 64 KiB.
+// Server returns a server for requests with immediate responses, for use with a Listener. It
+// accepts at most 64 KiB of headers.
 func Server(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           inTime(handler),
@@ -37,9 +37,9 @@ func Server(handler http.Handler) *http.Server {
 	}
 }
 
-// ErrorLog returns a logger for the errors of a server, such as failed TLS handshakes. Anyone who
-// reaches the port can cause them, so it logs one line per [seldom.Every] with the number of lines
-// omitted since, and all of them at level 4.
+// ErrorLog returns a logger for the errors of a server, such as failed TLS handshakes. Any caller
+// that reaches the port can cause them, so it logs one line per [seldom.Every] with the number of
+// lines omitted since, and all of them at level 4.
 func ErrorLog() *log.Logger { return log.New(&errorLog{}, "", 0) }
 
 type errorLog struct {
@@ -59,10 +59,10 @@ func (l *errorLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// longestLine bounds the logged part of an error: net/http quotes what a caller has sent.
+// longestLine bounds the logged part of an error: net/http quotes the caller's input.
 const longestLine = 512
 
-// Serve answers requests on the listener, within the bounds of Ports, until the context ends.
+// Serve serves requests on the listener, within the bounds of Ports, until the context ends.
 func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
 	server := Server(handler)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
@@ -73,8 +73,8 @@ func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
 	return nil
 }
 
-// inTime gives every request its deadlines. The server has none for all requests alike: a profile
-// takes as long as the caller requested.
+// inTime sets the deadlines of every request. A server-wide deadline would not do: the duration of
+// a profile is chosen by the caller.
 func inTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		connection, now := http.NewResponseController(w), time.Now()

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Who sends no body that was announced, or takes no answer, does not hold the handler for ever.
+// A caller that withholds an announced body, or reads no response, does not hold the handler
+// forever.
 func TestRequestsHaveDeadlines(t *testing.T) {
 	var read, written time.Time
 	handler := inTime(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -47,7 +48,7 @@ type deadlines struct {
 func (d *deadlines) SetReadDeadline(t time.Time) error  { *d.read = t; return nil }
 func (d *deadlines) SetWriteDeadline(t time.Time) error { *d.written = t; return nil }
 
-// TestRefusalsCloseTheConnection, and say when to come back if that makes sense.
+// TestRefusalsCloseTheConnection, with a Retry-After header where that makes sense.
 func TestRefusalsCloseTheConnection(t *testing.T) {
 	for code, again := range map[int]string{
 		http.StatusUnauthorized: "", http.StatusForbidden: "", http.StatusTooManyRequests: "1", http.StatusServiceUnavailable: "1",

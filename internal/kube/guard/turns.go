@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// asking is how many questions of a kind are under way at once; a flood of tokens must not
-	// become one at the API server.
+	// asking is the number of requests of a kind in flight; a flood of tokens must not reach the
+	// API server as one.
 	asking = 8
-	// askingEach is how many of them one source has, so that one cannot have all.
+	// askingEach is the maximum per source, so that one source cannot occupy all.
 	askingEach = 2
-	// rate and burst are how many questions a source may ask, per second and at first. A scraper
-	// has one token, and asks once per Remember.
+	// rate and burst limit the requests of a source, per second and initially. A scraper has one
+	// token, and causes one request per Remember.
 	rate, burst = 10, 40
-	// sources is how many sources are tracked, and forget for how long.
+	// sources is the number of tracked sources, and forget the time until one is dropped.
 	sources = 4096
 	forget  = time.Minute
 )
 
-// turns decides when each source's questions are asked.
+// turns schedules the requests of each source.
 type turns struct {
 	all chan struct{} // has room for those under way
 
@@ -39,13 +39,13 @@ type turn struct {
 	own  chan struct{}
 }
 
-// newTurns returns turns of which nobody has taken any.
+// newTurns returns turns, none of them taken.
 func newTurns() *turns {
 	return &turns{all: make(chan struct{}, asking), sources: cache.NewLRUExpireCache(sources)}
 }
 
-// of returns the state of a source. One that is forgotten begins anew, with a full burst: the bound
-// on all (asking) holds all the same.
+// of returns the state of a source. A forgotten source starts over, with a full burst: the overall
+// bound (asking) still holds.
 func (t *turns) of(source string) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,9 +57,9 @@ func (t *turns) of(source string) *turn {
 	return s
 }
 
-// take waits for the source's turn. A source that has asked too much is refused at once: waiting
+// take waits for the source's turn. A source with too many requests is refused immediately: waiting
 // would hold its connections, and memory with them. Without an error, done must be called when the
-// question is answered.
+// request is completed.
 func (t *turns) take(ctx context.Context, source string) (done func(), err error) {
 	s := t.of(source)
 	if !s.rate.TryAccept() {
@@ -79,8 +79,8 @@ func (t *turns) take(ctx context.Context, source string) (done func(), err error
 	return func() { <-t.all; <-s.own }, nil
 }
 
-// Source is what a remote address counts as: the host, or of IPv6 its /64. A host with IPv6 usually
-// has a network of that size, and could else come from a new address each time.
+// Source returns the source of a remote address: the host, or for IPv6 its /64. A host with IPv6
+// usually owns a network of that size, and could otherwise use a new address each time.
 //
 // For example, "10.1.2.3:4711" is 10.1.2.3, and "[2001:db8::1:2]:443" is 2001:db8::/64.
 func Source(remote string) string {

@@ -9,8 +9,8 @@ import (
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// annotated is a client that writes the elector's annotation with the Lease: the lock of client-go
-// keeps the annotations that it finds, and has none of its own.
+// annotated is a client that writes the elector's annotation with the Lease: client-go's lock keeps
+// existing annotations, but adds none.
 type annotated struct {
 	coordinationv1.LeasesGetter
 	elector *Elector
@@ -37,8 +37,8 @@ func (l annotatedLeases) Update(ctx context.Context, lease *v1.Lease, o metav1.U
 	return l.LeaseInterface.Update(ctx, l.elector.annotated(lease), o)
 }
 
-// annotated is a Lease as this replica writes it. A Lease that is released, or that names another
-// holder, is left as it is: a released one keeps what was written last.
+// annotated returns a Lease with this replica's annotation. A Lease that is released, or held by
+// another replica, is not changed: a released one keeps the last annotation.
 func (e *Elector) annotated(lease *v1.Lease) *v1.Lease {
 	if e.annotation == "" || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != e.identity {
 		return lease

@@ -8,11 +8,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Guard makes the connections of a client send nothing once over is true, such as Elector.Over. A
-// process that was stopped, or starved, while it led continues where it was when it runs again,
-// with requests that it has begun and possibly beside another leader; the API server would carry
-// them out. Just before each write to the network is the last moment at which they can be held
-// back.
+// Guard keeps a client's connections from sending anything once over is true, such as Elector.Over.
+// A process suspended or starved during its leadership resumes later in the middle of its requests,
+// possibly concurrently with another leader; the API server would carry them out. They can be held
+// back until just before each write to the network.
 func Guard(config *rest.Config, over func() bool) {
 	dial := config.Dial
 	if dial == nil {
@@ -33,8 +32,8 @@ type guarded struct {
 	over func() bool
 }
 
-// Write closes the connection instead of writing once over is true, so that requests that wait on
-// it fail at once.
+// Write closes the connection instead of writing once over is true, so that waiting requests fail
+// immediately.
 func (g *guarded) Write(b []byte) (int, error) {
 	if g.over() {
 		g.Close()

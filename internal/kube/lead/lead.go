@@ -19,17 +19,17 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrLost ends Run when another replica leads or may lead. What this one knows may be outdated, so
+// ErrLost ends Run when another replica leads or may lead. This replica's data may be outdated, so
 // the process should be restarted.
 var ErrLost = errors.New("leadership lost: the Lease could not be renewed in time or another replica has it; start again to stand by")
 
-// slack is how long after its end a Lease may be held without a renewal before Alive fails, as
-// upstream.
+// slack is the time after its end that a Lease may be held without a renewal before Alive fails,
+// equal to upstream's.
 const slack = 20 * time.Second
 
-// Elector decides whether this replica leads. It runs client-go's elector, and adds what that
-// leaves to chance: the work ends before the Lease does (lead), the Lease is not released before
-// the work has ended (Update), and no request leaves a process that has lost it (Over, Guard).
+// Elector decides whether this replica leads. It runs client-go's elector, and adds missing
+// guarantees: the work ends before the Lease does (lead), the Lease is not released before the work
+// has ended (Update), and no request leaves a process that has lost it (Over, Guard).
 type Elector struct {
 	options  Options
 	identity string
@@ -40,16 +40,15 @@ type Elector struct {
 	led      atomic.Pointer[lease] // by which this replica leads or has led
 	wall     func() time.Time      // of the machine's calendar; see renewal
 	watchdog *leaderelection.HealthzAdaptor
-	// annotation is the one that is written with every renewal; "" is none.
+	// annotation is written with every renewal; "" disables it.
 	annotation string
 	annotate   func() string
 }
 
-// New returns an elector on the cluster of config. Events about the Lease, if they are wanted, go
-// to events.
+// New returns an elector on the cluster of config. Events about the Lease go to events, unless nil.
 func New(config *rest.Config, options Options, events resourcelock.EventRecorder) (*Elector, error) {
 	own := rest.CopyConfig(config)
-	// A request that hangs must leave time for another before the deadline.
+	// A hanging request must leave time for another before the deadline.
 	own.Timeout = max(time.Second, options.RenewDeadline/2)
 	leases, err := coordinationv1.NewForConfig(own)
 	if err != nil {
@@ -58,8 +57,8 @@ func New(config *rest.Config, options Options, events resourcelock.EventRecorder
 	return newElector(leases, options, events)
 }
 
-// newElector is New with a client. The identity is the host's name, as upstream, with a part that
-// no other process has: a replica that is started again is another one.
+// newElector is New with a client. The identity is the host's name, like upstream, with a suffix
+// unique to the process: a restarted replica is another one.
 func newElector(leases coordinationv1.LeasesGetter, options Options, events resourcelock.EventRecorder) (*Elector, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -78,30 +77,31 @@ func newElector(leases coordinationv1.LeasesGetter, options Options, events reso
 	}, nil
 }
 
-// Leading reports whether the work runs. Any goroutine may ask.
+// Leading reports whether the work runs. It may be called from any goroutine.
 func (e *Elector) Leading() bool { return e.leading.Load() }
 
-// Over reports whether this replica has led and must not any longer: from the moment that its Lease
-// has not been renewed for too long, whether or not Run has noticed yet. For Guard.
+// Over reports whether this replica has led and no longer may: from the moment that its Lease has
+// not been renewed for too long, whether or not Run has noticed yet. For Guard.
 func (e *Elector) Over() bool {
 	lease := e.led.Load()
 	return lease != nil && (lease.lost.Load() || lease.now().since(*lease.renewed.Load()) >= e.options.good())
 }
 
-// Annotate has an annotation written on the Lease while this replica holds it, with every renewal:
-// what value returns then. An empty value removes it. It is to be called before Run.
+// Annotate adds an annotation to the Lease while this replica holds it; each renewal writes the
+// current result of value. An empty value removes the annotation. Annotate must be called before
+// Run.
 func (e *Elector) Annotate(key string, value func() string) { e.annotation, e.annotate = key, value }
 
-// Identity is this replica's, as the Lease names its holder.
+// Identity returns this replica's identity, as in the Lease's holder.
 func (e *Elector) Identity() string { return e.identity }
 
 // Alive fails if this replica holds the Lease without renewing it, slack after its end: for a
-// liveness probe, as upstream's check leaderElection.
+// liveness probe, like upstream's check leaderElection.
 func (e *Elector) Alive(r *http.Request) error { return e.watchdog.Check(r) }
 
-// Run does the work while this replica leads, or at once if there is no election. When the context
-// ends, so does the work's context, and the Lease is released after the work has returned. ErrLost
-// means that leadership was lost before.
+// Run does the work while this replica leads, or immediately if election is disabled. When the
+// context ends, so does the work's context, and the Lease is released after the work has returned.
+// ErrLost means that leadership was lost before.
 //
 // With the defaults, after the last renewal at 0 s: renewals are tried until 12 s, when the work's
 // context ends; at 15 s another replica may take the Lease, and Run returns, whether or not the
@@ -152,9 +152,9 @@ func (e *Elector) Run(ctx context.Context, work func(context.Context) error) err
 	return err
 }
 
-// lead does the work until it ends by itself or has to end: when the Lease was not renewed for
+// lead does the work until it ends by itself or must end: when the Lease was not renewed for
 // good(), when another replica has it (taken), or when client-go's elector has given up (over). All
-// three are loss of leadership, and the process has to end.
+// three are loss of leadership, and the process must exit.
 func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, work func(context.Context) error) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -183,8 +183,8 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 	}
 	klog.FromContext(ctx).Error(ErrLost, "Ending at once", "lease", klog.KRef(e.options.Namespace, e.options.Name))
 	stop()
-	// Nobody else leads before the Lease ends; what is not done by then must not be done by this
-	// process, which has to end.
+	// No other replica leads before the Lease ends; this process must not finish the rest of the
+	// work later, but exit.
 	select {
 	case <-ended:
 	case <-time.After(e.options.LeaseDuration - good):
@@ -192,7 +192,7 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 	return ErrLost
 }
 
-// lease is the lock. It records when it was renewed, and whether another replica has it.
+// lease is the lock. It records its renewals, and whether another replica has it.
 type lease struct {
 	resourcelock.Interface
 	renewed atomic.Pointer[renewal] // nil before the first
@@ -202,19 +202,20 @@ type lease struct {
 	lost    atomic.Bool   // another has it
 }
 
-// renewal is when the Lease was renewed last, by both clocks of the machine. The monotonic one
-// stands still while the machine is suspended; the wall clock may be set back. The one by which
-// more time has passed counts, so that neither fault lets a write out after the Lease has ended. A
-// wall clock that is set forward keeps writes back until the next renewal, a retry period at most.
+// renewal is the time of the last renewal of the Lease, by both clocks of the machine. The
+// monotonic one stops while the machine is suspended; the wall clock may be set back. The clock
+// showing the longer elapsed time counts, so that neither fault lets a write out after the Lease
+// has ended. A wall clock set forward keeps writes back until the next renewal, a retry period at
+// most.
 type renewal struct{ monotonic, wall time.Time }
 
-// now is the present by both clocks.
+// now returns the present by both clocks.
 func (l *lease) now() renewal {
 	// Round strips the monotonic reading, without which Sub compares wall time.
 	return renewal{time.Now(), l.wall().Round(0)}
 }
 
-// since is how much time has passed by the clock by which more has.
+// since returns the longer of the times elapsed by the two clocks.
 func (r renewal) since(before renewal) time.Duration {
 	return max(r.monotonic.Sub(before.monotonic), r.wall.Sub(before.wall))
 }
@@ -233,14 +234,15 @@ func (e *Elector) newLease() *lease {
 	}
 }
 
-// left is how long the work may continue without a renewal, this long after the last one. It uses
-// the monotonic clock alone: setting the wall clock must not end a leader that renews in time.
+// left returns the time for which the work may continue without a renewal, this long after the last
+// one. It uses only the monotonic clock: setting the wall clock must not end a leader that renews
+// in time.
 func (l *lease) left(good time.Duration) time.Duration {
 	return good - time.Since(l.renewed.Load().monotonic)
 }
 
 // Get notices another holder immediately. client-go's elector would try to get the lease back until
-// the renew deadline, with the work going on.
+// the renew deadline, with the work still running.
 func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil && l.leading.Load() && record.HolderIdentity != "" && record.HolderIdentity != l.Identity() {
@@ -264,10 +266,10 @@ func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 // errWorking keeps the Lease from being released.
 var errWorking = errors.New("not released: what was begun may still be under way; it expires instead")
 
-// Update renews the Lease, or releases it. client-go's elector also releases a Lease that it has
-// failed to renew, and then another replica may lead at once, beside work that is still ending.
-// While there is work, the Lease expires instead. A release is no renewal: Over must not be false
-// again because of it.
+// Update renews the Lease, or releases it. client-go's elector also releases a Lease after failing
+// to renew it, and then another replica may lead immediately, while this one's work is still
+// ending. During the work, the Lease expires instead. A release does not count as a renewal: it
+// must not make Over false again.
 func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if record.HolderIdentity == "" {
 		if l.leading.Load() {
@@ -281,8 +283,8 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 	return err
 }
 
-// note records a renewal as of the time before its request: others may have seen it as early as
-// that.
+// note records a renewal as of the time before its request: other replicas may have seen it that
+// early.
 func (l *lease) note(at renewal, err error) {
 	if err == nil {
 		l.renewed.Store(&at)

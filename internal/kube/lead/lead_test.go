@@ -83,7 +83,7 @@ func (r *replica) start() {
 	}()
 }
 
-// startBoth has the first lead and the second stand by.
+// startBoth starts both: the first leads and the second is on standby.
 func startBoth(t *testing.T) (a, b *replica) {
 	t.Helper()
 	all := replicas(t, 2)
@@ -163,7 +163,7 @@ func TestLeaseIsNotReleasedWhileWorkEnds(t *testing.T) {
 	})
 }
 
-// TestReleaseIsNoRenewal: it does not lengthen the time in which something may be sent.
+// TestReleaseIsNoRenewal: a release does not extend the time for sending.
 func TestReleaseIsNoRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := replicas(t, 1)[0]
@@ -229,7 +229,7 @@ func TestLeaseThatAnotherHasTakenEndsTheWorkAtOnce(t *testing.T) {
 	})
 }
 
-// A process that slept runs on where it was: nothing of what it has begun may be sent.
+// A process that slept resumes where it stopped: none of its started requests may be sent.
 func TestNothingIsSentWhenTheLeaseIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := startBoth(t)
@@ -275,7 +275,7 @@ func TestNothingIsSentWhenTheLeaseIsOver(t *testing.T) {
 	})
 }
 
-// The monotonic clock of a machine that was suspended has not moved when it runs again.
+// The monotonic clock of a suspended machine has not advanced when it resumes.
 func TestNothingIsSentByAMachineThatWasSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := replicas(t, 1)
@@ -292,13 +292,13 @@ func TestNothingIsSentByAMachineThatWasSuspended(t *testing.T) {
 		if !a.Over() {
 			t.Error("resumed an hour later, what was begun before may still be sent")
 		}
-		// A clock that somebody sets is no suspension: the next renewal ends it.
+		// Setting the clock forward resembles a suspension, until the next renewal.
 		a.cut.Store(false)
 		time.Sleep(3 * time.Second)
 		if a.Over() || !a.Leading() {
 			t.Error("renewed, and still over")
 		}
-		// Set back, the wall clock says nothing; the other one does.
+		// The wall clock, set back, reveals nothing; the other clock does.
 		suspended.Store(-int64(time.Hour))
 		a.cut.Store(true)
 		time.Sleep(12 * time.Second)
@@ -310,8 +310,8 @@ func TestNothingIsSentByAMachineThatWasSuspended(t *testing.T) {
 	})
 }
 
-// TestBothClocksAreRead: times with a monotonic reading are compared by that, and so would be the
-// wall clock's; a bubble has no such readings.
+// TestBothClocksAreRead: times with a monotonic reading are compared by that, including the wall
+// clock's; a bubble lacks such readings.
 func TestBothClocksAreRead(t *testing.T) {
 	at := (&Elector{wall: time.Now}).newLease().now()
 	if at.wall != at.wall.Round(0) || at.monotonic == at.monotonic.Round(0) {
@@ -370,8 +370,8 @@ func TestBadOptionsAreRefusedByFlag(t *testing.T) {
 	}
 }
 
-// TestTheHolderAnnotatesItsLease with what holds at each renewal; whoever does not hold it writes
-// nothing, and what others have written stays.
+// TestTheHolderAnnotatesItsLease with the current value at each renewal; a replica that is not the
+// holder writes nothing, and foreign annotations stay.
 func TestTheHolderAnnotatesItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := replicas(t, 2)

@@ -13,10 +13,10 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// NamespaceFile holds the namespace of the pod in which a process runs.
+// NamespaceFile holds the namespace of this process's pod.
 const NamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// Trusted returns the namespaces whose Leases are trusted to announce a scheduler's configuration:
+// Trusted returns the namespaces with Leases trusted to announce a scheduler's configuration:
 // kube-system, Berth's own namespace, and that of this process's pod; and the given ones, each as
 // NAMESPACE or NAMESPACE/NAME.
 func Trusted(named ...string) []string {
@@ -27,8 +27,8 @@ func Trusted(named ...string) []string {
 	return all
 }
 
-// List lists the Leases of a cluster by which leaders may be elected: all but those of nodes, of
-// which a large cluster has thousands.
+// List lists a cluster's possible Leases of leader election: all but those of nodes, thousands in a
+// large cluster.
 func List(ctx context.Context, leases coordinationv1.LeasesGetter) (all []*v1.Lease, err error) {
 	list, err := leases.Leases(metav1.NamespaceAll).List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.namespace!=" + corev1.NamespaceNodeLease})

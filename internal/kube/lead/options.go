@@ -7,14 +7,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Options say whether to elect and on what terms. Without Elect, the rest is of no account.
+// Options configure the election. Without Elect, the rest is ignored.
 type Options struct {
 	Elect                                     bool
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	Namespace, Name                           string // of the Lease
 }
 
-// Defaults are upstream's, for a Lease of this name in kube-system.
+// Defaults returns upstream's defaults, for a Lease of this name in kube-system.
 func Defaults(name string) Options {
 	return Options{
 		Elect:         true,
@@ -38,12 +38,11 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Namespace, "leader-elect-resource-namespace", o.Namespace, "namespace of the Lease")
 }
 
-// jitter is by how much client-go's elector stretches the retry period
-// (leaderelection.JitterFactor). client-go refuses options that do not leave room for it, in words
-// that do not name the flag.
+// jitter is client-go's factor for stretching the retry period (leaderelection.JitterFactor).
+// client-go refuses options that leave no room for it, with messages that do not name the flag.
 const jitter = 1.2
 
-// Validate returns what is wrong, by flag.
+// Validate returns the errors, by flag.
 func (o *Options) Validate() error {
 	if !o.Elect {
 		return nil
@@ -78,9 +77,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// good is how long leadership lasts after a renewal: until the next renewal has failed for the
-// renew deadline, but not so long that the work has no time left to end before another replica may
-// lead.
+// good is the duration of leadership after a renewal: until the next renewal has failed for the
+// renew deadline, but not so long that the work lacks time to end before another replica may lead.
 //
 // With the defaults: min(2 s + 10 s, (10 s + 15 s) / 2) = 12 s, which leaves the work 3 s to end.
 func (o *Options) good() time.Duration {

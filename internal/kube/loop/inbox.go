@@ -9,11 +9,11 @@ type message[E any] struct {
 	size  int // of the object that a watch has shown
 }
 
-// mostBytes bounds the size of the objects that wait. It may be exceeded by one object per watch,
-// each as large as the API server takes.
+// mostBytes bounds the size of the waiting objects. It may be exceeded by one object per watch,
+// each up to the API server's size limit.
 const mostBytes = 256 << 20
 
-// inbox holds messages until the owner takes them, in their order. It blocks only watches.
+// inbox holds messages in order until the owner takes them. It blocks only watches.
 type inbox[E any] struct {
 	mu       sync.Mutex
 	messages []message[E]
@@ -70,8 +70,8 @@ func (b *inbox[E]) put(m message[E]) {
 	}
 }
 
-// take returns all messages; spare is used for those that come meanwhile, so that two arrays serve
-// for ever. The caller clears what it has taken.
+// take returns all messages; spare receives those added meanwhile, so that two arrays suffice
+// forever. The caller must clear the returned messages.
 func (b *inbox[E]) take(spare []message[E]) []message[E] {
 	b.mu.Lock()
 	defer b.mu.Unlock()

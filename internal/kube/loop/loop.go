@@ -8,20 +8,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Loop is a core and what drives it. E are the core's events, A its actions. Step, Wake, Tell and
-// Do are called by the owner: the goroutine of Run.
+// Loop is a core with its driver. E are the core's events, A its actions. Step, Wake, Tell and Do
+// are called by the owner: the goroutine of Run.
 type Loop[E, A any] struct {
 	Name string // for the log
-	// Step is the core's. Wake is when it wants Tick at the latest; it is called when everything in
-	// the inbox has been taken in.
+	// Step is the core's. Wake returns the latest time for the next Tick; it is called when
+	// everything in the inbox has been taken in.
 	Step func(now time.Time, event E) []A
 	Wake func(now time.Time) time.Time
 	Tick E
 	// Tell, if set, is called each second.
 	Tell func()
-	// Do carries an action out, or has others do so, and returns nil; or it returns the request
-	// that carries it out, which runs on a goroutine of its own and returns the answer. Its context
-	// ends with that of Run.
+	// Do carries an action out, or delegates it, and returns nil; or it returns the request that
+	// carries it out, which runs on a separate goroutine and returns the response. Its context ends
+	// with that of Run.
 	Do func(ctx context.Context, action A) (request func(context.Context) E)
 
 	inbox  inbox[E]
@@ -31,23 +31,23 @@ type Loop[E, A any] struct {
 	beside sync.WaitGroup  // feeds and requests
 }
 
-// New returns a loop without anything in it yet.
+// New returns an empty loop.
 func New[E, A any](name string) *Loop[E, A] {
 	return &Loop[E, A]{
 		Name: name, inbox: inbox[E]{more: make(chan struct{}, 1)}, begun: time.Now(), life: context.Background(),
 	}
 }
 
-// Now is the clock of the core. It begins with the wall clock's time, and setting that does not
-// change it. Its times have no monotonic reading, so that a replay gives a core the same times.
+// Now is the clock of the core. It begins with the wall clock's time, but ignores later settings of
+// that. Its times lack a monotonic reading, so that a replay gives a core the same times.
 func (l *Loop[E, A]) Now() time.Time { return l.begun.Round(0).UTC().Add(time.Since(l.begun)) }
 
-// See leaves an event for the core, which takes it in after those before. It never blocks, and may
-// be called from any goroutine, also before Run.
+// See leaves an event for the core, which takes it in after the earlier ones. It never blocks, and
+// may be called from any goroutine, even before Run.
 func (l *Loop[E, A]) See(event E) { l.inbox.put(message[E]{event: event}) }
 
-// Show is See for an object that a watch has shown, and its size. While too much waits for the
-// owner it blocks, until the loop ends.
+// Show is See for an object shown by a watch, and its size. It blocks while too many objects wait
+// for the owner, until the loop ends.
 func (l *Loop[E, A]) Show(event E, size int) {
 	l.inbox.waitForRoom(l.life.Done())
 	l.inbox.put(message[E]{event: event, size: size})
@@ -56,9 +56,9 @@ func (l *Loop[E, A]) Show(event E, size int) {
 // Look makes the owner call what between two steps. It does not wait for that.
 func (l *Loop[E, A]) Look(what func()) { l.inbox.put(message[E]{look: what}) }
 
-// Run runs the core, and what feeds it, until the context ends; it returns when no feed and no
-// request is under way. A loop runs once. If the core panics, Run does not wait for them: the
-// process has to end.
+// Run runs the core and its feeds until the context ends; it returns when all feeds and requests
+// have ended. A loop runs once. If the core panics, Run does not wait for them: the process must
+// exit.
 func (l *Loop[E, A]) Run(ctx context.Context, feeds ...func(context.Context)) {
 	log := klog.FromContext(ctx)
 	log.Info("Starting", "controller", l.Name)
@@ -72,7 +72,7 @@ func (l *Loop[E, A]) Run(ctx context.Context, feeds ...func(context.Context)) {
 }
 
 // own is the owner's life: take in everything, let time take effect if it is due, else sleep until
-// something comes.
+// the next message.
 func (l *Loop[E, A]) own(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -96,8 +96,8 @@ func (l *Loop[E, A]) own(ctx context.Context) {
 			case <-timer.C:
 			}
 		}
-		// Either the time has come, or the core wants to go on at once. The inbox is looked at
-		// between two Ticks.
+		// Either the time has passed, or the core wants to continue immediately. The inbox is
+		// checked between two Ticks.
 		l.Take(l.Tick)
 		select {
 		case <-second: // whether or not the core comes to rest
@@ -107,8 +107,8 @@ func (l *Loop[E, A]) own(ctx context.Context) {
 	}
 }
 
-// CatchUp takes in all that is in the inbox, and returns when the core wants to be woken. Only the
-// owner may call it.
+// CatchUp takes in the whole inbox, and returns the core's next wake-up time. Only the owner may
+// call it.
 func (l *Loop[E, A]) CatchUp() (wake time.Time) {
 	messages := l.inbox.take(l.spare)
 	for i := range messages {
@@ -124,7 +124,7 @@ func (l *Loop[E, A]) CatchUp() (wake time.Time) {
 	return l.Wake(l.Now())
 }
 
-// Take gives the core an event immediately, and carries out the actions that follow. Only the owner
+// Take gives the core an event immediately, and carries out the resulting actions. Only the owner
 // may call it.
 func (l *Loop[E, A]) Take(event E) { l.CarryOut(l.Step(l.Now(), event)) }
 
@@ -137,7 +137,7 @@ func (l *Loop[E, A]) CarryOut(actions []A) {
 	}
 }
 
-// Left returns the events that came too late: what is in the inbox after Run.
+// Left returns the events that arrived too late: the inbox after Run.
 func (l *Loop[E, A]) Left() (events []E) {
 	for _, m := range l.inbox.take(nil) {
 		if m.look == nil {

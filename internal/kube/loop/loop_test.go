@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// counting asks for a request for each event, and wants to be woken each minute.
+// counting makes a request for each event, and wakes up each minute.
 func counting(took *[]string, hang time.Duration) *Loop[string, string] {
 	l := New[string, string]("counting")
 	l.Tick = "tick"
@@ -84,7 +84,7 @@ func TestEndsWhileRequestsHangAndFeedsBlock(t *testing.T) {
 }
 
 // TestWhoLeavesAnEventNeverWaits: a watch before Run, however many events it has, and the owner
-// itself. All are taken in, in their order, before time takes effect.
+// itself. All are taken in, in order, before time takes effect.
 func TestWhoLeavesAnEventNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 10_000
@@ -116,7 +116,7 @@ func TestWhoLeavesAnEventNeverWaits(t *testing.T) {
 	})
 }
 
-// TestWhatComesTooLateIsKept: requests end with Run, and what they answer then is not lost.
+// TestWhatComesTooLateIsKept: requests end with Run, and their late responses are not lost.
 func TestWhatComesTooLateIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -151,8 +151,8 @@ func TestMetricsAreToldEachSecondAlsoOfACoreThatNeverRests(t *testing.T) {
 	})
 }
 
-// TestTimeTakesEffectAfterTheInbox: a core that wants to be woken at once is told of all that is in
-// the inbox first, and of what one tick left there before the next.
+// TestTimeTakesEffectAfterTheInbox: a core with an immediate wake-up receives the whole inbox
+// first, and the messages left by one tick before the next.
 func TestTimeTakesEffectAfterTheInbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -180,8 +180,8 @@ func TestTimeTakesEffectAfterTheInbox(t *testing.T) {
 	})
 }
 
-// TestEveryActionIsCarriedOut, in its order; and the core is asked when to be woken as of now,
-// after all that was in the inbox.
+// TestEveryActionIsCarriedOut, in order; and Wake is called with the current time, after the whole
+// inbox.
 func TestEveryActionIsCarriedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var done []string
@@ -221,7 +221,7 @@ func TestEveryActionIsCarriedOut(t *testing.T) {
 	})
 }
 
-// TestTellDoesNotWakeTheCore, which wants nothing for an hour. Tell is called each second.
+// TestTellDoesNotWakeTheCore, idle for an hour. Tell is called each second.
 func TestTellDoesNotWakeTheCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -238,7 +238,7 @@ func TestTellDoesNotWakeTheCore(t *testing.T) {
 	})
 }
 
-// TestRequestsRunBesideTheOwner, and what Do is given ends with Run, as they do.
+// TestRequestsRunBesideTheOwner, and Do's context ends with Run, like the requests.
 func TestRequestsRunBesideTheOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -267,7 +267,7 @@ func TestRequestsRunBesideTheOwner(t *testing.T) {
 	})
 }
 
-// TestReturnsAfterItsFeeds, since what they feed may be closed by then.
+// TestReturnsAfterItsFeeds, since their targets may be closed by then.
 func TestReturnsAfterItsFeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -286,7 +286,7 @@ func TestReturnsAfterItsFeeds(t *testing.T) {
 	})
 }
 
-// TestPanicWaitsForNobody: the process is to end, whatever hangs.
+// TestPanicWaitsForNobody: the process exits, whatever hangs.
 func TestPanicWaitsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -340,7 +340,7 @@ func TestNoEventIsLostAmongMany(t *testing.T) {
 	}
 }
 
-// TestInboxKeepsRoomAndNothingElse: a message costs no allocation, and is not held once it was
+// TestInboxKeepsRoomAndNothingElse: a message costs no allocation, and is not retained after it was
 // taken in.
 func TestInboxKeepsRoomAndNothingElse(t *testing.T) {
 	l := New[*int, int]("room")

@@ -1,5 +1,5 @@
-// Package nodecert obtains a node's client certificate as the kubelet does, for tests of what such
-// a certificate allows.
+// Package nodecert obtains a node's client certificate like the kubelet, for tests of such a
+// certificate's permissions.
 package nodecert
 
 import (
@@ -18,8 +18,7 @@ import (
 )
 
 // Obtain requests a certificate of the node with the token of a bootstrap kubeconfig, and writes it
-// with its key to a file that only this user can read. The result is for clients that act as the
-// node.
+// with its key to a file readable only by this user. The result is for clients acting as the node.
 //
 // It waits until the request is approved and signed, which kube-controller-manager does for
 // bootstrap tokens, or until the context ends.
@@ -45,7 +44,7 @@ func Obtain(ctx context.Context, bootstrap, node, file string) (*rest.Config, er
 	}
 
 	// The subject makes the client the node for the API server: its authorizer lets such a client
-	// see and change only what concerns that node.
+	// see and change only the objects of that node.
 	request, err := certutil.MakeCSR(key, &pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}, nil, nil)
 	if err != nil {
 		return nil, err
@@ -66,7 +65,7 @@ func Obtain(ctx context.Context, bootstrap, node, file string) (*rest.Config, er
 		return nil, err
 	}
 
-	// Without the bootstrap token: the client must be the node, and nobody else.
+	// Without the bootstrap token: the client must act only as the node.
 	own := rest.AnonymousClientConfig(config)
 	own.CertFile, own.KeyFile = file, file
 	return own, nil

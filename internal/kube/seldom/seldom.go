@@ -1,5 +1,5 @@
-// Package seldom keeps a log readable when the same thing fails again and again: the first failure
-// is logged at the usual level, since it may be a missing permission, and after that one per Every.
+// Package seldom keeps a log readable during a repeated failure: the first occurrence is logged at
+// the usual level, since it may be a missing permission, and after that one per Every.
 package seldom
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Every is how often a repeated line is logged at the usual level.
+// Every is the interval between repetitions of a line at the usual level.
 const Every = 10 * time.Second
 
 // Line is a log line that may repeat. The zero Line is due.
@@ -15,7 +15,7 @@ type Line struct {
 	next atomic.Int64 // when it is due next, in Unix nanoseconds
 }
 
-// Due reports whether the line is to be logged at the usual level now.
+// Due reports whether to log the line at the usual level now.
 func (l *Line) Due() bool {
 	now, next := time.Now().UnixNano(), l.next.Load()
 	due := now >= next || next-now > int64(Every) // the clock was set back

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestClockThatIsSetBack: a line is not silent for as long as the clock was set back.
+// TestClockThatIsSetBack: setting the clock back does not silence a line for as long.
 func TestClockThatIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var line Line

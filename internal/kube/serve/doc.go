@@ -2,8 +2,8 @@
 // flags, status and profiles, with the paths and formats of Kubernetes' own components, so that
 // probes, scrapers and kubectl get --raw work unchanged.
 //
-// There are two listeners, either or both: HTTPS like kube-scheduler's (--secure-port), where
-// everything except health requires that the API server lets the caller read the path, and plain
-// HTTP without authentication (--health-bind-address), for loopback and for probes. What the
-// endpoints show is the component's business: see Endpoints.
+// There are two listeners, either or both: HTTPS like kube-scheduler's (--secure-port), on which
+// everything except health requires the API server's permission to read the path, and plain HTTP
+// without authentication (--health-bind-address), for loopback and for probes. The component
+// supplies the content: see Endpoints.
 package serve

@@ -24,28 +24,27 @@ import (
 // Check is one condition of health.
 type Check struct {
 	Name string
-	// Failed returns what is wrong, nil if nothing is. It may be read by everybody who reaches the
-	// port.
+	// Failed returns the defect, or nil. Any caller that reaches the port may read it.
 	Failed func(*http.Request) error
 }
 
-// Endpoints is what a component shows about itself. It is read when requests come, so that a Check,
-// Config and Metrics are as of then.
+// Endpoints holds the data shown by a component. It is read on each request, so Check, Config and
+// Metrics are current.
 type Endpoints struct {
 	Component   string  // as statusz and flagz name it
 	Live, Ready []Check // /healthz and /livez are the first, /readyz the second
-	// Metrics are the component's own. Those of the process and of Kubernetes' libraries are
-	// served, too.
+	// Metrics are the component's own. Those of the process and of Kubernetes' libraries are served
+	// as well.
 	Metrics prometheus.Gatherer
-	// Config is what /configz shows, keyed as upstream does; nil disables /configz.
+	// Config returns the content of /configz, with upstream's keys; nil disables /configz.
 	Config func() map[string]any
 	Flags  *pflag.FlagSet // what /flagz shows; nil disables it
 	// Profiling adds /debug/pprof/ and /debug/flags/v.
 	Profiling bool
 }
 
-// Handler answers on all paths. It does not ask who the caller is: that is for the listener in
-// front of it (see gate).
+// Handler serves all paths. It does not authenticate callers: that is for the listener in front of
+// it (see gate).
 func (e *Endpoints) Handler() http.Handler {
 	mux := &listing{ServeMux: http.NewServeMux()}
 	mux.addHealth("/healthz", e.Live)
@@ -69,7 +68,7 @@ func (e *Endpoints) Handler() http.Handler {
 		mux.Handle("/debug/flags/v", http.HandlerFunc(setVerbosity))
 	}
 
-	// Without /statusz itself, as upstream lists them.
+	// Without /statusz itself, like upstream.
 	paths := slices.Clone(mux.paths)
 	mux.Handle("/statusz", e.newStatusz(paths))
 	mux.ServeMux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -78,8 +77,8 @@ func (e *Endpoints) Handler() http.Handler {
 	return readOnly(mux)
 }
 
-// readOnly rejects requests that would change something. Only the verbosity can be set. The two
-// headers are upstream's: nothing is to be cached, and nothing taken for another type than it says.
+// readOnly rejects requests that would change something, except for setting the verbosity. The two
+// headers are upstream's: they forbid caching, and guessing another content type.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		put := r.Method == http.MethodPut && r.URL.Path == "/debug/flags/v"
@@ -93,7 +92,7 @@ func readOnly(next http.Handler) http.Handler {
 	})
 }
 
-// listing is a mux that knows its paths.
+// listing is a mux that lists its paths.
 type listing struct {
 	*http.ServeMux
 	paths []string
@@ -106,8 +105,8 @@ func (m *listing) Handle(path string, handler http.Handler) {
 	m.paths = slices.Insert(m.paths, i, path)
 }
 
-// addHealth serves all checks together, and each at its own path. There is always a check ping,
-// which upstream has where there is no other.
+// addHealth serves all checks together, and each at its own path. There is always a check ping, the
+// same that upstream adds to an empty list.
 func (m *listing) addHealth(path string, checks []Check) {
 	checks = append([]Check{{Name: "ping", Failed: func(*http.Request) error { return nil }}}, checks...)
 	m.Handle(path, checksHandler(strings.TrimPrefix(path, "/"), checks))
@@ -116,10 +115,10 @@ func (m *listing) addHealth(path string, checks []Check) {
 	}
 }
 
-// checksHandler answers as Kubernetes' components do, ?verbose and ?exclude=CHECK included; a
+// checksHandler responds like Kubernetes' components, including ?verbose and ?exclude=CHECK; a
 // failure includes its reason. Upstream withholds reasons, and sends the reader to the log.
 //
-// A probe that fails reads, for example:
+// A failed probe reads, for example:
 //
 //	[+]ping ok
 //	[-]watches failed: taint eviction has not seen all pods, nodes and devices yet
@@ -154,9 +153,9 @@ func checksHandler(kind string, checks []Check) http.Handler {
 	})
 }
 
-// metricsHandler are the component's own and those of the registry that Kubernetes' libraries
-// share. The component's are not in that: with an upstream component in the same process, as in
-// tests, they would clash.
+// metricsHandler serves the component's own metrics and those of the registry shared by Kubernetes'
+// libraries. The component's are not registered there: with an upstream component in the same
+// process, as in tests, they would clash.
 func (e *Endpoints) metricsHandler() http.Handler {
 	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer}
 	if e.Metrics != nil {
@@ -165,10 +164,10 @@ func (e *Endpoints) metricsHandler() http.Handler {
 	return metrics.HandlerFor(gatherers, metrics.HandlerOpts{ErrorHandling: metrics.ContinueOnError})
 }
 
-// serveConfigz answers /configz.
+// serveConfigz serves /configz.
 func (e *Endpoints) serveConfigz(w http.ResponseWriter, _ *http.Request) { writeJSON(w, e.Config()) }
 
-// writeJSON answers with a value, or with the error if it has no JSON.
+// writeJSON responds with a value, or with the error if it cannot be encoded as JSON.
 func writeJSON(w http.ResponseWriter, value any) {
 	encoded, err := json.Marshal(value)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// flooded is a server on loopback with few places, and its addresses.
+// flooded returns a server on loopback with few places, and its addresses.
 func flooded(t *testing.T) (secure, plain string, who *authority) {
 	t.Helper()
 	o := loopback(t)
@@ -38,7 +38,7 @@ func flooded(t *testing.T) (secure, plain string, who *authority) {
 	return s.secure.Addr().String(), s.plain.Addr().String(), who
 }
 
-// open connects and says the words; the connection stays open.
+// open connects and sends the words; the connection stays open.
 func open(t *testing.T, address string, secure bool, words string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -52,12 +52,12 @@ func open(t *testing.T, address string, secure bool, words string) net.Conn {
 	if secure {
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 	}
-	// A connection that was given up for another's sake cannot be written to.
+	// A displaced connection cannot be written to.
 	_, _ = io.WriteString(conn, words)
 	return conn
 }
 
-// Whatever strangers keep open, who may read metrics reads them.
+// Whatever strangers keep open, a caller with access to metrics reads them.
 func TestFloodsDoNotKeepAScraperOut(t *testing.T) {
 	secure, plain, who := flooded(t)
 	for name, words := range map[string]string{
@@ -130,7 +130,7 @@ func TestARefusalClosesTheConnection(t *testing.T) {
 	}
 }
 
-// Who connects and says nothing holds a place until somebody else needs it.
+// A silent connection holds a place until another caller needs it.
 func TestConnectionsOfAFloodAreBounded(t *testing.T) {
 	secure, plain, _ := flooded(t)
 	for _, address := range []string{secure, plain} {

@@ -15,22 +15,22 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// gate lets callers read a path if the API server allows it, as kube-scheduler does: the bearer
-// token (TokenReview) or client certificate tells who they are, and a SubjectAccessReview of the
-// path what they may do. What it asks, and how much it may be asked, is in package guard.
+// gate lets callers read a path if the API server allows it, like kube-scheduler: the bearer token
+// (TokenReview) or client certificate identifies the caller, and a SubjectAccessReview of the path
+// determines the permission. Package guard sends the reviews and limits them.
 type gate struct {
 	guard *guard.Guard
 	open  []string // paths for everybody; see isOpen
 }
 
-// newGate returns a gate that asks through the client.
+// newGate returns a gate that sends reviews through the client.
 func newGate(client kubernetes.Interface, open []string) *gate {
 	return &gate{guard: guard.New(client), open: open}
 }
 
-// wrapHandler serves requests to open paths, and of callers who may read the path. Only the latter
-// are admitted (guard.Admit): health probes of strangers stay among the connections that may be
-// closed for others.
+// wrapHandler serves requests to open paths, and requests by callers allowed to read the path. Only
+// the latter are admitted (guard.Admit): health probes of strangers remain connections that may be
+// displaced.
 func (g *gate) wrapHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.isOpen(r.URL.Path) {
@@ -49,9 +49,9 @@ func (g *gate) wrapHandler(next http.Handler) http.Handler {
 	})
 }
 
-// refusalOf returns the HTTP status with which a caller is refused, and 0 if the caller is let in.
+// refusalOf returns the HTTP status for refusing a caller, and 0 if the caller is let in.
 func (g *gate) refusalOf(r *http.Request) (code int, why string) {
-	// For both questions together.
+	// For both reviews together.
 	ctx, cancel := context.WithTimeout(r.Context(), guard.AskTimeout)
 	defer cancel()
 	source := guard.Source(r.RemoteAddr)
@@ -76,7 +76,7 @@ func (g *gate) refusalOf(r *http.Request) (code int, why string) {
 	return 0, ""
 }
 
-// statusOf is the HTTP status for a caller whose identity or permissions could not be found out.
+// statusOf returns the HTTP status for a caller of undetermined identity or permissions.
 func statusOf(err error) int {
 	if errors.Is(err, guard.ErrBusy) {
 		return http.StatusTooManyRequests
@@ -94,9 +94,9 @@ func (g *gate) isOpen(path string) bool {
 	})
 }
 
-// authenticateCaller returns the caller; nil if the token is not valid. A caller without
-// credentials is anonymous, whom the API server may allow something too. A certificate counts
-// before a token, as upstream: the common name is the user, the organizations are the groups.
+// authenticateCaller returns the caller, or nil if the token is invalid. A caller without
+// credentials is anonymous, and may still have permissions. A certificate takes precedence over a
+// token, like upstream: the common name is the user, the organizations are the groups.
 func (g *gate) authenticateCaller(ctx context.Context, source string, r *http.Request) (user.Info, error) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		subject := r.TLS.VerifiedChains[0][0].Subject
@@ -109,5 +109,5 @@ func (g *gate) authenticateCaller(ctx context.Context, source string, r *http.Re
 	return g.guard.Who(ctx, source, token)
 }
 
-// verbOf is the verb that permissions on paths use: the HTTP method in lower case.
+// verbOf returns the verb used in permissions on paths: the HTTP method in lower case.
 func verbOf(r *http.Request) string { return strings.ToLower(r.Method) }

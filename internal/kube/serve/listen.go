@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// Server has the listeners. They are open before anything is served, so that their addresses are
-// known and a port that is taken is an error at the start.
+// Server holds the listeners. They are opened before anything is served, so that their addresses
+// are known and an occupied port is an error at the start.
 type Server struct {
 	secure, plain net.Listener // nil if there is none
 	tls           *tls.Config  // of the secure listener
@@ -25,8 +25,8 @@ type Server struct {
 	bounds        guard.Bounds
 }
 
-// Listen opens the listeners that the options ask for, and serves nothing yet. If one cannot be
-// opened, none is left open.
+// Listen opens the listeners selected by the options, and serves nothing yet. If one cannot be
+// opened, it closes the rest.
 func Listen(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -52,18 +52,18 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
-// listenSecure opens the HTTPS port, or a free one where the default port is taken.
+// listenSecure opens the HTTPS port, or a free one if the default port is taken.
 func (o *Options) listenSecure() (net.Listener, error) {
 	l, err := net.Listen("tcp", o.secureAddress())
 	if errors.Is(err, syscall.EADDRINUSE) && o.moves {
-		// A second scheduler on the machine is no reason not to schedule.
+		// A second scheduler on the machine must not prevent scheduling.
 		return net.Listen("tcp", net.JoinHostPort(o.BindAddress, "0"))
 	}
 	return l, err
 }
 
-// URLs are where the endpoints are, the secure ones first. They have the port that was picked, if
-// it was 0.
+// URLs returns the URLs of the endpoints, the secure ones first. A port of 0 is replaced by the
+// port picked.
 func (s *Server) URLs() (urls []string) {
 	if s.secure != nil {
 		urls = append(urls, "https://"+s.secure.Addr().String())
@@ -74,7 +74,7 @@ func (s *Server) URLs() (urls []string) {
 	return urls
 }
 
-// PlainAddress is the address of the plain listener, "" if there is none.
+// PlainAddress returns the address of the plain listener, or "".
 func (s *Server) PlainAddress() string {
 	if s.plain == nil {
 		return ""
@@ -91,13 +91,13 @@ func (s *Server) Close() {
 	}
 }
 
-// Handlers serve the two listeners. Plain needs no caller's identity, so what it shows has to be
-// fit for everybody who reaches the port.
+// Handlers serve the two listeners. Plain does not identify callers, so its content must be fit for
+// any caller that reaches the port.
 type Handlers struct{ Secure, Plain http.Handler }
 
-// Run serves until the context ends. The client is used only to ask the API server who may read
-// what (see guard.Client); the plain listener does not need it. Requests under way are cut off at
-// the end: whoever must answer longer runs it with a context that lasts longer.
+// Run serves until the context ends. The client is only used for reviews by the API server (see
+// guard.Client); the plain listener does not need it. Requests still running are cut off at the
+// end: for longer responses, pass a context that lasts longer.
 func (s *Server) Run(ctx context.Context, handlers Handlers, client kubernetes.Interface) {
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -33,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// authority is an API server that knows one token, "good", whose user may get
+// authority is an API server that accepts one token, "good", of a user with permission to get
 // /metrics, and lets the user "admin" do everything.
 type authority struct {
 	*fake.Clientset
@@ -138,7 +138,7 @@ func fetch(t *testing.T, url string, config *tls.Config) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// freePort is one that was free a moment ago.
+// freePort returns a port that was free a moment ago.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -216,8 +216,8 @@ func TestDefaultPortThatIsTakenIsReplacedAndAGivenOneIsNot(t *testing.T) {
 	}
 }
 
-// admin makes a certificate of the user admin in the group ops that signs
-// itself, and writes it as the authority of clients.
+// admin makes a self-signed certificate of the user admin in the group ops, and writes it as the
+// authority of clients.
 func admin(t *testing.T, file string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -257,7 +257,7 @@ func TestWhoHasAClientCertificateIsItsCommonName(t *testing.T) {
 	}
 }
 
-// TestClientCAsAreReadAgain: those that were replaced are no longer trusted.
+// TestClientCAsAreReadAgain: replaced CAs are no longer trusted.
 func TestClientCAsAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := Defaults(1)

@@ -19,7 +19,7 @@ import (
 // zpagesGroup is upstream's API group of /flagz and /statusz.
 const zpagesGroup = "config.k8s.io"
 
-// representation is how a page was requested: as text, or as an object of that version in that
+// representation is the requested form of a page: text, or an object of that version in that
 // format.
 type representation struct {
 	version string // "" is text
@@ -27,8 +27,8 @@ type representation struct {
 	pretty  bool
 }
 
-// listFormats are text, which has no serializer, and those that objects are written in. CBOR has
-// the gate that it has in every component of Kubernetes.
+// listFormats returns text, which has no serializer, and the formats of objects. CBOR has the same
+// gate as in every component of Kubernetes.
 func listFormats() []runtime.SerializerInfo {
 	text := func(runtime.ObjectCreater, runtime.ObjectTyper) runtime.SerializerInfo {
 		return runtime.SerializerInfo{MediaType: "text/plain", MediaTypeType: "text", MediaTypeSubType: "plain"}
@@ -41,12 +41,12 @@ func listFormats() []runtime.SerializerInfo {
 	return slices.DeleteFunc(slices.Clone(all), func(s runtime.SerializerInfo) bool { return s.MediaType == runtime.ContentTypeProtobuf })
 }
 
-// negotiateFormat finds the first representation that the header accepts, in the header's order of
-// preference. As upstream's, a page is an object only if its group, version and kind are named, and
-// text only if none is. Not ok: the page has none of those.
+// negotiateFormat finds the first available representation accepted by the header, in the header's
+// order of preference. Like upstream, a page is an object only if its group, version and kind are
+// named, and text only without them. ok is false if no representation is acceptable.
 //
 // For example, "application/json;g=config.k8s.io;v=v1beta1;as=Statusz" is that object in JSON, an
-// empty header or "*/*" is text, and "application/json" alone is nothing.
+// empty header or "*/*" is text, and a mere "application/json" is not acceptable.
 func (p *zpage) negotiateFormat(accept string) (representation, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return representation{}, true
@@ -66,7 +66,8 @@ func (p *zpage) negotiateFormat(accept string) (representation, bool) {
 	return representation{}, false
 }
 
-// acceptParams reports whether the parameters of a clause fit the format, and what they ask for.
+// acceptParams reports whether the parameters of a clause fit the format, and returns the requested
+// representation.
 func (p *zpage) acceptParams(params map[string]string, format runtime.SerializerInfo) (representation, bool) {
 	// Upstream refuses both for these pages.
 	if params["stream"] != "" || params["sv"] != "" {
@@ -86,8 +87,8 @@ func (p *zpage) acceptParams(params map[string]string, format runtime.Serializer
 	return representation{version: version, format: format, pretty: params["pretty"] == "1"}, known
 }
 
-// newEncoder returns the format's encoder, with line breaks if people read it: upstream goes by the
-// user agent, too.
+// newEncoder returns the format's encoder, with line breaks for people: like upstream, it examines
+// the user agent.
 func (a representation) newEncoder(r *http.Request) runtime.Encoder {
 	pretty, err := strconv.ParseBool(r.URL.Query().Get("pretty"))
 	if err != nil {
@@ -100,7 +101,7 @@ func (a representation) newEncoder(r *http.Request) runtime.Encoder {
 	return a.format.Serializer
 }
 
-// notAcceptable answers as an API server does.
+// notAcceptable responds like an API server.
 func notAcceptable(w http.ResponseWriter) {
 	var types []string
 	for _, format := range listFormats() {

@@ -10,8 +10,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// Options say where the endpoints are, and who has access. Flags that kube-scheduler has, too, have
-// its names and meanings.
+// Options configure the addresses of the endpoints, and access to them. Flags shared with
+// kube-scheduler have its names and meanings.
 type Options struct {
 	// HTTPS.
 	BindAddress   string
@@ -25,11 +25,11 @@ type Options struct {
 	// Plain HTTP, "host:port"; "" for none, port 0 for a free one.
 	Plain string
 
-	// moves: a default port that is taken may be replaced by a free one.
+	// moves is set if an occupied default port may be replaced by a free one.
 	moves bool
 }
 
-// Defaults are the options of an upstream component with this secure port.
+// Defaults returns the options of an upstream component with this secure port.
 func Defaults(securePort int) Options {
 	return Options{
 		BindAddress: "0.0.0.0",
@@ -62,12 +62,11 @@ func (o *Options) AddPlainFlag(flags *pflag.FlagSet) {
 		"address of /healthz, /livez, /readyz and /metrics, plain HTTP, unauthenticated; port 0 picks a free one, empty disables it")
 }
 
-// Parsed records which flags were given. It must be called after parsing: a port that the user
-// names is not replaced by another one.
+// Parsed records the flags given. It must be called after parsing: a port named by the user is not
+// replaced by another one.
 func (o *Options) Parsed(flags *pflag.FlagSet) { o.moves = !flags.Changed("secure-port") }
 
-// Validate returns what is wrong, by flag. Without a secure port, its other options are not looked
-// at.
+// Validate returns the errors, by flag. Without a secure port, its other options are ignored.
 func (o *Options) Validate() error {
 	if o.Plain != "" {
 		if _, _, err := net.SplitHostPort(o.Plain); err != nil {
@@ -101,7 +100,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// secureAddress is where --secure-port listens, as host:port.
+// secureAddress returns the address of --secure-port, as host:port.
 func (o *Options) secureAddress() string {
 	return net.JoinHostPort(o.BindAddress, strconv.Itoa(o.SecurePort))
 }

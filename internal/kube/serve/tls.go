@@ -55,8 +55,8 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// selfSigned makes a certificate that lasts for the life of the process. Callers cannot verify it;
-// it keeps what they send, tokens above all, from being read on the way.
+// selfSigned makes a certificate for the life of the process. Callers cannot verify it; it prevents
+// eavesdropping on their requests, above all on tokens.
 func selfSigned() (tls.Certificate, error) {
 	host, err := os.Hostname()
 	if err != nil {

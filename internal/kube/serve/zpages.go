@@ -25,9 +25,9 @@ const header = `
 Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
 `
 
-// zpage is a page for people, and the same as an object for programs that ask for one by kind and
+// zpage is a page for people, also available as an object for programs that request one by kind and
 // version. The kinds are upstream's; its handlers are not used because they bring the API server's
-// tracing and auditing with them. Both forms are made anew for each request.
+// tracing and auditing with them. Both forms are generated on each request.
 type zpage struct {
 	kind    string
 	text    func(io.Writer)
@@ -69,7 +69,7 @@ func (e *Endpoints) newFlagz() *zpage {
 	}
 }
 
-// shownValue is a flag's value, unless it is marked as a secret, in upstream's way.
+// shownValue returns a flag's value, unless it is marked as a secret, in upstream's way.
 func shownValue(f *pflag.Flag) string {
 	if len(f.Annotations["classified"]) > 0 {
 		return "CLASSIFIED"
@@ -77,8 +77,8 @@ func shownValue(f *pflag.Flag) string {
 	return f.Value.String()
 }
 
-// newStatusz shows what runs here, and since when: the start of the process, its Go version and its
-// own, and the paths that it serves.
+// newStatusz shows the running component and its start time: the start of the process, its Go
+// version and its own, and the served paths.
 func (e *Endpoints) newStatusz(paths []string) *zpage {
 	status := func() statuszv1beta1.Statusz {
 		seconds, _ := metrics.GetProcessStart()
@@ -111,7 +111,7 @@ func (e *Endpoints) newStatusz(paths []string) *zpage {
 	}
 }
 
-// topLevel are the paths' first elements, as upstream lists them.
+// topLevel returns the paths' first elements, in upstream's form.
 func topLevel(paths []string) []string {
 	var top []string
 	for _, path := range paths {
@@ -123,13 +123,13 @@ func topLevel(paths []string) []string {
 	return slices.Compact(top)
 }
 
-// typeMeta is the kind and version of a page as an object.
+// typeMeta returns the kind and version of a page as an object.
 func typeMeta(kind, version string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: kind, APIVersion: zpagesGroup + "/" + version}
 }
 
-// ServeHTTP answers with the representation that was requested. v1alpha1 is deprecated upstream,
-// and answered with a warning.
+// ServeHTTP responds with the requested representation. v1alpha1 is deprecated upstream, and served
+// with a warning.
 func (p *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wanted, ok := p.negotiateFormat(r.Header.Get("Accept"))
 	if !ok {
@@ -146,6 +146,6 @@ func (p *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			` endpoint is deprecated. Please use a newer version."`)
 	}
 	w.Header().Set("Content-Type", wanted.format.MediaType+";g="+zpagesGroup+";v="+wanted.version+";as="+p.kind)
-	// Only the connection can fail here, and then there is no one to report to.
+	// Only the connection can fail here, which leaves no recipient for an error.
 	_ = wanted.newEncoder(r).Encode(p.objects[wanted.version](), w)
 }

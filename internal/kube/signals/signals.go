@@ -1,4 +1,4 @@
-// Package signals ends programs that are asked to end.
+// Package signals ends programs on signals.
 package signals
 
 import (
@@ -9,9 +9,8 @@ import (
 )
 
 // Until ends the context at the first SIGINT or SIGTERM, or SIGHUP when the terminal is closed. A
-// second signal ends the process immediately. SIGHUP stays ignored in a process that was started
-// so, as by nohup. SIGINT does not: a script's shell has it ignored in all that it starts in the
-// background.
+// second signal ends the process immediately. SIGHUP stays ignored if it was at the start, as by
+// nohup. SIGINT does not: a script's shell makes all its background processes ignore it.
 func Until(ctx context.Context) (context.Context, context.CancelFunc) {
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestIgnoredSignalStaysIgnored: nohup starts a process that ignores SIGHUP, which is to outlive
-// the terminal.
+// TestIgnoredSignalStaysIgnored: nohup starts a process that ignores SIGHUP, to outlive the
+// terminal.
 func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
@@ -41,7 +41,7 @@ func TestIgnoredSignalStaysIgnored(t *testing.T) {
 	}
 }
 
-// TestInterruptEndsWhatAScriptHasStartedInTheBackground: its shell has SIGINT ignored there.
+// TestInterruptEndsWhatAScriptHasStartedInTheBackground: its shell makes it ignore SIGINT.
 func TestInterruptEndsWhatAScriptHasStartedInTheBackground(t *testing.T) {
 	signal.Ignore(os.Interrupt)
 	defer signal.Reset(os.Interrupt)
@@ -61,8 +61,8 @@ func TestInterruptEndsWhatAScriptHasStartedInTheBackground(t *testing.T) {
 	}
 }
 
-// endless names the environment variable that makes the test binary a program that does not end
-// when it is asked to.
+// endless names the environment variable that makes the test binary a program that does not end on
+// signals.
 const endless = "BERTH_TEST_ENDLESS"
 
 func TestMain(m *testing.M) {
@@ -77,8 +77,8 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-// TestSecondSignalEndsTheProcess, whatever it waits for. What follows the first at once may come
-// before the process has given its signals back, and is repeated.
+// TestSecondSignalEndsTheProcess, whatever it waits for. A second signal sent immediately after the
+// first may arrive before the process has reset its handlers, and is repeated.
 func TestSecondSignalEndsTheProcess(t *testing.T) {
 	program := exec.Command(os.Args[0])
 	program.Env = append(os.Environ(), endless+"=1")

@@ -11,13 +11,13 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// Refusal is why a pod is not admitted, as the kubelet words it. A nil one admits the pod. The pod
-// then becomes Failed, with the reason and message.
+// Refusal is the reason for not admitting a pod, in the kubelet's words. A nil one admits the pod.
+// Otherwise the pod becomes Failed, with the reason and message.
 type Refusal struct{ Reason, Message string }
 
-// Fit decides whether the node admits the pod beside those that it has taken. It treats the pod as
-// one from the API, whatever its annotations say. No pods are preempted for a critical one: a
-// kubelet would.
+// Fit decides whether the node admits the pod in addition to those already taken. It treats the pod
+// as coming from the API, whatever its annotations. Unlike a kubelet, it does not preempt pods for
+// a critical one.
 //
 // The order of the checks is the kubelet's, so that a pod that fails several of them gets the same
 // reason.
@@ -40,8 +40,8 @@ func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 const systemCritical = 2_000_000_000
 
 // Critical reports whether the pod is admitted under pressure, and never evicted for it: static
-// pods, their mirrors, and those of the system's priorities. The source annotation is one that
-// kubelets set; a pod of the API server has none, or "api".
+// pods, their mirrors, and pods of the system's priorities. The source annotation is set by
+// kubelets; a pod of the API server lacks it, or has "api".
 func Critical(pod *v1.Pod) bool {
 	_, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]
 	source := pod.Annotations["kubernetes.io/config.source"]
@@ -49,8 +49,8 @@ func Critical(pod *v1.Pod) bool {
 }
 
 // UnderPressure refuses BestEffort pods on a node short of memory, and all pods on a node short of
-// anything else. Critical pods are admitted all the same. conditions are those of pressure that the
-// node has now.
+// anything else. Critical pods are admitted all the same. conditions are the node's present
+// conditions of pressure.
 func UnderPressure(pod *v1.Pod, conditions []v1.NodeConditionType) *Refusal {
 	if len(conditions) == 0 || Critical(pod) {
 		return nil
@@ -64,7 +64,7 @@ func UnderPressure(pod *v1.Pod, conditions []v1.NodeConditionType) *Refusal {
 	return &Refusal{"Evicted", fmt.Sprintf("The node had condition: %v. ", conditions)}
 }
 
-// otherSystem refuses pods that are not for Linux.
+// otherSystem refuses pods for systems other than Linux.
 func otherSystem(pod *v1.Pod) *Refusal {
 	// Upstream looks at the pod's label of this name, not at its selector.
 	if os, ok := pod.Labels[v1.LabelOSStable]; ok && os != "linux" {
@@ -77,8 +77,8 @@ func otherSystem(pod *v1.Pod) *Refusal {
 	return nil
 }
 
-// misfit returns what keeps the pod off this node, other than a lack of room. The scheduler has
-// checked all of this; a pod that names its node itself has passed no scheduler.
+// misfit returns the reason, other than a lack of room, that keeps the pod off this node. The
+// scheduler has checked all of this, but not for a pod that names its node itself.
 func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	if matches, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !matches {
 		return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
@@ -96,7 +96,7 @@ func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	return nil
 }
 
-// expelled refuses a pod that a taint of the node would evict at once. The kubelet looks at
+// expelled refuses a pod that a taint of the node would evict immediately. The kubelet looks at
 // NoExecute taints only: NoSchedule is the scheduler's business.
 func expelled(pod *v1.Pod, node *v1.Node) *Refusal {
 	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
@@ -107,8 +107,8 @@ func expelled(pod *v1.Pod, node *v1.Node) *Refusal {
 	return nil
 }
 
-// predicate words a refusal of one of the scheduler's filters that the kubelet asks, too. name is
-// that of the scheduler's plugin.
+// predicate words a refusal by one of the scheduler's filters that the kubelet shares. name is the
+// scheduler's plugin.
 func predicate(name, why string) *Refusal {
 	return &Refusal{name, fmt.Sprintf("Predicate %s failed: %s", name, why)}
 }

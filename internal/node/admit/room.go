@@ -13,15 +13,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Demand is what a pod takes of a node: quantities, overhead included, and host ports. It does not
+// Demand is a pod's demand on a node: quantities, overhead included, and host ports. It does not
 // change, and may be kept for as long as the pod's object is the same.
 type Demand struct {
 	amounts map[v1.ResourceName]int64
 	ports   []hostPort
 }
 
-// DemandOf returns a pod's demand. For a placed pod it uses what its containers have been
-// allocated. One that is not placed yet is counted as its spec says.
+// DemandOf returns a pod's demand. For a placed pod it uses the allocation of its containers, for
+// an unplaced one its spec.
 func DemandOf(pod *v1.Pod, placed bool) Demand { return Demand{requests(pod, placed), hostPorts(pod)} }
 
 // hostPort is a port of the node; an empty address of the API is 0.0.0.0 here.
@@ -37,7 +37,7 @@ func (a hostPort) conflicts(b hostPort) bool {
 }
 
 // hostPorts returns the host ports of long-running containers: regular ones and sidecars, but not
-// other init containers. Port 0 is no host port.
+// other init containers. Port 0 does not count.
 func hostPorts(pod *v1.Pod) []hostPort {
 	var ports []hostPort
 	add := func(c *v1.Container) {
@@ -56,7 +56,7 @@ func hostPorts(pod *v1.Pod) []hostPort {
 		}
 	}
 
-	// An init container that ends before the others begin is not counted.
+	// An init container that ends before the rest begin is not counted.
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
 			add(c)
@@ -82,8 +82,8 @@ func amounts(list v1.ResourceList) map[v1.ResourceName]int64 {
 	return out
 }
 
-// requests returns a pod's requests, overhead included. placed also counts what a container that
-// was resized still has, as the status tells.
+// requests returns a pod's requests, overhead included. placed also counts the present size of a
+// resized container, as reported in the status.
 func requests(pod *v1.Pod, placed bool) map[v1.ResourceName]int64 {
 	return amounts(rules.PodRequests(pod, resource.PodResourcesOptions{
 		UseStatusResources: placed, InPlacePodLevelResourcesVerticalScalingEnabled: placed,
@@ -104,15 +104,15 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// refusal words the shortage as the kubelet does.
+// refusal words the shortage like the kubelet.
 func (s shortage) refusal() *Refusal {
 	return &Refusal{"OutOf" + string(s.name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 		s.name, s.requested, s.used, s.capacity)}
 }
 
-// lacking returns what is short, in the kubelet's order: pods, CPU, memory, ephemeral storage, then
-// everything else by name. An extended resource that the node does not report is ignored. Amounts
-// are compared in whole units, CPU in thousandths.
+// lacking returns the shortages, in the kubelet's order: pods, CPU, memory, ephemeral storage, then
+// everything else by name. An extended resource not reported by the node is ignored. Amounts are
+// compared in whole units, CPU in thousandths.
 func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	room, used := amounts(node.Status.Allocatable), map[v1.ResourceName]int64{}
 	for _, demand := range taken {
@@ -131,7 +131,7 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	rest := slices.DeleteFunc(slices.Sorted(maps.Keys(wants.amounts)), func(n v1.ResourceName) bool { return slices.Contains(first, n) })
 	for _, name := range append(first, rest...) {
 		capacity, known := room[name]
-		// As in the kubelet, for cluster-level resources, which nodes do not know.
+		// As in the kubelet, for cluster-level resources, unknown to nodes.
 		if wants.amounts[name] == 0 || !known && extended(name) {
 			continue
 		}
@@ -143,8 +143,8 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	return out
 }
 
-// Room refuses a pod for the first resource that is short; nil if nothing is. It is also asked
-// whether a pod that runs may be resized.
+// Room refuses a pod for the first resource that is short; nil without a shortage. It is also used
+// to decide whether a running pod may be resized.
 func Room(wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	if short := lacking(wants, node, taken); len(short) > 0 {
 		return short[0].refusal()
@@ -152,7 +152,7 @@ func Room(wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	return nil
 }
 
-// extended reports whether a resource is an extended one: of a domain that is not Kubernetes'.
+// extended reports whether a resource is an extended one: of a domain other than Kubernetes'.
 func extended(name v1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) &&
 		!strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestCases asks a node about pods. The commands: "node" and "taken" (a pod that it has) with YAML,
-// and "fit" with a pod, under the pressure that its arguments name.
+// TestCases tests the admission of pods to a node. The commands: "node" and "taken" (a pod already
+// there) with YAML, and "fit" with a pod, under the pressure named by its arguments.
 func TestCases(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var node *v1.Node

@@ -9,22 +9,24 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Core tracks which thresholds are met, and since when, as the kubelet's eviction manager does
-// between two of its rounds. It is not safe for concurrent use.
+// Core tracks the thresholds that are met, with the times of their onset, like the kubelet's
+// eviction manager between two of its rounds. It is not safe for concurrent use.
 type Core struct {
 	thresholds []Threshold
 	transition time.Duration
 	maxGrace   int64
-	// since is when each threshold was first met, continuously since then; zero: it is not met.
+	// since is the start of the current continuous time of each threshold being met; zero: it is
+	// not met.
 	since []time.Time
-	// due: it has been met for its grace period, and its minimum reclaim has not been freed yet.
+	// due is set once a threshold has been met for its grace period, until its minimum reclaim has
+	// been freed.
 	due []bool
-	// seen is when a threshold of each condition was last met. A condition is true as long as it is
-	// here: for the transition period.
+	// seen maps each condition to the last time one of its thresholds was met. A condition is true
+	// as long as it has an entry: for the transition period.
 	seen map[v1.NodeConditionType]time.Time
 }
 
-// NewCore begins without pressure. The error names the flag that is wrong.
+// NewCore begins without pressure. The error names the offending flag.
 func NewCore(config Config) (*Core, error) {
 	thresholds, err := config.Thresholds()
 	if err != nil {
@@ -40,16 +42,16 @@ func NewCore(config Config) (*Core, error) {
 type Verdict struct {
 	// Conditions that are true now, sorted.
 	Conditions []v1.NodeConditionType
-	// Starved is what has to be freed now; nil: nothing.
+	// Starved is the resource to free now; nil: none.
 	Starved *Starved
 }
 
-// Starved is a resource that is short, and the observation that showed it. It is what Rank and
-// Victim need to choose a pod.
+// Starved is a resource that is short, with the observation that showed it: the input of Rank and
+// Victim for choosing a pod.
 type Starved struct {
 	Signal   Signal
 	Resource v1.ResourceName
-	// hard: a hard threshold is met, so pods get no grace period.
+	// hard is set if a hard threshold is met, so pods get no grace period.
 	hard bool
 	// Threshold and available as the eviction's message names them.
 	threshold, available resource.Quantity
@@ -58,15 +60,15 @@ type Starved struct {
 	maxGrace             int64
 }
 
-// Step applies an observation. Observations come in the order of their times. Of several thresholds
-// that are due, the first in the order of Thresholds is starved: memory before disks, and hard
-// thresholds before soft ones.
+// Step applies an observation. Observations must be in order of time. Of several due thresholds,
+// the first in the order of Thresholds is starved: memory before disks, and hard thresholds before
+// soft ones.
 func (c *Core) Step(levels Levels, now time.Time) Verdict {
 	first := -1
 	for i, threshold := range c.thresholds {
 		level, observed := levels.Signals[threshold.Signal]
 		if !observed || !isMet(threshold, level, c.due[i]) {
-			// A gap ends the grace period: it must be met without interruption.
+			// A gap ends the grace period: the threshold must be met without interruption.
 			c.since[i], c.due[i] = time.Time{}, false
 			continue
 		}
@@ -88,8 +90,8 @@ func (c *Core) Step(levels Levels, now time.Time) Verdict {
 }
 
 // isMet reports whether less is available than the threshold or, once it was due, than the
-// threshold plus its minimum reclaim. So that evictions do not stop right at the threshold, only to
-// begin again.
+// threshold plus its minimum reclaim. Otherwise evictions would stop right at the threshold, only
+// to begin again.
 //
 //	memory.available<100Mi, minimum reclaim 50Mi
 //	available:  120Mi  90Mi  120Mi  160Mi
@@ -102,9 +104,9 @@ func isMet(threshold Threshold, level Level, due bool) bool {
 	return needed.CmpInt64(level.Available) > 0
 }
 
-// currentConditions last for the transition period, so that a node whose pressure comes and goes
-// does not look healthy in between. A condition that was seen in this very step is always true,
-// even if the transition period is 0.
+// currentConditions returns the true conditions. They last for the transition period, so that a
+// node with intermittent pressure does not look healthy in between. A condition seen in this very
+// step is always true, even if the transition period is 0.
 func (c *Core) currentConditions(now time.Time) []v1.NodeConditionType {
 	maps.DeleteFunc(c.seen, func(_ v1.NodeConditionType, last time.Time) bool {
 		return now.Sub(last) >= c.transition && !now.Equal(last)
@@ -112,7 +114,7 @@ func (c *Core) currentConditions(now time.Time) []v1.NodeConditionType {
 	return slices.Sorted(maps.Keys(c.seen))
 }
 
-// newStarved describes the threshold that is due, with amounts as the message words them.
+// newStarved describes the due threshold, with amounts formatted for the message.
 func (c *Core) newStarved(first int, levels Levels) *Starved {
 	threshold := c.thresholds[first]
 	meaning := meanings[threshold.Signal]
@@ -129,7 +131,7 @@ func (c *Core) newStarved(first int, levels Levels) *Starved {
 	}
 }
 
-// ofImages reports whether it is the filesystem of images that is full.
+// ofImages reports whether the full filesystem holds the images.
 func (s *Starved) ofImages() bool { return s.Signal == ImageFs || s.Signal == ImageFsInodes }
 
 // holdsLayers reports whether the full filesystem has containers' writable layers, and whether it

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
-// Whatever happens: nothing is starved unless something is short, a condition lasts for the
-// transition period and no longer, and who goes is one of those that may and first among them.
+// For any input: a resource is starved only if it is short, a condition lasts for the transition
+// period and no longer, and the victim is the first of the evictable pods.
 func TestPressureProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := Config{
@@ -30,8 +30,8 @@ func TestPressureProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := epoch
-		// armed signals have been below their threshold, and not since above what is to be freed
-		// beyond it.
+		// armed holds the signals that fell below their threshold, and have not since risen above
+		// the threshold plus the reclaim.
 		armed := map[Signal]bool{}
 		surely, possibly := map[v1.NodeConditionType]time.Time{}, map[v1.NodeConditionType]time.Time{}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
@@ -81,7 +81,7 @@ func drawLevels(t *rapid.T) Levels {
 	return levels
 }
 
-// limits are the highest threshold of each signal; beyondLimit is what is freed beyond it.
+// limits are the highest threshold of each signal; beyondLimit is the reclaim beyond it.
 var limits = map[Signal]int64{Memory: 200, AllocatableMemory: 100, NodeFs: 100, ImageFs: 200, PIDs: 10}
 
 func beyondLimit(signal Signal) int64 {
@@ -127,8 +127,7 @@ func checkVictim(t *rapid.T, s *Starved, candidates []Candidate) {
 	}
 }
 
-// However the pods are listed, they come in the same order, except for those between which nothing
-// decides.
+// The rank does not depend on the order of the input, except between equal pods.
 func TestRankIsAnOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidates := drawCandidates(t)
@@ -144,8 +143,8 @@ func TestRankIsAnOrder(t *testing.T) {
 	})
 }
 
-// The flags take any text without harm: what they accept is a positive amount, and it is written
-// back as it was meant.
+// The flags take any text without harm: errors fit on one line, accepted amounts are not negative,
+// and a percentage is never met while everything is available.
 func FuzzThresholds(f *testing.F) {
 	f.Add("memory.available", "100Mi", "nodefs.available", "10%", "1m30s", "5%")
 	f.Add("pid.available", "1e3", "imagefs.inodesFree", "100%", "0s", "1Gi")

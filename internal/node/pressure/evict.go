@@ -16,11 +16,10 @@ import (
 // Reason of an evicted pod's status and of the event about it.
 const Reason = "Evicted"
 
-// Eviction is the eviction of one pod. It is carried out by the caller: event, processes, and
-// status.
+// Eviction is the eviction of one pod. The caller carries it out: event, processes, and status.
 type Eviction struct {
 	Pod *v1.Pod
-	// Signal that led to it, as the kubelet's metrics name it.
+	// Signal is its cause, as the kubelet's metrics name it.
 	Signal string
 	// Grace is its grace period in seconds.
 	Grace int64
@@ -28,17 +27,18 @@ type Eviction struct {
 	Message string
 	// Annotations of the event.
 	Annotations map[string]string
-	// Disruption: it is evicted for others' sake, and gets the condition DisruptionTarget, so that
-	// a Job can distinguish it from a failure. A pod that exceeds its own limits does not.
+	// Disruption is set if the pod is evicted for the sake of other pods, and gets the condition
+	// DisruptionTarget, so that a Job can distinguish it from a failure. A pod that exceeds its own
+	// limits does not.
 	Disruption bool
 }
 
-// immediately is the grace period, in seconds, of a pod that a hard threshold evicts.
+// immediately is the grace period, in seconds, of a pod evicted by a hard threshold.
 const immediately = 1
 
 // Victim returns the first of the ranked pods that may be evicted: static, mirror and
-// system-critical pods may not. Nil: none may. As the kubelet does, it names one pod at a time: the
-// next look tells whether that was enough.
+// system-critical pods may not. Nil: none may. Like the kubelet, it names one pod at a time: the
+// next measurement shows whether that was enough.
 func Victim(s *Starved, ranked []Candidate) *Eviction {
 	for _, c := range ranked {
 		if admit.Critical(c.Pod) {
@@ -57,15 +57,15 @@ func Victim(s *Starved, ranked []Candidate) *Eviction {
 	return nil
 }
 
-// explainEviction returns the kubelet's message: what was low, and which containers used more of it
-// than they requested. It names containers, or the pod where requests are set for it as a whole.
-// Annotations are those of the kubelet's event.
+// explainEviction returns the kubelet's message: the scarce resource, and the containers using more
+// of it than requested. It names containers, or the pod for pod-level requests. The annotations
+// match the kubelet's event.
 func explainEviction(s *Starved, c Candidate) (message string, annotations map[string]string) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "The node was low on resource: %s. ", s.Resource)
 	fmt.Fprintf(&text, "Threshold quantity: %s, available: %s. ", &s.threshold, &s.available)
 	annotations = map[string]string{}
-	// Nothing can be said about its containers.
+	// The usage of its containers is unknown.
 	if c.Usage == nil {
 		return text.String(), annotations
 	}
@@ -84,7 +84,7 @@ func explainEviction(s *Starved, c Candidate) (message string, annotations map[s
 	for _, usage := range c.Usage.Containers {
 		requested, found := containerRequest(c.Pod, usage.Name, s.Resource)
 		used, measured := containerUsed(&usage, s.Resource)
-		// A container within its request is not named, whoever it was that filled the node.
+		// A container within its request is not named, even if it filled the node.
 		if found && measured && used.Cmp(requested) > 0 {
 			fmt.Fprintf(&text, "Container %s was using %s, request is %s, has larger consumption of %s. ", usage.Name,
 				&used, &requested, s.Resource)
@@ -98,8 +98,8 @@ func explainEviction(s *Starved, c Candidate) (message string, annotations map[s
 	return text.String(), annotations
 }
 
-// containerRequest is what a container of the pod requests. A container that requests nothing is
-// found, with 0.
+// containerRequest returns the request of one of the pod's containers. A container without a
+// request is found, with 0.
 func containerRequest(pod *v1.Pod, name string, resourceName v1.ResourceName) (requested resource.Quantity, found bool) {
 	for _, container := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		if container.Name == name {
@@ -109,8 +109,8 @@ func containerRequest(pod *v1.Pod, name string, resourceName v1.ResourceName) (r
 	return requested, false
 }
 
-// containerUsed is what a container uses of memory or disk. Of disk it is measured only if both
-// layers and logs are.
+// containerUsed returns a container's use of memory or disk. Disk is measured only if both layers
+// and logs are.
 func containerUsed(usage *stats.ContainerStats, name v1.ResourceName) (used resource.Quantity, measured bool) {
 	switch name {
 	case v1.ResourceMemory:

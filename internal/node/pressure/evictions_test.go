@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// used is a pod of the text cases, and what it uses.
+// used is a pod of the text cases, with its usage.
 type used struct {
 	Name                          string
 	Priority                      int32

@@ -12,20 +12,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Candidate is a pod running on the node, and its usage; nil: unknown, and then it is evicted
-// before others. It has what a kubelet's stats say of the pod.
+// Candidate is a pod running on the node, with its usage, in the form of a kubelet's stats; nil:
+// unknown, and then it is evicted first.
 type Candidate struct {
 	Pod   *v1.Pod
 	Usage *stats.PodStats
 }
 
-// order compares two candidates: the lesser one is evicted first. 0 is no difference.
+// order compares two candidates: the lesser one is evicted first. 0 means no difference.
 type order func(a, b Candidate) int
 
-// Rank sorts candidates, first to be evicted first: those that use more of the starved resource
-// than requested (overhead included), then by priority, then by how much they exceed the request.
-// PIDs cannot be requested, so for these priority comes first. The result is new. Among equals the
-// order is that of the candidates, so that callers choose it.
+// Rank sorts candidates, first to be evicted first: those using more of the starved resource than
+// requested (overhead included), then by priority, then by their excess over the request. PIDs
+// cannot be requested, so for these priority is first. The result is new. Equal candidates keep
+// their order, so that callers choose it.
 //
 //	memory is short             requests  uses   priority
 //	1. a: exceeds its request   100Mi     200Mi  0
@@ -37,7 +37,7 @@ func Rank(s *Starved, candidates []Candidate) []Candidate {
 	return ranked
 }
 
-// orderFor is the order for a starved resource.
+// orderFor returns the order for a starved resource.
 func orderFor(s *Starved) order {
 	switch {
 	case s.Signal.isMemory():
@@ -51,8 +51,8 @@ func orderFor(s *Starved) order {
 	return inTurn(orderExceeding(used, s.Resource), byPriority, orderByExcess(used, v1.ResourceEphemeralStorage))
 }
 
-// inTurn uses the next order where one sees no difference. Without a difference in any of them it
-// is 0.
+// inTurn uses the next order if one finds no difference. Without a difference in any of them it is
+// 0.
 func inTurn(orders ...order) order {
 	return func(a, b Candidate) int {
 		for _, order := range orders {
@@ -64,15 +64,15 @@ func inTurn(orders ...order) order {
 	}
 }
 
-// byPriority orders those first that have the lower priority.
+// byPriority orders the lower priority first.
 func byPriority(a, b Candidate) int { return cmp.Compare(rules.Priority(a.Pod), rules.Priority(b.Pod)) }
 
-// measure is how much a candidate uses of one resource.
+// measure returns a candidate's use of one resource.
 type measure func(Candidate) resource.Quantity
 
-// orderExceeding orders those first that use more than they request.
+// orderExceeding orders candidates exceeding their request first.
 func orderExceeding(used measure, name v1.ResourceName) order {
-	// Two classes rather than amounts: by how much is asked last, after priority.
+	// Two classes rather than amounts: the excess is compared last, after priority.
 	class := func(c Candidate) int {
 		usage := used(c)
 		if usage.Cmp(requestOf(c.Pod, name)) > 0 {
@@ -83,8 +83,7 @@ func orderExceeding(used measure, name v1.ResourceName) order {
 	return orderMeasured(func(a, b Candidate) int { return cmp.Compare(class(a), class(b)) })
 }
 
-// orderByExcess orders those first that exceed their request most, or fall short of it least. The
-// difference may be negative.
+// orderByExcess orders the greatest excess over the request first. The difference may be negative.
 func orderByExcess(used measure, name v1.ResourceName) order {
 	over := func(c Candidate) resource.Quantity {
 		usage := used(c)
@@ -97,7 +96,7 @@ func orderByExcess(used measure, name v1.ResourceName) order {
 	})
 }
 
-// orderMeasured compares by usage, with those first whose usage is unknown.
+// orderMeasured compares by usage, with unknown usage first.
 func orderMeasured(byUsage order) order {
 	return func(a, b Candidate) int {
 		if a.Usage == nil || b.Usage == nil {
@@ -107,7 +106,7 @@ func orderMeasured(byUsage order) order {
 	}
 }
 
-// unknownFirst orders those first whose usage is unknown: they may be what the node is short for.
+// unknownFirst orders pods of unknown usage first: they may be the cause of the shortage.
 func unknownFirst(a, b Candidate) int {
 	switch {
 	case a.Usage == nil && b.Usage != nil:
@@ -118,8 +117,8 @@ func unknownFirst(a, b Candidate) int {
 	return 0
 }
 
-// requestOf includes overhead. As in the kubelet, a pod that requests nothing gets no allowance for
-// its overhead. A pod-level request takes the place of those of the containers.
+// requestOf includes overhead. As in the kubelet, a pod without requests gets no allowance for its
+// overhead. A pod-level request replaces those of the containers.
 func requestOf(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 	whole := helper.IsPodLevelResourcesSet(pod)
 	sum := rules.PodRequests(pod, helper.PodResourcesOptions{ExcludeOverhead: true, SkipContainerLevelResources: whole})[name]
@@ -129,14 +128,14 @@ func requestOf(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 	return sum
 }
 
-// Requests are a pod's of memory and ephemeral storage, as they count against what it uses.
+// Requests are a pod's requests of memory and ephemeral storage, for comparison with its usage.
 // Overhead is included, as in requestOf.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceMemory: requestOf(pod, v1.ResourceMemory),
 		v1.ResourceEphemeralStorage: requestOf(pod, v1.ResourceEphemeralStorage)}
 }
 
-// toQuantity is 0 for what was not measured.
+// toQuantity is 0 for an unmeasured value.
 func toQuantity(n *uint64, format resource.Format) resource.Quantity {
 	if n == nil {
 		return resource.Quantity{Format: format}
@@ -152,7 +151,7 @@ func memoryUsed(c Candidate) resource.Quantity {
 	return toQuantity(c.Usage.Memory.WorkingSetBytes, resource.BinarySI)
 }
 
-// tasksUsed is the number of processes; 0 if it was not measured.
+// tasksUsed is the number of processes; 0 if unmeasured.
 func tasksUsed(c Candidate) resource.Quantity {
 	if c.Usage.ProcessStats == nil {
 		return resource.Quantity{Format: resource.DecimalSI}
@@ -160,7 +159,7 @@ func tasksUsed(c Candidate) resource.Quantity {
 	return toQuantity(c.Usage.ProcessStats.ProcessCount, resource.DecimalSI)
 }
 
-// diskUsed sums up what a pod has on the full filesystem. If there is only one, that is everything.
+// diskUsed sums up a pod's use of the full filesystem. If there is only one, that is everything.
 // Otherwise logs and volumes are on the node's, and writable layers are with the images or, if the
 // runtime is configured so, on the node's.
 func diskUsed(s *Starved) measure {
@@ -194,7 +193,7 @@ func diskUsed(s *Starved) measure {
 	}
 }
 
-// diskPart is bytes or inodes of a filesystem.
+// diskPart returns the bytes or inodes of a filesystem.
 func diskPart(fs *stats.FsStats, name v1.ResourceName) resource.Quantity {
 	if name == inodes {
 		return toQuantity(fs.InodesUsed, resource.DecimalSI)
@@ -202,8 +201,8 @@ func diskPart(fs *stats.FsStats, name v1.ResourceName) resource.Quantity {
 	return toQuantity(fs.UsedBytes, resource.BinarySI)
 }
 
-// isLocal reports whether a volume takes room on the node's disk, not in memory. A volume that the
-// pod's spec does not have is not counted.
+// isLocal reports whether a volume takes room on the node's disk, not in memory. A volume missing
+// from the pod's spec is not counted.
 func isLocal(pod *v1.Pod, name string) bool {
 	for _, volume := range pod.Spec.Volumes {
 		if volume.Name == name {

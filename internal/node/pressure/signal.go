@@ -5,13 +5,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Signal is something that a node can run out of, by its name in thresholds.
+// Signal is a resource that a node can run out of, by its name in thresholds.
 type Signal string
 
 const (
-	// Memory is that of the machine.
+	// Memory is the machine's memory.
 	Memory Signal = "memory.available"
-	// AllocatableMemory is what all pods together may still take. Its threshold is always the hard
+	// AllocatableMemory is the memory left for all pods together. Its threshold is always the hard
 	// one of memory.
 	AllocatableMemory Signal = "allocatableMemory.available"
 	NodeFs            Signal = "nodefs.available"
@@ -21,19 +21,19 @@ const (
 	PIDs              Signal = "pid.available"
 
 	// As in the kubelet, containers' writable layers are with the images or with the volumes, so
-	// their thresholds are those of imagefs or nodefs, whatever is configured.
+	// the thresholds of imagefs or nodefs apply to them, whatever is configured.
 	containerFs       Signal = "containerfs.available"
 	containerFsInodes Signal = "containerfs.inodesFree"
 )
 
-// Resources that are not the API's.
+// Resources missing from the API.
 const (
 	inodes v1.ResourceName = "inodes"
 	pids   v1.ResourceName = "pids"
 )
 
-// meaning is what a signal stands for: the resource as messages name it, the condition that it
-// leads to, and how amounts are written.
+// meaning describes a signal: the resource named by messages, the resulting condition, and the
+// format of amounts.
 type meaning struct {
 	resource  v1.ResourceName
 	condition v1.NodeConditionType
@@ -54,16 +54,16 @@ var meanings = map[Signal]meaning{
 
 func (s Signal) isMemory() bool { return s == Memory || s == AllocatableMemory }
 
-// Level is how much of a signal's resource there is. Bytes, inodes or PIDs.
+// Level is the amount of a signal's resource. Bytes, inodes or PIDs.
 type Level struct{ Available, Capacity int64 }
 
-// Levels is one observation. A signal that could not be read is missing, and nothing follows from
-// that. The zero value says nothing.
+// Levels is one observation. An unreadable signal is missing, and has no consequences. The zero
+// value is an empty observation.
 type Levels struct {
 	Signals map[Signal]Level
-	// ImagesApart: the runtime has a separate filesystem for images and containers.
+	// ImagesApart is set if the runtime has a separate filesystem for images and containers.
 	ImagesApart bool
-	// LayersWithNode: although images are separate, writable layers are on the filesystem of
+	// LayersWithNode is set if images are separate, but writable layers are on the filesystem of
 	// volumes and logs.
 	LayersWithNode bool
 }

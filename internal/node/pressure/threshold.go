@@ -14,18 +14,18 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// Config is what the kubelet's --eviction-* flags say, by signal. The zero value has no thresholds,
-// and a node is never under pressure.
+// Config holds the values of the kubelet's --eviction-* flags, by signal. The zero value has no
+// thresholds, and a node is never under pressure.
 type Config struct {
 	Hard, Soft, SoftGrace, MinimumReclaim map[string]string
-	// Transition is how long a condition stays after it was last true, so that it does not flap.
+	// Transition is the time a condition stays after it was last true, so that it does not flap.
 	Transition time.Duration
-	// MaxPodGrace is the most, in seconds, that a pod gets to end after a soft threshold. After a
-	// hard one it gets one second.
+	// MaxPodGrace is the maximum time, in seconds, that a pod gets to end after a soft threshold.
+	// After a hard one it gets one second.
 	MaxPodGrace int32
 }
 
-// DefaultConfig is the kubelet's. The map is new with each call.
+// DefaultConfig returns the kubelet's defaults. The map is new with each call.
 func DefaultConfig() Config {
 	return Config{
 		Hard: map[string]string{
@@ -36,7 +36,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// AddFlags gives a command the kubelet's flags. Defaults are what c has now.
+// AddFlags adds the kubelet's flags to a command, with the present values as defaults.
 func (c *Config) AddFlags(flags *pflag.FlagSet) {
 	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Hard), "eviction-hard",
 		"thresholds below which pods are evicted at once, such as memory.available<1Gi; replaces all defaults")
@@ -58,8 +58,7 @@ type amount struct {
 	fraction float32 // of the capacity; float32 as in the kubelet, so that thresholds in messages are the same to the byte
 }
 
-// quantityOf returns the quantity that the amount means for a capacity. It is new, and may be
-// changed.
+// quantityOf returns the quantity of the amount for a capacity. It is new, and may be changed.
 func (a amount) quantityOf(capacity int64) resource.Quantity {
 	if a.quantity != nil {
 		return a.quantity.DeepCopy()
@@ -67,11 +66,11 @@ func (a amount) quantityOf(capacity int64) resource.Quantity {
 	return *resource.NewQuantity(int64(float64(capacity)*float64(a.fraction)), resource.BinarySI)
 }
 
-// Threshold is met while less than its amount is available. Available and capacity are those of one
+// Threshold is met while less than its amount is available. Available and capacity belong to one
 // Level.
 type Threshold struct {
 	Signal Signal
-	// Grace is how long it must be met before a pod is evicted; 0: the threshold is a hard one.
+	// Grace is the time it must be met before a pod is evicted; 0: the threshold is a hard one.
 	Grace   time.Duration
 	amount  amount
 	reclaim amount // how much beyond it is freed once it has been met
@@ -80,8 +79,8 @@ type Threshold struct {
 // isHard reports whether pods are evicted as soon as the threshold is met.
 func (t Threshold) isHard() bool { return t.Grace == 0 }
 
-// Thresholds parses the configuration. Those of memory come first, and among these and among the
-// others, hard ones before soft ones: the kubelet frees what is short in this order.
+// Thresholds parses the configuration. Memory precedes the rest, and within both, hard thresholds
+// precede soft ones: the kubelet frees scarce resources in this order.
 func (c Config) Thresholds() ([]Threshold, error) {
 	if c.Transition < 0 {
 		return nil, fmt.Errorf("--eviction-pressure-transition-period: %s must not be negative", c.Transition)
@@ -101,8 +100,7 @@ func (c Config) Thresholds() ([]Threshold, error) {
 	}
 
 	if i := slices.IndexFunc(all, func(t Threshold) bool { return t.Signal == Memory }); i >= 0 {
-		// As in the kubelet, what all pods together may take has the threshold of the node's
-		// memory.
+		// As in the kubelet, the memory left for all pods has the threshold of the node's memory.
 		pods := all[i]
 		pods.Signal = AllocatableMemory
 		all = slices.Insert(all, i+1, pods)
@@ -122,7 +120,7 @@ func (c Config) Thresholds() ([]Threshold, error) {
 	return append(filterThresholds(all, memory), filterThresholds(all, func(t Threshold) bool { return !memory(t) })...), nil
 }
 
-// filterThresholds returns those to keep, in their order.
+// filterThresholds returns those to keep, in order.
 func filterThresholds(all []Threshold, keep func(Threshold) bool) []Threshold {
 	return slices.DeleteFunc(slices.Clone(all), func(t Threshold) bool { return !keep(t) })
 }
@@ -142,7 +140,7 @@ func parseThresholds(flag string, statements map[string]string, reclaims map[Sig
 	return all, nil
 }
 
-// addGraces sets the grace periods of soft thresholds, each of which must have one.
+// addGraces sets the grace periods of soft thresholds, required for each.
 func (c Config) addGraces(soft []Threshold) error {
 	graces, err := c.parseGraces()
 	if err != nil {
@@ -159,8 +157,8 @@ func (c Config) addGraces(soft []Threshold) error {
 	return nil
 }
 
-// signalsIn lists the signals of a flag in a fixed order, so that errors and thresholds have one,
-// too.
+// signalsIn lists the signals of a flag in a fixed order, so that errors and thresholds are ordered
+// as well.
 func signalsIn(statements map[string]string) []Signal {
 	var all []Signal
 	for _, name := range slices.Sorted(maps.Keys(statements)) {
@@ -169,7 +167,7 @@ func signalsIn(statements map[string]string) []Signal {
 	return all
 }
 
-// checkSignal rejects what is not a signal.
+// checkSignal rejects unknown signals.
 func checkSignal(flag string, signal Signal) error {
 	if _, found := meanings[signal]; found {
 		return nil
@@ -178,8 +176,8 @@ func checkSignal(flag string, signal Signal) error {
 	return fmt.Errorf("%s: unsupported eviction signal %q: must be one of %v", flag, string(signal), names)
 }
 
-// parseThreshold reads one statement. 0% and 100% switch a threshold off; some is false then, and
-// value means nothing.
+// parseThreshold parses one statement. 0% and 100% disable a threshold; some is false then, and
+// value meaningless.
 func parseThreshold(flag string, signal Signal, text string) (value amount, some bool, err error) {
 	if err := checkSignal(flag, signal); err != nil {
 		return amount{}, false, err
@@ -199,8 +197,7 @@ func parseThreshold(flag string, signal Signal, text string) (value amount, some
 	return value, true, nil
 }
 
-// parseGraces reads --eviction-soft-grace-period. One for a signal without a soft threshold is
-// allowed.
+// parseGraces parses --eviction-soft-grace-period. A signal without a soft threshold is allowed.
 func (c Config) parseGraces() (map[Signal]time.Duration, error) {
 	const flag = "--eviction-soft-grace-period"
 	all := map[Signal]time.Duration{}
@@ -220,7 +217,7 @@ func (c Config) parseGraces() (map[Signal]time.Duration, error) {
 	return all, nil
 }
 
-// parseReclaims reads --eviction-minimum-reclaim.
+// parseReclaims parses --eviction-minimum-reclaim.
 func (c Config) parseReclaims() (map[Signal]amount, error) {
 	const flag = "--eviction-minimum-reclaim"
 	all := map[Signal]amount{}
@@ -242,7 +239,7 @@ func (c Config) parseReclaims() (map[Signal]amount, error) {
 	return all, nil
 }
 
-// parseAmount reads a quantity, or a percentage of the capacity.
+// parseAmount parses a quantity, or a percentage of the capacity.
 func parseAmount(text string) (amount, error) {
 	if number, percent := strings.CutSuffix(text, "%"); percent {
 		value, err := strconv.ParseFloat(number, 32)
@@ -258,7 +255,7 @@ func parseAmount(text string) (amount, error) {
 	return amount{quantity: &quantity}, nil
 }
 
-// String is the threshold as in the flags, with its grace period and minimum reclaim.
+// String formats the threshold as in the flags, with its grace period and minimum reclaim.
 func (t Threshold) String() string {
 	text := fmt.Sprintf("%s<%s", t.Signal, t.amount)
 	if !t.isHard() {
@@ -270,7 +267,7 @@ func (t Threshold) String() string {
 	return text
 }
 
-// String is the amount as in the flags.
+// String formats the amount as in the flags.
 func (a amount) String() string {
 	if a.quantity != nil {
 		return a.quantity.String()

@@ -9,12 +9,12 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// AnnotationUses says what a pod's processes use, as memory=300Mi,ephemeral-storage=1Gi. There are
-// no processes on a simulated node; without the annotation a pod uses nothing.
+// AnnotationUses sets the usage of a pod's processes, as memory=300Mi,ephemeral-storage=1Gi. A
+// simulated node has no processes; without the annotation a pod uses nothing.
 const AnnotationUses = "berth.dev/uses"
 
-// Uses reads what a pod uses from its annotation; nil: it does not say. Resources other than memory
-// and ephemeral storage are an error, since nothing follows from them.
+// Uses parses a pod's usage from its annotation; nil without one. Resources other than memory and
+// ephemeral storage are an error, since they have no effect.
 func Uses(pod *v1.Pod) (v1.ResourceList, error) {
 	text, ok := pod.Annotations[AnnotationUses]
 	if !ok {
@@ -33,7 +33,7 @@ func Uses(pod *v1.Pod) (v1.ResourceList, error) {
 	return uses, nil
 }
 
-// UsageOf returns what the pod uses, all of it in its first container. uses may be nil. Logs and
+// UsageOf returns the pod's usage, all of it in its first container. uses may be nil. Logs and
 // inodes are 0.
 func UsageOf(pod *v1.Pod, uses v1.ResourceList) *stats.PodStats {
 	bytes := func(name v1.ResourceName) *uint64 {
@@ -52,12 +52,11 @@ func UsageOf(pod *v1.Pod, uses v1.ResourceList) *stats.PodStats {
 	}
 }
 
-// Observe returns what a node with this capacity has left: others is what is used by nothing that
-// the candidates have, and images are on the one disk that there is. What the candidates use is
-// subtracted from what the node reports as its capacity, so that no real machine is looked at.
-// Levels are never negative.
+// Observe returns the levels of a node with this capacity: others is the usage outside of the
+// candidates, and images are on the one disk. The candidates' usage is subtracted from the node's
+// reported capacity, so that no real machine is examined. Levels are never negative.
 func Observe(capacity v1.ResourceList, others map[v1.ResourceName]int64, candidates []Candidate) Levels {
-	// pods is without others, node is with them.
+	// pods excludes others, node includes them.
 	left := func(name v1.ResourceName, used func(*stats.PodStats) *uint64) (pods, node Level) {
 		quantity := capacity[name]
 		available := quantity.Value()

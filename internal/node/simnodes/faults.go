@@ -22,7 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// Faults makes simulated nodes fail by annotating them. The process that simulates them follows the
+// Faults makes simulated nodes fail by annotating them. The simulating process follows the
 // annotations, so a fault can be set from anywhere and survives restarts of that process. It needs
 // the permission to get, list and patch nodes.
 type Faults struct{ Client kubernetes.Interface }
@@ -30,9 +30,9 @@ type Faults struct{ Client kubernetes.Interface }
 // Selection names nodes: by name, by zone, or both. An empty one selects nothing.
 type Selection struct{ Names, Zones []string }
 
-// Fail stops the heartbeats of the selected nodes, and everything else that their kubelets do, for
-// the given time, or until Recover if that is 0. It returns the names of the nodes. An error may
-// come after some of them were annotated.
+// Fail stops the heartbeats and all other activity of the selected nodes' kubelets, for the given
+// time, or until Recover if that is 0. It returns the names of the nodes. Some nodes may have been
+// annotated despite an error.
 func (f Faults) Fail(ctx context.Context, which Selection, duration time.Duration) ([]string, error) {
 	annotations := map[string]any{
 		kubelet.AnnotationHeartbeat:      kubelet.HeartbeatStopped,
@@ -45,7 +45,7 @@ func (f Faults) Fail(ctx context.Context, which Selection, duration time.Duratio
 	return f.annotateAll(ctx, which, func(*v1.Node) map[string]any { return annotations })
 }
 
-// Recover restores the heartbeats of the selected nodes. Their pods go on where they were.
+// Recover restores the heartbeats of the selected nodes. Their pods resume where they stopped.
 func (f Faults) Recover(ctx context.Context, which Selection) ([]string, error) {
 	return f.annotateAll(ctx, which, func(*v1.Node) map[string]any {
 		return map[string]any{kubelet.AnnotationHeartbeat: nil, kubelet.AnnotationHeartbeatUntil: nil}
@@ -53,11 +53,11 @@ func (f Faults) Recover(ctx context.Context, which Selection) ([]string, error) 
 }
 
 // SetConditions makes the selected nodes report conditions, in addition to those set before. An
-// empty status removes a condition. It reads what is asked for now, changes it, and writes it back
+// empty status removes a condition. It reads the present annotation, changes it, and writes it back
 // at the same version.
 func (f Faults) SetConditions(ctx context.Context, which Selection, change kubelet.Conditions) ([]string, error) {
 	return f.annotateAll(ctx, which, func(node *v1.Node) map[string]any {
-		// A value that cannot be parsed was written by hand: it is replaced.
+		// A malformed value was written by hand: it is replaced.
 		asked, err := kubelet.ParseConditions(node.Annotations[kubelet.AnnotationConditions])
 		if err != nil {
 			asked = kubelet.Conditions{}
@@ -87,8 +87,8 @@ func (f Faults) annotateAll(ctx context.Context, which Selection, annotations fu
 	return names, group.Wait()
 }
 
-// annotateNode patches the node at the version that was read, and tries again after a conflict, so
-// that concurrent changes are not lost. It changes nothing but the annotations.
+// annotateNode patches the node at the version read, and retries after a conflict, so that
+// concurrent changes are not lost. It changes nothing but the annotations.
 func (f Faults) annotateNode(ctx context.Context, node *v1.Node, annotations func(*v1.Node) map[string]any) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -99,7 +99,7 @@ func (f Faults) annotateNode(ctx context.Context, node *v1.Node, annotations fun
 		}
 		_, err = f.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		if apierrors.IsConflict(err) {
-			// The next try starts from what the API has now.
+			// The next try starts from the API's present state.
 			if fresh, getErr := f.Client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{}); getErr == nil {
 				node = fresh
 			}
@@ -113,8 +113,8 @@ func (f Faults) annotateNode(ctx context.Context, node *v1.Node, annotations fun
 	return nil
 }
 
-// selectNodes returns the nodes of a selection, each once: one may be named, and be in a zone that
-// is. A name or zone that does not exist is an error, before any node is changed.
+// selectNodes returns the nodes of a selection, each once: a named node may also be in a named
+// zone. An unknown name or zone is an error, before any node is changed.
 func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, error) {
 	var nodes []*v1.Node
 	taken := map[string]bool{}
@@ -133,7 +133,7 @@ func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, e
 				name, kubelet.LabelSimulated)
 		case err != nil:
 			return nil, connect.Reach(err)
-		// An annotation would have no effect on a machine.
+		// An annotation would be useless on a machine.
 		case node.Labels[kubelet.LabelSimulated] == "":
 			return nil, fmt.Errorf("node %s: is not a simulated node (it has no label %s)", name, kubelet.LabelSimulated)
 		}
@@ -174,7 +174,7 @@ func thereAre(zones map[string]bool) string {
 	return "there are " + strings.Join(names, ", ")
 }
 
-// sortNatural sorts names that end in numbers as people do: z2 before z10. Names of the same length
+// sortNatural sorts names that end in numbers like people: z2 before z10. Names of the same length
 // are compared as texts.
 func sortNatural(names []string) {
 	slices.SortFunc(names, func(a, b string) int {

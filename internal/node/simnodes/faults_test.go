@@ -43,7 +43,7 @@ func TestNodesFailAndRecoverByZone(t *testing.T) {
 	if got[kubelet.AnnotationHeartbeat] != kubelet.HeartbeatStopped || err != nil || time.Until(until) > 2*time.Minute {
 		t.Errorf("annotations %v", got)
 	}
-	// Failing again without an end takes the end away.
+	// Failing again without an end removes the end.
 	if _, err := f.Fail(t.Context(), Selection{Names: []string{"a"}}, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestNodesFailAndRecoverByZone(t *testing.T) {
 	}
 }
 
-// A node that is selected by name and by zone, or twice by either, is annotated once.
+// A node selected by name and by zone, or twice by either, is annotated once.
 func TestNodeThatIsSelectedTwiceIsAnnotatedOnce(t *testing.T) {
 	client := threeNodes()
 	f := Faults{Client: client}

@@ -10,13 +10,13 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// lane is a queue of actions with its own workers. Adding never blocks, so the goroutine that owns
-// the fleet never waits for the API server. The fleet has at most one action in flight per object,
-// which bounds the queue.
+// lane is a queue of actions with dedicated workers. Adding never blocks, so the goroutine that
+// owns the fleet never waits for the API server. The fleet has at most one action in flight per
+// object, which bounds the queue.
 //
-// A lane can have another one that takes precedence: as long as that one has queued actions, three
-// quarters of its own workers pause. An API server that is too slow for everything then serves the
-// Leases, and the nodes stay alive.
+// A lane can yield to another one: as long as that has queued actions, three quarters of this
+// lane's workers pause. An API server that is too slow for everything then serves the Leases, and
+// the nodes stay alive.
 type lane struct {
 	first *lane // may be nil
 
@@ -25,24 +25,24 @@ type lane struct {
 	more  chan struct{} // has one element when a worker should look at the queue
 }
 
-// holdBack is how often a paused worker checks again. It is short against the time between two
-// renewals.
+// holdBack is the interval at which a paused worker checks again. It is short against the time
+// between two renewals.
 const holdBack = 20 * time.Millisecond
 
-// sendFunc carries out an action. It is called by several workers at once.
+// sendFunc carries out an action. It is called by several workers concurrently.
 type sendFunc func(ctx context.Context, a kubelet.Action) (kubelet.Outcome, any)
 
 // startLane starts the workers, which end with ctx. They send results to done, except those of
-// reports, for which nobody waits. The first quarter of the workers, and at least one, never yields
+// reports, which are not awaited. The first quarter of the workers, and at least one, never yields
 // to first.
 func startLane(ctx context.Context, group *errgroup.Group, workers int, first *lane, send sendFunc, done chan<- result) *lane {
 	l := &lane{first: first, more: make(chan struct{}, 1)}
 	for i := range workers {
-		// Never all: pods must go on, if slowly, however long heartbeats are queued.
+		// Never all: pods must progress, if slowly, however long heartbeats are queued.
 		yields := first != nil && i >= max(workers/4, 1)
 		group.Go(func() error {
 			for {
-				// Before an action is taken, so that a worker that pauses holds none.
+				// Before an action is taken, so that a pausing worker holds none.
 				if yields && !l.letPass(ctx) {
 					return nil
 				}
@@ -74,7 +74,7 @@ func (l *lane) addAction(a kubelet.Action) {
 	l.wakeTaker()
 }
 
-// len is how many actions no worker has begun.
+// len returns the number of actions not begun.
 func (l *lane) len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,8 +101,7 @@ func (l *lane) letPass(ctx context.Context) bool {
 	return true
 }
 
-// takeAction waits for an action; false when ctx ended. Actions are taken in the order in which
-// they were added.
+// takeAction waits for an action; false when ctx ended. Actions are taken in the order of addition.
 func (l *lane) takeAction(ctx context.Context) (kubelet.Action, bool) {
 	for {
 		if ctx.Err() != nil {

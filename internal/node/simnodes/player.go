@@ -17,27 +17,27 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// AnnotationPlayer, on the first node, identifies the process that simulates the nodes of its
-// prefix. Two processes that simulate the same nodes would fight over every Lease and delete each
-// other's nodes, and it is easy to run `berth nodes` next to `berth up` by mistake. It is a hint,
-// not a lock: two processes that start at the same time are not told apart.
+// AnnotationPlayer, on the first node, identifies the process simulating the nodes of its prefix.
+// Two processes simulating the same nodes would fight over every Lease and delete each other's
+// nodes, and it is easy to run `berth nodes` next to `berth up` by mistake. It is a hint, not a
+// lock: two processes started simultaneously are not detected.
 const AnnotationPlayer = "berth.dev/played-by"
 
-// playerID identifies this process so that another one on this machine can tell whether it still
+// playerID identifies this process so that another one on this machine can detect whether it still
 // runs: by host, process ID, and start time, since process IDs are reused.
 func playerID() string { return playerOf(os.Getpid()) }
 
-// playerOf identifies a process of this machine that runs now.
+// playerOf identifies a running process of this machine.
 func playerOf(pid int) string {
-	// Without a name of the host, two machines could be taken for one; the start time makes that
+	// Without a host name, two machines could be mistaken for one; the start time makes that
 	// unlikely.
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s/%d/%s", host, pid, startOf(pid))
 }
 
-// startOf is the start time of a process in clock ticks since boot; "" if it does not run or the
-// system has no /proc. It stays the same for as long as the process runs. A zombie counts as ended:
-// nobody simulates nodes any more.
+// startOf returns the start time of a process in clock ticks since boot; "" if it does not run or
+// the system lacks /proc. It stays the same for as long as the process runs. A zombie counts as
+// ended: it simulates nothing any more.
 func startOf(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -51,8 +51,8 @@ func startOf(pid int) string {
 	return fields[19]
 }
 
-// checkPlayer rejects nodes that another process on this machine simulates. Processes on other
-// machines cannot be checked. On systems without /proc nothing is rejected.
+// checkPlayer rejects nodes simulated by another process on this machine. Processes on other
+// machines cannot be checked. On systems without /proc it rejects none.
 func checkPlayer(nodes []*v1.Node, shape *kubelet.Shape) error {
 	for _, node := range nodes {
 		name := node.Annotations[AnnotationPlayer]
@@ -73,7 +73,7 @@ func checkPlayer(nodes []*v1.Node, shape *kubelet.Shape) error {
 	return nil
 }
 
-// signAsPlayer records on the first node that this process simulates it. The first node stands for
+// signAsPlayer records on the first node that this process simulates it. The first node represents
 // all: a process simulates all nodes of its prefix or none.
 func signAsPlayer(ctx context.Context, client kubernetes.Interface, shape *kubelet.Shape) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationPlayer: playerID()}}})

@@ -28,10 +28,10 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// Client makes the client that Run needs: protobuf, and no rate limit apart from the number of
-// workers. A limit on the client's side would queue heartbeats behind pods.
+// Client makes a client for Run: protobuf, and no rate limit apart from the number of workers. A
+// client-side limit would queue heartbeats behind pods.
 func Client(cfg *rest.Config) (kubernetes.Interface, error) {
-	// The caller's stays as it is.
+	// The caller's configuration is not changed.
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	cfg.ContentType = runtime.ContentTypeProtobuf
@@ -69,12 +69,12 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	r.podWrites = startLane(ctx, group, max(opts.Workers, 4), r.heartbeats, send.sendAction, r.done)
 	// Two are enough for events, which may be dropped.
 	r.reports = startLane(ctx, group, 2, r.heartbeats, send.sendAction, r.done)
-	// The feeds list again by themselves: nothing depends on the list above being the newest.
+	// The feeds list again by themselves: the list above need not be the newest.
 	watchNodes(ctx, group, client, &opts.Shape, r.events)
 	watchPods(ctx, group, client, &opts.Shape, r.events)
 	registered := make(chan struct{})
 	group.Go(func() error {
-		// Before Start, which registers those that are not among them.
+		// Before Start, which registers the missing ones.
 		r.fleet.NodesListed(existing, version, time.Now())
 		r.fleet.Start(time.Now())
 		r.runLoop(ctx, opts.Shape.Count, func() { close(registered) })
@@ -98,14 +98,14 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	return group.Wait()
 }
 
-// mostWaiting bounds what waits for the loop: each may be an object as large as the API server
-// takes. A full channel slows down watches and workers, and never loses anything.
+// mostWaiting bounds the events waiting for the loop: each may be an object up to the API server's
+// size limit. A full channel slows down watches and workers, and never loses anything.
 const mostWaiting = 64
 
-// listNodes lists the existing nodes, and refuses to simulate one that is real: its kubelet would
-// interfere. Nodes of this shape beyond the count are returned, too: the fleet removes them. The
-// list is that of the cluster at version. It gives up after ten seconds, and says then that the
-// cluster cannot be reached.
+// listNodes lists the existing nodes, and refuses to simulate a real one: its kubelet would
+// interfere. Nodes of this shape beyond the count are returned as well: the fleet removes them. The
+// list is that of the cluster at version. It gives up after ten seconds, with an error about the
+// unreachable cluster.
 func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.Shape) ([]*v1.Node, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -117,7 +117,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.
 	var own []*v1.Node
 	for i := range list.Items {
 		node := &list.Items[i]
-		// Other nodes of the cluster are none of ours.
+		// Skip the cluster's foreign nodes.
 		if !shape.Names(node.Name) {
 			continue
 		}
@@ -141,19 +141,18 @@ type runner struct {
 	heartbeats, podWrites, reports *lane
 }
 
-// event is something that a watch saw. It is a function, since each kind of event has arguments of
-// its own.
+// event is an event of a watch. It is a function, since each kind of event has different arguments.
 type event func(f *kubelet.Fleet, now time.Time)
 
-// result is how an action ended, with the object that came back. object is nil if there is none.
+// result is the outcome of an action, with the returned object, or nil.
 type result struct {
 	action  kubelet.Action
 	outcome kubelet.Outcome
 	object  any
 }
 
-// runLoop gives the fleet what happens, one thing at a time, and hands out the actions that follow.
-// ready is called once, when count nodes are registered.
+// runLoop gives the fleet the events, one at a time, and hands out the resulting actions. ready is
+// called once, when count nodes are registered.
 func (r *runner) runLoop(ctx context.Context, count int, ready func()) {
 	r.dispatchActions()
 	timer := time.NewTimer(time.Hour)
@@ -164,7 +163,7 @@ func (r *runner) runLoop(ctx context.Context, count int, ready func()) {
 			ready = nil
 		}
 
-		// Nothing is due; the time is arbitrary.
+		// Without a timer; the time is arbitrary.
 		wait := time.Hour
 		if at, ok := r.fleet.Next(); ok {
 			wait = time.Until(at)
@@ -187,11 +186,11 @@ func (r *runner) runLoop(ctx context.Context, count int, ready func()) {
 }
 
 // maxReports keeps a flood of events from filling the memory. Events may be dropped: the status
-// says the same.
+// carries the same information.
 const maxReports = 2000
 
 // dispatchActions puts the fleet's actions into the lanes. Registrations and reports of node status
-// take precedence as heartbeats do.
+// take precedence like heartbeats.
 func (r *runner) dispatchActions() {
 	for _, a := range r.fleet.Take() {
 		switch a.Kind {

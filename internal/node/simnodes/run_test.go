@@ -40,15 +40,14 @@ func testShape(count int) kubelet.Shape {
 	}
 }
 
-// served is a client of an API server with these objects.
+// served returns a client of an API server with these objects.
 func served(objects ...fakeapi.Object) kubernetes.Interface {
 	api := fakeapi.New()
 	api.Put(objects...)
 	return api.Client()
 }
 
-// start runs nodes on a client until the test ends, and returns once they are
-// ready.
+// start runs nodes on a client until the test ends, and returns once they are ready.
 func start(t *testing.T, client kubernetes.Interface, count int) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -138,7 +137,7 @@ func TestANodeThatIsNotSimulatedIsRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "node node-1 exists and is not simulated") {
 		t.Errorf("error %v", err)
 	}
-	// One beyond the count is someone's machine and no hindrance.
+	// A node beyond the count is a foreign machine and no hindrance.
 	client = served(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-7"}})
 	start(t, client, 1)
 	if _, err := client.CoreV1().Nodes().Get(t.Context(), "node-7", metav1.GetOptions{}); err != nil {
@@ -156,7 +155,7 @@ func TestNodesThatAProcessPlaysAreNotPlayedTwice(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("played by process %d already", os.Getppid())) {
 		t.Errorf("error %v", err)
 	}
-	// A process that ended, one elsewhere, and one whose number was taken by another, do not count.
+	// A process that ended, one elsewhere, and one with a reused process ID, do not count.
 	host, _ := os.Hostname()
 	for _, by := range []string{"", "elsewhere/1/1", host + "/999999999/1", fmt.Sprintf("%s/%d/1", host, os.Getppid()), playerID()} {
 		client := served(played(by))
@@ -168,7 +167,7 @@ func TestNodesThatAProcessPlaysAreNotPlayedTwice(t *testing.T) {
 	}
 }
 
-// A Lease that someone else wrote in between is read again, not lost.
+// A Lease written concurrently by another client is read again, not lost.
 func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
 	client := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Namespace: v1.NamespaceNodeLease}})
 	var log bytes.Buffer
@@ -202,8 +201,8 @@ func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
 	}
 }
 
-// TestManyFailuresAreOneLine: without an API server the requests of all nodes fail. What is refused
-// for good is always logged.
+// TestManyFailuresAreOneLine: without an API server the requests of all nodes fail. Permanent
+// refusals are always logged.
 func TestManyFailuresAreOneLine(t *testing.T) {
 	client := fake.NewClientset()
 	err := errors.New("connection refused")
@@ -248,8 +247,8 @@ func TestErrorsAreToldApart(t *testing.T) {
 	}
 }
 
-// A conflict of a deletion means that another object has the name: the one that was meant is gone.
-// It is one to try again only if the object is still there.
+// A conflict of a deletion means that another object has the name: the intended one has been
+// deleted. It is retried only if the object still exists.
 func TestConflictOfADeletionIsLookedInto(t *testing.T) {
 	meta := func(uid types.UID) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "default", Name: "a", UID: uid}
@@ -277,8 +276,8 @@ func TestConflictOfADeletionIsLookedInto(t *testing.T) {
 	}
 }
 
-// A slow API server gets the Leases first: as long as one waits, most workers
-// for pods hold back, and one does not, so that pods are not forgotten.
+// A slow API server gets the Leases first: while any of them waits, most workers for pods hold
+// back, and one does not, so that pods are not forgotten.
 func TestHeartbeatsComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent [kubelet.Report + 1]atomic.Int32
@@ -312,8 +311,7 @@ func TestHeartbeatsComeFirst(t *testing.T) {
 	})
 }
 
-// However many actions wait, no more than the workers are under way, and none
-// is lost.
+// However many actions wait, no more than the workers are in flight, and none is lost.
 func TestALaneIsBoundedAndLosesNothing(t *testing.T) {
 	const workers, actions = 3, 500
 	var underWay, most, sent atomic.Int32
@@ -342,9 +340,9 @@ func TestALaneIsBoundedAndLosesNothing(t *testing.T) {
 	}
 }
 
-// TestWebhookThatIsGoneDelaysTheEndOfPods has the API server wait for a webhook for the longest
-// time that it can be told to, and then delete the pod. Heartbeats do not wait as long: the next
-// one is as good.
+// TestWebhookThatIsGoneDelaysTheEndOfPods makes the API server wait for a webhook for the longest
+// configurable time, and then delete the pod. Heartbeats do not wait as long: the next one is as
+// good.
 func TestWebhookThatIsGoneDelaysTheEndOfPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fakeapi.New()

@@ -24,8 +24,8 @@ import (
 
 const (
 	// requestTimeout bounds a request: longer than the API server takes for any (--request-timeout,
-	// a minute). A webhook that is gone takes up to 30 s of that, and what is given up earlier is
-	// not carried out, however often it is tried.
+	// a minute). A missing webhook takes up to 30 s of that, and a request given up earlier is not
+	// carried out, however often it is tried.
 	requestTimeout = 65 * time.Second
 	// heartbeatTimeout is the kubelet's for Leases and the statuses of nodes. Events do not matter
 	// enough to take longer, either.
@@ -45,17 +45,17 @@ type sender struct {
 }
 
 // knownLease is a node's Lease as last written; nil object: unknown. The fleet renews each Lease
-// one request at a time, so only the map needs the lock. An object is what the API server answered
-// to the last write.
+// one request at a time, so only the map needs the lock. An object is the API server's response to
+// the last write.
 type knownLease struct{ object *coordinationv1.Lease }
 
-// sendAction carries out an action, and says how that ended. The object is the API server's answer;
-// nil if there is none.
+// sendAction carries out an action, and returns its outcome with the object of the API server's
+// response, or nil.
 func (s *sender) sendAction(ctx context.Context, a kubelet.Action) (kubelet.Outcome, any) {
 	if ctx.Err() != nil {
 		return kubelet.Failed, nil
 	}
-	// A renewal that takes long is worth less than the next one.
+	// A slow renewal is worth less than the next one.
 	limit := requestTimeout
 	switch a.Kind {
 	case kubelet.Renew, kubelet.PatchNode, kubelet.Report:
@@ -71,11 +71,11 @@ func (s *sender) sendAction(ctx context.Context, a kubelet.Action) (kubelet.Outc
 	return outcome, object
 }
 
-// logFailure logs a request that failed, at debug level if it is retried and others have failed
-// recently: without an API server, the requests of thousands of nodes fail. What the API server
-// refuses for good is always logged as a warning.
+// logFailure logs a failed request, at debug level if it is retried and another failed recently:
+// without an API server, the requests of thousands of nodes fail. A permanent refusal by the API
+// server is always logged as a warning.
 func (s *sender) logFailure(a kubelet.Action, outcome kubelet.Outcome, err error) {
-	// The process ends; that is no failure.
+	// The process ends; that is not a failure.
 	if errors.Is(err, context.Canceled) {
 		return
 	}
@@ -90,8 +90,8 @@ func (s *sender) logFailure(a kubelet.Action, outcome kubelet.Outcome, err error
 	s.log.Log(context.Background(), level, "request failed", append(attributes, "err", err)...)
 }
 
-// outcomeOf sorts errors by whether it helps to try again: what the API server rejects as invalid,
-// it will always reject. A conflict, a timeout or a webhook that is gone may pass.
+// outcomeOf classifies errors as temporary or permanent: the API server will always reject an
+// invalid request. A conflict, a timeout or a missing webhook may pass.
 func outcomeOf(err error) kubelet.Outcome {
 	switch {
 	case err == nil:
@@ -105,8 +105,8 @@ func outcomeOf(err error) kubelet.Outcome {
 	return kubelet.Failed
 }
 
-// carryOut sends the request of an action. Deletions have the UID as a precondition, so that a pod
-// or node that took the name is left alone.
+// carryOut sends the request of an action. Deletions have the UID as a precondition, so that a
+// successor of the same name is spared.
 func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
 	core := s.client.CoreV1()
 	switch a.Kind {
@@ -126,9 +126,9 @@ func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The answer takes the place of the object that the fleet has, and must be as small.
+		// The response replaces the fleet's object, and must be as small.
 		return kubelet.Slim(pod), nil
-	// Without grace: the processes have ended, as a kubelet does at the end of a deletion.
+	// Without grace: the processes have ended, as at the end of a kubelet's deletion.
 	case kubelet.DeletePod:
 		err := core.Pods(a.Pod.Namespace).Delete(ctx, a.Pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0),
@@ -145,9 +145,9 @@ func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
 	return nil, fmt.Errorf("unknown action %v", a.Kind)
 }
 
-// conflictToNotFound turns the conflict of a deletion into NotFound if no object of this UID is
-// there any longer: with another one in its place, it would be a conflict at every further try. get
-// reads the object of that name as it is now. Another error of it leaves the conflict as it is.
+// conflictToNotFound turns the conflict of a deletion into NotFound if no object has this UID any
+// longer: with a successor of the same name, every further try would be a conflict. get reads the
+// present object of that name. Any other error of it leaves the conflict unchanged.
 func conflictToNotFound[T metav1.Object](ctx context.Context, err error, uid types.UID, name string,
 	get func(context.Context, string, metav1.GetOptions) (T, error)) error {
 	if !apierrors.IsConflict(err) {
@@ -166,8 +166,7 @@ func conflictToNotFound[T metav1.Object](ctx context.Context, err error, uid typ
 // errNotSimulated refuses for good: the node of that name is a machine.
 var errNotSimulated = errors.New("a node of this name exists and is not simulated")
 
-// registerNode creates the node. One that exists already, as after a lost answer, is taken over as
-// it is.
+// registerNode creates the node. It takes over an existing one unchanged, as after a lost response.
 func (s *sender) registerNode(ctx context.Context, a kubelet.Action) (*v1.Node, error) {
 	nodes := s.client.CoreV1().Nodes()
 	node, err := nodes.Create(ctx, a.Object, metav1.CreateOptions{})
@@ -183,18 +182,18 @@ func (s *sender) registerNode(ctx context.Context, a kubelet.Action) (*v1.Node, 
 	return node, nil
 }
 
-// renewLease writes the node's Lease. If the Lease is unknown it is created; one that exists
-// already, from an earlier run, is read first. An interrupted create is found the same way.
+// renewLease writes the node's Lease. An unknown Lease is created; one left by an earlier run is
+// read first. An interrupted create is found the same way.
 func (s *sender) renewLease(ctx context.Context, a kubelet.Action) error {
 	leases := s.client.CoordinationV1().Leases(v1.NamespaceNodeLease)
-	// Only one renewal of a node is under way, so that known is used by one worker at a time.
+	// A node has only one renewal in flight, so that known is used by one worker at a time.
 	known := s.knownLeaseOf(a.Node)
 	want := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.Node, Namespace: v1.NamespaceNodeLease}}
-	// Written over the last answer, so that a conflict shows that someone else wrote the Lease.
+	// Written over the last response, so that another writer causes a conflict.
 	if known.object != nil {
 		want = known.object
 	}
-	// The Lease goes with its node, as a kubelet's does.
+	// The Lease is deleted with its node, like a kubelet's.
 	want.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: a.Node, UID: a.UID}}
 	want.Spec.HolderIdentity = &a.Node
 	want.Spec.LeaseDurationSeconds = ptr.To(int32(kubelet.LeaseDuration / time.Second))
@@ -213,8 +212,8 @@ func (s *sender) renewLease(ctx context.Context, a kubelet.Action) error {
 		wrote, err = leases.Update(ctx, want, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		// Someone else wrote or removed it, or it is not known whether the write arrived: read it
-		// again next time.
+		// Another client wrote or removed it, or the outcome of the write is unknown: read it again
+		// next time.
 		known.object = nil
 		if apierrors.IsNotFound(err) {
 			err = fmt.Errorf("lease %s: %w, will be created", a.Node, errors.New("not found"))
@@ -230,7 +229,7 @@ func (s *sender) renewLease(ctx context.Context, a kubelet.Action) error {
 	return nil
 }
 
-// knownLeaseOf returns the entry of a node, and makes it if there is none.
+// knownLeaseOf returns the entry of a node, creating it if needed.
 func (s *sender) knownLeaseOf(node string) *knownLease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,8 +241,8 @@ func (s *sender) knownLeaseOf(node string) *knownLease {
 	return known
 }
 
-// reportEvent creates an event about a pod. Each has a name of its own: equal ones are not counted
-// in one object, as a kubelet's recorder does.
+// reportEvent creates an event about a pod. Each has a unique name: unlike a kubelet's recorder, it
+// does not count equal ones in one object.
 func (s *sender) reportEvent(ctx context.Context, a kubelet.Action) error {
 	// The time makes the name unique.
 	now := time.Now()

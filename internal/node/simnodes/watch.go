@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// owner hands what the feeds show to the goroutine that owns the fleet, in order. Its functions are
-// called by the feeds' goroutines.
+// owner hands the events of the feeds to the goroutine that owns the fleet, in order. Its functions
+// are called by the feeds' goroutines.
 type owner struct {
 	ctx    context.Context
 	events chan<- event
@@ -31,7 +31,7 @@ func (o owner) sendEvent(e event) {
 	}
 }
 
-// watchNodes follows the nodes of this shape, simulated or not: the fleet tells them apart by
+// watchNodes follows the nodes of this shape, simulated or not: the fleet distinguishes them by
 // label. All nodes are watched: names cannot be selected by prefix.
 func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *kubelet.Shape, events chan<- event) {
 	owner := owner{ctx, events}
@@ -41,16 +41,16 @@ func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.In
 		Keep: func(n *v1.Node) (*v1.Node, bool) { return n, shape.Names(n.Name) },
 		Seen: func(n *v1.Node) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodeSeen(n, now) }) },
 		Gone: func(n *v1.Node) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodeGone(n, now) }) },
-		// After an interrupted watch, the list tells what was deleted meanwhile.
+		// After an interrupted watch, the list reveals the deletions meanwhile.
 		Listed: func(list []*v1.Node, version string) {
 			owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodesListed(list, version, now) })
 		},
 	})
 }
 
-// watchPods watches bound pods only: the pending ones are on no simulated node, and there may be
-// many. A pod of this shape's names on a node that is not simulated is shown, too; the fleet knows
-// no such node.
+// watchPods watches bound pods only: the pending ones are on no simulated node, and may be many. A
+// pod on a real node with a name of this shape is shown as well; the fleet does not have such a
+// node.
 func watchPods(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *kubelet.Shape, events chan<- event) {
 	owner := owner{ctx, events}
 	bound := feed.Of(client.CoreV1().RESTClient(), metav1.NamespaceAll, "pods", func() runtime.Object { return &v1.PodList{} })

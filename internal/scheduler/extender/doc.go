@@ -1,9 +1,9 @@
-// Package extender talks to HTTP extenders: processes beside the scheduler that filter and score
-// nodes for a pod, spare pods from preemption, or bind, as configured in a
-// KubeSchedulerConfiguration. An [Extender] is one such configuration, ready to be called, in the
-// wire format of k8s.io/kube-scheduler/extender/v1.
+// Package extender is a client of HTTP extenders: separate processes that filter and score nodes
+// for a pod, spare pods from preemption, or bind, as configured in a KubeSchedulerConfiguration. An
+// [Extender] is one such configuration, ready to be called, in the wire format of
+// k8s.io/kube-scheduler/extender/v1.
 //
-// One request asks an extender about many nodes. It is sent whole nodes or, if it keeps its own
-// view of the cluster (nodeCacheCapable), their names. If an ignorable extender fails, the
-// scheduler continues without it; the caller sees to that.
+// One request to an extender covers many nodes. It contains whole nodes or, if the extender keeps
+// its own view of the cluster (nodeCacheCapable), their names. If an ignorable extender fails, the
+// scheduler continues without it; that is up to the caller.
 package extender

@@ -23,13 +23,12 @@ import (
 // DefaultTimeout bounds a request where the configuration does not.
 const DefaultTimeout = 5 * time.Second
 
-// longestAnswer bounds what an extender may answer, in bytes. One that is sent whole nodes sends
-// them back: 5,000 of 10 KiB are 50 MiB. An answer that is longer is an error, and is not read to
-// its end.
+// longestAnswer bounds an extender's response, in bytes. An extender that gets whole nodes returns
+// them: 5,000 of 10 KiB are 50 MiB. A longer response is an error, and is not read to its end.
 const longestAnswer = 64 << 20
 
 // Extender is an HTTP extender. It is safe for concurrent use. Its methods block until the extender
-// answers, or the timeout of the configuration is over; none is retried.
+// responds, or the configured timeout is over; they do not retry.
 type Extender struct {
 	config configv1.Extender
 	client *http.Client
@@ -37,7 +36,7 @@ type Extender struct {
 
 var _ fwk.Extender = &Extender{}
 
-// New returns the extender that the configuration describes. Nothing is sent before it is asked.
+// New returns the configured extender. It sends no request.
 func New(config configv1.Extender) (*Extender, error) {
 	transport, err := transportFor(&config)
 	if err != nil {
@@ -47,8 +46,8 @@ func New(config configv1.Extender) (*Extender, error) {
 	return &Extender{config, &http.Client{Transport: transport, Timeout: timeout}}, nil
 }
 
-// transportFor reads the TLS settings. As upstream, enableHTTPS without a CA means that any
-// certificate is accepted.
+// transportFor reads the TLS settings. Like upstream, enableHTTPS without a CA accepts any
+// certificate.
 func transportFor(config *configv1.Extender) (http.RoundTripper, error) {
 	var c rest.Config
 	if t := config.TLSConfig; t != nil {
@@ -73,20 +72,20 @@ func transportFor(config *configv1.Extender) (http.RoundTripper, error) {
 	return utilnet.SetTransportDefaults(transport), nil
 }
 
-// Name is the address.
+// Name returns the address.
 func (e *Extender) Name() string { return e.config.URLPrefix }
 
 // IsIgnorable reports whether pods are scheduled without the extender when it fails.
 func (e *Extender) IsIgnorable() bool { return e.config.Ignorable }
 
-// IsFilter and its siblings report what the extender is configured for.
+// IsFilter and its siblings report the extender's configured functions.
 func (e *Extender) IsFilter() bool           { return e.config.FilterVerb != "" }
 func (e *Extender) IsPrioritizer() bool      { return e.config.PrioritizeVerb != "" }
 func (e *Extender) IsBinder() bool           { return e.config.BindVerb != "" }
 func (e *Extender) SupportsPreemption() bool { return e.config.PreemptVerb != "" }
 
-// IsInterested reports whether the pod requests a resource that the extender manages. One that
-// manages none is interested in all pods.
+// IsInterested reports whether the pod requests a resource managed by the extender. An extender
+// without managed resources is interested in all pods.
 func (e *Extender) IsInterested(pod *v1.Pod) bool {
 	if len(e.config.ManagedResources) == 0 {
 		return true
@@ -94,7 +93,7 @@ func (e *Extender) IsInterested(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Containers, e.manages) || slices.ContainsFunc(pod.Spec.InitContainers, e.manages)
 }
 
-// manages reports whether the container requests, or limits, a resource that the extender manages.
+// manages reports whether the container requests, or limits, a resource managed by the extender.
 func (e *Extender) manages(c v1.Container) bool {
 	return slices.ContainsFunc(e.config.ManagedResources, func(r configv1.ExtenderManagedResource) bool {
 		_, requests := c.Resources.Requests[v1.ResourceName(r.Name)]
@@ -103,8 +102,9 @@ func (e *Extender) manages(c v1.Container) bool {
 	})
 }
 
-// Filter returns the nodes that pass the extender, and why the others do not. A node in neither
-// list is out as well; see package outside. An extender that does not filter lets all pass.
+// Filter returns the nodes that pass the extender, and the reasons for rejected ones. A node in
+// neither list is rejected as well; see package outside. An extender that does not filter lets all
+// nodes pass.
 func (e *Extender) Filter(pod *v1.Pod, nodes []fwk.NodeInfo) (passed []fwk.NodeInfo, failed,
 	unresolvable extenderv1.FailedNodesMap, err error) {
 	if !e.IsFilter() {
@@ -121,8 +121,8 @@ func (e *Extender) Filter(pod *v1.Pod, nodes []fwk.NodeInfo) (passed []fwk.NodeI
 	return passed, result.FailedNodes, result.FailedAndUnresolvableNodes, err
 }
 
-// args describes the pod and the nodes in the form that the extender wants: whole nodes, or, if it
-// is nodeCacheCapable, their names.
+// args describes the pod and the nodes in the extender's form: whole nodes, or, if it is
+// nodeCacheCapable, their names.
 //
 //	{"Pod": {...}, "NodeNames": ["n1", "n2"]}
 func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderArgs {
@@ -135,7 +135,7 @@ func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderA
 		args.NodeNames = &names
 		return args
 	}
-	// Whole nodes, for an extender that knows nothing of the cluster.
+	// Whole nodes, for an extender without its own view of the cluster.
 	args.Nodes = &v1.NodeList{Items: make([]v1.Node, 0, len(nodes))}
 	for _, n := range nodes {
 		args.Nodes.Items = append(args.Nodes.Items, *n.Node())
@@ -143,12 +143,12 @@ func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderA
 	return args
 }
 
-// known looks up the nodes that an answer names. An answer with a node that was not asked about is
-// an error, as upstream: the extender has mixed something up.
+// known looks up the nodes named in a response. Like upstream, a node that was not in the request
+// is an error: the extender has mixed something up.
 func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilterResult) ([]fwk.NodeInfo, error) {
 	var names []string
 	switch {
-	// An answer in the other form is read all the same.
+	// A response in the other form is accepted as well.
 	case e.config.NodeCacheCapable && result.NodeNames != nil:
 		names = *result.NodeNames
 	case result.Nodes != nil:
@@ -174,9 +174,9 @@ func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilter
 	return passed, nil
 }
 
-// Prioritize returns the extender's scores, 0 to 10 each, and their weight. One that does not score
-// gives 0 to all. Scores of nodes that were not asked about are returned as well; see package
-// outside for what becomes of them.
+// Prioritize returns the extender's scores, 0 to 10 each, and their weight. An extender that does
+// not score gives 0 to all. The result includes scores of nodes missing from the request; see
+// package outside for their treatment.
 func (e *Extender) Prioritize(pod *v1.Pod, nodes []fwk.NodeInfo) (*extenderv1.HostPriorityList, int64, error) {
 	var result extenderv1.HostPriorityList
 	if !e.IsPrioritizer() {
@@ -191,8 +191,8 @@ func (e *Extender) Prioritize(pod *v1.Pod, nodes []fwk.NodeInfo) (*extenderv1.Ho
 	return &result, e.config.Weight, nil
 }
 
-// Bind makes the extender bind a pod. Without an error it has done so; Berth sends no binding of
-// its own.
+// Bind makes the extender bind a pod. Without an error the pod is bound; Berth sends no binding
+// itself.
 func (e *Extender) Bind(binding *v1.Binding) error {
 	if !e.IsBinder() {
 		return errors.New("unexpected empty bindVerb in extender")
@@ -209,8 +209,8 @@ func (e *Extender) Bind(binding *v1.Binding) error {
 	return nil
 }
 
-// ProcessPreemption shows the extender where preemption could make room, and returns what it leaves
-// of that. The answer names pods by their UIDs, whatever was sent; nodes has the pods.
+// ProcessPreemption sends the candidates for preemption to the extender, and returns the remaining
+// ones. The response names pods by their UIDs, whatever was sent; the pods are taken from nodes.
 func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1.Victims,
 	nodes fwk.NodeInfoLister) (map[string]*extenderv1.Victims, error) {
 	if !e.SupportsPreemption() {
@@ -228,7 +228,7 @@ func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1
 		return nil, err
 	}
 
-	// A node that the answer leaves out is no longer a candidate.
+	// A node missing from the response is no longer a candidate.
 	left := make(map[string]*extenderv1.Victims, len(result.NodeNameToMetaVictims))
 	for name, meta := range result.NodeNameToMetaVictims {
 		node, err := nodes.Get(name)
@@ -243,8 +243,8 @@ func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1
 	return left, nil
 }
 
-// metaVictims is what is sent to an extender that keeps its own view of the cluster: UIDs instead
-// of pods.
+// metaVictims returns the form for an extender with its own view of the cluster: UIDs instead of
+// pods.
 func metaVictims(victims map[string]*extenderv1.Victims) map[string]*extenderv1.MetaVictims {
 	meta := make(map[string]*extenderv1.MetaVictims, len(victims))
 	for node, v := range victims {
@@ -257,8 +257,8 @@ func metaVictims(victims map[string]*extenderv1.Victims) map[string]*extenderv1.
 	return meta
 }
 
-// victimsOn finds the pods that an answer names among those of the node. A pod that is not there is
-// an error, as upstream.
+// victimsOn looks up the pods of a response among those of the node. Like upstream, a missing pod
+// is an error.
 func (e *Extender) victimsOn(node fwk.NodeInfo, meta *extenderv1.MetaVictims) (*extenderv1.Victims, error) {
 	if meta == nil {
 		return nil, nil
@@ -275,8 +275,8 @@ func (e *Extender) victimsOn(node fwk.NodeInfo, meta *extenderv1.MetaVictims) (*
 	return victims, nil
 }
 
-// send sends one request, and decodes the answer. Everything but 200 is an error. The address is
-// the prefix and the verb, with one slash between, as upstream.
+// send sends one request, and decodes the response. Everything but 200 is an error. Like upstream,
+// the address is the prefix and the verb, with one slash between them.
 func (e *Extender) send(verb string, args, result any) error {
 	body, err := json.Marshal(args)
 	if err != nil {

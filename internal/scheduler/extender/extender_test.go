@@ -24,7 +24,7 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/outside"
 )
 
-// serve answers every request with a status and a body, and keeps what was asked.
+// serve responds to every request with a status and a body, and keeps the request.
 func serve(t *testing.T, status int, body string) (url string, asked *request) {
 	asked = &request{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -236,8 +236,8 @@ func TestASlowExtenderIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestCertificates: with a certificate authority the extender must have a certificate of it;
-// enableHTTPS alone takes any.
+// TestCertificates: with a certificate authority, the extender's certificate must be signed by it;
+// enableHTTPS without one accepts any certificate.
 func TestCertificates(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") }))
 	defer server.Close()

@@ -20,7 +20,7 @@ func TestWithoutATimeoutRequestsMayTakeFiveSeconds(t *testing.T) {
 	}
 }
 
-// TestAnAnswerWithoutEndIsNotReadToIt: an extender that never stops is not kept in memory.
+// TestAnAnswerWithoutEndIsNotReadToIt: an endless response is not kept in memory.
 func TestAnAnswerWithoutEndIsNotReadToIt(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"error":"`)
@@ -31,7 +31,7 @@ func TestAnAnswerWithoutEndIsNotReadToIt(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	patience := metav1.Duration{Duration: time.Minute} // it is the length that counts
+	patience := metav1.Duration{Duration: time.Minute} // only the length matters
 	e, err := New(configv1.Extender{URLPrefix: server.URL, FilterVerb: "filter", HTTPTimeout: patience})
 	if err != nil {
 		t.Fatal(err)

@@ -9,12 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// drain is how long a stopping scheduler continues to write events. With finishWithin before it, it
-// stays within the 30 s that the kubelet allows by default.
+// drain bounds the writing of events by a stopping scheduler. Together with finishWithin before it,
+// it fits into the 30 s granted by the kubelet by default.
 const drain = 2 * time.Second
 
-// announceBound reports that a pod was bound, with upstream's reason and words. Once: a pod is
-// bound once, so the event has no series to count.
+// announceBound emits the event of a bound pod, with upstream's reason and message. A pod is bound
+// only once, so its event needs no series.
 func (s *Scheduler) announceBound(a *cycle.Attempt) {
 	about := cycle.Reference(a.Pod)
 	s.events.Tell(eventlog.Event{

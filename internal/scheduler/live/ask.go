@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// publishSizes publishes what other goroutines may read. Places 0 to 6 are single numbers, 7 to 10
-// the pods in each place of the queue, and 11 to 14 the groups: queue.Active is 1.
+// publishSizes publishes the sizes for other goroutines. Indexes 0 to 6 hold single numbers, 7 to
+// 10 the pods per section of the queue, and 11 to 14 the groups: queue.Active is 1.
 func (s *Scheduler) publishSizes() {
 	is := s.core.Sizes()
 	for i, n := range [...]int{is.Active, is.Backoff, is.Unschedulable, is.Gated, is.Nodes, is.Pods, is.Assumed} {
@@ -27,8 +27,8 @@ func (s *Scheduler) publishSizes() {
 	}
 }
 
-// Sizes returns the numbers of what the scheduler keeps, as of the last step. They are read one by
-// one and may be of two steps. Safe for all goroutines.
+// Sizes returns the sizes of the scheduler's state after the last step. The numbers are read one by
+// one and may belong to two steps. Safe for all goroutines.
 func (s *Scheduler) Sizes() cycle.Sizes {
 	n := func(i int) int { return int(s.sizes[i].Load()) }
 	is := cycle.Sizes{Active: n(0), Backoff: n(1), Unschedulable: n(2), Gated: n(3), Nodes: n(4), Pods: n(5), Assumed: n(6)}
@@ -38,25 +38,24 @@ func (s *Scheduler) Sizes() cycle.Sizes {
 	return is
 }
 
-// Synced reports whether the cluster is known, so that scheduling can begin. Safe for all
+// Synced reports whether the cluster has been listed, so that scheduling can begin. Safe for all
 // goroutines.
 func (s *Scheduler) Synced() bool { return s.synced.Load() }
 
-// Look shows the scheduler's state between two decisions, in the order of the calls, and does not
-// wait for that. look must not block or keep what it is shown: it runs on the owner's goroutine.
-// After the end of Run it is never called. Safe for all goroutines.
+// Look passes the scheduler's state to look between two decisions, in the order of the calls,
+// without waiting for it. look runs on the owner's goroutine: it must not block or retain its
+// argument. It is never called after Run has ended. Safe for all goroutines.
 func (s *Scheduler) Look(look func(cycle.View)) { s.loop.Look(func() { look(s.core.View()) }) }
 
-// Decision is what was decided about a pod last; nil if that is not known, or no longer. Safe for
+// Decision returns the last decision about a pod, or nil if it is unknown or forgotten. Safe for
 // all goroutines but the owner.
 func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (d *decision.Decision, err error) {
 	err = s.callOwner(ctx, func() { d = s.core.Decision(cluster.Name{Namespace: namespace, Name: name}) })
 	return d, err
 }
 
-// SetProfiles replaces the profiles between two pods; see [cycle.Configured]. Profiles that cannot
-// be used change nothing. source is the file that they were read from, for a journal. Safe for all
-// goroutines.
+// SetProfiles replaces the profiles between two pods; see [cycle.Configured]. Invalid profiles
+// change nothing. source is the file they were read from, for a journal. Safe for all goroutines.
 func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, source []byte) error {
 	var failed error
 	err := s.callOwner(ctx, func() {
@@ -75,9 +74,9 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 	return failed
 }
 
-// callOwner makes the owner call what, and waits until it has. With an error, what was not called
-// and will not be: whoever moves the task out of waiting first, the owner or the caller who gives
-// up, decides that. The owner itself must not call it.
+// callOwner runs what on the owner's goroutine and waits for it. If callOwner returns an error,
+// what has not run and never will: the owner and a caller giving up race to move the task out of
+// waiting, and the first one wins. The owner itself must not call it.
 func (s *Scheduler) callOwner(ctx context.Context, what func()) error {
 	t, done := &task{}, make(chan struct{})
 	s.loop.Look(func() {
@@ -105,5 +104,6 @@ func (s *Scheduler) callOwner(ctx context.Context, what func()) error {
 // Activate makes pending pods active immediately, whatever they wait for. Safe for all goroutines.
 func (s *Scheduler) Activate(pods ...types.UID) { s.loop.See(cycle.Activate{Pods: pods}) }
 
-// Happened gives the queue an event that no watch of the scheduler shows. Safe for all goroutines.
+// Happened gives the queue an event not covered by the scheduler's watches. Safe for all
+// goroutines.
 func (s *Scheduler) Happened(e *queue.Event) { s.loop.See(cycle.Happened{Event: e}) }

@@ -16,9 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// BenchmarkOwner measures what the scheduler itself costs for a pod: taken in from the watch,
-// decided among 5,000 nodes, counted, handed to a worker, bound by an API server that takes no
-// time, and shown on its node by the watch. The event is not written.
+// BenchmarkOwner measures the scheduler's own cost per pod: taken in from the watch, decided among
+// 5,000 nodes, counted, handed to a worker, bound by an API server that takes no time, and shown on
+// its node by the watch. The event is not written.
 func BenchmarkOwner(b *testing.B) {
 	for _, shapes := range []int{1, 500} {
 		b.Run(fmt.Sprintf("shapes=%d", shapes), func(b *testing.B) { benchOwner(b, shapes) })
@@ -81,13 +81,13 @@ func benchOwner(b *testing.B, shapes int) {
 		mu.Unlock()
 	}
 	b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "pods/s")
-	b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N)/1e3, "cpu-µs/pod") // garbage collection and the worker included
+	b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N)/1e3, "cpu-µs/pod") // including garbage collection and the worker
 	stop()
 	<-done
 }
 
-// cpuTime is what the process has used of all processors: a figure that holds on a machine that
-// others use, too.
+// cpuTime returns the CPU time used by the process on all processors, a figure unaffected by other
+// load on the machine.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -18,44 +18,44 @@ import (
 )
 
 const (
-	// readWithin bounds a request that reads, and the first try of a binding: its connection may be
-	// dead, and the next try may get another one.
+	// readWithin bounds a read request and the first try of a binding: its connection may be dead,
+	// and the next try may get another one.
 	readWithin = 30 * time.Second
-	// writtenWithin bounds any other request that writes: longer than the API server takes for any
-	// (--request-timeout, a minute). A webhook that is gone takes up to 30 s of that, and what is
-	// given up earlier is not carried out, however often it is tried. Twice as long bounds work of
-	// two such requests.
+	// writtenWithin bounds any other write request, and exceeds the time limit of the API server
+	// for any of them (--request-timeout, a minute). An unreachable webhook takes up to 30 s of
+	// that, and a write given up earlier is never carried out, however often it is retried. Work of
+	// two such requests gets twice as long.
 	writtenWithin = 65 * time.Second
-	// finishWithin is how long what is under way may take after the scheduler was told to stop,
-	// plugins included. The kubelet allows 30 s by default for that and for what comes after it.
+	// finishWithin bounds the unfinished work of a stopping scheduler, plugins included. The
+	// kubelet grants 30 s by default for that and for the rest of the shutdown.
 	finishWithin = 25 * time.Second
 )
 
-// Pauses between tries, and how many tries there are for a binding that the API server was unable
-// to take.
+// Pauses between tries, and the number of tries for a binding that the API server was unable to
+// take.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
 	bindTries  = 3
 )
 
-// binder binds pods, one call of bindPod for each, on the goroutines of workers.
+// binder binds pods on the goroutines of workers, with one call of bindPod for each.
 //
-// Whatever goes wrong, a pod's room is given to others only once it is certain that the pod will
-// not have its node: by an answer of the API server that says so, by what the pod says of itself,
-// or when enough time has passed that a binding without answer can no longer be carried out.
+// Whatever goes wrong, a pod's room is released only once it is certain that the pod will not get
+// its node: the API server's response rules it out, the pod itself shows it, or enough time has
+// passed that an unanswered binding can no longer be carried out.
 type binder struct {
 	client   kubernetes.Interface
 	observer cycle.Observer
 	see      func(cycle.Event)                        // leaves an event for the core
-	post     func(context.Context, *v1.Binding) error // one binding
-	workers  *workers                                 // those that run bindPod; a plugin that takes long is lent one
+	post     func(context.Context, *v1.Binding) error // posts one binding
+	workers  *workers                                 // run bindPod; one lends its place while a plugin takes long
 	plugins  *pluginCalls
 	life     *lifetime
-	unread   seldom.Line // about pods that cannot be read
+	unread   seldom.Line // logs pods that cannot be read
 }
 
-// bindPod gives the pod its node, and tells the plugins at PostBind. A plugin that fails there
+// bindPod binds the pod to its node and then calls the plugins at PostBind. A plugin failing there
 // changes nothing: the pod is bound.
 func (b *binder) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
 	b.observer.Binding(1)
@@ -74,20 +74,20 @@ func (b *binder) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
 	return cycle.Outcome{}
 }
 
-// Why a binding is not carried out, or was not.
+// Reasons why a binding is not, or was not, carried out.
 var (
 	errGone           = errors.New("the pod was deleted")
 	errBoundElsewhere = errors.New("the pod was bound by another client")
 )
 
-// sendBinding gives the pod its node. Without an error, the pod has it; with one, it does not. If
-// the answer to a binding leaves that open, the pod is read before its room is given to others.
+// sendBinding binds the pod to its node. Without an error, the pod is on the node; with one, it is
+// not. If the response to a binding leaves that open, the pod is read before its room is released.
 //
-// For example: the first request times out, and the API server carries it out a second later.
-// Reading the pod shows that it has no node yet, so the binding is sent again, and is refused
-// because the pod has a node by then. Reading the pod once more shows that the node is the right
-// one: the binding has succeeded. kube-scheduler would report a failure, forget the pod's assumed
-// place and wait for the watch to correct it.
+// For example, the first request times out, and the API server carries it out a second later. The
+// pod is read and still has an empty node name, so the binding is sent again and refused because
+// the pod is bound by then. Another read shows the right node: the binding has succeeded.
+// kube-scheduler would report a failure, forget the assumed pod and wait for the watch to correct
+// it.
 func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 	of := a.Attempt
 	began := time.Now()
@@ -97,7 +97,7 @@ func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 		if err != nil && own {
 			err = fmt.Errorf("binding rejected: %w", err)
 		}
-		if err != nil && !(own && apierrors.IsNotFound(err)) { // a plugin may miss something else than the pod
+		if err != nil && !(own && apierrors.IsNotFound(err)) { // a plugin may have missed an object other than the pod
 			has, lookErr := b.hasNode(ctx, of, err)
 			if lookErr != nil {
 				err = lookErr
@@ -121,7 +121,7 @@ func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 	}
 }
 
-// tryToBind asks the plugins that bind, in their order; own: they all passed, and Berth's
+// tryToBind calls the bind plugins in order. own reports that they all passed, and Berth's
 // DefaultBinder was tried. The UID in the binding makes the API server refuse it for another pod of
 // the same name.
 func (b *binder) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool, err error) {
@@ -155,18 +155,18 @@ func (b *binder) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool
 	return true, err
 }
 
-// askBinder asks an out-of-tree plugin to bind the pod. Another worker takes this one's place while
-// it does not answer.
+// askBinder calls an out-of-tree plugin to bind the pod. Until it returns, another worker takes
+// this worker's place.
 func (b *binder) askBinder(ctx context.Context, binder cycle.Binder, of *cycle.Attempt) (passed bool, err error) {
 	defer b.workers.lendWorker(ctx)()
 	return callGuarded(b.plugins, binder, func() (bool, error) { return binder.Bind(ctx, of) })
 }
 
-// hasNode reads whether the pod has its node in spite of an error. The error that it returns means
-// that the pod will not get it. As long as the API server cannot be asked, nothing is known, and
-// the room is kept. If it refuses to say, its answer to the binding counts; without one the room is
-// kept for as long as the binding can still be carried out. has and err are both zero for a pod
-// that exists and has no node: the binding may be tried again.
+// hasNode reads whether the pod is on its node in spite of an error. A returned error means that
+// the pod will not get the node. The room is kept as long as the API server is unreachable and the
+// outcome therefore unknown. If the read is refused, the response to the binding counts; without
+// one, the room is kept for as long as the binding can still be carried out. has and err are both
+// zero for an existing pod without a node: the binding may be retried.
 func (b *binder) hasNode(ctx context.Context, of *cycle.Attempt, why error) (has bool, err error) {
 	err = errors.New("the scheduler stops")
 	began := time.Now()
@@ -190,7 +190,7 @@ func (b *binder) hasNode(ctx context.Context, of *cycle.Attempt, why error) (has
 			has, err = true, nil
 		case pod.Spec.NodeName != "":
 			err = errBoundElsewhere
-			// The core learns at once where the pod is, and need not wait for its watch.
+			// The core learns the pod's node immediately, without waiting for its watch.
 			b.see(cycle.Read{Pod: pod})
 		case pod.DeletionTimestamp != nil:
 			err = errGone
@@ -204,8 +204,8 @@ func (b *binder) hasNode(ctx context.Context, of *cycle.Attempt, why error) (has
 }
 
 // isAnswered reports whether the API server has carried out a request, or never will. The reasons
-// below leave it open, or say that the same request may succeed later: a lost connection has no
-// reason (Unknown), and a timeout at the API server may end a request that etcd carries out.
+// below leave that open, or allow the same request to succeed later: a lost connection yields the
+// reason Unknown, and a timeout at the API server may end a request that etcd carries out.
 func isAnswered(err error) bool {
 	if err == nil {
 		return true

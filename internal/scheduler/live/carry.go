@@ -13,13 +13,13 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// task is an action that has an answer. The first to move it out of waiting proceeds: the worker
-// that begins it, or the owner that withdraws it. Whatever happens, the core gets one Answered
-// event per ticket.
+// task is an action with an outcome. Whichever moves it out of waiting first proceeds: the worker
+// beginning it, or the owner withdrawing it. In every case the core gets exactly one Answered event
+// per ticket.
 type task struct {
 	state  atomic.Int32
 	cancel context.CancelCauseFunc             // nil: once begun it is finished
-	do     func(context.Context) cycle.Outcome // what a worker does; of whoever moves the task out of waiting
+	do     func(context.Context) cycle.Outcome // a worker's work; owned by the goroutine moving the task out of waiting
 }
 
 // States of a task.
@@ -29,24 +29,24 @@ const (
 	withdrawn
 )
 
-// request carries out an action on a goroutine of its own, and returns the answer.
+// request carries out an action on a separate goroutine and returns its outcome.
 type request = func(context.Context) cycle.Event
 
-// carryOut carries out an action of the core, or returns the request that does. It does not block,
-// since it runs on the owner's goroutine between two decisions.
+// carryOut carries out an action of the core, or returns a request doing so. It runs on the owner's
+// goroutine between two decisions, so it does not block.
 //
-// There are three ways: bindings and writes go to workers in the order of the actions (queueTask),
-// what plugins and volumes need before a binding gets a goroutine per pod, because it may take
-// minutes (beginRequest), and what only changes the owner's own state is done here.
+// Actions take one of three paths. Bindings and writes go to workers in the order of the actions
+// (queueTask). The work of plugins and volumes before a binding gets a goroutine per pod, because
+// it may take minutes (beginRequest). Changes to the owner's own state are made here.
 func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	switch a := action.(type) {
 	case cycle.Ready:
 		if s.ready != nil {
 			s.ready()
-			s.ready = nil // a core that replaces this one is ready, too
+			s.ready = nil // a core replacing this one is ready as well
 		}
 	case cycle.Bind:
-		if log := klog.Background().V(2); log.Enabled() { // arguments are allocated even if nothing is logged
+		if log := klog.Background().V(2); log.Enabled() { // arguments are allocated even if logging is off
 			log.Info("Decided", "pod", klog.KObj(a.Attempt.Pod), "node", a.Attempt.Node)
 		}
 		s.queueTask(s.binders, a.Ticket, func(ctx context.Context) cycle.Outcome { return s.binding.bindPod(ctx, a) })
@@ -70,7 +70,7 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 			})
 		})
 	case cycle.WriteClaims:
-		// On the owner and not in the request; see joinClaims.
+		// On the owner's goroutine and not in the request; see joinClaims.
 		turns := s.writer.turns.joinClaims(a.Uses)
 		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
 			defer s.writer.turns.leaveClaims(a.Uses)
@@ -95,8 +95,8 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	return nil
 }
 
-// writeLater carries out the actions that write to the API and are not urgent. It is on the list of
-// carryOut's cases: an action that neither knows is a fault of the program.
+// writeLater carries out the actions that write to the API and are not urgent. Together with
+// carryOut it covers all actions: one known to neither of them is a bug.
 func (s *Scheduler) writeLater(action cycle.Action) {
 	switch a := action.(type) {
 	case cycle.Remove:
@@ -148,8 +148,8 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 	}
 }
 
-// queueTask lets workers carry out an action. It can be withdrawn until a worker begins it; then it
-// is finished, because a request that was sent cannot be called back.
+// queueTask lets workers carry out an action. The action can be withdrawn until a worker begins it;
+// after that it is finished, because a request cannot be recalled once it is sent.
 func (s *Scheduler) queueTask(by *workers, ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
 	t := &task{do: do}
 	s.tasks[ticket] = t
@@ -160,8 +160,8 @@ func (s *Scheduler) queueTask(by *workers, ticket cycle.Ticket, do func(context.
 	})
 }
 
-// beginRequest returns a request that carries out an action; its context ends when the action is
-// cancelled or the scheduler is to stop. It counts as begun from the start, since its goroutine
+// beginRequest returns a request carrying out an action; its context ends when the action is
+// cancelled or the scheduler stops. The request counts as begun from the start, since its goroutine
 // waits for nothing.
 func (s *Scheduler) beginRequest(ticket cycle.Ticket, do func(context.Context) cycle.Outcome) request {
 	ctx, cancel := context.WithCancelCause(s.life.running)
@@ -174,24 +174,24 @@ func (s *Scheduler) beginRequest(ticket cycle.Ticket, do func(context.Context) c
 	}
 }
 
-// cancelTask ends a task as soon as that is possible: one that waits is withdrawn, a request has
-// its context cancelled with the reason, and what workers have begun is finished. The answer comes
-// in each case.
+// cancelTask ends a task as soon as possible: a waiting task is withdrawn, the context of a request
+// is cancelled with the reason, and tasks begun by workers are finished. Each case yields an
+// Answered event.
 func (s *Scheduler) cancelTask(a cycle.Cancel) {
 	t := s.tasks[a.Ticket]
 	switch {
-	case t == nil: // it has been answered
+	case t == nil: // it has ended already
 	case t.cancel != nil:
 		t.cancel(errors.New(a.Reason))
 	case t.state.CompareAndSwap(waiting, withdrawn):
-		t.do = nil // workers may come to it much later, and it has the pod
+		t.do = nil // workers may get to it much later, and it holds the pod
 		s.loop.See(cycle.Answered{Ticket: a.Ticket, Outcome: cycle.Outcome{Withdrawn: true}})
 	}
 }
 
-// askAside waits for an extender's answer for as long as a pod is to be decided with it. The event
-// that says that the scheduler stops changes nothing: Activate without pods. The goroutine that
-// asks may outlive the wait, but its request ends with the scheduler.
+// askAside waits for an extender's response while it can still be used to decide the pod. When the
+// scheduler stops, askAside returns an Activate without pods, which changes nothing. The goroutine
+// of the request may outlive the wait, but the request ends with the scheduler.
 func (s *Scheduler) askAside(a cycle.Ask) cycle.Event {
 	asked := make(chan struct{})
 	go func() {
@@ -206,8 +206,8 @@ func (s *Scheduler) askAside(a cycle.Ask) cycle.Event {
 	}
 }
 
-// outcomeOf is that of an action that ended with this error, or with nil. An error that calls
-// itself unschedulable is a verdict on the pod; any other is a failure.
+// outcomeOf returns the outcome of an action that ended with err, which may be nil. An error
+// declaring itself unschedulable is a verdict on the pod; any other is a failure.
 func outcomeOf(err error) cycle.Outcome {
 	if err == nil {
 		return cycle.Outcome{}
@@ -216,8 +216,8 @@ func outcomeOf(err error) cycle.Outcome {
 	return cycle.Outcome{Fault: &cycle.Fault{Message: err.Error(), Verdict: errors.As(err, &refused) && refused.Unschedulable()}}
 }
 
-// runPreflight asks the plugins what they have to do before the binding, one after the other. The
-// first failure ends it, and the pod is not bound.
+// runPreflight queries the plugins in turn for their work before the binding. The first failure
+// ends it, and the pod is not bound.
 func (s *Scheduler) runPreflight(ctx context.Context, a cycle.Preflight) (o cycle.Outcome) {
 	for _, p := range a.By.PreBind {
 		work, err := callGuarded(s.plugins, p, func() (cycle.PreBindWork, error) { return p.Needed(ctx, a.Attempt) })
@@ -229,8 +229,8 @@ func (s *Scheduler) runPreflight(ctx context.Context, a cycle.Preflight) (o cycl
 	return o
 }
 
-// readPod tries until the API server answers, and shows the core the pod that it has. That the pod
-// does not exist is an answer, too, with nothing to show: the watch tells that.
+// readPod retries until the API server responds, and passes the pod to the core. A response that
+// the pod does not exist ends it as well, without an event: the watch will show the deletion.
 func (s *Scheduler) readPod(ctx context.Context, a cycle.ReadPod) {
 	s.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
 		found, err := s.client.CoreV1().Pods(a.Name.Namespace).Get(ctx, a.Name.Name, metav1.GetOptions{})

@@ -26,16 +26,17 @@ var (
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
 )
 
-// TestChaos: requests are refused, lost, late, carried out and not answered, watches are cut, fall
-// behind or must start anew, nodes and pods come and go, schedulers are stopped and started. When
-// all is calm again every pod is where the plain evaluator allows or waits because it forbids it,
-// no node has more than it can take, and nothing is counted that is not there.
+// TestChaos: requests are refused, lost, delayed, or carried out without a response; watches break,
+// lag or must be restarted; nodes and pods are added and removed; schedulers are stopped and
+// started. Once all is calm again, every pod is on a node allowed by the plain evaluator or pending
+// because the evaluator forbids all of them, nodes are never overcommitted, and every counted pod
+// exists.
 func TestChaos(t *testing.T) {
 	for seed := *chaosSeed; seed < *chaosSeed+uint64(*chaosRuns); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				c := &chaos{world: w, rng: rand.New(rand.NewPCG(seed, 7)), kills: seed%3 == 0}
-				if seed%2 == 0 { // the journal goes on in another file every few seconds
+				if seed%2 == 0 { // the journal continues in another file every few seconds
 					w.limits = records.Limits{Size: 1 << 40, Age: 20 * time.Second}
 				}
 				c.run()
@@ -44,7 +45,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// chaos is what happens in one run.
+// chaos is the state of one run.
 type chaos struct {
 	*world
 	kills bool
@@ -54,15 +55,15 @@ type chaos struct {
 	nodes map[string]bool
 	pods  int
 
-	// More than pods and nodes: what else is watched, what pods get, who else is at work, and what
-	// must hold of it in the end.
+	// More than pods and nodes: the other watched resources, the other properties of pods, the
+	// other clients at work, and the conditions that must hold in the end.
 	resources []string
 	adorn     func(*v1.Pod)
 	others    func()
 	more      func(truth *cluster.Cluster)
 }
 
-// pass lets the others do their work, too.
+// pass lets other goroutines work for this long.
 func (c *chaos) pass(d time.Duration) {
 	if c.others == nil {
 		c.world.pass(d)
@@ -157,7 +158,7 @@ func (c *chaos) something() {
 }
 
 func (c *chaos) addNode() {
-	i := c.n(12) // a node that comes back is what it was: nobody could decide right about one that changes unseen
+	i := c.n(12) // a recreated node is unchanged: an unseen change would invalidate any decision
 	n := aNode(fmt.Sprintf("n%d", i), fmt.Sprint(1+i%3))
 	n.Labels[v1.LabelTopologyZone] = string(rune('a' + i%4))
 	if !c.nodes[n.Name] {
@@ -166,7 +167,7 @@ func (c *chaos) addNode() {
 	}
 }
 
-// removeNode takes its pods along, as upstream's garbage collector does in the end.
+// removeNode deletes the node and its pods; upstream's garbage collector would do so eventually.
 func (c *chaos) removeNode() {
 	for name := range c.nodes {
 		if len(c.nodes) < 3 {
@@ -211,8 +212,8 @@ func (c *chaos) recreatePod() {
 	}
 }
 
-// calm waits until nothing changes any more. Pods without a kubelet that were bound to nodes that
-// are gone are collected.
+// calm waits until nothing changes any more. It collects pods without a kubelet bound to deleted
+// nodes.
 func (c *chaos) calm() {
 	c.pass(time.Minute)
 	for range 3 {
@@ -233,8 +234,8 @@ func (c *chaos) calm() {
 	})
 }
 
-// judge compares what the scheduler thinks with what is, and with what the plain evaluator says of
-// it.
+// judge compares the scheduler's state with the cluster, and with the verdicts of the plain
+// evaluator.
 func (c *chaos) judge() {
 	c.checkRoom()
 	pods := c.api.Pods()
@@ -273,13 +274,13 @@ func (c *chaos) judge() {
 		if c.Failed() {
 			c.dump()
 		}
-		if len(c.s.core.Books().Preemptor)+len(c.s.core.Books().Leaving)+len(c.s.core.Books().Held)+c.s.core.Books().Errands != 0 { // every action is answered, whatever becomes of its requests
+		if len(c.s.core.Books().Preemptor)+len(c.s.core.Books().Leaving)+len(c.s.core.Books().Held)+c.s.core.Books().Errands != 0 { // every action ends with an event, whatever becomes of its requests
 			c.Errorf("left over: %v, %v, %d, %d unanswered", c.s.core.Books().Preemptor, c.s.core.Books().Leaving, len(c.s.core.Books().Held), c.s.core.Books().Errands)
 		}
 	})
 }
 
-// dump shows what the scheduler thinks. On its owner.
+// dump prints the scheduler's state. It runs on the owner's goroutine.
 func (c *chaos) dump() {
 	for _, n := range c.s.core.View().Cluster.SortedNodes() {
 		c.Logf("%s: %d of %d", n.Name, n.Requested.MilliCPU, n.Size.MilliCPU)

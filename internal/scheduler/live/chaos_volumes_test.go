@@ -16,10 +16,11 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestChaosOfVolumes is TestChaos with pods that have claims: some on disks of nodes, some on
-// volumes that are made where the pod goes. Whoever makes volumes is slow, and refuses now and
-// then. In the end a pod that runs has its volume within reach, no volume is two claims', and what
-// the scheduler knows of both is what there is. A third as many runs: they take longer.
+// TestChaosOfVolumes is TestChaos for pods with claims: some on local disks, some on volumes
+// provisioned after the pod's placement. The provisioner is slow and refuses now and then. In the
+// end the volumes of running pods are within reach, a volume belongs to one claim at most, and the
+// scheduler's volumes and claims match the API server's. It does a third as many runs, because they
+// take longer.
 func TestChaosOfVolumes(t *testing.T) {
 	for seed := *chaosSeed; seed < *chaosSeed+uint64(max(1, *chaosRuns/3)); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -69,7 +70,7 @@ func aVolume(name, class, node string) *v1.PersistentVolume {
 	}
 }
 
-// addClaim gives two pods of three a claim of their own.
+// addClaim gives two pods of three a separate claim.
 func (v *volumeChaos) addClaim(p *v1.Pod) {
 	class := []string{"", onDisk, madeOnOrder}[v.n(3)]
 	if class == "" {
@@ -89,7 +90,7 @@ func (v *volumeChaos) addClaim(p *v1.Pod) {
 	}}}
 }
 
-// control is what upstream's controllers and a provisioner do.
+// control does the work of upstream's controllers and a provisioner.
 func (v *volumeChaos) control() {
 	owners := map[string]bool{}
 	for _, p := range v.api.Pods() {
@@ -131,7 +132,7 @@ func bindTogether(api *fakeapi.Server, volume *v1.PersistentVolume, claim *v1.Pe
 	})
 }
 
-// provision makes a volume where the scheduler wants it, or asks for another node.
+// provision provisions a volume on the scheduler's selected node, or requests another node.
 func (v *volumeChaos) provision(claim *v1.PersistentVolumeClaim) {
 	node := claim.Annotations[selectedNode]
 	switch v.n(4) {
@@ -145,8 +146,8 @@ func (v *volumeChaos) provision(claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-// judgeVolumes looks at the API server's objects, shows them to the plain evaluator, and compares
-// what the scheduler knows.
+// judgeVolumes shows the API server's objects to the plain evaluator and compares the scheduler's
+// state with them.
 func (v *volumeChaos) judgeVolumes(truth *cluster.Cluster) {
 	owner := map[string]string{} // of a volume
 	claims := map[string]*v1.PersistentVolumeClaim{}

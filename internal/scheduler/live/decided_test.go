@@ -42,7 +42,7 @@ func TestAPodThatWaitsIsTold(t *testing.T) {
 		if len(q.Wakes) != 1 || q.Wakes[0].Plugin != "NodeResourcesFit" || !slices.Contains(q.Wakes[0].Events, "Node Add|UpdateNodeAllocatable") {
 			t.Errorf("wakes for %+v", q.Wakes)
 		}
-		// Another try, another decision; and then a place.
+		// Another try, another decision; and then a node.
 		w.api.Put(aNode("n3", "3"))
 		w.until("it was tried again", func() bool { return w.decided("big").Queue.Attempts == 2 })
 		if again := w.decided("big"); again.Nodes != 3 || !again.At.After(d.At.Time) {
@@ -99,8 +99,8 @@ func TestPodsThatWereNotDecidedAreTold(t *testing.T) {
 	})
 }
 
-// TestWhatIsRememberedIsBounded: of pods that were placed the last ones only, and of those that are
-// gone nothing.
+// TestWhatIsRememberedIsBounded: only the last placed pods are remembered, and deleted pods not at
+// all.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})
@@ -126,7 +126,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	})
 }
 
-// TestABindingThatIsTakenBackIsTold: the last decision is not the place that came to nothing.
+// TestABindingThatIsTakenBackIsTold: the last decision is not the abandoned placement.
 func TestABindingThatIsTakenBackIsTold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "A", refuse: "permit"}

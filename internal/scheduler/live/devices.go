@@ -21,10 +21,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// releaseClaim removes a pod or a pod group from those that a claim is reserved for, or deletes a
-// claim that was made for the pod. It returns the claim as it is then; nil if it is gone. The patch
-// deletes one entry by its UID and names no version, so it does not conflict with other pods that
-// reserve the claim meanwhile.
+// releaseClaim removes a pod or a pod group from a claim's reservations, or deletes a claim created
+// for the pod. It returns the claim after the change, or nil if it no longer exists. The patch
+// deletes one entry by its UID without a resource version, so it does not conflict with other pods
+// reserving the claim meanwhile.
 func (w *writer) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim,
 	holder types.UID) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
@@ -52,8 +52,8 @@ func (w *writer) releaseClaim(ctx context.Context, claim *resourcev1.ResourceCla
 	return without, nil
 }
 
-// deleteClaim removes the finalizer that protects claims with devices, and then the claim. Another
-// claim that has its name by now keeps both.
+// deleteClaim removes the finalizer protecting claims with devices, and then the claim. A new claim
+// under the same name keeps both.
 func (w *writer) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	claims, current := w.client.ResourceV1().ResourceClaims(claim.Namespace), claim
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
@@ -81,12 +81,12 @@ func (w *writer) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClai
 	return err
 }
 
-// errReplaced ends a deletion: the claim that was to be deleted is gone already.
+// errReplaced ends a deletion: the claim has been deleted and replaced already.
 var errReplaced = errors.New("another claim has the name")
 
-// writeClaims writes the pod's claims one after the other. Written tells per claim whether the
-// allocation is in the API, or may be: then the core must not give the devices to others, whatever
-// the error is.
+// writeClaims writes the pod's claims one after the other. Written reports per claim whether the
+// allocation is, or may be, in the API: then the core must keep the devices reserved, whatever the
+// error.
 func (w *writer) writeClaims(ctx context.Context, a cycle.WriteClaims, turns []*claimTurn) (o cycle.Outcome) {
 	o.Written = make([]bool, len(a.Claims.Claims))
 	for i := range a.Claims.Claims {
@@ -112,9 +112,9 @@ func (w *writer) writeClaims(ctx context.Context, a cycle.WriteClaims, turns []*
 	return o
 }
 
-// writeClaim writes allocation and reservation of a claim, with the finalizer first, as it must be.
-// What it returns in spite of an error is a claim that has to be given back: it was made for the
-// pod, or another writer has reserved it for the pod.
+// writeClaim writes allocation and reservation of a claim, after its finalizer: the order is
+// mandatory. A claim returned together with an error must be given back: it was created for the
+// pod, or reserved for the pod by another writer.
 func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *plugins.ReservedClaim,
 	use cycle.ClaimUse, t *claimTurn) (
 	made *resourcev1.ResourceClaim, written bool, err error,
@@ -142,14 +142,14 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	switch {
-	// Where to start from: the last writer's result is the newest; a claim that another pod may
-	// have written is read; anything else is tried as the core knows it, and the API server reports
-	// a conflict if that is outdated.
+	// The starting point: the last writer's result is the newest; a claim possibly written by
+	// another pod is read; otherwise the core's version is tried, and if it is outdated, the API
+	// server reports a conflict.
 	case t.newest != nil:
 		current = t.newest
-	case use.Decided && (!reserved.Allocated || t.written): // what is known of it is not what is in the API
+	case use.Decided && (!reserved.Allocated || t.written): // the known version is not the API's
 		current = nil
-	case w.strips() && made == nil && !slices.Contains(current.Finalizers, resourcev1.Finalizer): // to be written as a whole
+	case w.strips() && made == nil && !slices.Contains(current.Finalizers, resourcev1.Finalizer): // the claim must be written as a whole
 		current = nil
 	}
 
@@ -160,10 +160,10 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 				return fmt.Errorf("read claim %s: %w", name, err)
 			}
 		}
-		// After a conflict, the next round reads the claim, unless sendAllocation has.
+		// After a conflict, the next round reads the claim, unless sendAllocation has read it.
 		claim, fresh := current.DeepCopy(), current != reserved.Before
 		current = nil
-		if claim.UID != uid { // another has its name: what was decided is not for that one
+		if claim.UID != uid { // a new claim under its name: the decision is not about that one
 			return errClaimGone(claim)
 		}
 		complete, err := t.fillClaim(claim, reserved, use)
@@ -202,12 +202,11 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 	return made, t.written, err
 }
 
-// fillClaim puts the allocation into a claim, as it is in the API. complete tells that the claim
-// has it already, with the pod's reservation.
+// fillClaim puts the allocation into a claim read from the API. complete means that the claim has
+// it already, with the pod's reservation.
 //
-// It refuses a claim that has changed in a way that the decision did not know of: deleted,
-// deallocated, or allocated with other devices. The messages are upstream's where upstream has
-// them.
+// It rejects a claim with changes unknown to the decision: deleted, deallocated, or allocated with
+// other devices. The messages are upstream's where upstream has them.
 func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim,
 	use cycle.ClaimUse) (complete bool, err error) {
 	decided := reserved.Claim.Status.Allocation
@@ -225,7 +224,7 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 		complete = reserved.IsReserved(claim) && slices.Contains(claim.Finalizers, resourcev1.Finalizer)
 	}
 
-	// A claim that was allocated before keeps its time.
+	// A claim allocated before keeps its timestamp.
 	if claim.Status.Allocation.AllocationTimestamp == nil {
 		now := metav1.NewTime(time.Now())
 		claim.Status.Allocation.AllocationTimestamp = &now
@@ -233,14 +232,14 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 	return complete, nil
 }
 
-// isUnchanged reports whether the claim is as the core has seen it last, without an allocation:
-// none was written, or the watch has shown that it was revoked.
+// isUnchanged reports whether the claim is still the core's latest version, without an allocation:
+// none was written, or the watch has shown its revocation.
 func isUnchanged(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim) bool {
 	return reserved.Before != nil && claim.ResourceVersion == reserved.Before.ResourceVersion
 }
 
-// reserveFor adds the reservations that the claim does not have, as far as it takes them: the first
-// is the writer's own, which the API server refuses if it is one too many.
+// reserveFor adds the missing reservations up to the claim's limit. The first is the writer's own,
+// added in any case: if it exceeds the limit, the API server refuses it.
 func reserveFor(claim *resourcev1.ResourceClaim, all []*plugins.ReservedClaim) {
 	for i, reserved := range all {
 		if !reserved.IsReserved(claim) && (i == 0 || len(claim.Status.ReservedFor) < resourcev1.ResourceClaimReservedForMaxSize) {
@@ -249,20 +248,20 @@ func reserveFor(claim *resourcev1.ResourceClaim, all []*plugins.ReservedClaim) {
 	}
 }
 
-// errClaimGone words the failure as upstream does.
+// errClaimGone returns upstream's error for a deleted claim.
 func errClaimGone(claim *resourcev1.ResourceClaim) error {
 	return fmt.Errorf("claim %s got deleted in the meantime", klog.KObj(claim))
 }
 
-// sameDevice compares what identifies a device and the request that it is for. The rest, such as
-// conditions, may be added by drivers later.
+// sameDevice compares the device's identity and its request. Drivers may add the rest, such as
+// conditions, later.
 func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
 	return a.Request == b.Request && a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device
 }
 
-// createClaim creates the claim for a pod's extended resources, and reports it to the core in place
-// of its stand-in: the claim that the decision was made with before it existed. The API server
-// makes the name, so none can be taken.
+// createClaim creates the claim for a pod's extended resources, and reports it to the core as the
+// replacement of its stand-in, the claim used for the decision. The API server generates the name,
+// so names never clash.
 func (w *writer) createClaim(ctx context.Context, ticket cycle.Ticket,
 	reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
@@ -279,7 +278,8 @@ func (w *writer) createClaim(ctx context.Context, ticket cycle.Ticket,
 	return made, nil
 }
 
-// nameClaim tells the kubelet in the pod's status which claim has its extended resources.
+// nameClaim writes the name of the claim with the pod's extended resources to the pod's status, for
+// the kubelet.
 func (w *writer) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *resourcev1.ResourceClaim) error {
 	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
 	defer cancel()
@@ -302,9 +302,8 @@ func (w *writer) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *reso
 	return nil
 }
 
-// giveBackClaim frees the devices of a claim, or deletes it if it was made for a pod. The update
-// names the version that the core knew: if somebody else has changed the claim, it is not
-// overwritten.
+// giveBackClaim frees the devices of a claim, or deletes a claim created for a pod. The update
+// carries the core's resource version, so that it never overwrites another client's change.
 func (w *writer) giveBackClaim(ctx context.Context, a cycle.GiveBackClaim) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()

@@ -20,8 +20,8 @@ import (
 
 var claimsOfGroups = Options{Groups: groups.Gates{Generic: true, Claims: true}}
 
-// aSharingGroup is a PodGroup with a claim from a template, and that claim as its controller has
-// made it.
+// aSharingGroup returns a PodGroup with a claim from a template, and that claim as created by its
+// controller.
 func aSharingGroup(least int32) []fakeapi.Object {
 	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g", UID: "uid-g"}}
 	g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: least}
@@ -33,7 +33,7 @@ func aSharingGroup(least int32) []fakeapi.Object {
 	return []fakeapi.Object{g, claim}
 }
 
-// sharing makes a pod a member of that group that shares its claim.
+// sharing makes a pod a member of that group, sharing its claim.
 func sharing(pod *v1.Pod) *v1.Pod {
 	pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
 	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("one-gpu")}}
@@ -41,7 +41,7 @@ func sharing(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// checkGroupHolds checks that a claim has a device and is reserved for the group alone.
+// checkGroupHolds checks that a claim has a device and is reserved for the group only.
 func (w *world) checkGroupHolds() {
 	w.Helper()
 	claim := w.claim("c")
@@ -54,7 +54,7 @@ func (w *world) checkGroupHolds() {
 	}
 }
 
-// counted counts requests, and hands them to another fault.
+// counted counts requests and passes them to another fault.
 func counted(n *atomic.Int32, of func(*http.Request) bool, then func(*http.Request) fakeapi.Fault) func(*http.Request) fakeapi.Fault {
 	return func(r *http.Request) fakeapi.Fault {
 		if of(r) {
@@ -68,8 +68,8 @@ func isClaimPatch(r *http.Request) bool {
 	return r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/resourceclaims/")
 }
 
-// TestClaimOfAGroupIsReservedOnce, so that more pods share it than a claim can be reserved for.
-// Those after the first have nothing to write.
+// TestClaimOfAGroupIsReservedOnce, so that the number of pods sharing it may exceed the limit of
+// reservations. Only the first pod writes the claim.
 func TestClaimOfAGroupIsReservedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const pods = resourcev1.ResourceClaimReservedForMaxSize + 4
@@ -99,8 +99,8 @@ func TestClaimOfAGroupIsReservedOnce(t *testing.T) {
 	})
 }
 
-// TestLastOfAGroupReleasesItsClaim: a member that is not bound after all leaves the reservation to
-// the others; the last of them takes it away, and whoever comes back reserves the claim anew.
+// TestLastOfAGroupReleasesItsClaim: a member whose binding fails leaves the reservation to the rest
+// of the group; the last member removes it, and a returning member reserves the claim again.
 func TestLastOfAGroupReleasesItsClaim(t *testing.T) {
 	for refused, releases := range map[int]int32{1: 0, 2: 1} {
 		t.Run(fmt.Sprintf("%d of 2 refused", refused), func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestReservationOfAGroupSurvivesARestart(t *testing.T) {
 	})
 }
 
-// TestGroupGivesUpDevicesOutOfReach that an earlier scheduler has left it, and takes others.
+// TestGroupGivesUpDevicesOutOfReach allocated by an earlier scheduler, and gets different ones.
 func TestGroupGivesUpDevicesOutOfReach(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), aNode("m", "9"))

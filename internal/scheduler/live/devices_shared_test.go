@@ -19,7 +19,7 @@ func isClaimStatus(r *http.Request, claim string) bool {
 	return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/resourceclaims/"+claim+"/status")
 }
 
-// sharers makes pods that share claim c, and whose node has its device.
+// sharers creates pods sharing claim c, and a node with its device.
 func (w *world) sharers(pods int) (names []string) {
 	w.api.Put(aNode("n", "64"), aNode("m", "64"), aClaim("c"))
 	w.api.Put(aDriver("n", "gpu-0")...)
@@ -30,7 +30,7 @@ func (w *world) sharers(pods int) (names []string) {
 	return names
 }
 
-// reservedFor lists the names of the pods that claim c is reserved for, sorted.
+// reservedFor lists the names of the pods in claim c's reservations, sorted.
 func (w *world) reservedFor() (pods []string) {
 	for _, r := range w.claim("c").Status.ReservedFor {
 		pods = append(pods, r.Name)
@@ -39,8 +39,8 @@ func (w *world) reservedFor() (pods []string) {
 	return pods
 }
 
-// TestPodsOfAClaimAreReservedTogether: whoever writes the claim takes along the reservations of
-// those who wait.
+// TestPodsOfAClaimAreReservedTogether: the pod writing the claim adds the reservations of the
+// waiting pods.
 func TestPodsOfAClaimAreReservedTogether(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var writes atomic.Int32
@@ -62,8 +62,8 @@ func TestPodsOfAClaimAreReservedTogether(t *testing.T) {
 	})
 }
 
-// TestWriteForSeveralPodsFails: those whose reservation another pod was to write do not fail with
-// it, and what became of that write does not matter.
+// TestWriteForSeveralPodsFails: pods with their reservation in another pod's failed write do not
+// fail with it, whatever became of that write.
 func TestWriteForSeveralPodsFails(t *testing.T) {
 	const second = time.Second
 	for name, fault := range map[string]fakeapi.Fault{
@@ -95,13 +95,13 @@ func TestWriteForSeveralPodsFails(t *testing.T) {
 	}
 }
 
-// TestOutageWhileAClaimIsWritten: nobody knows whether the allocation was written, and no pod is
-// left to ask. Once the API server answers again, it is written.
+// TestOutageWhileAClaimIsWritten: it is unknown whether the allocation was written, and all pods
+// have been deleted. Once the API server is back, the allocation is written.
 func TestOutageWhileAClaimIsWritten(t *testing.T) {
 	for _, pods := range []int{1, 30} {
 		t.Run(fmt.Sprint(pods, " pods"), func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				var down atomic.Int32 // 1: since the first write of the status
+				var down atomic.Int32 // 1 from the first write of the status on
 				w.api.SetFault(func(r *http.Request) fakeapi.Fault {
 					if isClaimStatus(r, "c") {
 						down.CompareAndSwap(0, 1)
@@ -161,8 +161,9 @@ func TestPodGoesWhileAnotherWritesForIt(t *testing.T) {
 	}
 }
 
-// TestRestartWithAReservedClaim: a scheduler that ended before the binding leaves claims that are
-// allocated and reserved. The next one binds the pods where the devices are, and writes nothing.
+// TestRestartWithAReservedClaim: a scheduler that ended before the binding leaves allocated and
+// reserved claims behind. The next scheduler binds the pods to the node of the devices and writes
+// nothing.
 func TestRestartWithAReservedClaim(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault { return fakeapi.Fault{Lost: isBinding(r, "")} })
@@ -181,8 +182,8 @@ func TestRestartWithAReservedClaim(t *testing.T) {
 	})
 }
 
-// TestClaimThatIsOnlyWrittenNominatesNoPod: the claim and the binding are all that is written of
-// the pod; one whose device is not ready yet is nominated.
+// TestClaimThatIsOnlyWrittenNominatesNoPod: for such a pod only the claim and the binding are
+// written; a pod waiting for its device to get ready is nominated.
 func TestClaimThatIsOnlyWrittenNominatesNoPod(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {

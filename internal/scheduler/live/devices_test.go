@@ -21,7 +21,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// aDriver is a class of devices and a slice of them on a node.
+// aDriver returns a device class and a slice of its devices on a node.
 func aDriver(node string, devices ...string) []fakeapi.Object {
 	slice := &resourcev1.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "slice-" + node},
@@ -55,8 +55,8 @@ func claiming(pod *v1.Pod, claim string) *v1.Pod {
 	return pod
 }
 
-// claimingLate makes the pod write another claim first, one that asks for nothing; isLateClaim
-// tells of that write.
+// claimingLate makes the pod write another claim first, one without requests; isLateClaim reports
+// whether a request is that write.
 func claimingLate(pod *v1.Pod, claim string) []fakeapi.Object {
 	first := aClaim("first-" + pod.Name)
 	first.Spec.Devices.Requests = nil
@@ -77,8 +77,8 @@ func (w *world) claim(name string) *resourcev1.ResourceClaim {
 }
 
 // TestClaimIsWrittenBeforeTheBinding: allocation, reservation and finalizer are there when the pod
-// is bound, and nobody else gets the device; a pod whose claim does not exist yet is kept out until
-// it does.
+// is bound, and the device is not allocated twice; a pod with a missing claim waits until the claim
+// is created.
 func TestClaimIsWrittenBeforeTheBinding(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "9"), aNode("m", "9"))
@@ -112,8 +112,8 @@ func isClaimUpdate(r *http.Request, claim string) bool {
 	return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/resourceclaims/"+claim)
 }
 
-// TestClaimMadeAnewUnderItsName: what was decided for the first claim is not written to the second,
-// which wants something else.
+// TestClaimMadeAnewUnderItsName: the decision about the first claim is not written to the second,
+// which has a different request.
 func TestClaimMadeAnewUnderItsName(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isClaimUpdate(r, "c") }, fakeapi.Fault{Late: 10 * time.Second}))
@@ -133,7 +133,7 @@ func TestClaimMadeAnewUnderItsName(t *testing.T) {
 	})
 }
 
-// TestClaimWriteThatHangs does not hold the pod and its devices for ever.
+// TestClaimWriteThatHangs does not hold the pod and its devices forever.
 func TestClaimWriteThatHangs(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isClaimUpdate(r, "c") }, fakeapi.Fault{Late: 24 * time.Hour}))
@@ -145,7 +145,7 @@ func TestClaimWriteThatHangs(t *testing.T) {
 	})
 }
 
-// TestClaimIsGivenBack when the pod is not bound after all.
+// TestClaimIsGivenBack when the binding fails.
 func TestClaimIsGivenBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Status: http.StatusForbidden}))
@@ -188,7 +188,7 @@ func TestLateWatchDoesNotGiveADeviceTwice(t *testing.T) {
 	})
 }
 
-// made counts claims that were made for extended resources.
+// made counts claims created for extended resources.
 type made struct {
 	cycle.NoObserver
 	n atomic.Int32
@@ -200,8 +200,8 @@ func (m *made) MadeClaim(ok bool) {
 	}
 }
 
-// TestExtendedResourceFromDevices: a claim is made for the pod, and its status tells the kubelet
-// which.
+// TestExtendedResourceFromDevices: a claim is created for the pod, and the pod's status names it
+// for the kubelet.
 func TestExtendedResourceFromDevices(t *testing.T) {
 	inWorld(t, func(w *world) {
 		name := "example.com/gpu"
@@ -243,7 +243,7 @@ func TestExtendedResourceFromDevices(t *testing.T) {
 	})
 }
 
-// attempts counts how attempts end.
+// attempts counts the results of attempts.
 type attempts struct {
 	cycle.NoObserver
 	mutex sync.Mutex
@@ -259,9 +259,9 @@ func (a *attempts) Attempted(_ string, result cycle.Result, _ time.Duration) {
 	a.ended[result]++
 }
 
-// TestSharedClaimIsProtected: pods that share a claim that was only decided do not get ahead of its
-// finalizer, whoever of them is ready first, and none of them takes the allocation of another for
-// one made elsewhere.
+// TestSharedClaimIsProtected: pods sharing a decided but unwritten claim do not overtake its
+// finalizer, whichever pod is ready first, and never take each other's allocation for a foreign
+// one.
 func TestSharedClaimIsProtected(t *testing.T) {
 	const pods = 30
 	for name, late := range map[string]func(*http.Request) bool{
@@ -299,8 +299,8 @@ func TestSharedClaimIsProtected(t *testing.T) {
 	}
 }
 
-// TestSharedClaimOutlivesItsFirstPod: what was decided for a pod that then goes away holds for
-// those who share it, and for nobody when they are gone, too.
+// TestSharedClaimOutlivesItsFirstPod: a decision made for a pod deleted later stays valid for the
+// pods sharing the claim, until they are deleted as well.
 func TestSharedClaimOutlivesItsFirstPod(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		t.Run(fmt.Sprintf("both gone %t", both), func(t *testing.T) {
@@ -340,8 +340,8 @@ func TestSharedClaimOutlivesItsFirstPod(t *testing.T) {
 	}
 }
 
-// TestAllocationTakenBackIsNotWrittenAgain: whoever shares a claim that was allocated, and of which
-// the devices were given up meanwhile, has no right to them.
+// TestAllocationTakenBackIsNotWrittenAgain: pods sharing an allocated claim have no right to its
+// devices once these were given up.
 func TestAllocationTakenBackIsNotWrittenAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isLateClaim(r, "b") }, fakeapi.Fault{Late: 10 * time.Second}))
@@ -376,8 +376,8 @@ func isPodPatch(r *http.Request, pod string) bool {
 	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/pods/"+pod+"/status")
 }
 
-// TestWhatIsGivenBackHelpsWhoWaitsForIt: a pod that was given a device, or a volume, is deleted
-// before that is written. The API never shows it, and the pod that waits for it is tried all the
+// TestWhatIsGivenBackHelpsWhoWaitsForIt: a pod with a reserved device or volume is deleted before
+// the reservation is written. The API never shows it, and the pod waiting for it is tried all the
 // same.
 func TestWhatIsGivenBackHelpsWhoWaitsForIt(t *testing.T) {
 	inTurn := func(t *testing.T, objects []fakeapi.Object, use func(pod *v1.Pod, claim string) *v1.Pod, has func(w *world) bool) {

@@ -11,30 +11,31 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// claimTurn is what those who write the same claim share. Pods of one group, or several pods of one
-// claim, may be bound at the same time, and each needs its reservation. Taking turns, and starting
-// from the last writer's result, saves them the conflicts that they would otherwise cause one
-// another. Whoever writes adds the reservations of those who wait, so that few of them write.
+// claimTurn is the state shared by concurrent writers of one claim. Pods of one group, or several
+// pods of one claim, may be bound at the same time, and each needs its reservation. They take
+// turns, starting from the last writer's result, and so do not cause each other conflicts. Each
+// writer adds the reservations of the waiting pods, so that few of them write.
 type claimTurn struct {
 	users int // guarded by claimTurns
-	// turn holds one token: its holder writes, and owns the next two. newest is the claim as the
-	// API server returned it last. written means that the allocation is in the API, or may be.
+	// turn holds one token: its holder writes, and owns newest and written. newest is the API
+	// server's latest known version of the claim. written means that the allocation is, or may be,
+	// in the API.
 	turn    chan struct{}
 	newest  *resourcev1.ResourceClaim
 	written bool
 
 	mu      sync.Mutex
-	waiting []*plugins.ReservedClaim // of those who wait for their turn, until a writer takes them along
+	waiting []*plugins.ReservedClaim // reservations waiting for their turn, until a writer takes them along
 }
 
-// claimTurns are those of the claims that are being written, by cycle.ClaimUse.Shared.
+// claimTurns holds the turns of the claims currently being written, by cycle.ClaimUse.Shared.
 type claimTurns struct {
 	mu    sync.Mutex
-	turns map[uint64]*claimTurn // those with users
+	turns map[uint64]*claimTurn // the ones with users
 }
 
-// joinClaims makes the pod one of those who write its claims. The owner calls it, before any of the
-// writes, so that pods that share a claim find the same turn in whichever order their writes begin.
+// joinClaims adds the pod to the writers of its claims. The owner calls it before any of the
+// writes, so that pods sharing a claim get the same turn, in whichever order their writes begin.
 func (l *claimTurns) joinClaims(uses []cycle.ClaimUse) (turns []*claimTurn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,8 +52,8 @@ func (l *claimTurns) joinClaims(uses []cycle.ClaimUse) (turns []*claimTurn) {
 	return turns
 }
 
-// leaveClaims takes the pod out. What is known of the newest state of a claim is forgotten with the
-// last pod that writes it.
+// leaveClaims removes the pod from the writers of its claims. The last pod leaving a claim drops
+// its newest state.
 func (l *claimTurns) leaveClaims(uses []cycle.ClaimUse) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,9 +66,9 @@ func (l *claimTurns) leaveClaims(uses []cycle.ClaimUse) {
 	}
 }
 
-// awaitTurn waits for the turn to write; passTurn must follow if it is held. A pod that is stopped
-// gives up at once, but not while its reservation is in another's hands: whether that is written
-// decides what the pod has to give back.
+// awaitTurn waits for the turn to write; if it is held, passTurn must follow. A stopped pod gives
+// up immediately, except while another writer holds its reservation: the outcome of that write
+// decides what the pod must give back.
 func (t *claimTurn) awaitTurn(ctx context.Context, reserved *plugins.ReservedClaim) (held bool, err error) {
 	t.mu.Lock()
 	t.waiting = append(t.waiting, reserved)
@@ -86,7 +87,8 @@ func (t *claimTurn) awaitTurn(ctx context.Context, reserved *plugins.ReservedCla
 	return held, context.Cause(ctx)
 }
 
-// stopWaiting takes a reservation out of those who wait; false: a writer has taken it along.
+// stopWaiting removes a reservation from the waiting ones. It returns false if a writer has taken
+// it along.
 func (t *claimTurn) stopWaiting(reserved *plugins.ReservedClaim) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +99,7 @@ func (t *claimTurn) stopWaiting(reserved *plugins.ReservedClaim) bool {
 	return i >= 0
 }
 
-// takeWaiting takes along those who wait.
+// takeWaiting removes and returns the waiting reservations.
 func (t *claimTurn) takeWaiting() (others []*plugins.ReservedClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,5 +107,5 @@ func (t *claimTurn) takeWaiting() (others []*plugins.ReservedClaim) {
 	return others
 }
 
-// passTurn lets the next one write.
+// passTurn passes the turn to the next writer.
 func (t *claimTurn) passTurn() { t.turn <- struct{}{} }

@@ -10,20 +10,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// sendAllocation writes the status of a claim, and returns the claim as the API server has it. The
-// request does not end with ctx, which is the pod's: once sent it cannot be called back. If it is
-// not answered, the claim is read, and written again from the same version, so that at most one of
-// the writes is carried out. A claim that has changed is returned with a conflict. known is false
-// if nobody can tell whether the devices are allocated.
+// sendAllocation writes the status of a claim and returns the API server's version of the claim.
+// The request does not end with ctx, the pod's context: once sent, it cannot be recalled. If the
+// response is lost, sendAllocation reads the claim and writes it again from the same version, so
+// that at most one of the writes is carried out. A changed claim is returned with a conflict. known
+// is false if it stays unknown whether the devices are allocated.
 //
-// For example: the API server carries out the write, and the connection breaks. Reading the claim
-// shows the allocation and the reservation, and the pod is bound. kube-scheduler would report a
-// failure and free the devices in its memory, and another claim could be given them before the
+// For example, the API server carries out the write, and the connection breaks. The claim is read,
+// with the allocation and the reservation, and the pod is bound. kube-scheduler would report a
+// failure and free the devices in its memory, and could allocate them to another claim before the
 // watch shows that they are taken.
 func (w *writer) sendAllocation(ctx context.Context, claim *resourcev1.ResourceClaim) (
 	newest *resourcev1.ResourceClaim, known bool, err error,
 ) {
-	var arrives time.Time // until then, a write without an answer may be carried out
+	var arrives time.Time // until then, a write without a response may be carried out
 	for try := 1; ; try++ {
 		sending, cancel := context.WithTimeout(w.life.finishing, writtenWithin)
 		began := time.Now()
@@ -49,7 +49,7 @@ func (w *writer) sendAllocation(ctx context.Context, claim *resourcev1.ResourceC
 			return nil, true, errClaimGone(claim)
 		case newest.ResourceVersion != claim.ResourceVersion:
 			return newest, true, apierrors.NewConflict(resourcev1.Resource("resourceclaims"), claim.Name, err)
-		case !again() && !time.Now().Before(arrives): // it was not carried out, and will not be
+		case !again() && !time.Now().Before(arrives): // it has not been, and will not be, carried out
 			return nil, true, err
 		case !w.life.sleepAbout(firstPause << try):
 			return nil, false, err
@@ -57,9 +57,10 @@ func (w *writer) sendAllocation(ctx context.Context, claim *resourcev1.ResourceC
 	}
 }
 
-// readUnheard reads a claim after a write that was not answered; nil: the claim is gone. One that
-// is unchanged is returned at once if it is to be written again, and otherwise once the write can
-// no longer be carried out. known is false if the scheduler stops, or may not read the claim.
+// readUnheard reads a claim after a write without a response; nil means that the claim was deleted.
+// An unchanged claim is returned immediately if the write is to be repeated, and otherwise once the
+// write can no longer be carried out. known is false if the scheduler stops, or may not read the
+// claim.
 func (w *writer) readUnheard(claim *resourcev1.ResourceClaim, arrives time.Time, again func() bool) (
 	newest *resourcev1.ResourceClaim, known bool,
 ) {

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// oneDevice makes a node with one device, and two claims that ask for it. The watch of claims shows
+// oneDevice creates a node with one device, and two claims requesting it. The watch of claims shows
 // nothing from now on.
 func (w *world) oneDevice() {
 	w.api.Put(aNode("n", "9"))
@@ -24,7 +24,7 @@ func (w *world) oneDevice() {
 	w.api.Hold("resourceclaims")
 }
 
-// holders lists the claims that have the device.
+// holders lists the claims holding the device.
 func (w *world) holders() (claims []string) {
 	for _, name := range []string{"c1", "c2"} {
 		if c := w.claim(name); c != nil && c.Status.Allocation != nil {
@@ -38,8 +38,8 @@ func isClaimGet(r *http.Request, claim string) bool {
 	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/resourceclaims/"+claim)
 }
 
-// unheardWrite is the fault of the first write of claim c1's allocation, and for so long after it
-// the fault of what reads the claim.
+// unheardWrite returns the fault of the first write of claim c1's allocation, followed by the fault
+// of reads of the claim for the duration unread.
 func unheardWrite(write, read fakeapi.Fault, unread time.Duration) func(*http.Request) fakeapi.Fault {
 	var mu sync.Mutex
 	var written time.Time
@@ -58,7 +58,8 @@ func unheardWrite(write, read fakeapi.Fault, unread time.Duration) func(*http.Re
 }
 
 // TestUnheardAllocationIsGivenToNobodyElse: the API server carries out the write of an allocation,
-// and the answer is lost. A pod that waits for the device is decided before the watch shows that.
+// and the response is lost. A pod waiting for the device is decided before the watch shows the
+// allocation.
 func TestUnheardAllocationIsGivenToNobodyElse(t *testing.T) {
 	const second = time.Second
 	unheard := fakeapi.Fault{Late: second, Unanswered: true}
@@ -90,7 +91,7 @@ func TestUnheardAllocationIsGivenToNobodyElse(t *testing.T) {
 }
 
 // TestPodGoesDuringItsUnheardWrite: if the write was carried out, the reservation is given back; if
-// not, another pod gets the device once it cannot be carried out any more.
+// not, another pod gets the device once the write can no longer be carried out.
 func TestPodGoesDuringItsUnheardWrite(t *testing.T) {
 	for name, fault := range map[string]fakeapi.Fault{
 		"carried out": {Late: 2 * time.Second, Unanswered: true}, "lost": {Late: 2 * time.Second, Lost: true},
@@ -132,7 +133,7 @@ func TestPodGoesDuringItsUnheardWrite(t *testing.T) {
 }
 
 // TestClaimGoesDuringItsUnheardWrite: its device is free again once the claim is read, or at the
-// latest when the watch shows that it is gone.
+// latest when the watch shows its deletion.
 func TestClaimGoesDuringItsUnheardWrite(t *testing.T) {
 	for name, read := range map[string]fakeapi.Fault{"read later": {Lost: true}, "not to be read": {Status: http.StatusForbidden}} {
 		t.Run(name, func(t *testing.T) {
@@ -160,8 +161,8 @@ func TestClaimGoesDuringItsUnheardWrite(t *testing.T) {
 	}
 }
 
-// TestRestartDuringAnUnheardWrite: the scheduler ends in time although it cannot find out what
-// became of the write, and the next one goes by what it lists.
+// TestRestartDuringAnUnheardWrite: the scheduler ends in time although it cannot determine the
+// outcome of the write, and the next scheduler relies on its list.
 func TestRestartDuringAnUnheardWrite(t *testing.T) {
 	for name, fault := range map[string]fakeapi.Fault{"unheard": {Unanswered: true}, "hangs": {Slow: time.Hour}} {
 		t.Run(name, func(t *testing.T) {

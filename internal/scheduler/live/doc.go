@@ -1,14 +1,15 @@
-// Package live runs the scheduling cycle (package cycle) against an API server. It decides nothing.
+// Package live runs the scheduling cycle (package cycle) against an API server. It makes no
+// decisions.
 //
-// The core runs in the loop that the controllers use (package loop). Watches and workers never
-// touch it; they leave events in its inbox. When all events have been taken in, a tick decides one
-// pod at most, and so on. Each action of the core is handed to workers or a goroutine, and its
-// outcome returns as an event with the action's ticket.
+// The core runs in the event loop shared with the controllers (package loop). Watches and workers
+// never touch it; they leave events in its inbox. After taking in all events, the loop sends a
+// tick, which decides one pod at most, and so on. Each action of the core goes to workers or a
+// goroutine, and its outcome returns as an event with the action's ticket.
 //
-// Bindings go to a bounded number of workers in their order, and can be withdrawn until one begins
-// them. What a pod needs before (volumes, device claims, out-of-tree plugins at PreBind) runs on a
-// goroutine of its own. If it is not known whether a binding or an allocation of devices was
-// carried out, the API server is asked until it is. Other workers delete victims and write
+// Bindings go to a bounded number of workers in order, and can be withdrawn until a worker begins
+// them. The work before a binding (volumes, device claims, out-of-tree plugins at PreBind) runs on
+// a goroutine per pod. If it is unknown whether a binding or an allocation of devices was carried
+// out, the API server is queried until the outcome is clear. Other workers delete victims and write
 // statuses, and events give way to bindings; writes to one pod keep the order of the core's
 // actions.
 package live

@@ -20,22 +20,22 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// outsider is a plugin at every extension point that writes down when it is asked.
+// outsider is a plugin at every extension point, recording its calls.
 type outsider struct {
 	name string
 
 	mu      sync.Mutex
 	said    []string
 	wait    time.Duration // at Permit
-	refuse  string        // the point at which it refuses
-	closed  bool          // its gate
+	refuse  string        // the point of its refusal
+	closed  bool          // of its gate
 	slow    time.Duration // at PreBind
 	binds   bool
 	bind    func(a *cycle.Attempt) error
 	desired []queue.Interest
 
 	parallel bool // at PreBind
-	// hangs are the calls that do not return before their channel is closed, by point and pod.
+	// hangs holds, by point and pod, the calls that block until their channel is closed.
 	hangs map[string]chan struct{}
 }
 
@@ -129,7 +129,7 @@ func (o *outsider) set(change func()) {
 	change()
 }
 
-// with puts plugins from outside at every point of the default profile.
+// with returns the default profile with out-of-tree plugins at every point.
 func with(t *testing.T, outside ...*outsider) cycle.Profile {
 	t.Helper()
 	d := plugins.Default()
@@ -186,8 +186,8 @@ func TestPluginIsAskedAtEveryPoint(t *testing.T) {
 	})
 }
 
-// TestFailureIsTakenBackInReverse: wherever it fails, all that was reserved is given back, the last
-// first, and the room is free.
+// TestFailureIsTakenBackInReverse: wherever the attempt fails, all reservations are given back, the
+// last one first, and the room is free.
 func TestFailureIsTakenBackInReverse(t *testing.T) {
 	for point, told := range map[string]string{
 		"reserve": "Unschedulable: 0/1 nodes are available: 1 not now.",
@@ -305,9 +305,8 @@ func TestGateFromOutside(t *testing.T) {
 	})
 }
 
-// TestProfilesChangeUnderLoad: pods on their way arrive, those that wait are tried by the new word,
-// those of names that are served no longer are left alone, and those of names that are served now
-// are taken up.
+// TestProfilesChangeUnderLoad: pods being bound finish, waiting pods are tried with the new
+// profiles, pods of removed profiles are ignored, and pods of added profiles are scheduled.
 func TestProfilesChangeUnderLoad(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 5 * time.Second}))
@@ -353,7 +352,7 @@ func TestProfilesChangeUnderLoad(t *testing.T) {
 	})
 }
 
-// bursts is an outsider that panics at one point for the pod "bad", the first time.
+// bursts is an outsider panicking at one point for the pod "bad", the first time.
 type bursts struct {
 	*outsider
 	point string
@@ -396,9 +395,9 @@ type panics struct {
 
 func (p *panics) Panicked() { p.n.Add(1) }
 
-// TestAPanicCostsItsPodTheAttempt, on the owner's goroutine as on one of the pod's own, where
-// nobody else could recover. The pod is told by its condition and an event, the panic is counted,
-// and the pod is placed after its back-off; another one is placed meanwhile.
+// TestAPanicCostsItsPodTheAttempt, on the owner's goroutine as well as on a pod's separate
+// goroutine, where only Berth can recover it. The panic is reported in the pod's condition and an
+// event, and counted; the pod is placed after its back-off, and another pod meanwhile.
 func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	for point, said := range map[string]string{
 		"Reserve":          "internal error while the pod was decided: at Reserve",
@@ -439,7 +438,7 @@ func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	}
 }
 
-// dawdles is an outsider that takes its time at Reserve, on the owner's goroutine.
+// dawdles is an outsider that is slow at Reserve, on the owner's goroutine.
 type dawdles struct{ *outsider }
 
 func (x *dawdles) Reserve(a *cycle.Attempt) *plugins.Rejection {
@@ -449,8 +448,8 @@ func (x *dawdles) Reserve(a *cycle.Attempt) *plugins.Rejection {
 	return nil
 }
 
-// TestASlowPluginHoldsUpDecisionsAndNotBindings: one that was decided before is sent meanwhile;
-// what the watch shows is taken in afterwards.
+// TestASlowPluginHoldsUpDecisionsAndNotBindings: the binding of a pod decided before is sent
+// meanwhile; events from the watch are taken in afterwards.
 func TestASlowPluginHoldsUpDecisionsAndNotBindings(t *testing.T) {
 	inWorld(t, func(w *world) {
 		x := &dawdles{&outsider{name: "X"}}

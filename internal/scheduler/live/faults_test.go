@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestBindingThatFails: whatever the API server answers, the pod is bound once, to a node that has
-// room, and nothing stays counted that is not there.
+// TestBindingThatFails: whatever the API server's response, the pod is bound once, to a node with
+// room, and every counted pod exists.
 func TestBindingThatFails(t *testing.T) {
 	for name, f := range map[string]fakeapi.Fault{
 		"conflict":           {Status: http.StatusConflict},
@@ -55,7 +55,7 @@ func TestBindingThatFails(t *testing.T) {
 	}
 }
 
-// refusals notes the bindings that were refused.
+// refusals records the refused bindings.
 type refusals struct {
 	cycle.NoObserver
 	mutex   sync.Mutex
@@ -68,9 +68,9 @@ func (r *refusals) BindRefused(reason string) {
 	r.reasons = append(r.reasons, reason)
 }
 
-// TestBindingThatWasTakenAfterAll: the first try was given up, and is carried out just before the
-// second, which is refused for that. The pod has its node: no condition and no event tell of a
-// failure, and only the try that had come to nothing by then counts as one.
+// TestBindingThatWasTakenAfterAll: the first try is given up, but carried out just before the
+// second, which is refused for that reason. The pod is on its node: no condition and no event
+// report a failure, and only the try already failed by then is counted as failed.
 func TestBindingThatWasTakenAfterAll(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := aPod("a", "1")
@@ -110,14 +110,14 @@ func TestBindingThatWasTakenAfterAll(t *testing.T) {
 	})
 }
 
-// TestRoomIsKeptWhileABindingIsInDoubt: the binding was carried out, the answer was lost, and the
-// API server cannot be asked. Until it can, nobody else gets the room.
+// TestRoomIsKeptWhileABindingIsInDoubt: the binding was carried out, the response was lost, and the
+// API server is unreachable. Until it is back, the room stays taken.
 func TestRoomIsKeptWhileABindingIsInDoubt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
 			switch {
 			case isBinding(r, "a"):
-				return fakeapi.Fault{Late: 3 * time.Second, Unanswered: true} // b need not back off any more by then
+				return fakeapi.Fault{Late: 3 * time.Second, Unanswered: true} // b's back-off is over by then
 			case isPodGet(r, "a"):
 				return fakeapi.Fault{Lost: true}
 			}
@@ -162,8 +162,8 @@ func TestPodDeletedWhileItIsBound(t *testing.T) {
 	})
 }
 
-// TestPodMadeAnewUnderItsName: the binding decided for the first must not reach the second, and the
-// second is scheduled itself.
+// TestPodMadeAnewUnderItsName: the binding decided for the first pod must not reach the second, and
+// the second is scheduled itself.
 func TestPodMadeAnewUnderItsName(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 10 * time.Second}))
@@ -188,13 +188,13 @@ func TestPodMadeAnewUnderItsName(t *testing.T) {
 	})
 }
 
-// TestNodeGoneBeforeTheBinding: those whose binding has not begun are decided anew.
+// TestNodeGoneBeforeTheBinding: pods with a binding that has not begun are decided again.
 func TestNodeGoneBeforeTheBinding(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(4, func(r *http.Request) bool { return isBinding(r, "") }, fakeapi.Fault{Late: 10 * time.Second}))
 		n := aNode("n", "9")
 		w.api.Put(n)
-		for _, name := range []string{"a", "b", "c", "d", "e", "f"} { // four are under way, two wait
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} { // four are in flight, two wait
 			w.api.Put(aPod(name, "1"))
 		}
 		w.start(Options{})
@@ -245,8 +245,8 @@ func TestLostWatches(t *testing.T) {
 	}
 }
 
-// TestNothingIsDecidedBeforeAllIsKnown: a pod that would fit nowhere by what is known so far is not
-// told so.
+// TestNothingIsDecidedBeforeAllIsKnown: a pod without a fitting node among those known so far is
+// not reported as unschedulable.
 func TestNothingIsDecidedBeforeAllIsKnown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		begun := time.Now()
@@ -266,8 +266,8 @@ func TestNothingIsDecidedBeforeAllIsKnown(t *testing.T) {
 	})
 }
 
-// TestEndWithBindingsUnderWay: each is finished or not begun, and what was not begun is left to the
-// next scheduler.
+// TestEndWithBindingsUnderWay: each binding is finished or never begun, and the next scheduler
+// takes care of the rest.
 func TestEndWithBindingsUnderWay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -324,8 +324,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestPodBoundBySomebodyElse: the room that was counted for it on another node is free again, and
-// its own is taken.
+// TestPodBoundBySomebodyElse: the room counted for it on another node is free again, and the room
+// on its node is taken.
 func TestPodBoundBySomebodyElse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 5 * time.Second}))
@@ -350,7 +350,7 @@ func TestPodBoundBySomebodyElse(t *testing.T) {
 	})
 }
 
-// TestBindingThatNoWatchShows: it stays counted until a list tells what became of the pod.
+// TestBindingThatNoWatchShows: it stays counted until a list shows what became of the pod.
 func TestBindingThatNoWatchShows(t *testing.T) {
 	inWorld(t, func(w *world) {
 		a := aPod("a", "1")
@@ -380,8 +380,8 @@ func TestBindingThatNoWatchShows(t *testing.T) {
 	})
 }
 
-// TestStandby: one that does not lead knows the cluster and says nothing; when it leads it goes on
-// where the other one stopped.
+// TestStandby: a scheduler that does not lead follows the cluster and writes nothing; once it
+// leads, it continues where the other one stopped.
 func TestStandby(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lead := make(chan struct{})
@@ -403,8 +403,8 @@ func TestStandby(t *testing.T) {
 	})
 }
 
-// TestNewLeaderListsAnew: the watch of a scheduler that is elected has not shown yet what the
-// leader before it has bound.
+// TestNewLeaderListsAnew: the watch of a newly elected scheduler has not shown the previous
+// leader's bindings yet.
 func TestNewLeaderListsAnew(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lead := make(chan struct{})
@@ -421,7 +421,8 @@ func TestNewLeaderListsAnew(t *testing.T) {
 	})
 }
 
-// TestNewLeaderListsClaimsAnew: as pods, claims may have changed more than their watch has shown.
+// TestNewLeaderListsClaimsAnew: claims, like pods, may have changed beyond the state shown by their
+// watch.
 func TestNewLeaderListsClaimsAnew(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lead := make(chan struct{})
@@ -448,8 +449,8 @@ func TestNewLeaderListsClaimsAnew(t *testing.T) {
 	})
 }
 
-// TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater: who gave it was told that it is not in
-// use.
+// TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater: the caller got an error saying that it
+// is not in use.
 func TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Lost: true} }) // nothing begins without the API server
@@ -467,8 +468,8 @@ func TestConfigurationThatWasNotAppliedInTimeIsNotAppliedLater(t *testing.T) {
 	})
 }
 
-// TestNominationThatIsNotTakenIsWrittenAgain: the core says it once, and autoscalers read it. What
-// became known meanwhile is written with it.
+// TestNominationThatIsNotTakenIsWrittenAgain: the core reports it once, and autoscalers read it.
+// News learned meanwhile is written with it.
 func TestNominationThatIsNotTakenIsWrittenAgain(t *testing.T) {
 	for name, f := range map[string]fakeapi.Fault{
 		"refused": {Status: 500}, "lost": {Lost: true}, "unanswered": {Unanswered: true},
@@ -487,8 +488,8 @@ func TestNominationThatIsNotTakenIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// TestStatusOfAPodThatIsGoneIsNotWrittenForEver: it ends when a watch shows that, or when the API
-// server says so.
+// TestStatusOfAPodThatIsGoneIsNotWrittenForEver: the retries end when a watch or the API server
+// reports the deletion.
 func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
 	for _, shown := range []bool{true, false} {
 		inWorld(t, func(w *world) {
@@ -507,7 +508,7 @@ func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
 			w.start(Options{})
 			w.pass(time.Minute)
 			want := tries.Load()
-			if !shown { // it is tried twice more
+			if !shown { // two more tries follow
 				w.api.Hold("pods")
 				refusals.Store(want + 1)
 				want += 2
@@ -528,7 +529,8 @@ func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
 	}
 }
 
-// TestAConflictThatIsNotAboutTheVersionEndsAWrite: a webhook may answer so, again and again.
+// TestAConflictThatIsNotAboutTheVersionEndsAWrite: a webhook may respond with conflicts over and
+// over.
 func TestAConflictThatIsNotAboutTheVersionEndsAWrite(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var tries atomic.Int32

@@ -13,9 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// watchGroups follows PodGroups where they are switched on. The API server must serve them: without
-// them no pod of a group could run. It is an error at the start, rather than pods that wait for
-// ever.
+// watchGroups follows PodGroups where they are enabled. An API server not serving them is an error
+// at the start: otherwise no pod of a group could run, and its pods would wait forever.
 func (w *watches) watchGroups(ctx context.Context) error {
 	if !w.groups {
 		return nil
@@ -34,8 +33,8 @@ func (w *watches) watchGroups(ctx context.Context) error {
 	return nil
 }
 
-// awaitGroups waits until the API server has said whether it serves the version of the API that a
-// gate needs. It is an error if it does not.
+// awaitGroups waits for the API server to report whether it serves the API version needed by a
+// gate, and returns an error if it does not.
 func (w *watches) awaitGroups(ctx context.Context, gate string, version schema.GroupVersion) error {
 	var err error
 	w.life.retryUntilStopped(ctx, func(ctx context.Context) bool {

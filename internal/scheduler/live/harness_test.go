@@ -43,19 +43,19 @@ type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
-// world is a scheduler and the API server that it talks to, in virtual time.
+// world is a scheduler with its API server, in virtual time.
 type world struct {
 	*testing.T
 	api   *fakeapi.Server
 	s     *Scheduler
 	stop  context.CancelFunc
 	ended chan struct{}
-	err   error // of Run, once ended is closed
+	err   error // from Run, once ended is closed
 
-	journal string // the folder of the journal of this run; empty: it has plugins that are not written down
+	journal string // the directory of this run's journal; empty for plugins that are not recorded
 	writer  *journal.Writer
 	limits  records.Limits // of the journal; zero: one file
-	files   int            // that were replayed
+	files   int            // replayed
 }
 
 func inWorld(t *testing.T, test func(w *world)) {
@@ -67,7 +67,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
-// start runs a scheduler; what the options leave out is the default.
+// start runs a scheduler, with defaults for unset options.
 func (w *world) start(o Options) {
 	w.Helper()
 	w.journal, w.writer = "", nil
@@ -93,8 +93,7 @@ func (w *world) run(o Options) {
 	}()
 }
 
-// end stops the scheduler and sees to it that no goroutine is left (the bubble fails the test
-// then).
+// end stops the scheduler. The bubble fails the test if goroutines remain.
 func (w *world) end() {
 	if w.stop != nil {
 		w.stop()
@@ -109,7 +108,7 @@ func (w *world) end() {
 
 var errOtherProfiles = errors.New("other profiles")
 
-// record has a journal written of the run.
+// record enables a journal of the run.
 func (w *world) record(o *Options) {
 	w.Helper()
 	w.journal, o.Seed = w.TempDir(), 7
@@ -124,7 +123,7 @@ func (w *world) record(o *Options) {
 	o.Journal = w.writer
 }
 
-// replay plays the journal to another core, which is to say the same, byte for byte.
+// replay replays the journal to another core, which must return the same actions, byte for byte.
 func (w *world) replay() {
 	w.Helper()
 	if w.writer == nil {
@@ -162,7 +161,7 @@ func (w *world) replayFile(name string) {
 		return []cycle.Profile{{Profile: plugins.Default()}}, nil
 	}})
 	switch {
-	case errors.Is(err, errOtherProfiles): // the test knows them, the journal does not
+	case errors.Is(err, errOtherProfiles): // known to the test, but not to the journal
 	case err != nil:
 		w.Errorf("replay after %d events: %v", result.Events, err)
 	case result.Parting != nil:
@@ -170,13 +169,13 @@ func (w *world) replayFile(name string) {
 	}
 }
 
-// pass lets time pass until all that follows from it has happened.
+// pass advances time until all consequences have happened.
 func (w *world) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// until lets time pass until a condition holds.
+// until advances time until a condition holds.
 func (w *world) until(what string, holds func() bool) {
 	w.Helper()
 	for range 600 {
@@ -205,7 +204,7 @@ func (w *world) untilBound(pods ...string) {
 	}
 }
 
-// condition returns why the pod is not scheduled.
+// condition returns the message of the pod's PodScheduled condition.
 func (w *world) condition(pod string) string {
 	for _, p := range w.api.Pods() {
 		if p.Name == pod {
@@ -219,7 +218,7 @@ func (w *world) condition(pod string) string {
 	return ""
 }
 
-// do looks at the scheduler's state on the goroutine that owns it.
+// do looks at the scheduler's state on the owner's goroutine.
 func (w *world) do(look func()) {
 	w.Helper()
 	if err := w.s.callOwner(context.Background(), look); err != nil {
@@ -258,7 +257,7 @@ func on(pod *v1.Pod, node string) *v1.Pod {
 	return pod
 }
 
-// isBinding tells requests that bind a pod of that name; any if it is empty.
+// isBinding reports whether a request binds a pod of that name, or any pod if pod is empty.
 func isBinding(r *http.Request, pod string) bool {
 	return strings.HasSuffix(r.URL.Path, "/"+pod+"/binding") || pod == "" && strings.HasSuffix(r.URL.Path, "/binding")
 }
@@ -267,7 +266,7 @@ func isPodGet(r *http.Request, pod string) bool {
 	return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/pods/"+pod)
 }
 
-// times has a fault happen to the first n requests for which it is asked.
+// times injects a fault into the first n matching requests.
 func times(n int, of func(*http.Request) bool, f fakeapi.Fault) func(*http.Request) fakeapi.Fault {
 	var mu = make(chan int, 1)
 	mu <- n
@@ -285,7 +284,7 @@ func times(n int, of func(*http.Request) bool, f fakeapi.Fault) func(*http.Reque
 	}
 }
 
-// checkRoom sees to it that no node has more than it can take, and that no pod was bound twice.
+// checkRoom checks that nodes are not overcommitted and pods not bound twice.
 func (w *world) checkRoom() {
 	w.Helper()
 	used := map[string]int64{}

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// shownPods is somebody from outside who keeps pods.
+// shownPods is an outside consumer of pods, retaining them.
 type shownPods map[types.UID]*v1.Pod
 
 func (s shownPods) Pod(pod *v1.Pod)             { s[pod.UID] = pod }
@@ -27,7 +27,7 @@ func withEnv(pod *v1.Pod, value string) *v1.Pod {
 	return pod
 }
 
-// onlooker is a plugin from outside that reads what Berth does not.
+// onlooker is an out-of-tree plugin reading pod fields ignored by Berth.
 type onlooker struct{ saw map[string]string }
 
 func (*onlooker) Name() string { return "Onlooker" }
@@ -36,7 +36,7 @@ func (o *onlooker) Admit(pod *v1.Pod) *plugins.Rejection {
 	return nil
 }
 
-// TestPluginsFromOutsideSeePodsAsTheyAre, also pods that came before the plugin.
+// TestPluginsFromOutsideSeePodsAsTheyAre, including pods older than the plugin.
 func TestPluginsFromOutsideSeePodsAsTheyAre(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(withEnv(aPod("p1", "1"), "one"), withEnv(aPod("p2", "1"), "two"))

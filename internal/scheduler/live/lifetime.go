@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// lifetime is how long the scheduler may still do what. Both contexts are set by Run before
-// anything else runs, and are only read after that.
+// lifetime bounds the scheduler's work in time. Run sets both contexts before anything else runs;
+// they are only read after that.
 type lifetime struct {
-	running   context.Context // ends when the scheduler is to stop: nothing is begun after that
-	finishing context.Context // ends finishWithin later: until then what is under way may finish
+	running   context.Context // ends when the scheduler stops: after that nothing new is begun
+	finishing context.Context // ends finishWithin later: until then, work in flight may finish
 }
 
-// retryUntilStopped tries until it works or the scheduler stops. Each try has readWithin; the
-// pauses between them double from firstPause to lastPause.
+// retryUntilStopped retries until try succeeds or the scheduler stops. Each try has readWithin; the
+// pauses between tries double from firstPause to lastPause.
 func (l *lifetime) retryUntilStopped(ctx context.Context, try func(context.Context) bool) {
 	once := func() bool {
 		ctx, cancel := context.WithTimeout(ctx, readWithin)
@@ -25,8 +25,8 @@ func (l *lifetime) retryUntilStopped(ctx context.Context, try func(context.Conte
 	}
 }
 
-// sleepAbout waits for about this long, and returns false if the scheduler stops. The waits differ,
-// so that requests that failed together do not return together.
+// sleepAbout sleeps for about this long, and returns false if the scheduler stops. The jitter keeps
+// requests that failed together from being retried together.
 func (l *lifetime) sleepAbout(d time.Duration) bool {
 	select {
 	case <-l.running.Done():

@@ -11,12 +11,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// WaitingPod is a pod that has been decided and that plugins at Permit hold. Its methods are safe
-// for all goroutines. What plugins say goes to the core, and what it shows is what they have said.
+// WaitingPod is a decided pod held by plugins at Permit. Its methods are safe for all goroutines.
+// The plugins' verdicts go to the core, and are visible here immediately.
 type WaitingPod struct {
 	pod    *v1.Pod
 	node   string
-	ticket cycle.Ticket // of this hold: events about it name it
+	ticket cycle.Ticket // identifies this hold in its events
 	see    func(cycle.Event)
 
 	mu      sync.Mutex
@@ -24,10 +24,10 @@ type WaitingPod struct {
 	over    bool            // allowed by all, rejected, or released by the core
 }
 
-// Pod returns the pod, as it was when it was held; shared, read-only.
+// Pod returns the pod in the version held; shared, read-only.
 func (w *WaitingPod) Pod() *v1.Pod { return w.pod }
 
-// Node names the node that the pod is to be bound to.
+// Node returns the name of the node chosen for the pod.
 func (w *WaitingPod) Node() string { return w.node }
 
 // Pending lists the plugins that have not allowed the pod yet, sorted by name.
@@ -37,8 +37,8 @@ func (w *WaitingPod) Pending() []string {
 	return slices.Sorted(maps.Keys(w.pending))
 }
 
-// Allow records that a plugin no longer holds the pod. Once no plugin does, the wait is over, and
-// the core binds the pod. A plugin that does not hold the pod changes nothing.
+// Allow ends a plugin's hold on the pod. When the last hold ends, the wait is over and the core
+// binds the pod. A plugin that does not hold the pod changes nothing.
 func (w *WaitingPod) Allow(plugin string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,15 +55,14 @@ func (w *WaitingPod) Reject(plugin, message string) bool {
 	return w.endWait(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message})
 }
 
-// Preempt ends the wait because the pod's room is needed for another one; it is tried again. It
-// returns false if the pod no longer waits.
+// Preempt ends the wait because another pod needs the room; the pod is tried again. It returns
+// false if the pod no longer waits.
 func (w *WaitingPod) Preempt(plugin, message string) bool {
 	return w.endWait(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message, Preempted: true})
 }
 
-// endWait ends the wait once, whoever is first to do so. The event is left with the lock held, so
-// that the core gets the events of one pod in the order in which the methods took effect; leaving
-// it never blocks.
+// endWait ends the wait once, whichever caller is first. It leaves the event with the lock held, so
+// that the core gets the events of one pod in the order of their effects; leaving it never blocks.
 func (w *WaitingPod) endWait(why cycle.PermitRejected) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,16 +74,16 @@ func (w *WaitingPod) endWait(why cycle.PermitRejected) bool {
 	return true
 }
 
-// permits are all pods that wait, for those who ask from other goroutines. The core has its own
-// account of them: it holds a pod (Hold), ends the wait by the plugins' events or its time, and
-// then releases it (Release).
+// permits holds all waiting pods, for callers on other goroutines. The core has a separate account
+// of them: it holds a pod (Hold), ends the wait by the plugins' events or by timeout, and then
+// releases it (Release).
 type permits struct {
 	mu       sync.RWMutex
-	pods     map[types.UID]*WaitingPod // the latest one of each pod
+	pods     map[types.UID]*WaitingPod // the latest hold of each pod
 	byTicket map[cycle.Ticket]*WaitingPod
 }
 
-// holdPod lists a pod that plugins hold.
+// holdPod adds a pod held by plugins.
 func (p *permits) holdPod(see func(cycle.Event), a cycle.Hold) {
 	w := &WaitingPod{pod: a.Pod, node: a.Node, ticket: a.Ticket, see: see, pending: map[string]bool{}}
 	for plugin := range a.Waits {
@@ -95,7 +94,7 @@ func (p *permits) holdPod(see func(cycle.Event), a cycle.Hold) {
 	p.pods[a.Pod.UID], p.byTicket[a.Ticket] = w, w
 }
 
-// releasePod takes out a pod that the core no longer holds. What plugins say of it from now on is
+// releasePod removes a pod no longer held by the core. Further verdicts of plugins on it are
 // ignored. The pod may be held again by then, under another ticket; that entry stays.
 func (p *permits) releasePod(ticket cycle.Ticket) {
 	p.mu.Lock()
@@ -110,15 +109,15 @@ func (p *permits) releasePod(ticket cycle.Ticket) {
 	w.mu.Unlock()
 }
 
-// WaitingPod returns a pod that waits at Permit, or nil. Safe for all goroutines.
+// WaitingPod returns a pod waiting at Permit, or nil. Safe for all goroutines.
 func (s *Scheduler) WaitingPod(uid types.UID) *WaitingPod {
 	s.permits.mu.RLock()
 	defer s.permits.mu.RUnlock()
 	return s.permits.pods[uid]
 }
 
-// EachWaitingPod calls f for every pod that waits at Permit, without a lock: f may allow or reject
-// it. Pods whose wait ends meanwhile are called for all the same. Safe for all goroutines.
+// EachWaitingPod calls f for every pod waiting at Permit, without a lock: f may allow or reject it.
+// It does not skip pods released meanwhile. Safe for all goroutines.
 func (s *Scheduler) EachWaitingPod(f func(*WaitingPod)) {
 	s.permits.mu.RLock()
 	pods := slices.Collect(maps.Values(s.permits.pods))

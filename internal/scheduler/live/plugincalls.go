@@ -11,15 +11,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// pluginCalls is how out-of-tree plugins are called outside the owner's goroutine. A plugin can
-// panic, and can fail to return; neither may cost more than the pod that it was called for.
+// pluginCalls calls out-of-tree plugins outside the owner's goroutine. A plugin can panic, and can
+// fail to return; neither may affect more than the pod of the call.
 type pluginCalls struct {
 	observer cycle.Observer
 	life     *lifetime
 }
 
-// startTiming returns what is to be called when the plugin has returned. Only sampled attempts are
-// measured, as upstream does for plugin_execution_duration_seconds.
+// startTiming returns a function for the caller to run after the plugin has returned. Only sampled
+// attempts are measured, like upstream's plugin_execution_duration_seconds.
 func (c *pluginCalls) startTiming(a *cycle.Attempt, plugin string, point plugins.Point) func(ok bool) {
 	if !a.Sampled {
 		return func(bool) {}
@@ -36,7 +36,7 @@ func (c *pluginCalls) timePlugin(a *cycle.Attempt, plugin string, do func() cycl
 	return o
 }
 
-// callGuarded calls an out-of-tree plugin on a goroutine of the pod's own, where nothing else would
+// callGuarded calls an out-of-tree plugin on a goroutine of the pod, where nothing else would
 // recover: a panic becomes an error of the pod. So does a call that does not return in time when
 // the scheduler stops.
 func callGuarded[T any](c *pluginCalls, plugin cycle.Extension, ask func() (T, error)) (T, error) {

@@ -23,31 +23,31 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// poster creates the two objects that every pod needs: its binding, and the event that it was
-// bound. These two requests are most of what a scheduler costs. What client-go does for requests of
-// any kind (assembling each URL from its parts, and parsing it again for metrics; decoding answers
-// that nobody reads; copying the headers in case that a redirect follows) doubles that. Limits,
-// Retry-After, redirects and metrics are as with client-go.
+// poster creates the two objects needed by every pod: its binding, and the event about it. These
+// two requests are most of a scheduler's cost. client-go's generic handling of requests (assembling
+// each URL from its parts, and parsing it again for metrics; decoding unused responses; copying the
+// headers in case of a redirect) doubles that. Limits, Retry-After, redirects and metrics match
+// client-go.
 type poster struct {
 	client     *http.Client
-	transport  http.RoundTripper       // of the client
-	server     *url.URL                // for metrics, which have the server and not the request's path
-	namespaces *url.URL                // not changed
+	transport  http.RoundTripper       // the client's
+	server     *url.URL                // the URL for metrics, with the server but not the request's path
+	namespaces *url.URL                // unchanged
 	limit      flowcontrol.RateLimiter // nil: none
 	serializer runtime.Serializer
-	header     http.Header // of all requests; not changed
+	header     http.Header // of all requests; unchanged
 }
 
 const (
-	// mostTries is how often a request is sent if the API server says when to retry.
+	// mostTries bounds the tries of a request on an API server that keeps sending Retry-After.
 	mostTries = 10
-	// longestAnswer bounds what is read of a refusal.
+	// longestAnswer bounds the bytes read of an error response.
 	longestAnswer = 64 << 10
 )
 
-// newPoster sends through the connections of one client, at the rate of another. agent is the user
-// agent; empty: that of the client whose connections they are. It needs a real client: a fake one
-// sends no requests.
+// newPoster returns a poster using the connections of through and the rate limit of limited. agent
+// is the user agent; if empty, that of through. newPoster needs real clients: a fake one sends no
+// requests.
 func newPoster(through, limited kubernetes.Interface, contentType, agent string) (*poster, error) {
 	contentType = cmp.Or(contentType, runtime.ContentTypeProtobuf)
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), contentType)
@@ -78,7 +78,7 @@ func newPoster(through, limited kubernetes.Interface, contentType, agent string)
 	}, nil
 }
 
-// postBinding binds a pod. Its errors are those of client-go, so that isAnswered and the reasons in
+// postBinding binds a pod. Its errors match client-go's, so that isAnswered and the reasons in
 // metrics work unchanged.
 func (p *poster) postBinding(ctx context.Context, b *v1.Binding) error {
 	b.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"}
@@ -91,7 +91,8 @@ func (p *poster) postEvent(ctx context.Context, e *v1.Event) error {
 	return p.postObject(ctx, e.Namespace, "events", e)
 }
 
-// postObject encodes the object once, and sends it again as often as the API server says when to.
+// postObject encodes the object once, and repeats the request for as long as the API server sends
+// Retry-After.
 func (p *poster) postObject(ctx context.Context, namespace, resource string, object runtime.Object) error {
 	var body bytes.Buffer
 	if err := p.serializer.Encode(object, &body); err != nil {
@@ -100,7 +101,7 @@ func (p *poster) postObject(ctx context.Context, namespace, resource string, obj
 
 	to := *p.namespaces
 	to.Path += "/" + namespace + "/" + resource
-	if to.RawPath != "" { // what stands before needs escapes that are not the usual ones
+	if to.RawPath != "" { // the parts before it need unusual escapes
 		to.RawPath += "/" + namespace + "/" + resource
 	}
 
@@ -123,8 +124,8 @@ func (p *poster) postObject(ctx context.Context, namespace, resource string, obj
 	}
 }
 
-// sendRequest sends one request. If the API server says after what time to retry, sendRequest
-// returns that time.
+// sendRequest sends one request. If the response requests a retry, sendRequest returns the time to
+// wait before it.
 func (p *poster) sendRequest(ctx context.Context, to *url.URL, body []byte) (comeBack time.Duration, err error) {
 	if p.client.Timeout > 0 {
 		within, cancel := context.WithTimeout(ctx, p.client.Timeout)
@@ -136,8 +137,8 @@ func (p *poster) sendRequest(ctx context.Context, to *url.URL, body []byte) (com
 	response, err := p.transport.RoundTrip(p.newRequest(ctx, to, body))
 	switch {
 	case err != nil:
-		err = &url.Error{Op: "Post", URL: to.Redacted(), Err: err} // as http.Client has it
-	case response.StatusCode/100 == 3: // a proxy sends it elsewhere
+		err = &url.Error{Op: "Post", URL: to.Redacted(), Err: err} // like http.Client
+	case response.StatusCode/100 == 3: // a proxy redirects it
 		response.Body.Close()
 		response, err = p.client.Do(p.newRequest(ctx, to, body))
 	}
@@ -153,13 +154,13 @@ func (p *poster) sendRequest(ctx context.Context, to *url.URL, body []byte) (com
 	case err != nil:
 		return 0, err
 	case response.StatusCode < http.StatusMultipleChoices:
-		_, _ = io.Copy(io.Discard, response.Body) // to its end, so that the connection can be used again
+		_, _ = io.Copy(io.Discard, response.Body) // to the end, so that the connection can be reused
 		return 0, nil
 	}
 	return comeBackAfter(response), errorOf(response)
 }
 
-// newRequest is http.NewRequestWithContext for a URL that is parsed.
+// newRequest is http.NewRequestWithContext for a parsed URL.
 func (p *poster) newRequest(ctx context.Context, to *url.URL, body []byte) *http.Request {
 	read := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	first, _ := read()
@@ -170,8 +171,8 @@ func (p *poster) newRequest(ctx context.Context, to *url.URL, body []byte) *http
 	return request.WithContext(ctx)
 }
 
-// comeBackAfter returns after what time the request may be sent again; 0: never. As client-go, it
-// takes the server's word only for 429 and for failures of the server. The millisecond tells
+// comeBackAfter returns the time to wait before a retry; 0 means never. Like client-go, it honors
+// the server's Retry-After only for 429 and for failures of the server. A millisecond distinguishes
 // "immediately" (Retry-After: 0) from never.
 func comeBackAfter(r *http.Response) time.Duration {
 	if r.StatusCode != http.StatusTooManyRequests && r.StatusCode < http.StatusInternalServerError {
@@ -184,7 +185,7 @@ func comeBackAfter(r *http.Response) time.Duration {
 	return time.Duration(seconds)*time.Second + time.Millisecond
 }
 
-// errorOf is the error in an answer of the API server, or of a proxy in front of it.
+// errorOf returns the error in a response of the API server, or of a proxy in front of it.
 func errorOf(r *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(r.Body, longestAnswer))
 	if said, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil); err == nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// answers is an API server that gives one answer after the other.
+// answers is an API server replying with one prepared response after the other.
 type answers struct {
 	list []answer
 	got  []*http.Request
@@ -126,7 +126,7 @@ func TestRefusalsAreTheAPIServersOwn(t *testing.T) {
 	}
 }
 
-// TestComesBackWhenTold: who sends too much is told when to come back.
+// TestComesBackWhenTold: a client sending too much gets a Retry-After.
 func TestComesBackWhenTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answers{list: []answer{{code: 429, retryAfter: "2"}, {code: 503, retryAfter: "1"}, {code: 201}}}
@@ -161,8 +161,8 @@ func TestAPostFollowsARedirect(t *testing.T) {
 	}
 }
 
-// TestBindingsAreTheSchedulersOwn: they go through the connections of events, and an audit log
-// must not take them for such.
+// TestBindingsAreTheSchedulersOwn: they use the connections of events, but must not appear as the
+// event client's in an audit log.
 func TestBindingsAreTheSchedulersOwn(t *testing.T) {
 	a := &answers{list: []answer{{code: http.StatusCreated}}}
 	through := func(agent string) kubernetes.Interface {

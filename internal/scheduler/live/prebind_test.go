@@ -8,14 +8,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// TestPluginsThatMayShareTheirTimeDo: those that stand beside each other in the profile, and no
-// further.
+// TestPluginsThatMayShareTheirTimeDo: only plugins adjacent in the profile run in parallel.
 func TestPluginsThatMayShareTheirTimeDo(t *testing.T) {
 	const second = time.Second
 	for _, c := range []struct {
 		name  string
 		slow  [4]time.Duration // A to D; 0: nothing to do
-		alone string           // who does not share
+		alone string           // plugins that do not run in parallel
 		takes time.Duration
 	}{
 		{"all at once", [4]time.Duration{10 * second, 20 * second, 5 * second, second}, "", 20 * second},
@@ -47,7 +46,7 @@ func TestPluginsThatMayShareTheirTimeDo(t *testing.T) {
 	}
 }
 
-// TestOneThatFailsEndsTheWorkOfTheOthers, and is the reason that the pod is told.
+// TestOneThatFailsEndsTheWorkOfTheOthers, and is the reason reported for the pod.
 func TestOneThatFailsEndsTheWorkOfTheOthers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		fails := &outsider{name: "A", slow: time.Second, parallel: true, refuse: "prebind"}

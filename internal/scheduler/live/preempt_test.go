@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// slow has a pod take its time to end.
+// slow gives a pod a long termination.
 func slow(pod *v1.Pod) *v1.Pod {
 	grace := int64(30)
 	pod.Spec.TerminationGracePeriodSeconds = &grace
@@ -43,9 +43,9 @@ func hasCondition(p *v1.Pod, kind v1.PodConditionType, reason, message string) b
 	return false
 }
 
-// TestVictimsAreRemovedOnce: every victim is told why and deleted once, however long that takes and
-// however often something happens meanwhile; the pod waits with its node named, and goes there when
-// they have gone.
+// TestVictimsAreRemovedOnce: every victim gets the reason in its status and is deleted once,
+// however long that takes and however often something happens meanwhile; the pod waits with a
+// nominated node, and is bound to it when the victims have ended.
 func TestVictimsAreRemovedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var deletes atomic.Int32
@@ -96,7 +96,7 @@ func TestVictimsAreRemovedOnce(t *testing.T) {
 	})
 }
 
-// TestVictimThatCannotBeRemoved: the pod tries again until it works.
+// TestVictimThatCannotBeRemoved: the pod retries until it works.
 func TestVictimThatCannotBeRemoved(t *testing.T) {
 	for _, method := range []string{http.MethodPatch, http.MethodDelete} {
 		inWorld(t, func(w *world) {
@@ -108,8 +108,8 @@ func TestVictimThatCannotBeRemoved(t *testing.T) {
 	}
 }
 
-// TestLowerNominatedPodMovesOn: one that waits for the same node with less priority loses its claim
-// to it.
+// TestLowerNominatedPodMovesOn: a pod waiting for the same node with lower priority loses its
+// nomination.
 func TestLowerNominatedPodMovesOn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), on(slow(aPod("v", "1")), "n"), withPriority(aPod("low", "1"), 5))
@@ -123,8 +123,8 @@ func TestLowerNominatedPodMovesOn(t *testing.T) {
 	})
 }
 
-// TestNominationEnds when somebody else has taken the room: the next attempt finds nobody to
-// preempt, and says so.
+// TestNominationEnds when another pod has taken the room: the next attempt finds no victims and
+// reports that.
 func TestNominationEnds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), on(slow(aPod("v", "1")), "n"), withPriority(aPod("p", "1"), 5))
@@ -141,8 +141,8 @@ func TestNominationEnds(t *testing.T) {
 	})
 }
 
-// TestNominatedPodIsAGuestAsItIsNow: its labels, as they were changed while it waits for its room,
-// are what others go by.
+// TestNominatedPodIsAGuestAsItIsNow: decisions about other pods use the labels changed while it
+// waits for its room.
 func TestNominatedPodIsAGuestAsItIsNow(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withPriority(aPod("p", "1"), 5)
@@ -161,8 +161,8 @@ func TestNominatedPodIsAGuestAsItIsNow(t *testing.T) {
 	})
 }
 
-// TestPodOnItsWayIsPreemptedInMemory: one that waits at Permit goes back to the queue instead of
-// being deleted.
+// TestPodOnItsWayIsPreemptedInMemory: a pod waiting at Permit returns to the queue instead of being
+// deleted.
 func TestPodOnItsWayIsPreemptedInMemory(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "O", wait: time.Hour}
@@ -210,8 +210,8 @@ func TestBudgetsThatPreemptionMustNotBreak(t *testing.T) {
 	}
 }
 
-// TestANominationThatIsOfNoUseIsGivenUp, whoever made it: the room that is kept for the pod would
-// be nobody's for minutes.
+// TestANominationThatIsOfNoUseIsGivenUp, whether Berth or another client made it: otherwise the
+// room kept for the pod would be wasted for minutes.
 func TestANominationThatIsOfNoUseIsGivenUp(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})

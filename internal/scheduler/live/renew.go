@@ -13,52 +13,52 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal"
 )
 
-// renewal is the change to another core, with which a journal that has become large or old
-// continues in another file: each file has everything that its core was given, so that it can be
-// replayed alone, and the oldest can be deleted. The new core is given the objects that the journal
-// knows, a few at a time between decisions, and whatever is seen meanwhile. When it has them all
-// and nothing is under way, it is given how pods wait (cycle.Resumed), so that no pod is tried
-// sooner or later because of the change, and takes over. To reach that nothing is under way, no pod
-// is decided for up to calmWithin, again and again.
+// renewal replaces the core, so that a journal that has become large or old can continue in another
+// file. Each file holds everything its core was given, so that it can be replayed independently and
+// the oldest can be deleted. The new core gets the objects known to the journal, a few at a time
+// between decisions, and every event seen meanwhile. When it has them all and the old core is calm
+// (no actions are in flight), it gets the pods' waiting states (cycle.Resumed), so that the change
+// neither hastens nor delays any pod, and takes over. To reach calm, decisions pause for up to
+// calmWithin, repeatedly.
 type renewal struct {
-	next     *successor // nil: none is being made
-	calmBy   time.Time  // until when to wait for calm; zero: not waiting
-	holdFrom time.Time  // when to wait for calm again
-	giveUp   time.Time  // when to do without next
-	notUntil time.Time  // after a renewal that found no calm
+	next     *successor // nil: none in preparation
+	calmBy   time.Time  // deadline of the wait for calm; zero: not waiting
+	holdFrom time.Time  // start of the next wait for calm
+	giveUp   time.Time  // deadline for dropping next
+	notUntil time.Time  // set by a renewal without calm
 }
 
 const (
-	// fillFor is how long the owner gives a new core objects before it looks for other work.
+	// fillFor is the time the owner spends on filling a new core before it looks for other work.
 	fillFor = 10 * time.Millisecond
-	// fillPause is when to look again for objects that are not decoded yet.
+	// fillPause is the pause before the owner looks again for objects not decoded yet.
 	fillPause = time.Millisecond
-	// calmWithin is how long pods may have to wait for a renewal.
+	// calmWithin bounds the delay of pods by a renewal.
 	calmWithin   = 80 * time.Millisecond
-	calmLook     = 5 * time.Millisecond // how often to look whether nothing is under way
-	calmAgain    = 5 * time.Second      // between two waits for calm, in which pods are decided
+	calmLook     = 5 * time.Millisecond // interval between checks for calm
+	calmAgain    = 5 * time.Second      // between two waits for calm; pods are decided meanwhile
 	renewalTakes = time.Minute          // with all objects known
-	renewalAgain = time.Minute          // before another renewal is begun after one that failed
+	renewalAgain = time.Minute          // pause after a failed renewal
 )
 
-// successor is a core that is to replace the current one.
+// successor is a core being prepared to replace the current one.
 type successor struct {
 	core  *cycle.Core
 	state *journal.State // nil: read to the end
 	stop  context.CancelFunc
-	told  *toldLater // what the core would tell
+	told  *toldLater // the core's withheld notifications
 
 	later   []cycle.Event  // seen since the state
-	led     bool           // it leads once it has taken over
+	led     bool           // it leads after taking over
 	actions []cycle.Action // not carried out yet
 }
 
-// wantsRenewal reports whether the core is to be replaced as soon as possible.
+// wantsRenewal reports whether the core should be replaced as soon as possible.
 func (s *Scheduler) wantsRenewal(now time.Time) bool {
 	return s.journal != nil && (s.renewal.next != nil || s.journal.Due() && !now.Before(s.renewal.notUntil))
 }
 
-// renewalWake is when the owner has to go on with a renewal that is due.
+// renewalWake returns the time at which the owner must continue a renewal that is due.
 func (s *Scheduler) renewalWake(now time.Time) time.Time {
 	r := &s.renewal
 	switch {
@@ -72,12 +72,13 @@ func (s *Scheduler) renewalWake(now time.Time) time.Time {
 	return r.holdFrom
 }
 
-// renewIfDue goes on with a renewal if one is due. It reports whether this tick has to be skipped:
-// calm is waited for, or the new core has only just taken over.
+// renewIfDue continues a renewal if one is due. It reports whether to skip this tick: the owner
+// waits for calm, or the new core has only just taken over.
 //
-// Its states, in order: a successor is begun; it is filled; nothing is under way (Calm) and it
-// takes over. If that does not happen by itself, decisions pause for calmWithin, then go on for
-// calmAgain, and so on until giveUp, when the successor is dropped and the old file goes on.
+// Its states, in order: a successor is begun; it is filled; the old core is calm (Calm) and the
+// successor takes over. If calm does not occur by itself, decisions pause for calmWithin, then
+// continue for calmAgain, and so on until giveUp, when the successor is dropped and the old file
+// continued.
 func (s *Scheduler) renewIfDue(now time.Time) bool {
 	if !s.wantsRenewal(now) {
 		return false
@@ -89,7 +90,7 @@ func (s *Scheduler) renewIfDue(now time.Time) bool {
 	}
 	if !r.next.full() {
 		s.fillSuccessor(now)
-		// The first is a state that could not be read, which has ended the renewal.
+		// In the first case, an unreadable state has ended the renewal.
 		if r.next == nil || !r.next.full() {
 			return false
 		}
@@ -114,8 +115,7 @@ func (s *Scheduler) renewIfDue(now time.Time) bool {
 	return true
 }
 
-// beginRenewal makes a new core that knows nothing yet. It has a seed of its own, which its file
-// begins with.
+// beginRenewal creates an empty core. Its seed is new, and its file begins with it.
 func (s *Scheduler) beginRenewal(now time.Time) {
 	o := s.made
 	o.Seed = rand.Uint64()
@@ -130,22 +130,21 @@ func (s *Scheduler) beginRenewal(now time.Time) {
 	s.renewal = renewal{next: &successor{core: core, told: told, stop: stop, state: s.journal.Prepare(ctx, now, o.Seed)}}
 }
 
-// endRenewal drops the new core and its file. The current ones go on as if nothing had been tried.
+// endRenewal drops the new core and its file. The current core and file continue unaffected.
 func (s *Scheduler) endRenewal(now time.Time) {
 	s.renewal.next.stop()
 	s.journal.Discard()
 	s.renewal = renewal{notUntil: now.Add(renewalAgain)}
 }
 
-// fillSuccessor gives the new core what it does not know yet, as far as there is time.
+// fillSuccessor gives the new core the events still missing, as far as time permits.
 func (s *Scheduler) fillSuccessor(now time.Time) {
 	for began := time.Now(); time.Since(began) < fillFor && s.tellSuccessor(now); {
 	}
 }
 
-// tellSuccessor gives the new core an event that it does not know yet. It reports whether there was
-// one: not if all was given, and not if the next object is still being decoded, which another
-// goroutine does.
+// tellSuccessor gives the new core the next missing event and reports whether there was one. There
+// is none if all were given, or if another goroutine is still decoding the next object.
 func (s *Scheduler) tellSuccessor(now time.Time) bool {
 	n := s.renewal.next
 	if n.state != nil {
@@ -164,7 +163,7 @@ func (s *Scheduler) tellSuccessor(now time.Time) bool {
 		n.state = nil
 	}
 
-	// What has happened since the state was taken comes after all of it.
+	// Events seen since the state was taken follow after all of it.
 	if len(n.later) == 0 {
 		return false
 	}
@@ -175,9 +174,9 @@ func (s *Scheduler) tellSuccessor(now time.Time) bool {
 	return true
 }
 
-// giveSuccessor gives the new core an event and records both in the next file. Its actions are
-// kept: whatever it would do is for the time when it has taken over. Led is kept too, since a core
-// that does not lead decides nothing.
+// giveSuccessor gives the new core an event and records both in the next file. The resulting
+// actions are kept until the core has taken over. Led is kept as well, since a core that does not
+// lead makes no decisions.
 func (s *Scheduler) giveSuccessor(now time.Time, e cycle.Event) {
 	n := s.renewal.next
 	if _, is := e.(cycle.Led); is {
@@ -187,14 +186,14 @@ func (s *Scheduler) giveSuccessor(now time.Time, e cycle.Event) {
 	actions := n.core.Step(now, e)
 	s.journal.AddNext(now, e, actions)
 	for _, a := range actions {
-		if _, is := a.(cycle.Compared); !is { // the core before it has compared that pod
+		if _, is := a.(cycle.Compared); !is { // the previous core has compared that pod
 			n.actions = append(n.actions, a)
 		}
 	}
 }
 
-// seenLater notes an event for the new core, if it is about what the journal knows. For each, the
-// new core is given two: it catches up however many come.
+// seenLater queues an event for the new core, if it concerns the journal's knowledge. For each one
+// queued, the new core is given two: it catches up at any rate of events.
 func (s *Scheduler) seenLater(now time.Time, e cycle.Event) {
 	switch e.(type) {
 	case cycle.Follows, cycle.Listing, cycle.Listed, cycle.Seen, cycle.Gone, cycle.Led, cycle.WallSet, cycle.Configured:
@@ -210,9 +209,9 @@ func (s *Scheduler) seenLater(now time.Time, e cycle.Event) {
 // full reports whether the new core knows all objects.
 func (n *successor) full() bool { return n.state == nil && len(n.later) == 0 }
 
-// renewCore has the new core take over. The order matters: what the old core knows of how pods wait
-// is saved before it is succeeded, the journal turns to the new file before anything is recorded
-// for the new core, and the saved state comes last, when the new core leads.
+// renewCore lets the new core take over. The order matters: the old core's record of waiting pods
+// is saved before it is replaced, the journal turns to the new file before anything is recorded for
+// the new core, and the saved record is given last, when the new core leads.
 func (s *Scheduler) renewCore(now time.Time) {
 	n := s.renewal.next
 	s.renewal = renewal{}
@@ -231,12 +230,12 @@ func (s *Scheduler) renewCore(now time.Time) {
 	klog.Background().Info("The journal goes on in another file", "took", time.Since(now))
 }
 
-// errStripped is for a configuration that needs whole objects while the core gets them without what
-// a journal leaves out. Only a restart lists them anew.
+// errStripped rejects a configuration that needs whole objects while the core gets them stripped
+// for a journal. Only a restart lists them again.
 var errStripped = errors.New("out-of-tree plugins and extenders need pods as they are, and with --journal they are " +
 	"not kept; restart the scheduler")
 
-// stripsObjects reports whether the core is given objects without what a journal leaves out.
+// stripsObjects reports whether objects are stripped for a journal before the core gets them.
 func (s *Scheduler) stripsObjects() bool { return s.journal != nil && s.journal.Strips() }
 
 // checkStripped rejects profiles with out-of-tree plugins or extenders if objects are stripped.

@@ -20,18 +20,18 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// mostHeld is how much processor time the goroutine that decides may spend between two pods on a
-// journal that continues in another file.
+// mostHeld bounds the CPU time spent by the owner between two pods on a journal continuing in
+// another file.
 const mostHeld = 100 * time.Millisecond
 
 // TestAnotherFileHoldsNobodyUp: a journal continues in another file, which begins with everything
-// that a tenant has stored, and meanwhile the goroutine that decides never computes for long.
+// stored by a tenant, and meanwhile the owner never computes for long.
 func TestAnotherFileHoldsNobodyUp(t *testing.T) {
 	// The race detector is run with -short, and takes several times as long.
 	if testing.Short() {
 		t.Skip("measures processor time: not with -short")
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // its time is not the owner's
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // its CPU time is not the owner's
 	values := make([]string, 50_000)
 	for i := range values {
 		values[i] = fmt.Sprintf("value-of-a-label-%06d", i)
@@ -66,7 +66,7 @@ func TestAnotherFileHoldsNobodyUp(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			longest := w.longestRenewal(due)
-			for again := 0; longest > mostHeld && again < 10; again++ { // what else the machine does is in each figure
+			for again := 0; longest > mostHeld && again < 10; again++ { // each figure includes other load on the machine
 				longest = min(longest, w.longestRenewal(due))
 			}
 			t.Logf("the goroutine that decides computed for %v at most", longest)
@@ -81,7 +81,8 @@ func TestAnotherFileHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// startUntilDue starts a scheduler whose journal continues in another file when the result is set.
+// startUntilDue starts a scheduler with a journal that continues in another file once the result is
+// set.
 func (w *world) startUntilDue() (due *atomic.Bool) {
 	o := Options{}
 	w.record(&o)
@@ -99,8 +100,8 @@ type dueJournal struct {
 
 func (j *dueJournal) Due() bool { return j.due.Load() }
 
-// longestRenewal has the journal continue in another file, and returns the most processor time that
-// the owner took for one round meanwhile.
+// longestRenewal makes the journal continue in another file, and returns the owner's longest CPU
+// time for one round meanwhile.
 func (w *world) longestRenewal(due *atomic.Bool) time.Duration {
 	var before *cycle.Core
 	w.do(func() { before = w.s.core })
@@ -111,8 +112,8 @@ func (w *world) longestRenewal(due *atomic.Bool) time.Duration {
 	})
 }
 
-// longestStep looks at the owner each time that it has come round, until over, which is called on
-// its goroutine, and returns the most processor time that it took for one round.
+// longestStep looks at the owner in each of its rounds until over, called on its goroutine, returns
+// true. It returns the owner's longest CPU time for one round.
 func (w *world) longestStep(over func() bool) (longest time.Duration) {
 	last, ended := time.Duration(0), false
 	w.do(func() {
@@ -133,7 +134,7 @@ func (w *world) longestStep(over func() bool) (longest time.Duration) {
 	return longest
 }
 
-// threadTime is the processor time of the thread that calls it.
+// threadTime returns the CPU time of the calling thread.
 func threadTime() time.Duration {
 	const ofThread = 1 // RUSAGE_THREAD
 	var used syscall.Rusage

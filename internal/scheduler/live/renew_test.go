@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// TestAJournalGoesOnWithAnotherCore: whoever waits still waits and is placed when there is room,
-// nobody is bound twice, and each file is replayed alone to the same bytes.
+// TestAJournalGoesOnWithAnotherCore: waiting pods keep waiting and are placed when there is room,
+// no pod gets bound twice, and each file is replayed independently to the same bytes.
 func TestAJournalGoesOnWithAnotherCore(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -37,7 +37,7 @@ func TestAJournalGoesOnWithAnotherCore(t *testing.T) {
 			w.api.Put(aPod(fmt.Sprint("p", i), "100m"))
 			w.pass(time.Second)
 		}
-		w.api.Put(noted.DeepCopy()) // shown again, as it is: that changes nothing
+		w.api.Put(noted.DeepCopy()) // shown again, unchanged: no effect
 		w.pass(time.Second)
 		outside := cycle.Profile{Profile: plugins.Default(), Extensions: []cycle.Extension{&onlooker{}}}
 		if err := w.s.SetProfiles(w.Context(), []cycle.Profile{outside}, nil); err == nil || !strings.Contains(err.Error(), "--journal") {
@@ -55,8 +55,8 @@ func TestAJournalGoesOnWithAnotherCore(t *testing.T) {
 	})
 }
 
-// TestAnotherCoreKnowsHowPodsWait: a journal that goes on in another file takes no pod's back-off
-// away, and has nobody tried who waits for something else.
+// TestAnotherCoreKnowsHowPodsWait: a journal continuing in another file ends no pod's back-off, and
+// causes no attempts at pods waiting for something else.
 func TestAnotherCoreKnowsHowPodsWait(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -96,8 +96,8 @@ func TestAnotherCoreKnowsHowPodsWait(t *testing.T) {
 	})
 }
 
-// TestAJournalIsBoundedWhileAListFails: without calm no file follows, and the one that is there
-// ends at half of the limit. Pods are scheduled all the same.
+// TestAJournalIsBoundedWhileAListFails: without calm no new file follows, and the current one ends
+// at half of the limit. Pods are scheduled all the same.
 func TestAJournalIsBoundedWhileAListFails(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -125,7 +125,7 @@ func TestAJournalIsBoundedWhileAListFails(t *testing.T) {
 		w.api.Put(aPod("p", "1"))
 		w.untilBound("p")
 		writer := w.writer
-		w.writer = nil // what has no end is not replayed
+		w.writer = nil // an endless run is not replayed
 		w.end()
 		if err := writer.Close(w.Context()); !errors.Is(err, records.ErrFull) {
 			t.Errorf("it ended with %v", err)
@@ -140,8 +140,9 @@ func TestAJournalIsBoundedWhileAListFails(t *testing.T) {
 	})
 }
 
-// TestAnotherCoreKnowsWhatWasSeenMeanwhile: another core is ready to take over, and must not while
-// a list fails. Nodes and pods come and go, and pods are decided for. Then it knows it all.
+// TestAnotherCoreKnowsWhatWasSeenMeanwhile: another core is ready to take over, but must not while
+// a list fails. Nodes and pods are added and removed, and pods are decided. Once it takes over, it
+// knows everything.
 func TestAnotherCoreKnowsWhatWasSeenMeanwhile(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 1 << 30, Age: 40 * time.Minute} // due after ten

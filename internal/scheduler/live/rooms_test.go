@@ -18,14 +18,14 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// ofDatabase makes a pod one of a StatefulSet.
+// ofDatabase makes a pod part of a StatefulSet.
 func ofDatabase(pod *v1.Pod) *v1.Pod {
 	controller := true
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "db", Controller: &controller}}
 	return pod
 }
 
-// keepRoom shows that room is kept for the successor of a pod of the database.
+// keepRoom publishes room kept for the successor of a pod of the database.
 func (w *world) keepRoom(uid types.UID, node string) {
 	w.Helper()
 	text, err := json.Marshal(cycle.Room{Namespace: "default", Name: "db-0", UID: uid, Owner: "db", Node: node, GraceSeconds: 30})
@@ -37,8 +37,8 @@ func (w *world) keepRoom(uid types.UID, node string) {
 	}})
 }
 
-// TestRoomIsKeptAcrossARestart (R29): the scheduler is killed after a pod was evicted whose
-// successor is made only when it has gone. The next scheduler keeps the room, too.
+// TestRoomIsKeptAcrossARestart (R29): a pod is evicted, and its successor is created only after it
+// has ended; the scheduler is killed in between. The next scheduler still keeps the room.
 func TestRoomIsKeptAcrossARestart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("a", "2"), aNode("b", "2"))
@@ -75,7 +75,8 @@ func TestRoomIsKeptAcrossARestart(t *testing.T) {
 	})
 }
 
-// TestPodsAreScheduledWithoutThePermissionToKeepRoom, as after an upgrade of the scheduler alone.
+// TestPodsAreScheduledWithoutThePermissionToKeepRoom, for example after an upgrade of the scheduler
+// without its permissions.
 func TestPodsAreScheduledWithoutThePermissionToKeepRoom(t *testing.T) {
 	inWorld(t, func(w *world) {
 		asked := 0
@@ -93,7 +94,7 @@ func TestPodsAreScheduledWithoutThePermissionToKeepRoom(t *testing.T) {
 		if asked != 1 {
 			t.Errorf("asked %d times for what may not be read", asked)
 		}
-		w.api.SetFault(nil) // by now it may be read
+		w.api.SetFault(nil) // reading is allowed by now
 		victim := ofDatabase(on(aPod("db-0", "2"), "b"))
 		w.api.Put(aNode("b", "2"), aNode("c", "2"), victim)
 		w.keepRoom(victim.UID, "c")
@@ -106,7 +107,7 @@ func TestPodsAreScheduledWithoutThePermissionToKeepRoom(t *testing.T) {
 	})
 }
 
-// turn has the journal go on in another file.
+// turn makes the journal continue in another file.
 func (w *world) turn() {
 	w.Helper()
 	first := w.s.core
@@ -121,7 +122,7 @@ func (w *world) turn() {
 	}
 }
 
-// TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile, for as long as it would have been.
+// TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile, until its original deadline.
 func TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -143,8 +144,8 @@ func TestRoomIsKeptWhenTheJournalGoesOnInAnotherFile(t *testing.T) {
 	})
 }
 
-// TestRoomThatWasTakenIsNotKeptAgain when the journal goes on in another file, though the pod that
-// leaves is still there.
+// TestRoomThatWasTakenIsNotKeptAgain when the journal continues in another file, though the evicted
+// pod still exists.
 func TestRoomThatWasTakenIsNotKeptAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = records.Limits{Size: 400_000}
@@ -171,8 +172,8 @@ func TestRoomThatWasTakenIsNotKeptAgain(t *testing.T) {
 	})
 }
 
-// TestRoomIsNotForAnotherNamespace: whoever creates pods in a namespace may name any controller as
-// their owner, and takes no room with that.
+// TestRoomIsNotForAnotherNamespace: creators of pods may name any controller as their owner, and
+// must not get another namespace's room with that.
 func TestRoomIsNotForAnotherNamespace(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ofReplicaSet := func(pod *v1.Pod) *v1.Pod {

@@ -21,35 +21,35 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// Scheduler runs the scheduling cycle against an API server: watches show the core what there is,
-// and carryOut has the core's actions done, by workers or on goroutines of their own. Fields belong
-// to the goroutine of Run, the owner, unless stated otherwise.
+// Scheduler runs the scheduling cycle against an API server: watches report the cluster to the
+// core, and carryOut has the core's actions carried out, by workers or on separate goroutines.
+// Fields belong to the owner, the goroutine of Run, unless stated otherwise.
 //
-// The way of one pod: a watch leaves Seen in the loop's inbox; stepCore gives it to the core, which
-// queues the pod; a Tick decides it, and the core returns a Bind action; carryOut queues that for
-// the binders; one of them sends the binding and leaves Answered; the core counts the pod as bound,
-// and returns the action that announces it.
+// A pod takes this path: a watch leaves Seen in the loop's inbox; stepCore gives it to the core,
+// which queues the pod; a Tick decides it, and the core returns a Bind action; carryOut queues that
+// for the binders; one of them sends the binding and leaves Answered; the core counts the pod as
+// bound, and returns the action announcing it.
 type Scheduler struct {
 	core    *cycle.Core   // replaced when the journal continues in another file
-	made    cycle.Options // what the core was made of, for the one that replaces it
+	made    cycle.Options // options of the core, for its replacement
 	loop    *loop.Loop[cycle.Event, cycle.Action]
 	client  kubernetes.Interface // for all requests but events and bindings
 	watches watches
 	ready   func()          // nil: none, or called
 	lead    <-chan struct{} // Options.Lead
-	shadow  Shadow          // nil: this scheduler decides itself
+	shadow  Shadow          // nil: this scheduler makes the decisions
 	journal Journal         // nil: nothing is recorded
 	renewal renewal
 
-	// tasks are the actions that were not answered yet. The owner adds a task before anyone can
-	// answer it, and removes it with the answer: the core hears of each ticket exactly once.
+	// tasks holds the actions without an outcome yet. The owner adds a task before its Answered
+	// event can arrive, and removes it with the event: the core sees each ticket exactly once.
 	tasks map[cycle.Ticket]*task
 
-	wallClock func() time.Time // time.Now, but in tests
-	ahead     time.Duration    // of the wall clock, as the core knows it
+	wallClock func() time.Time // time.Now, except in tests
+	ahead     time.Duration    // the wall clock's lead over the core's clock, as known to the core
 
 	life             lifetime
-	binders, helpers *workers // bindings wait for nothing else; helpers do what is not urgent
+	binders, helpers *workers // bindings wait for nothing else; helpers do the rest
 	binding          binder
 	plugins          *pluginCalls
 	writer           writer
@@ -65,49 +65,49 @@ type Scheduler struct {
 	ended         chan struct{}    // closed when Run has returned
 }
 
-// Options are what a scheduler is made of.
+// Options configures a scheduler.
 type Options struct {
 	Profiles []cycle.Profile
-	// Ready, if set, is called once, when the cluster is known and scheduling begins.
+	// Ready, if set, is called once, when the cluster has been listed and scheduling begins.
 	Ready func()
-	// Observer, if set, is notified of what happens.
+	// Observer, if set, is notified of the scheduler's operations.
 	Observer cycle.Observer
-	// Lead, if set, is closed when this scheduler is to decide. Before that it only follows the
-	// cluster: pods queue up, and nothing is decided or written.
+	// Lead, if set, is closed when this scheduler becomes the leader. Before that it only follows
+	// the cluster: it queues pods, but decides and writes nothing.
 	Lead <-chan struct{}
-	// Objects, if set, is shown the API objects of nodes and pods.
+	// Objects, if set, gets the API objects of nodes and pods.
 	Objects cycle.Objects
-	// Shadow, if set, gets the nodes that others choose for the pods of the profiles, with the
-	// evaluation of all nodes as they were before. It requires a Lead that is never closed.
+	// Shadow, if set, gets the nodes chosen by other schedulers for the pods of the profiles, with
+	// the evaluation of all nodes before each binding. It requires a Lead that is never closed.
 	Shadow Shadow
-	// ContentType is that of bindings and of events; protobuf if it is empty.
+	// ContentType is the content type of bindings and events; protobuf if it is empty.
 	ContentType string
-	// UserAgent is that of bindings; if it is empty, that of the client for events.
+	// UserAgent is the user agent of bindings; if it is empty, that of the client for events.
 	UserAgent string
-	// FirstBackoff, LastBackoff and MaxWait are the queue's; 0 stands for its default.
+	// FirstBackoff, LastBackoff and MaxWait configure the queue; 0 means its default.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
-	// Seed is that of the core's random numbers; 0: a random one.
+	// Seed seeds the core's random numbers; 0 means a random seed.
 	Seed uint64
-	// Groups are the feature gates of pod groups, and SearchLimit bounds an attempt at a group; see
-	// [cycle.Options].
+	// Groups holds the feature gates of pod groups, and SearchLimit bounds an attempt at a group;
+	// see [cycle.Options].
 	Groups      groups.Gates
 	SearchLimit int
-	// Disabled are those features of the cycle that feature gates disable.
+	// Disabled holds the features of the cycle disabled by feature gates.
 	Disabled cycle.Disabled
-	// Journal, if set, gets every event and the actions that follow from it. The owner calls it.
+	// Journal, if set, gets every event and the resulting actions. The owner calls it.
 	Journal Journal
 }
 
 // Journal records the core's events and actions.
 type Journal interface {
 	Add(at time.Time, e cycle.Event, actions []cycle.Action)
-	// Strips reports whether the core is to get objects as the journal records them. Safe for all
-	// goroutines.
+	// Strips reports whether the core should get objects in the stripped form recorded by the
+	// journal. Safe for all goroutines.
 	Strips() bool
-	// Due reports whether the journal is to continue in another file. Prepare begins it, for a core
-	// made with the seed; what it returns reads the events that give that core the knowledge of
-	// this one. They, and what follows, have to be given to AddNext. Turn continues in that file,
-	// and Discard drops it.
+	// Due reports whether the journal should continue in another file. Prepare begins that file for
+	// a core made with the seed, and returns a reader of the events that transfer this core's
+	// knowledge to that core. Those events and the ones after them must be passed to AddNext. Turn
+	// continues in that file, and Discard drops it.
 	Due() bool
 	Prepare(ctx context.Context, at time.Time, seed uint64) *journal.State
 	AddNext(at time.Time, e cycle.Event, actions []cycle.Action)
@@ -115,17 +115,17 @@ type Journal interface {
 	Discard()
 }
 
-// Shadow gets the pods that others have bound. The owner calls it.
+// Shadow gets the pods bound by other schedulers. The owner calls it.
 type Shadow interface {
 	Bound(pod *v1.Pod, node string, said *decide.Evaluation, unclear bool)
 }
 
-// helperCount is the number of workers for what is not urgent: statuses, victims.
+// helperCount is the number of workers for work that is not urgent: statuses, victims.
 const helperCount = 32
 
-// New returns a scheduler for the cluster that client talks to. Events go through a client of their
-// own, at a rate of their own, so that they do not delay anything else. Bindings take its
-// connections, too: what is best for many small requests is best for both.
+// New returns a scheduler for the cluster of client. Events have a separate client with a separate
+// rate limit, so that they do not delay anything else. Bindings share its connections: the best
+// configuration for many small requests fits both.
 func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error) {
 	bindings, err := newPoster(eventClient, client, o.ContentType, o.UserAgent)
 	if err != nil {
@@ -155,15 +155,15 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 
 	s.loop = loop.New[cycle.Event, cycle.Action]("scheduler")
 	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.stepCore, s.nextWake, cycle.Tick{}, s.carryOut
-	s.events = eventlog.New(eventClient, "") // each event is in the name of its profile
+	s.events = eventlog.New(eventClient, "") // each event carries its profile's name
 	s.events.Busy, s.events.Drain, s.events.Create = s.binders.hasWaiting, drain, events.postEvent
 	s.permits.pods, s.permits.byTicket = map[types.UID]*WaitingPod{}, map[cycle.Ticket]*WaitingPod{}
 	s.addParts(client, bindings.postBinding)
 	return s, nil
 }
 
-// addParts makes those who ask and write on behalf of the scheduler. They get functions of it
-// rather than itself, so that each shows what it uses.
+// addParts creates the parts that read and write on behalf of the scheduler. They get functions of
+// the scheduler rather than the scheduler itself, so that each declares its dependencies.
 func (s *Scheduler) addParts(client kubernetes.Interface, post func(context.Context, *v1.Binding) error) {
 	s.plugins = &pluginCalls{observer: s.observer, life: &s.life}
 	s.binding = binder{
@@ -187,10 +187,10 @@ func (s *Scheduler) addParts(client kubernetes.Interface, post func(context.Cont
 // seeEvent leaves an event for the owner. Safe for all goroutines.
 func (s *Scheduler) seeEvent(e cycle.Event) { s.loop.See(e) }
 
-// Run schedules until the context ends. Bindings under way are finished; those that have not begun
-// are dropped. What takes longer than finishWithin after that is given up, and a plugin that does
-// not return then is not waited for: the process has to end. If that plugin was called by the
-// owner, as at Filter, Reserve and Permit, Run returns errStuck.
+// Run schedules until the context ends. Then bindings already begun are finished, and the rest are
+// dropped. Work that takes longer than finishWithin after that is given up, without waiting for
+// plugins that do not return then: the process must end. If the owner itself is in such a plugin,
+// for example at Filter, Reserve or Permit, Run returns errStuck.
 func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	defer close(s.ended)
 	finishing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -220,18 +220,18 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	if err == nil {
 		s.finishActions()
 	}
-	silence() // events are written after all else, to the end
+	silence() // events are written last, until none are left
 	telling.Wait()
 	return err
 }
 
-// settleWithin is how long the loop may take to end once everything that it waits for is given up.
+// settleWithin bounds the time in which the loop ends after everything it waits for is given up.
 const settleWithin = time.Second
 
-// errStuck is for the process to end with: the goroutine that owns the core is in the plugin.
+// errStuck ends the process: the goroutine owning the core is in the plugin.
 var errStuck = errors.New("an out-of-tree plugin did not return after the scheduler was to stop; it is not waited for")
 
-// awaitLoop waits until the loop has returned. The owner may be in a plugin that never does.
+// awaitLoop waits for the loop to return. The owner may be in a plugin that never does.
 func (s *Scheduler) awaitLoop(returned <-chan struct{}) error {
 	select {
 	case <-returned:
@@ -246,10 +246,10 @@ func (s *Scheduler) awaitLoop(returned <-chan struct{}) error {
 	}
 }
 
-// finishActions takes the answers to the actions that were under way when the scheduler was
-// stopped, and writes the events that follow; nothing new is begun.
+// finishActions takes in the outcomes of the actions in flight when the scheduler was stopped, and
+// writes the resulting events; it begins nothing new.
 func (s *Scheduler) finishActions() {
-	if s.shadow != nil { // what it has seen and not judged yet
+	if s.shadow != nil { // bindings seen and not judged yet
 		for _, action := range s.giveEvent(s.loop.Now().Add(cycle.Lookout), cycle.Tick{}) {
 			if a, ok := action.(cycle.Compared); ok {
 				s.shadow.Bound(a.Pod, a.Node, a.Said, a.Unclear)
@@ -271,9 +271,9 @@ func (s *Scheduler) finishActions() {
 }
 
 // stepCore gives the core an event. While a renewal waits for calm, ticks are skipped, so that no
-// pod is decided; and so are those that are for the renewal alone. Before a tick the core is told
-// if the wall clock was set: times in API objects, such as when a pod started, are the wall
-// clock's, and the core's clock is not (package loop).
+// pod gets decided; ticks only for the renewal are skipped as well. A change of the wall clock is
+// reported to the core before a tick: times in API objects, such as a pod's start, are wall-clock
+// times, and the core's clock is not (package loop).
 func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
 	switch e := e.(type) {
 	case cycle.Answered:
@@ -285,13 +285,13 @@ func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
 		}
 		if ahead := s.wallClock().Round(0).Sub(now); (ahead - s.ahead).Abs() >= wallMoved {
 			s.ahead = ahead
-			return s.giveEvent(now, cycle.WallSet{Ahead: ahead}) // the core wants a tick as before, and gets it next
+			return s.giveEvent(now, cycle.WallSet{Ahead: ahead}) // the core still wants its tick, and gets it next
 		}
 	}
 	return s.giveEvent(now, e)
 }
 
-// giveEvent gives the core an event, records it in the journal with the actions that follow, and
+// giveEvent gives the core an event, records it in the journal with the resulting actions, and
 // notes it for a successor.
 func (s *Scheduler) giveEvent(now time.Time, e cycle.Event) []cycle.Action {
 	actions := s.core.Step(now, e)
@@ -304,12 +304,13 @@ func (s *Scheduler) giveEvent(now time.Time, e cycle.Event) []cycle.Action {
 	return actions
 }
 
-// wallMoved is the least change of the wall clock against the core's that the core is told. A slow
-// drift adds up, and is told when it has reached this.
+// wallMoved is the smallest change of the wall clock against the core's that is reported to the
+// core. A slow drift adds up until it reaches this.
 const wallMoved = 100 * time.Millisecond
 
-// nextWake is when the core wants a Tick; it has taken in all that there was. While a renewal waits
-// for calm, the core's wish does not count: its ticks would be skipped, and the owner would spin.
+// nextWake returns the time of the core's next Tick, after it has taken in all events. While a
+// renewal waits for calm, the core's own wake time is ignored: its ticks would be skipped, and the
+// owner would spin.
 func (s *Scheduler) nextWake(now time.Time) time.Time {
 	s.publishSizes()
 	wake := s.core.Wake(now)

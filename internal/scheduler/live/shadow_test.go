@@ -26,8 +26,8 @@ func (l *shadowLog) Bound(pod *v1.Pod, node string, said *decide.Evaluation, _ b
 	}
 }
 
-// A scheduler that never leads writes nothing, and judges what others bind by the cluster as it was
-// before.
+// TestAShadowJudgesWhatOthersBindAndWritesNothing: a scheduler that never leads writes nothing, and
+// judges other schedulers' bindings by the state of the cluster before each.
 func TestAShadowJudgesWhatOthersBindAndWritesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var seen shadowLog
@@ -58,7 +58,7 @@ func TestAShadowJudgesWhatOthersBindAndWritesNothing(t *testing.T) {
 	})
 }
 
-// TestAShadowJudgesWhatItHasSeenWhenItIsStopped: what was bound just before is judged, too.
+// TestAShadowJudgesWhatItHasSeenWhenItIsStopped, including bindings just before the end.
 func TestAShadowJudgesWhatItHasSeenWhenItIsStopped(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var seen shadowLog
@@ -74,7 +74,7 @@ func TestAShadowJudgesWhatItHasSeenWhenItIsStopped(t *testing.T) {
 	})
 }
 
-// TestNothingIsLostWhenTheWallClockIsSet: what is due at the moment at which it is noticed is done.
+// TestNothingIsLostWhenTheWallClockIsSet: work due when the change is noticed is done.
 func TestNothingIsLostWhenTheWallClockIsSet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var seen shadowLog

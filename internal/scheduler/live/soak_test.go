@@ -17,8 +17,8 @@ import (
 
 var soak = flag.Duration("soak", time.Hour, "virtual time of TestSoak; 24h takes some minutes")
 
-// TestSoak: churn for hours. Memory does not grow in the second half, nothing is kept of what is
-// gone, and no goroutine is left over (the bubble fails otherwise, at the end as well).
+// TestSoak: churn for hours. Memory does not grow in the second half, state of deleted objects is
+// dropped, and goroutines do not leak (the bubble fails otherwise, at the end as well).
 func TestSoak(t *testing.T) {
 	inWorld(t, func(w *world) {
 		rng := rand.New(rand.NewPCG(3, 3))
@@ -36,7 +36,7 @@ func TestSoak(t *testing.T) {
 		began, made := time.Now(), 0
 		for minute := 0; time.Since(began) < *soak; minute++ {
 			for range 8 {
-				job := made / 20 % 100 // what is kept of classes is bounded, but not by what is alive
+				job := made / 20 % 100 // the state kept of classes is bounded, though not by the number of live ones
 				p := withPriority(aPod(fmt.Sprintf("p%d", made), fmt.Sprintf("%dm", 500+100*(job%16))), int32(made%3))
 				p.UID = types.UID(p.Name)
 				p.Labels = map[string]string{"job": fmt.Sprint(job)}
@@ -97,7 +97,7 @@ func TestSoak(t *testing.T) {
 	})
 }
 
-// memory is what is in use, garbage apart.
+// memory returns the bytes in use, garbage excluded.
 func memory() uint64 {
 	runtime.GC()
 	var m runtime.MemStats

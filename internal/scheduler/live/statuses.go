@@ -12,58 +12,58 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// statuses writes the statuses of objects of one kind: for each object one at a time, in the order
-// in which the core decided them, so that an older one never overwrites a newer one. What the API
-// server was unable to take is written again until it does: the core says it once, and autoscalers
-// act on it.
+// statuses writes the statuses of objects of one kind: one at a time per object, in the order of
+// the core's decisions, so that an older status never overwrites a newer one. A write refused by an
+// unavailable API server is retried until it succeeds: the core reports it only once, and
+// autoscalers act on it.
 //
-// What can wait is written at a bounded rate, the latest of each object. Somebody who makes many
-// pods and has them wait and wake could otherwise have the scheduler, whose decisions take
-// microseconds, write without a pause, and whoever acts on changes of pods, too.
+// Deferrable writes go out at a bounded rate, only the latest per object. Otherwise, a user
+// creating many pods that alternate between waiting and waking could make the scheduler, with
+// decisions in microseconds, write without a pause, and burden every watcher of pods.
 type statuses[W any] struct {
-	by    *workers                       // shared with everything else that is not urgent
-	write func(context.Context, W) error // one try; isAnswered tells whether it must be repeated
+	by    *workers                       // shared with all other work that is not urgent
+	write func(context.Context, W) error // one try; isAnswered decides whether it must be repeated
 	// merged merges two writes into one with the same effect.
 	merged func(older, newer W) W
-	// dropped, if set, is told of what will not be written.
+	// dropped, if set, is called for writes that will not be made.
 	dropped func(W)
 
-	unhurried *rate.Limiter // of the writes that can wait, over all objects
+	unhurried *rate.Limiter // limits deferrable writes, over all objects
 
 	mu    sync.Mutex
-	under map[types.UID]*statusesOf[W] // objects about which something is to be written; no others
-	late  []*statusesOf[W]             // those that wait their turn, and perhaps some that no longer do
-	turn  *time.Timer                  // of the next one; nil: none waits
+	under map[types.UID]*statusesOf[W] // only objects with pending writes
+	late  []*statusesOf[W]             // objects waiting their turn, and perhaps some no longer waiting
+	turn  *time.Timer                  // for the next turn; nil: none waits
 }
 
-// statusesOf is the state of one object: a write is under way, waits for a worker, waits its turn,
-// or waits to be tried again.
+// statusesOf is the state of one object: a write is in flight, waits for a worker, waits its turn,
+// or waits to be retried.
 type statusesOf[W any] struct {
 	about metav1.Object // nil: forgotten
-	next  *W            // after the one under way; nil: nothing yet
-	under bool          // a write is under way
+	next  *W            // after the one in flight; nil: nothing yet
+	under bool          // a write is in flight
 	late  bool          // next may be late
-	waits bool          // its turn
-	again *time.Timer   // until next is tried again
-	pause time.Duration // before next is tried again; 0: the last try was answered
+	waits bool          // waits its turn
+	again *time.Timer   // retries next
+	pause time.Duration // before the retry of next; 0: the last try got a response
 }
 
-// Writes that can wait, per second, and how many of them need not.
+// Deferrable writes per second, and the size of the burst exempt from the limit.
 const unhurriedRate, unhurriedBurst = 20, 100
 
-// longestPause is between two tries to write a status. Thousands of objects may wait to be written
-// when the API server is back.
+// longestPause is the longest pause between two tries to write a status. Thousands of objects may
+// wait to be written when the API server is back.
 const longestPause = 30 * time.Second
 
-// newStatuses returns an empty queue of writes whose workers are by.
+// newStatuses returns an empty queue of writes carried out by the workers by.
 func newStatuses[W any](by *workers, write func(context.Context, W) error, merged func(older, newer W) W) *statuses[W] {
 	return &statuses[W]{by: by, write: write, merged: merged,
 		unhurried: rate.NewLimiter(unhurriedRate, unhurriedBurst), under: map[types.UID]*statusesOf[W]{}}
 }
 
-// addWrite queues a write that may be late, or may not. It merges with one that waits; the two are
-// late only if both may be. One that may not be late goes ahead at once, also where the object
-// waits its turn or to be tried again.
+// addWrite queues a write that may or may not be late. It is merged with a waiting write; the two
+// are late only if both may be. A write that may not be late is started immediately, even if the
+// object waits its turn or to be retried.
 func (s *statuses[W]) addWrite(about metav1.Object, newest W, late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,8 +90,8 @@ func (s *statuses[W]) addWrite(about metav1.Object, newest W, late bool) {
 	}
 }
 
-// forgetObject drops what is not being written: the object has it no more, or is gone. A write that
-// is under way is finished.
+// forgetObject drops unstarted writes: the object no longer needs them, or was deleted. A write in
+// flight is finished.
 func (s *statuses[W]) forgetObject(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,11 +110,11 @@ func (s *statuses[W]) forgetObject(uid types.UID) {
 	if o.again != nil {
 		o.again.Stop()
 	}
-	o.about = nil // workers may come to it much later
+	o.about = nil // workers may get to it much later
 	delete(s.under, uid)
 }
 
-// startLater lets a worker write what is next when it is its turn. It is called with the lock held.
+// startLater lets a worker write next when its turn arrives. It is called with the lock held.
 func (s *statuses[W]) startLater(o *statusesOf[W]) {
 	o.waits = true
 	s.late = append(s.late, o)
@@ -123,7 +123,8 @@ func (s *statuses[W]) startLater(o *statusesOf[W]) {
 	}
 }
 
-// takeTurns starts what waits as far as the rate allows it now. It is called with the lock held.
+// takeTurns starts the waiting writes as far as the rate allows it now. It is called with the lock
+// held.
 func (s *statuses[W]) takeTurns() {
 	s.turn = nil
 	for len(s.late) > 0 {
@@ -138,8 +139,8 @@ func (s *statuses[W]) takeTurns() {
 				defer s.mu.Unlock()
 				s.takeTurns()
 			})
-			// The token goes back: it is taken when the timer has run, by whoever is first in the
-			// list then.
+			// The token is returned: when the timer has run, the first object in the list at that
+			// time takes it.
 			turn.CancelAt(now)
 			return
 		}
@@ -148,15 +149,15 @@ func (s *statuses[W]) takeTurns() {
 	s.late = nil
 }
 
-// startWriting lets a worker write what is next. It is called with the lock held.
+// startWriting lets a worker write next. It is called with the lock held.
 func (s *statuses[W]) startWriting(o *statusesOf[W]) {
 	o.again, o.waits = nil, false
 	s.by.addTask(func(ctx context.Context) { s.writeAll(ctx, o) })
 }
 
-// writeAll writes until there is nothing more to write about the object, or until the API server is
-// unable to take it. The lock is released only while a write is under way. Of one object there is
-// never more than one writeAll at work, and its entry in under goes only when nothing is left.
+// writeAll writes until the object has no pending writes, or until the API server is unable to take
+// one. The lock is released only while a write is in flight. There is never more than one writeAll
+// per object, and the object's entry in under is removed only after its last write.
 func (s *statuses[W]) writeAll(ctx context.Context, o *statusesOf[W]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,8 +182,7 @@ func (s *statuses[W]) writeAll(ctx context.Context, o *statusesOf[W]) {
 			return
 		case isAnswered(err):
 			o.pause = 0
-		// A newer write has come while this one failed. Both are tried at once, and without a
-		// pause.
+		// A newer write was added while this one failed. Both are tried together immediately.
 		case o.next != nil:
 			next := s.merged(one, *o.next)
 			o.next = &next

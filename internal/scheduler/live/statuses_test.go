@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken: it does not wait until the older one is due
-// again, and what only the older one says is not lost.
+// TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken: it does not wait for the retry of the older
+// one, and content found only in the older one is not lost.
 func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -47,7 +47,7 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 		tried := func(after int) []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(written[after:]) }
 		pod := aPod("p", "1")
 		s.addWrite(pod, "a", false)
-		time.Sleep(time.Hour) // it is now tried every half minute
+		time.Sleep(time.Hour) // it is now retried every half minute
 		down.Store(false)
 		synctest.Wait()
 		before := len(tried(0))
@@ -65,7 +65,7 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 		down.Store(true)
 		s.addWrite(pod, "d", false)
 		time.Sleep(5 * time.Millisecond)
-		s.addWrite(pod, "e", false) // while d is under way
+		s.addWrite(pod, "e", false) // while d is in flight
 		time.Sleep(10 * time.Millisecond)
 		down.Store(false)
 		time.Sleep(time.Minute)
@@ -110,9 +110,9 @@ func TestTheCoreHearsOfTheWallClock(t *testing.T) {
 	})
 }
 
-// TestWhatMayBeLateIsWrittenAtABoundedRate: beyond a first burst the latest of each object is
-// written at a bounded rate, all of them in the end. What may not be late waits for nothing, takes
-// along what the object has waiting, and does not count.
+// TestWhatMayBeLateIsWrittenAtABoundedRate: beyond a first burst the latest write of each object is
+// made at a bounded rate, all of them in the end. A write that may not be late is made immediately,
+// includes the object's waiting write, and does not count.
 func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -160,7 +160,7 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 		if len(s.under) != 0 {
 			t.Errorf("%d left", len(s.under))
 		}
-		before = count() // what is gone takes nobody's turn
+		before = count() // writes of deleted objects take no turns
 		for i := range 2 * pods {
 			name := fmt.Sprint("gone", i)
 			s.addWrite(aPod(name, "1"), name+" reworded", true)
@@ -168,13 +168,13 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 				s.forgetObject(aPod(name, "1").UID)
 			}
 		}
-		time.Sleep(23 * time.Second) // 100 at once, of which half are gone, 450 at their rate
+		time.Sleep(23 * time.Second) // 100 immediately, half of them deleted, 450 at their rate
 		synctest.Wait()
 		if n := count() - before; n < pods || n > pods+unhurriedBurst/2 || len(s.under)+len(s.late) != 0 {
 			t.Errorf("%d of %d written, %d wait", n, pods, len(s.late))
 		}
 		time.Sleep(time.Minute)
-		before = count() // in peace nothing waits
+		before = count() // without load nothing waits
 		for i := range 60 {
 			s.addWrite(aPod("calm", "1"), fmt.Sprint("calm ", i), true)
 			time.Sleep(time.Second)
@@ -187,8 +187,8 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 	})
 }
 
-// TestWhatWaitsOfAPodEndsWithIt: a message that waits its turn goes when a watch shows the pod
-// bound or gone.
+// TestWhatWaitsOfAPodEndsWithIt: a message waiting its turn is dropped when a watch shows the pod
+// bound or deleted.
 func TestWhatWaitsOfAPodEndsWithIt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})
@@ -230,9 +230,9 @@ func TestWhatWaitsOfAPodEndsWithIt(t *testing.T) {
 	})
 }
 
-// TestPodsThatAreGoneHoldUpNothing: many come, find no node and go while a webhook makes each write
-// of a status last half a minute. What waits to be written about them is dropped, and the victim
-// of a preemption does not wait behind it.
+// TestPodsThatAreGoneHoldUpNothing: many pods are created, fit no node and are deleted while a
+// webhook makes each status write last half a minute. Their waiting writes are dropped, and the
+// victim of a preemption does not wait behind them.
 func TestPodsThatAreGoneHoldUpNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), on(aPod("victim", "1"), "n"))
@@ -269,7 +269,7 @@ func TestPodsThatAreGoneHoldUpNothing(t *testing.T) {
 	})
 }
 
-// TestNominationThatIsDroppedIsAnswered: it waits for a worker while its pod goes.
+// TestNominationThatIsDroppedIsAnswered: it waits for a worker while its pod is deleted.
 func TestNominationThatIsDroppedIsAnswered(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -301,8 +301,8 @@ func TestNominationThatIsDroppedIsAnswered(t *testing.T) {
 	})
 }
 
-// TestWithdrawnBindingsKeepNoPods: pods may go faster than workers that wait for an answer come to
-// their bindings.
+// TestWithdrawnBindingsKeepNoPods: pods may be deleted faster than workers waiting for a response
+// get to their bindings.
 func TestWithdrawnBindingsKeepNoPods(t *testing.T) {
 	s := &Scheduler{tasks: map[cycle.Ticket]*task{}, loop: loop.New[cycle.Event, cycle.Action]("test"), binders: newWorkers()}
 	pod := aPod("p", "1")

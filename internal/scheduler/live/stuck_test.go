@@ -21,7 +21,7 @@ import (
 )
 
 // TestPluginThatDoesNotReturnHoldsUpNoOtherPod, though it has as many pods as there are binders.
-// When it returns after all, no more bindings than before are under way at a time.
+// When it returns after all, no more bindings than before run at a time.
 func TestPluginThatDoesNotReturnHoldsUpNoOtherPod(t *testing.T) {
 	for _, point := range []string{"bind", "postbind"} {
 		t.Run(point, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestEndDoesNotWaitForAPluginThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-// TestEndDoesNotWaitForTheOwner, which is in a plugin that does not return: the process has to end
-// within what the kubelet allows, or nobody else schedules meanwhile.
+// TestEndDoesNotWaitForTheOwner, blocked in a plugin that does not return: the process must end
+// within the kubelet's grace period, or scheduling stops meanwhile.
 func TestEndDoesNotWaitForTheOwner(t *testing.T) {
 	for _, point := range []string{"reserve", "permit"} {
 		t.Run(point, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestEndDoesNotWaitForTheOwner(t *testing.T) {
 	}
 }
 
-// hesitant is an extender that answers after an hour.
+// hesitant is an extender responding after an hour.
 type hesitant struct{}
 
 func (hesitant) Name() string                 { return "hesitant" }
@@ -131,7 +131,7 @@ func (hesitant) Spare(_ *cluster.Cluster, _ *cluster.Pod, places []plugins.Place
 	return places, nil
 }
 
-// TestEndDoesNotWaitForAnExtender, since no pod is decided with its answer any more.
+// TestEndDoesNotWaitForAnExtender, since its response can no longer be used for a decision.
 func TestEndDoesNotWaitForAnExtender(t *testing.T) {
 	inWorld(t, func(w *world) {
 		profile := plugins.Default()
@@ -144,12 +144,12 @@ func TestEndDoesNotWaitForAnExtender(t *testing.T) {
 		if took := time.Since(began); took > drain+time.Second {
 			t.Errorf("it took %v to end", took)
 		}
-		w.pass(time.Hour) // until the extender has answered
+		w.pass(time.Hour) // until the extender has responded
 	})
 }
 
-// TestWebhookThatIsGoneDelaysWrites has the API server wait for webhooks before it carries a write
-// out. What is given up by then is not carried out, and another try would not be either.
+// TestWebhookThatIsGoneDelaysWrites: the API server waits for webhooks before it carries out a
+// write. A write given up by then is not carried out, and another try would not be either.
 func TestWebhookThatIsGoneDelaysWrites(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -170,8 +170,8 @@ func TestWebhookThatIsGoneDelaysWrites(t *testing.T) {
 	})
 }
 
-// TestPodThatMayNotBeRead: without permission to read pods it cannot be found out whether an
-// answer to a binding that was lost said yes. That is said, and ends.
+// TestPodThatMayNotBeRead: without permission to read pods, the outcome of a binding with a lost
+// response stays unknown. The error states that, and the attempt ends.
 func TestPodThatMayNotBeRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		binding fakeapi.Fault
@@ -204,12 +204,12 @@ func TestPodThatMayNotBeRead(t *testing.T) {
 	}
 }
 
-// TestPluginThatBindsAndMissesSomethingElse has bound the pod, whatever was not found.
+// TestPluginThatBindsAndMissesSomethingElse has bound the pod, whatever it failed to find.
 func TestPluginThatBindsAndMissesSomethingElse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "O", binds: true}
 		o.bind = func(a *cycle.Attempt) error {
-			w.api.Hold("pods") // the watch does not tell before the plugin does
+			w.api.Hold("pods") // the watch does not show it before the plugin returns
 			b := &v1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID}, Target: v1.ObjectReference{Name: a.Node}}
 			if err := w.s.client.CoreV1().Pods(a.Pod.Namespace).Bind(context.Background(), b, metav1.CreateOptions{}); err != nil {
 				t.Error(err)
@@ -228,7 +228,7 @@ func TestPluginThatBindsAndMissesSomethingElse(t *testing.T) {
 	})
 }
 
-// TestAnotherClaimOfTheNameIsNotTouched when the one that is to go has gone.
+// TestAnotherClaimOfTheNameIsNotTouched after the claim being deleted has been replaced.
 func TestAnotherClaimOfTheNameIsNotTouched(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})
@@ -246,7 +246,7 @@ func TestAnotherClaimOfTheNameIsNotTouched(t *testing.T) {
 }
 
 // TestDevicesThatAreServedLater, after an upgrade of the API server: pods with claims are decided
-// without a restart. Whoever leads by then lists the claims first.
+// without a restart. A scheduler leading by then lists the claims first.
 func TestDevicesThatAreServedLater(t *testing.T) {
 	for _, leads := range []string{"all the time", "before", "after"} {
 		t.Run("leads "+leads, func(t *testing.T) {
@@ -287,7 +287,7 @@ func TestDevicesThatAreServedLater(t *testing.T) {
 	}
 }
 
-// TestDevicesThatMayNotBeRead, after an upgrade of the API server, stop no pod that needs none.
+// TestDevicesThatMayNotBeRead, after an upgrade of the API server, block no pods without claims.
 func TestDevicesThatMayNotBeRead(t *testing.T) {
 	inWorld(t, func(w *world) {
 		refuse := func(path string, status int) {

@@ -9,9 +9,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// toldLater stands between a core that has not taken over and those that are told of what it does:
-// until then the core before it tells them. What a core counts up and down is kept, so that the
-// sum is right afterwards. It belongs to the owner.
+// toldLater delays the notifications of a core that has not taken over: until then the previous
+// core notifies the observers. Counts are accumulated, so that the sum is right afterwards. It
+// belongs to the owner.
 type toldLater struct {
 	cycle.Observer
 	observer cycle.Observer
@@ -19,14 +19,13 @@ type toldLater struct {
 	objects  *shownLater
 }
 
-// shownLater keeps what a core is shown from those who were shown it by the core before it.
+// shownLater withholds a core's objects from receivers that got them from the previous core.
 type shownLater struct {
 	cycle.Objects
 	over bool // it has taken over
 }
 
-// tellLater puts itself between a core that is made with these options and the others. What is not
-// set stays unset.
+// tellLater wraps the observer and the objects of the options of a new core. Unset ones stay unset.
 func tellLater(o *cycle.Options) *toldLater {
 	t := &toldLater{}
 	if o.Observer != nil {
@@ -40,8 +39,8 @@ func tellLater(o *cycle.Options) *toldLater {
 	return t
 }
 
-// tellNow is called when the core takes over. Objects are shown from now on; those that the store
-// has are the same ones, shown by the core before.
+// tellNow is called when the core takes over. Objects are passed on from now on; the ones already
+// stored were passed on by the previous core.
 func (t *toldLater) tellNow() {
 	if t.objects != nil {
 		t.objects.over = true

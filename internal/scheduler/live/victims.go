@@ -13,10 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// removeVictim deletes a victim, after a condition in its status says why. Without the condition, a
-// Job's podFailurePolicy could not tell preemption from a failure. The words are upstream's. A
-// victim that is gone, or replaced by another pod of its name, counts as removed; the UID keeps the
-// other one safe.
+// removeVictim deletes a victim after writing a condition with the reason to its status. Without
+// the condition, a Job's podFailurePolicy could not distinguish preemption from a failure. The
+// wording is upstream's. A victim already deleted, or replaced by another pod under its name,
+// counts as removed; the UID protects the other pod.
 func (w *writer) removeVictim(ctx context.Context, a cycle.Remove) error {
 	victim := a.Victim
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
@@ -37,7 +37,7 @@ func (w *writer) removeVictim(ctx context.Context, a cycle.Remove) error {
 	if err == nil {
 		err = pods.Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
 	}
-	if apierrors.IsConflict(err) { // if another pod has its name, it has gone
+	if apierrors.IsConflict(err) { // if another pod has its name, the victim is deleted
 		if pod, lookErr := pods.Get(ctx, victim.Name, metav1.GetOptions{}); lookErr == nil && pod.UID != victim.UID {
 			return nil
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// writeVolumes writes what was decided about a pod's volumes and claims: which claim a volume is
-// for, and for which node a claim is to be provisioned. As upstream, volumes come first; the first
-// failure ends it, and what was written stays: the pod is decided again, and finds it. Each write
-// names the version that was decided about.
+// writeVolumes writes the decisions about a pod's volumes and claims: a volume's claim, and the
+// node for provisioning a claim. Volumes are written first, like upstream; the first failure ends
+// it, and completed writes stay: the next decision about the pod finds them. Each write carries the
+// resource version of the decision.
 func (w *writer) writeVolumes(ctx context.Context, of *plugins.PodVolumes) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(of.Volumes)+len(of.Claims))*writtenWithin)
 	defer cancel()

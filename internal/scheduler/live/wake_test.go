@@ -20,9 +20,9 @@ import (
 
 var wakeRuns = flag.Int("wake", 20, "runs of TestNoPodSleepsThroughWhatHelpsIt")
 
-// TestNoPodSleepsThroughWhatHelpsIt: after every change, when the longest back-off is over, no pod
-// waits that the plain evaluator would place, or that could make room for itself. Nobody is woken
-// for having waited too long.
+// TestNoPodSleepsThroughWhatHelpsIt: after every change, once the longest back-off is over, no pod
+// waits that the plain evaluator would place, or that could make room for itself. Pods are not
+// woken merely for having waited too long.
 func TestNoPodSleepsThroughWhatHelpsIt(t *testing.T) {
 	for seed := range uint64(*wakeRuns) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestNoPodSleepsThroughWhatHelpsIt(t *testing.T) {
 type sleepers struct {
 	*world
 	rng *rand.Rand
-	// Features are what pods and nodes of this run have. Few of them, so that one reason to wait is
-	// not hidden by another.
+	// features holds the features of pods and nodes in this run. They are few, so that one reason
+	// to wait is not hidden by another.
 	features map[string]bool
 	pods     int
 	last     string
@@ -150,7 +150,7 @@ func (s *sleepers) term() v1.PodAffinityTerm {
 	return t
 }
 
-// something changes something, and says what.
+// something makes a change and returns its description.
 func (s *sleepers) something() string {
 	pods, nodes := s.api.Pods(), fakeapi.All(s.api, &v1.Node{})
 	switch s.rng.IntN(14) {
@@ -195,7 +195,7 @@ func (s *sleepers) something() string {
 			p := pods[s.rng.IntN(len(pods))]
 			fakeapi.Change(s.api, p, func(p *v1.Pod) {
 				p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("50m")
-				if s.features["resizes"] && p.Spec.NodeName != "" { // what the kubelet has got to so far
+				if s.features["resizes"] && p.Spec.NodeName != "" { // the kubelet's progress so far
 					p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: p.Spec.Containers[0].Name, AllocatedResources: v1.ResourceList{
 						v1.ResourceCPU: resource.MustParse(pick(s, "50m", "900m"))}}}
 				}
@@ -231,7 +231,7 @@ func (s *sleepers) something() string {
 	return "nothing"
 }
 
-// judge asks the plain evaluator about every pod that waits.
+// judge passes every waiting pod to the plain evaluator.
 func (s *sleepers) judge() {
 	s.Helper()
 	truth := cluster.New()

@@ -22,30 +22,30 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// watches follow what the API server has of each kind, and show it to the core. They are made
-// before anything runs; what is served only later is added by feeds that wait for it.
+// watches follow the API server's objects of each kind and show them to the core. They are created
+// before anything runs; kinds served only later are added by feeds that wait for them.
 //
-// A kind is named to the core (cycle.Follows) before its feed begins, because the core decides no
-// pod until every kind that it follows has been listed.
+// A kind is announced to the core (cycle.Follows) before its feed begins, because the core decides
+// pods only after every announced kind has been listed.
 type watches struct {
 	client                      kubernetes.Interface
 	see                         func(cycle.Event)
-	show                        func(e cycle.Event, size int) // see for what a watch has shown
+	show                        func(e cycle.Event, size int) // see, for objects shown by a watch
 	life                        *lifetime
-	strips                      func() bool     // the core gets objects without what a journal leaves out
+	strips                      func() bool     // whether the core gets objects stripped for a journal
 	lead                        <-chan struct{} // Options.Lead; nil: leads from the start
-	shadows, groups, taintRules bool            // whether others decide, and what is followed
+	shadows, groups, taintRules bool            // whether other schedulers decide, and the followed kinds
 	composites                  bool
 	podStatuses                 *statuses[*statusWrite]
 	groupStatuses               *statuses[cycle.WriteGroup]
 
-	stale atomic.Int32 // kinds that are to be listed anew before this scheduler leads
-	kinds []cycle.Kind // that the feeds follow from the start
+	stale atomic.Int32 // kinds to list again before this scheduler leads
+	kinds []cycle.Kind // followed by the feeds from the start
 	feeds []func(context.Context)
 }
 
-// addFeeds adds everything that is followed. It may ask the API server what it serves, and wait for
-// the answer until the scheduler stops.
+// addFeeds adds a feed for each followed kind. It may query the API server for the kinds it serves,
+// and wait for the response until the scheduler stops.
 func (w *watches) addFeeds(ctx context.Context) error {
 	core, apps, storage := w.client.CoreV1(), w.client.AppsV1(), w.client.StorageV1()
 	followKind[v1.NodeList](w, cycle.Nodes, core)
@@ -72,12 +72,13 @@ func (w *watches) addFeeds(ctx context.Context) error {
 	return w.watchDevices(ctx)
 }
 
-// roomsAgain is how often the Lease of watchRooms is asked for as long as it may not be read. An
-// API server that has only just started may refuse what it allows a moment later.
+// roomsAgain is the interval between requests for the Lease of watchRooms while reading it is
+// forbidden. An API server that has only just started may refuse a request and allow it a moment
+// later.
 const roomsAgain = 5 * time.Minute
 
-// watchRooms follows the Lease that shows which room is to be kept. No pod is decided before it is
-// known, or the room could be lost at a restart. Without the permission to read it, pods are
+// watchRooms follows the Lease recording the kept room. Pods are decided only after it has been
+// read, or the room could be lost at a restart. Without the permission to read it, pods are
 // scheduled all the same.
 func (w *watches) watchRooms(ctx context.Context) {
 	if w.shadows {
@@ -119,8 +120,8 @@ func (w *watches) watchRooms(ctx context.Context) {
 	})
 }
 
-// listOf is a pointer to a list of objects. With it followKind takes the list's type alone: the
-// pointer's type follows from it.
+// listOf is a pointer to a list of objects. With it followKind needs only the list's type argument:
+// the pointer's type follows from it.
 type listOf[L any] interface {
 	*L
 	runtime.Object
@@ -129,17 +130,17 @@ type listOf[L any] interface {
 // group is the client of an API group.
 type group interface{ RESTClient() rest.Interface }
 
-// followKind adds a kind to those that are watched.
+// followKind adds a kind to the watched ones.
 func followKind[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) {
 	w.kinds, w.feeds = append(w.kinds, kind), append(w.feeds, feedOf[L, P](w, kind, client))
 }
 
-// feedOf returns what gives the core everything of a kind.
+// feedOf returns a feed giving the core all objects of a kind.
 func feedOf[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) func(context.Context) {
-	resource := string(kind) // kinds have the names of resources
+	resource := string(kind) // kinds are named like resources
 	source := feed.Of(client.RESTClient(), "", resource, func() runtime.Object { return P(new(L)) })
 	var fresh func()
-	// The two kinds that a decision takes from: room on nodes, and devices. See beginLeading.
+	// The two kinds allocated by decisions: room on nodes, and devices. See beginLeading.
 	if w.lead != nil && (kind == cycle.Pods || kind == cycle.ResourceClaims) {
 		source.Anew, fresh = w.lead, w.beginLeading
 		w.stale.Add(1)
@@ -149,8 +150,8 @@ func feedOf[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) func(
 	return func(ctx context.Context) { feed.Run(ctx, source, sink) }
 }
 
-// newSink shows the core what there is of a kind. A pod that has a node, or is gone, no longer
-// needs its condition written.
+// newSink passes the objects of a kind to the core. The condition of a bound or deleted pod no
+// longer needs to be written.
 func (w *watches) newSink(kind cycle.Kind) feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.see(cycle.Listing{Kind: kind}) },
@@ -166,25 +167,25 @@ func (w *watches) newSink(kind cycle.Kind) feed.Sink {
 		Gone: func(o runtime.Object) {
 			if object, ok := w.toShown(o); ok {
 				w.show(cycle.Gone{Kind: kind, Object: object}, feed.SizeOf(o))
-				w.podStatuses.forgetObject(object.GetUID()) // after that: it answers what the core waits for
+				w.podStatuses.forgetObject(object.GetUID()) // last: it may end a wait of the core
 				w.groupStatuses.forgetObject(object.GetUID())
 			}
 		},
 	}
 }
 
-// beginLeading begins to decide, once this scheduler has been elected and has then listed all pods
-// and resource claims. Its watches may not have shown yet what the leader before it has bound and
-// allocated; decisions from that would fill nodes, and give devices, twice. What else a leader
-// writes is refused when it is outdated.
+// beginLeading lets the core decide, once this scheduler has been elected and has then listed all
+// pods and resource claims. Its watches may not have shown all bindings and allocations of the
+// previous leader yet; decisions based on that would fill nodes, and allocate devices, twice. A
+// leader's other writes are refused when they are outdated.
 func (w *watches) beginLeading() {
 	if w.stale.Add(-1) == 0 {
 		w.see(cycle.Led{})
 	}
 }
 
-// toShown is an object as the core gets it, stripped if there is a journal; not ok for what is no
-// object.
+// toShown returns an object in the form for the core, stripped if there is a journal. ok is false
+// if o is not an object.
 func (w *watches) toShown(o runtime.Object) (object metav1.Object, ok bool) {
 	if object, ok = o.(metav1.Object); ok && w.strips() {
 		object = journal.Stripped(object)

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// watchDevices follows devices where the API server has that API, now or later: one that is
-// upgraded may begin to serve it, and of several some may do so already.
+// watchDevices follows devices where the API server serves their API, now or later: an upgraded API
+// server may begin to serve it, and of several servers some may do so already.
 func (w *watches) watchDevices(ctx context.Context) error {
 	var err error
 	w.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
@@ -27,7 +27,7 @@ func (w *watches) watchDevices(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return nil
-	// Not an error: without the API there are no devices. If it comes later, it is followed from
+	// Not an error: without the API, devices do not exist. If it appears later, it is followed from
 	// then on.
 	case apierrors.IsNotFound(err):
 		w.feeds = append(w.feeds, w.awaitDevices)
@@ -36,15 +36,16 @@ func (w *watches) watchDevices(ctx context.Context) error {
 		return fmt.Errorf("ask the API server for %s: %w", resourcev1.SchemeGroupVersion, err)
 	}
 
-	// Named before any feed begins: no pod is decided until all of them are listed.
+	// Announced before any feed begins: pods are decided only after all of them are listed.
 	kinds, feeds := w.deviceFeeds()
 	w.kinds, w.feeds = append(w.kinds, kinds...), append(w.feeds, feeds...)
 	w.watchTaintRules(ctx)
 	return nil
 }
 
-// watchTaintRules follows DeviceTaintRules where the API server has them, now or later: one before
-// v1.37 has devices without them. Where they may not be read, pods are scheduled all the same.
+// watchTaintRules follows DeviceTaintRules where the API server has them, now or later: a server
+// before v1.37 has devices without them. If reading them is forbidden, pods are scheduled all the
+// same.
 func (w *watches) watchTaintRules(ctx context.Context) {
 	if !w.taintRules {
 		return
@@ -76,13 +77,13 @@ func (w *watches) awaitTaintRules(ctx context.Context) {
 	})
 }
 
-// checkServed returns nil if the API server serves this version of an API. client-go's own way of
-// asking takes no context, and would hold up the end of the scheduler.
+// checkServed returns nil if the API server serves this version of an API. client-go's discovery
+// takes no context, and would delay the end of the scheduler.
 func (w *watches) checkServed(ctx context.Context, version schema.GroupVersion) error {
 	return w.client.Discovery().RESTClient().Get().AbsPath("/apis", version.String()).Do(ctx).Error()
 }
 
-// listsDevices returns nil if the API server lists all that is followed of devices.
+// listsDevices returns nil if the API server lists all followed kinds of the device API.
 func (w *watches) listsDevices(ctx context.Context) error {
 	devices, one := w.client.ResourceV1(), metav1.ListOptions{Limit: 1}
 	_, err := devices.ResourceSlices().List(ctx, one)
@@ -95,8 +96,8 @@ func (w *watches) listsDevices(ctx context.Context) error {
 	return err
 }
 
-// devicesAgain is how often the API server is asked for devices, or their rules, as long as it does
-// not list them.
+// devicesAgain is the interval between requests for devices, or their rules, while the API server
+// does not list them.
 const devicesAgain = time.Minute
 
 // awaitDevices follows devices once the API server lists them, and then their rules.
@@ -111,8 +112,8 @@ func (w *watches) awaitDevices(ctx context.Context) {
 	})
 }
 
-// awaitKinds follows kinds once the API server lists them. No pod is decided then until they are
-// known; without the permission to list them, that would be for ever.
+// awaitKinds follows kinds once the API server lists them. From then on, pods are decided only
+// after the kinds have been listed; without the permission to list them, that would be never.
 func (w *watches) awaitKinds(
 	ctx context.Context, what string, lists func(context.Context) error, follows func() ([]cycle.Kind, []func(context.Context)),
 ) {
@@ -128,7 +129,7 @@ func (w *watches) awaitKinds(
 		if err == nil {
 			break
 		}
-		// Each time, since nothing else tells why devices are not there; once in devicesAgain.
+		// Logged each time, once per devicesAgain, since nothing else explains missing devices.
 		if apierrors.IsForbidden(err) {
 			klog.FromContext(ctx).Info("The API server serves "+what+" now, but they may not be read", "err", err)
 		}
@@ -144,8 +145,8 @@ func (w *watches) awaitKinds(
 	running.Wait()
 }
 
-// deviceFeeds returns the kinds that devices need. They are followed together: listsDevices has
-// asked for all of them.
+// deviceFeeds returns the kinds needed for devices. They are followed together: listsDevices has
+// checked all of them.
 func (w *watches) deviceFeeds() (kinds []cycle.Kind, feeds []func(context.Context)) {
 	devices := w.client.ResourceV1()
 	return []cycle.Kind{cycle.ResourceSlices, cycle.ResourceClaims, cycle.DeviceClasses}, []func(context.Context){

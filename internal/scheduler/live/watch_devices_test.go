@@ -23,8 +23,8 @@ func aTaintRule(driver string, effect resourcev1.DeviceTaintEffect) *resourcev1.
 	}
 }
 
-// TestTaintRuleKeepsDevicesBack until the rule selects other devices, or is gone; with the feature
-// gate off it means nothing.
+// TestTaintRuleKeepsDevicesBack until the rule selects other devices or is deleted; with the
+// feature gate off it has no effect.
 func TestTaintRuleKeepsDevicesBack(t *testing.T) {
 	const driver = "gpu.example.com"
 	for name, ends := range map[string]func(w *world, rule *resourcev1.DeviceTaintRule){
@@ -49,7 +49,7 @@ func TestTaintRuleKeepsDevicesBack(t *testing.T) {
 				w.until("p is turned down", func() bool { return strings.Contains(w.condition("p"), "cannot allocate all claims") })
 				w.pass(time.Minute) // its back-off is over
 				ends(w, rule)
-				w.pass(5 * time.Second) // much less than what wakes pods at last
+				w.pass(5 * time.Second) // much less than the unconditional wake-up of pods
 				if w.nodeOf("p") != "n" {
 					t.Error("p has not been woken")
 				}
@@ -65,8 +65,8 @@ func TestTaintRuleKeepsDevicesBack(t *testing.T) {
 	})
 }
 
-// TestServerWithoutTaintRules, as one before v1.37 is, or with ones that may not be read: devices
-// are given out without them, and kept back by them once they can be read.
+// TestServerWithoutTaintRules, before v1.37 or with unreadable rules: devices are allocated without
+// them, and kept back by them once they can be read.
 func TestServerWithoutTaintRules(t *testing.T) {
 	for name, status := range map[string]int{"not served": http.StatusNotFound, "forbidden": http.StatusForbidden} {
 		t.Run(name, func(t *testing.T) {

@@ -13,10 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal"
 )
 
-// fetchWhole returns an object to be written. While objects are stripped for a journal it is read
-// anew, and what was decided is put into it. A newer version than the one that was decided about is
-// not overwritten: the API server sees the conflict. It is listed, because the scheduler may not
-// get volumes, and needs no more permissions with a journal.
+// fetchWhole returns the object to write. While objects are stripped for a journal, the object is
+// read again, and the decision is put into it. A version newer than the decision's is not
+// overwritten: the API server reports the conflict. The object is listed, because the scheduler may
+// not get volumes, and a journal must not require more permissions.
 func fetchWhole[O metav1.Object, L runtime.Object](ctx context.Context, w *writer,
 	list func(context.Context, metav1.ListOptions) (L, error), decided O) (O, error) {
 	if !w.strips() {
@@ -42,8 +42,7 @@ func fetchWhole[O metav1.Object, L runtime.Object](ctx context.Context, w *write
 	return decided, fmt.Errorf("%s is gone", name)
 }
 
-// putDecided puts what a scheduler decides about a volume or a claim into the object as the API has
-// it.
+// putDecided puts a decision about a volume or a claim into the API's version of the object.
 func putDecided(current, decided metav1.Object) {
 	current.SetResourceVersion(decided.GetResourceVersion())
 	current.SetAnnotations(journal.Restored(decided.GetAnnotations(), current.GetAnnotations()))

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// patience is how long a plugin may hold a worker before another one stands in for it.
+// patience is the time after which a plugin holding a worker is given a stand-in.
 const patience = time.Second
 
-// workers carry out tasks, a bounded number at a time. They begin them in the order in which they
-// were queued, so that bindings leave in the order of decisions. The queue itself has no bound.
+// workers carry out tasks, a bounded number at a time. They begin them in queue order, so that
+// bindings leave in the order of decisions. The queue itself is unbounded.
 type workers struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	tasks   []func(context.Context) // the next one first
+	tasks   []func(context.Context) // in queue order
 	more    *sync.Cond              // signalled for each task, and at the end
-	ended   bool                    // nothing is begun any more
-	surplus int                     // workers that are to end, since those that they stood in for are back
+	ended   bool                    // nothing new is begun
+	surplus int                     // workers still to end, since the replaced ones are back
 }
 
 // newWorkers returns workers without goroutines; runWorkers starts them. Tasks may be added before.
@@ -28,7 +28,7 @@ func newWorkers() *workers {
 	return w
 }
 
-// addTask queues a task, and does not block. After the end of runWorkers tasks are dropped.
+// addTask queues a task without blocking. After the end of runWorkers tasks are dropped.
 func (w *workers) addTask(task func(context.Context)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,8 +36,8 @@ func (w *workers) addTask(task func(context.Context)) {
 	w.more.Signal()
 }
 
-// runWorkers works with n goroutines until the context ends; what is under way is finished, what
-// waits is dropped. Tasks get the context finishing.
+// runWorkers works with n goroutines until the context ends; then running tasks are finished and
+// waiting ones dropped. Tasks get the context finishing.
 func (w *workers) runWorkers(ctx, finishing context.Context, n int) {
 	for range n {
 		w.startWorker(finishing)
@@ -50,7 +50,7 @@ func (w *workers) runWorkers(ctx, finishing context.Context, n int) {
 	w.running.Wait()
 }
 
-// startWorker starts a goroutine that carries out tasks until it is surplus or the end has come.
+// startWorker starts a goroutine carrying out tasks until it is surplus or runWorkers ends.
 func (w *workers) startWorker(finishing context.Context) {
 	w.running.Go(func() {
 		for task := w.nextTask(); task != nil; task = w.nextTask() {
@@ -59,9 +59,9 @@ func (w *workers) startWorker(finishing context.Context) {
 	})
 }
 
-// lendWorker is called by a task before it calls a plugin, and what it returns afterwards: a plugin
-// that takes long, or never returns, holds up no other task. ctx is that of the task, which the
-// stand-in works with. When the plugin is back, one worker too many ends.
+// lendWorker is called by a task before it calls a plugin, and its result afterwards: a plugin that
+// takes long, or never returns, delays no other task. ctx is the task's context, and is used by the
+// stand-in. When the plugin has returned, one surplus worker ends.
 func (w *workers) lendWorker(ctx context.Context) (back func()) {
 	overdue := time.AfterFunc(patience, func() {
 		w.mu.Lock()
@@ -86,8 +86,8 @@ func (w *workers) hasWaiting() bool {
 	return len(w.tasks) > 0
 }
 
-// nextTask waits for a task; nil ends the worker that asks. The array keeps no task that was taken,
-// since tasks hold pods.
+// nextTask waits for a task; nil ends the calling worker. The array keeps no reference to a taken
+// task, since tasks hold pods.
 func (w *workers) nextTask() func(context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

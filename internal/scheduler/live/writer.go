@@ -13,21 +13,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// writer makes the writes of the core's actions, bindings excepted. It keeps nothing of what it
-// writes but turns. Every write names the UID of its object, so that no other object that has the
-// name by now is changed; what must not overwrite a newer state names the version as well.
+// writer makes the writes of the core's actions, bindings excepted. Its only state is the turns.
+// Every write carries the UID of its object, to leave another object under the same name alone; a
+// write that must not overwrite a newer state carries the resource version as well.
 type writer struct {
 	client   kubernetes.Interface
 	observer cycle.Observer
 	see      func(cycle.Event)
-	strips   func() bool // objects that the core has decided about lack what a journal leaves out
+	strips   func() bool // whether the objects known to the core are stripped for a journal
 	turns    claimTurns
 	life     *lifetime
 }
 
-// writeStatus patches the state of the pod that was decided: a condition, its nominated node, or
-// both. If the pod has changed, the newest state is patched as long as it still waits: the patch
-// must never undo what a binding wrote.
+// writeStatus patches the decided version of the pod: a condition, its nominated node, or both. If
+// the pod has changed, the newest version is patched as long as the pod still waits: the patch must
+// never undo a binding's write.
 func (w *writer) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
 	pod := a.Pod
 	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
@@ -41,8 +41,8 @@ func (w *writer) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
 		status["nominatedNodeName"] = *a.Nominate
 	}
 	version := pod.ResourceVersion
-	// The version is in the patch: a status written for a pod that has been bound meanwhile would
-	// take its nomination or condition back.
+	// The resource version is in the patch: a status written after another client bound the pod
+	// would revert its nomination or condition.
 	for {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "resourceVersion": version}, "status": status})
 		if err != nil {
@@ -56,14 +56,14 @@ func (w *writer) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
 		switch {
 		case readErr != nil || newest.UID != pod.UID || newest.Spec.NodeName != "" || newest.DeletionTimestamp != nil:
 			return readErr
-		case newest.ResourceVersion == version: // a webhook says conflict
+		case newest.ResourceVersion == version: // the conflict is a webhook's
 			return err
 		}
 		version = newest.ResourceVersion
 	}
 }
 
-// writeGroup merges the condition into the PodGroup's, whatever others wrote meanwhile.
+// writeGroup merges the condition into the PodGroup's, whatever other clients wrote meanwhile.
 func (w *writer) writeGroup(ctx context.Context, a cycle.WriteGroup) error {
 	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
 	defer cancel()

@@ -27,12 +27,11 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// answering, in the environment, makes this program the server of BenchmarkWrites: its CPU time is
-// not that of the scheduler.
+// answering, in the environment, makes this program the server of BenchmarkWrites, so that the
+// server's CPU time is not counted as the scheduler's.
 const answering = "BERTH_BENCH_ANSWERS"
 
-// answerUntilEOF takes everything that is posted, over TLS as an API server, until its
-// input ends.
+// answerUntilEOF accepts every POST request over TLS, like an API server, until its input ends.
 func answerUntilEOF() {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -40,7 +39,7 @@ func answerUntilEOF() {
 		w.Header().Set("Audit-Id", "11111111-2222-3333-4444-555555555555")
 		w.Header().Set("Cache-Control", "no-cache, private")
 		w.WriteHeader(http.StatusCreated)
-		if !strings.HasSuffix(r.URL.Path, "/binding") { // an event is answered with itself
+		if !strings.HasSuffix(r.URL.Path, "/binding") { // an event is returned as the response
 			_, _ = w.Write(body)
 		}
 	}))
@@ -50,8 +49,8 @@ func answerUntilEOF() {
 	os.Exit(0)
 }
 
-// BenchmarkWrites measures what the scheduler's process uses to write what each pod needs, its
-// binding and its event, to a server in another process.
+// BenchmarkWrites measures the scheduler process's CPU time for the two objects written per pod,
+// its binding and its event, to a server in another process.
 func BenchmarkWrites(b *testing.B) {
 	server := exec.Command(os.Args[0])
 	server.Env = append(os.Environ(), answering+"=1")
@@ -117,7 +116,7 @@ func BenchmarkWrites(b *testing.B) {
 		workers.Go(write)
 	}
 	workers.Wait()
-	for written.Load() < int64(b.N) { // looked at seldom: looking costs CPU, which is what is measured
+	for written.Load() < int64(b.N) { // checked seldom: checking costs CPU time, the measured quantity
 		time.Sleep(time.Millisecond)
 	}
 	b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N)/1e3, "cpu-µs/pod")

@@ -6,17 +6,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// longestLook bounds how long a scrape waits for the scheduler to be between two decisions. After
-// that it shows what the last one saw.
+// longestLook bounds a scrape's wait for the scheduler to be between two decisions. After that it
+// shows the previous result.
 const longestLook = 200 * time.Millisecond
 
 // WatchDevices makes every scrape measure the free devices of profiles with the plugin
-// Fragmentation. look shows the scheduler's state later, between two decisions, and on the
-// goroutine that decides: measuring takes time from decisions, so only a scrape causes it.
+// Fragmentation. look passes the scheduler's state to its argument later, between two decisions and
+// on the deciding goroutine: measuring takes time from decisions, so only a scrape causes it.
 func (r *Recorder) WatchDevices(look func(func(cycle.View))) { r.look.Store(&look) }
 
-// lookAtDevices has the devices measured and waits for that. While a look is still to come, another
-// scrape asks for none.
+// lookAtDevices measures the devices and waits for the result. While a measurement is pending,
+// further scrapes start none.
 func (r *Recorder) lookAtDevices() {
 	look := r.look.Load()
 	if look == nil || !r.looking.CompareAndSwap(false, true) {

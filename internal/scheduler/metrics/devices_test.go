@@ -21,8 +21,8 @@ profiles:
   pluginConfig: [{name: Fragmentation, args: {tasks: [{requests: {nvidia.com/gpu: "4"}}]}}]
 `
 
-// TestDevicesByPool: pods that want four devices come, and a node with three is of no use. They are
-// measured once there was a decision, since a scrape must not be what learns.
+// TestDevicesByPool: all pods request four devices, so a node with three is useless. Measuring
+// starts after the first decision, since a scrape must not be the first to learn the workload.
 func TestDevicesByPool(t *testing.T) {
 	parsed, err := config.Parse("packing", []byte(packing), config.Options{})
 	if err != nil {

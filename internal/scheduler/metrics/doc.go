@@ -1,8 +1,8 @@
-// Package metrics counts what the live scheduler does, under the names, labels, types, buckets and
-// stability of kube-scheduler v1.37 wherever the meaning is the same, so that dashboards and alerts
-// keep working. Berth's own metrics begin with berth_scheduler_.
+// Package metrics counts the operations of the live scheduler, under the names, labels, types,
+// buckets and stability of kube-scheduler v1.37 wherever the meaning is the same, so that
+// dashboards and alerts keep working. Berth's own metrics begin with berth_scheduler_.
 //
 // A [Recorder] implements the scheduler's observer and is scraped as a prometheus.Gatherer. It has
-// its own registry: a shared one would clash with kube-scheduler's in the same process, as in
-// tests. docs/reference/metrics.md lists all metrics; its test keeps it current.
+// a separate registry: a shared one would clash with kube-scheduler's in the same process, for
+// example in tests. docs/reference/metrics.md lists all metrics; its test keeps it current.
 package metrics

@@ -52,8 +52,8 @@ The page [metrics beside upstream's](metrics-parity.md) has every metric of kube
 
 const head = "| metric | type | labels | stability | |\n| --- | --- | --- | --- | --- |\n"
 
-// description is what Prometheus' library says of a metric; it has no other way
-// to ask. Metrics of kube-state-metrics name no stability.
+// description parses the string form of a metric's description, the only access provided by
+// Prometheus' library. Metrics of kube-state-metrics name no stability.
 var description = regexp.MustCompile(`^Desc\{fqName: "(.*)", help: "(?:\[(\w+)\] )?(.*)", unit: "", constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
 
 func row(t *testing.T, kind string, d *prometheus.Desc) string {
@@ -66,12 +66,12 @@ func row(t *testing.T, kind string, d *prometheus.Desc) string {
 	return fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", parts[1], kind, labels, parts[2], strings.ReplaceAll(parts[3], `\"`, `"`))
 }
 
-// kindOf a metric is the name of its type.
+// kindOf returns the name of a metric's type.
 func kindOf(m metrics.Registerable) string {
 	return strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", m), "*metrics."), "Vec"))
 }
 
-// described lists what a collector may collect.
+// described lists the descriptions of a collector's metrics.
 func described(c prometheus.Collector) (all []*prometheus.Desc) {
 	descriptions := make(chan *prometheus.Desc)
 	go func() {

@@ -21,8 +21,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// groupWorld is a core with pod groups in virtual time, whose removals of pods are carried out at
-// once, and its metrics.
+// groupWorld is a core with pod groups in virtual time, and its metrics. Removals of pods are
+// carried out immediately.
 type groupWorld struct {
 	t    *testing.T
 	core *cycle.Core
@@ -61,7 +61,7 @@ func (w *groupWorld) tell(e cycle.Event) {
 	}
 }
 
-// rest has all done that can be done at once.
+// rest lets the core do everything it can do without waiting.
 func (w *groupWorld) rest() {
 	for n := 0; n < 100 && !w.core.Wake(w.now).After(w.now); n++ {
 		w.tell(cycle.Tick{})
@@ -106,8 +106,8 @@ func (w *groupWorld) group(name string, least, priority int32, change func(*sche
 
 var metricLine = regexp.MustCompile(`(?m)^scheduler_(\S+) (\S+)$`)
 
-// news compares the metrics whose names begin so, as far as they have changed since the last look,
-// with those that are expected. Sums and buckets of times are left out.
+// news compares the changes since the last look, in metrics with these name prefixes, with the
+// expected ones. It skips sums and buckets of times.
 func (w *groupWorld) news(step string, begins []string, want ...string) {
 	w.t.Helper()
 	now, changed := map[string]string{}, map[string]bool{}
@@ -136,8 +136,8 @@ func (w *groupWorld) news(step string, begins []string, want ...string) {
 	}
 }
 
-// TestMetricsOfEntities: a gang is gated as one entity, enters the active queue as one, and leaves
-// it; a pod beside it counts alone.
+// TestMetricsOfEntities: a gang is gated, enters the active queue, and leaves it as a single
+// entity; a pod outside of it counts separately.
 func TestMetricsOfEntities(t *testing.T) {
 	w, begins := newGroupWorld(t), []string{"queue_incoming_", "queued_entities", "pending_pods"}
 	w.node("a", "1", "r1")
@@ -168,8 +168,8 @@ func TestMetricsOfEntities(t *testing.T) {
 		`pending_pods{queue="active"} 0`, `pending_pods{queue="unschedulable"} 2`)
 }
 
-// TestMetricsOfPreemptionByGroups: what a group's preemption takes is not counted as that of pods,
-// groups that leave as a whole are, and pods that their budget does not let go.
+// TestMetricsOfPreemptionByGroups: victims of a group's preemption are not counted as those of
+// pods; groups evicted as a whole are counted, and so are pods evicted against their budget.
 func TestMetricsOfPreemptionByGroups(t *testing.T) {
 	w := newGroupWorld(t)
 	begins := []string{"workload_preemption_", "preemption_"}

@@ -4,9 +4,9 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// recorded are the metrics. What kube-scheduler has beside these has no equivalent: see
-// docs/reference/metrics.md. The fields are in the groups of the functions below, which have names,
-// help texts and buckets.
+// recorded holds the metrics. kube-scheduler's remaining metrics lack an equivalent: see
+// docs/reference/metrics.md. The fields are in the groups of the functions below, which define
+// names, help texts and buckets.
 type recorded struct {
 	attempts          *metrics.CounterVec   // schedule_attempts_total
 	attemptDuration   *metrics.HistogramVec // scheduling_attempt_duration_seconds
@@ -62,13 +62,13 @@ type recorded struct {
 	devices         *metrics.GaugeVec   // berth_scheduler_fragmentation_devices; set at a scrape, see WatchDevices
 }
 
-// subsystem is upstream's; Berth's own metrics have none, and begin with berth_scheduler_.
+// subsystem is upstream's; Berth's own metrics do not use it, and begin with berth_scheduler_.
 const subsystem = "scheduler"
 
-// millis are the buckets of what takes from a millisecond to many seconds.
+// millis holds buckets for durations from a millisecond to many seconds.
 var millis = metrics.ExponentialBuckets(0.001, 2, 15)
 
-// counter and the functions after it make a metric of upstream's subsystem.
+// counter and the functions after it create a metric of upstream's subsystem.
 func counter(name, help string, level metrics.StabilityLevel, labels ...string) *metrics.CounterVec {
 	return metrics.NewCounterVec(&metrics.CounterOpts{Subsystem: subsystem, Name: name, Help: help, StabilityLevel: level}, labels)
 }
@@ -91,7 +91,7 @@ func plainCounter(name, help string, level metrics.StabilityLevel) *metrics.Coun
 	return metrics.NewCounter(&metrics.CounterOpts{Subsystem: subsystem, Name: name, Help: help, StabilityLevel: level})
 }
 
-// newRecorded makes all metrics, without values.
+// newRecorded creates all metrics, without values.
 func newRecorded() *recorded {
 	r := &recorded{}
 	r.ofAttempts()
@@ -104,7 +104,7 @@ func newRecorded() *recorded {
 	return r
 }
 
-// ofAttempts makes the metrics of attempts to schedule a pod, and of plugins in them.
+// ofAttempts creates the metrics of attempts to schedule a pod, and of plugins in them.
 func (r *recorded) ofAttempts() {
 	r.attempts = counter("schedule_attempts_total",
 		"Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, "+
@@ -131,7 +131,7 @@ func (r *recorded) ofAttempts() {
 		"Number of PreQueueingHint evaluations, labeled by plugin and result (all_pods or narrowed).", metrics.ALPHA, "plugin", "result")
 }
 
-// ofGroups makes the metrics of attempts to schedule a pod group.
+// ofGroups creates the metrics of attempts to schedule a pod group.
 func (r *recorded) ofGroups() {
 	r.groupAttempts = counter("podgroup_schedule_attempts_total",
 		"Number of attempts to schedule pod group, by the result. 'unschedulable' means a pod group could not be "+
@@ -154,7 +154,7 @@ func (r *recorded) ofGroups() {
 		millis, metrics.ALPHA, "result", "profile")
 }
 
-// ofQueue makes the metrics of the queue and of what the scheduler knows.
+// ofQueue creates the metrics of the queue and of the scheduler's state.
 func (r *recorded) ofQueue() {
 	r.pending = gauge("pending_pods",
 		"Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number "+
@@ -187,7 +187,7 @@ func (r *recorded) ofQueue() {
 		"Number of running goroutines split by the work they do such as binding.", metrics.BETA, "operation")
 }
 
-// ofPods makes the metrics of pods on their way, over all attempts.
+// ofPods creates the metrics of a pod's scheduling over all attempts.
 func (r *recorded) ofPods() {
 	r.sliDuration = histogram("pod_scheduling_sli_duration_seconds",
 		"E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve "+
@@ -203,7 +203,7 @@ func (r *recorded) ofPods() {
 		"Duration of waiting on permit.", millis, metrics.BETA, "result")
 }
 
-// ofObjects makes the metrics of volumes and device claims.
+// ofObjects creates the metrics of volumes and device claims.
 func (r *recorded) ofObjects() {
 	r.volumeErrors = counter("volume_scheduling_stage_error_total", "Volume scheduling stage error count", metrics.ALPHA, "operation")
 	r.claims = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -219,7 +219,7 @@ func (r *recorded) ofObjects() {
 		metrics.ALPHA, "profile", "driver", "status")
 }
 
-// ofPreemption makes the metrics of preemption, for pods and for groups.
+// ofPreemption creates the metrics of preemption, for pods and for groups.
 func (r *recorded) ofPreemption() {
 	r.preemptionAttempts = plainCounter("preemption_attempts_total", "Total preemption attempts in the cluster till now", metrics.STABLE)
 	r.preemptionVictims = plainHistogram("preemption_victims",
@@ -230,7 +230,8 @@ func (r *recorded) ofPreemption() {
 	r.ofGroupPreemption()
 }
 
-// ofGroupPreemption makes those that came with pod groups upstream; some are for pods as well.
+// ofGroupPreemption creates the metrics that upstream added with pod groups; some are for pods as
+// well.
 func (r *recorded) ofGroupPreemption() {
 	seconds := metrics.ExponentialBuckets(0.001, 2, 16)
 	r.groupPreemptions = counter("workload_preemption_attempts_total",
@@ -251,7 +252,7 @@ func (r *recorded) ofGroupPreemption() {
 		"Total number of pod disruption budget violations caused by preemption.", metrics.ALPHA, "preemptor")
 }
 
-// own registers the metrics that kube-scheduler has no equivalent of.
+// own registers the metrics without an equivalent in kube-scheduler.
 func (r *recorded) own() {
 	r.reloads = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name:           "berth_scheduler_config_reloads_total",

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// Names, labels and texts are those of kube-state-metrics.
+// Names, labels and texts are kube-state-metrics'.
 var (
 	ofPod       = []string{"namespace", "pod", "uid"}
 	overheadCPU = prometheus.NewDesc("kube_pod_overhead_cpu_cores",
@@ -19,7 +19,7 @@ var (
 		"The pod overhead in regards to memory associated with running a pod.", ofPod, nil)
 )
 
-// overheads follows the pods that have overhead, on their way to other objects.
+// overheads records the pods with overhead, and passes all objects on.
 type overheads struct {
 	cycle.Objects
 	mu   sync.Mutex
@@ -32,8 +32,8 @@ type overhead struct {
 	podFixed v1.ResourceList
 }
 
-// Overheads adds the overhead of all pods to what is recorded. The result replaces the objects, to
-// which it passes everything on. Only pods that have overhead are kept.
+// Overheads adds the overhead of all pods to the metrics. The result replaces objects, and passes
+// everything on to it. It keeps only pods with overhead.
 func (r *Recorder) Overheads(objects cycle.Objects) cycle.Objects {
 	o := &overheads{Objects: objects, pods: map[types.UID]overhead{}}
 	r.registry.RawMustRegister(o)

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// shownPods remembers which pods it was shown.
+// shownPods records the names of the pods passed to it.
 type shownPods struct{ names, gone []string }
 
 func (s *shownPods) Pod(pod *v1.Pod)         { s.names = append(s.names, pod.Name) }
@@ -45,7 +45,7 @@ func TestOverheadOfPods(t *testing.T) {
 	}
 }
 
-// gathered are the metrics of overhead.
+// gathered returns the metrics of overhead.
 func gathered(t *testing.T, r *Recorder) string {
 	t.Helper()
 	families, err := r.Gather()

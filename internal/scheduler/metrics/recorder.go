@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Recorder keeps the metrics of one scheduler. Its methods are those of cycle.Observer, most of
-// which the goroutine that decides calls: they do no more than count. Any goroutine may call them.
+// Recorder keeps the metrics of one scheduler. It implements cycle.Observer, and most of its
+// methods are called by the deciding goroutine: they only count. Any goroutine may call them.
 type Recorder struct {
 	*recorded
 	registry metrics.KubeRegistry
@@ -28,7 +28,7 @@ type Recorder struct {
 	labels   sync.Map                               // of what is handled, to its label: a string that takes long to make
 }
 
-// handled is what a change of an object is labelled by.
+// handled is the label of a change of an object.
 type handled struct {
 	queue.Resource
 	queue.Action
@@ -40,7 +40,7 @@ var _ cycle.Observer = (*Recorder)(nil)
 func New() *Recorder {
 	r := &Recorder{recorded: newRecorded(), registry: metrics.NewKubeRegistry()}
 	r.registry.MustRegister(r.all()...)
-	// So that rates over the first attempts are right: a series that begins at 1 has no increase.
+	// Makes rates over the first attempts right: a series beginning at 1 shows no increase.
 	for _, result := range []cycle.Result{cycle.Scheduled, cycle.Unschedulable, cycle.Errored} {
 		r.attempts.WithLabelValues(string(result), "default-scheduler").Add(0)
 	}
@@ -100,13 +100,13 @@ func (r *Recorder) RanPlugin(plugin string, point plugins.Point, ok bool, took t
 	r.plugins.WithLabelValues(plugin, title(point), status(point, ok)).Observe(took.Seconds())
 }
 
-// title is the extension point as upstream's metrics write it.
+// title returns the extension point in the spelling of upstream's metrics.
 func title(point plugins.Point) string {
 	name := point.String()
 	return strings.ToUpper(name[:1]) + name[1:]
 }
 
-// status is upstream's status label at an extension point, for success and for failure.
+// status returns upstream's status label at an extension point, for success and for failure.
 func status(point plugins.Point, ok bool) string {
 	switch {
 	case ok:
@@ -119,13 +119,12 @@ func status(point plugins.Point, ok bool) string {
 	return fwk.Error.String()
 }
 
-// Queued counts a pod that enters a queue.
+// Queued counts a pod entering a queue.
 func (r *Recorder) Queued(place queue.Place, event string) {
 	r.incoming.WithLabelValues(queueOf(place), event).Inc()
 }
 
-// queueOf is the queue that upstream counts a pod as added to: pods that are kept out are among the
-// unschedulable ones there.
+// queueOf returns upstream's queue label for a place: upstream counts gated pods as unschedulable.
 func queueOf(place queue.Place) string {
 	if place == queue.Gated {
 		place = queue.Waiting
@@ -133,7 +132,7 @@ func queueOf(place queue.Place) string {
 	return place.String()
 }
 
-// entity is how upstream's metrics name pod groups, and pods that are in none.
+// entity returns upstream's label of pod groups, and of pods without a group.
 func entity(group bool) string {
 	if group {
 		return string(fwk.PodGroupKeyType)
@@ -141,9 +140,9 @@ func entity(group bool) string {
 	return string(fwk.PodKeyType)
 }
 
-// EntityQueued counts a pod group, or a pod that is in none, that enters a queue. As upstream, one
-// that goes where its attempt or an event has sent it is not counted: a pod that is rejected, and
-// what an event has back off.
+// EntityQueued counts a pod group, or a pod without a group, entering a queue. Like upstream, moves
+// by its own attempt or by an event to back-off are not counted: a rejected pod, and an entity sent
+// to back-off by an event.
 func (r *Recorder) EntityQueued(place queue.Place, event string, group bool) {
 	returns := event == queue.AttemptFailed
 	if returns && !group && place != queue.Gated || place == queue.Backoff && !returns {
@@ -152,10 +151,10 @@ func (r *Recorder) EntityQueued(place queue.Place, event string, group bool) {
 	r.entering.WithLabelValues(queueOf(place), event, entity(group)).Inc()
 }
 
-// manyAttempts is the number of attempts from which on pods share a label, as upstream.
+// manyAttempts is the number of attempts at and above which pods share a label. It is upstream's.
 const manyAttempts = 15
 
-// Bound counts a pod that has its node.
+// Bound counts a bound pod.
 func (r *Recorder) Bound(attempts int, sinceFirst time.Duration, afterFlush bool) {
 	label := strconv.Itoa(attempts)
 	if attempts >= manyAttempts {
@@ -168,7 +167,7 @@ func (r *Recorder) Bound(attempts int, sinceFirst time.Duration, afterFlush bool
 	}
 }
 
-// Rejected counts the pods that wait because of the plugin, up and down.
+// Rejected counts the pods waiting because of the plugin, up and down.
 func (r *Recorder) Rejected(plugin, profile string, delta int) {
 	r.unschedulable.WithLabelValues(plugin, profile).Add(float64(delta))
 }
@@ -197,12 +196,12 @@ func (r *Recorder) Preempted(p cycle.Preempted) {
 	}
 }
 
-// GeneratedPlacements counts placements that are possible for a pod group.
+// GeneratedPlacements counts the possible placements of a pod group.
 func (r *Recorder) GeneratedPlacements(profile string, count int) {
 	r.placements.WithLabelValues(profile).Add(float64(count))
 }
 
-// EvaluatedPlacements counts placements that were judged, and measures how long that took.
+// EvaluatedPlacements counts evaluated placements, and measures the time taken.
 func (r *Recorder) EvaluatedPlacements(profile string, feasible bool, count int, took time.Duration) {
 	result := "infeasible"
 	if feasible {
@@ -214,7 +213,7 @@ func (r *Recorder) EvaluatedPlacements(profile string, feasible bool, count int,
 	}
 }
 
-// RemovedVictims measures how long it took to remove victims.
+// RemovedVictims measures the removal of victims.
 func (r *Recorder) RemovedVictims(group, ok bool, took time.Duration) {
 	result := "success"
 	if !ok {
@@ -234,7 +233,7 @@ func (r *Recorder) Permitted(result string, took time.Duration) {
 	r.permitWait.WithLabelValues(code.String()).Observe(took.Seconds())
 }
 
-// AwaitedDevice measures a wait for devices, and counts those that the wait was for.
+// AwaitedDevice measures a wait for devices, and counts the devices.
 func (r *Recorder) AwaitedDevice(profile, driver, how string, conditions bool, took time.Duration) {
 	r.deviceWaiting.WithLabelValues(profile, driver, how).Observe(took.Seconds())
 	if conditions {
@@ -254,7 +253,7 @@ func (r *Recorder) MadeClaim(ok bool) {
 // VolumesFailed counts errors with the volumes of pods.
 func (r *Recorder) VolumesFailed(stage string) { r.volumeErrors.WithLabelValues(stage).Inc() }
 
-// Handled measures how long it took to take in a change of an object.
+// Handled measures the handling of a change of an object.
 func (r *Recorder) Handled(resource queue.Resource, action queue.Action, took time.Duration) {
 	event := handled{resource, action}
 	known, ok := r.labels.Load(event)
@@ -274,12 +273,12 @@ func (r *Recorder) Hinted(plugin, event string, wake bool, took time.Duration) {
 	r.hints.WithLabelValues(plugin, event, hint).Observe(took.Seconds())
 }
 
-// BindRefused counts a binding that was not taken.
+// BindRefused counts a refused binding.
 func (r *Recorder) BindRefused(reason string) {
 	r.refusedBindings.WithLabelValues(cmp.Or(reason, "Unknown")).Inc()
 }
 
-// PreHinted counts questions to a plugin which pods an event can help.
+// PreHinted counts calls of a plugin's PreQueueingHintFn.
 func (r *Recorder) PreHinted(plugin string, narrowed bool) {
 	result := "all_pods"
 	if narrowed {
@@ -288,13 +287,13 @@ func (r *Recorder) PreHinted(plugin string, narrowed bool) {
 	r.preHints.WithLabelValues(plugin, result).Inc()
 }
 
-// Panicked counts decisions, and calls of plugins beside them, that panicked.
+// Panicked counts decisions, and calls of plugins outside of them, that panicked.
 func (r *Recorder) Panicked() { r.panics.Inc() }
 
-// LostRecord counts records that the journal lost.
+// LostRecord counts records lost by the journal.
 func (r *Recorder) LostRecord() { r.lostRecords.Inc() }
 
-// Binding counts bindings under way.
+// Binding counts bindings in flight.
 func (r *Recorder) Binding(delta int) { r.goroutines.WithLabelValues("binding").Add(float64(delta)) }
 
 // Reloaded records whether a change of the configuration was applied.

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// scrape is what Prometheus gets.
+// scrape returns the text served to Prometheus.
 func scrape(t *testing.T, r *Recorder) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -23,8 +23,7 @@ func scrape(t *testing.T, r *Recorder) string {
 	return w.Body.String()
 }
 
-// TestNamesAndLabelsAreKubeSchedulers holds the lines that dashboards and alerts
-// look for.
+// TestNamesAndLabelsAreKubeSchedulers contains the lines used by dashboards and alerts.
 func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	r := New()
 	r.Attempted("default-scheduler", cycle.Scheduled, 3*time.Millisecond)
@@ -162,8 +161,7 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	}
 }
 
-// TestMetricsAreWellMade has Prometheus' linter look at Berth's own; upstream's
-// are as they are.
+// TestMetricsAreWellMade runs Prometheus' linter on Berth's own metrics, but not on upstream's.
 func TestMetricsAreWellMade(t *testing.T) {
 	r := New()
 	r.Reloaded(true)

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// named are the plugins that the documentation takes for examples.
+// named holds the plugins used as examples in the documentation.
 var named = map[string]plugins.Point{
 	"MyPlugin":        plugins.PreFilter | plugins.Filters | plugins.PreScore | plugins.Score,
 	"MyCustomPluginA": plugins.Score, "MyCustomPluginB": plugins.Score,
@@ -21,8 +21,8 @@ var named = map[string]plugins.Point{
 	"CustomPlugin1":   plugins.Filters | plugins.Score, "CustomPlugin2": plugins.Filters | plugins.Score,
 }
 
-// TestConfigurationsOfTheDocumentation loads the files that Kubernetes'
-// documentation shows. The answer tells what of a profile is not the default.
+// TestConfigurationsOfTheDocumentation loads the files shown in Kubernetes' documentation and
+// compares the profiles' differences from the default.
 func TestConfigurationsOfTheDocumentation(t *testing.T) {
 	shown := map[string]bool{}
 	datadriven.RunTest(t, filepath.Join("testdata", "documented.txt"), func(t *testing.T, d *datadriven.TestData) string {

@@ -27,13 +27,13 @@ import (
 // securePort is kube-scheduler's.
 const securePort = 10259
 
-// Flags are those of the command. Flags that kube-scheduler has, or had, keep their names and
-// meanings. Exported fields are read by the command itself; the others reach it through Settings,
+// Flags holds the command's flags. Current and former flags of kube-scheduler keep their names and
+// meanings. The command itself reads the exported fields; it gets the rest through Settings,
 // Source, Profiles and the like, where the configuration file counts as well.
 type Flags struct {
 	Set *pflag.FlagSet
 
-	cluster connect.Flags // Settings.Cluster, before the file has its say
+	cluster connect.Flags // Settings.Cluster, before the file is applied
 	Serving serve.Options
 	lead    lead.Options
 	Logs    *logs.Options
@@ -42,42 +42,42 @@ type Flags struct {
 	config        string // a file; "": upstream's defaults, or a legacy source
 	WriteConfigTo string
 	legacy        legacyFlags     // translated into a configuration; see Source
-	gates         map[string]bool // only those that were given
-	Groups        groups.Gates    // once validated
-	SearchLimit   int             // in judgements of a node; see cycle.Options
+	gates         map[string]bool // only given ones
+	Groups        groups.Gates    // set by Validate
+	SearchLimit   int             // in evaluations of a node; see cycle.Options
 
 	qps                            float32 // 0: no limit
 	burst                          int     // 0: twice qps
 	contentType                    string  // of requests to the API server
 	profiling, contentionProfiling bool
-	MaxUnschedulable               time.Duration // until a pod is tried without an event that helps
-	AddressFile                    string        // "": the URLs are not written down
+	MaxUnschedulable               time.Duration // maximum wait in the queue without a helpful event
+	AddressFile                    string        // empty: URLs are not written to a file
 	Binders                        int           // bindings in flight at most
 	resourceLock                   string        // of the election; must be leases
 	keepBudgets                    []string      // scheduler names; "*": all profiles
 	gentle                         Gentle
 	reserve                        []string             // scheduler names; "*": all profiles
-	reservations                   plugins.Reservations // of the profiles that reserve names
-	Shadow                         bool                 // compares, and writes nothing
+	reservations                   plugins.Reservations // for the profiles in reserve
+	Shadow                         bool                 // compare only, write nothing
 	Journal                        records.Flags        // "" as Dir: no journal
 	ShadowReport                   string               // a file; "": none
 }
 
 // legacyFlags are kube-scheduler's flags from before it had configuration files. They are
-// translated into a configuration (Source), so that nothing after that knows of them;
-// --write-config-to writes the result as a file of today.
+// translated into a configuration (Source), so that no later code depends on them;
+// --write-config-to writes the result as a current file.
 type legacyFlags struct {
-	policyFile               string // a Policy of before KubeSchedulerConfiguration
+	policyFile               string // a Policy, older than KubeSchedulerConfiguration
 	policyConfigMap          string // its name; the Policy is under policyKey
 	policyConfigMapNamespace string
 	provider                 string // --algorithm-provider
 	schedulerName            string // "": default-scheduler
 	affinityWeight           int32
-	lockName, lockNamespace  string // "": the flags that replaced them count
+	lockName, lockNamespace  string // empty: the flags replacing them count
 }
 
-// Add adds the flags to the set, and returns where their values will be once it is parsed. Validate
-// has to be called before anything else is asked.
+// Add adds the flags to the set, and returns their destination. After the set is parsed, Validate
+// must be called before any other method.
 func Add(set *pflag.FlagSet) *Flags {
 	f := &Flags{
 		Set: set, Serving: serve.Defaults(securePort), lead: lead.Defaults(configv1.SchedulerDefaultLockObjectName),
@@ -159,15 +159,15 @@ func (f *Flags) addLegacy() {
 		"with the flags above, or without --config: the schedulerName of the pods to schedule (default default-scheduler)")
 }
 
-// Validate returns what is wrong, by flag: the first thing. What the file has against it is said
-// when that is read.
+// Validate returns the first error, with its flag. Conflicts with the file are reported when it is
+// read.
 func (f *Flags) Validate() error {
 	f.Serving.Parsed(f.Set)
 	if err := f.Serving.Validate(); err != nil {
 		return err
 	}
 
-	// One source at most: with two, it would have to be guessed which one is meant.
+	// One source at most: with two, the intended one would be a guess.
 	sources := 0
 	for _, given := range []string{f.config, f.legacy.policyFile, f.legacy.policyConfigMap, f.legacy.provider} {
 		if given != "" {
@@ -225,7 +225,7 @@ func (f *Flags) Validate() error {
 	return f.Journal.Validate()
 }
 
-// JournalHeader is what a journal records of the flags.
+// JournalHeader returns the flags recorded in a journal.
 func (f *Flags) JournalHeader() journal.Header {
 	return journal.Header{
 		Added: f.Added(), Disabled: f.Disabled(), MaxWait: f.MaxUnschedulable, Shadow: f.Shadow, Groups: f.Groups,
@@ -233,8 +233,8 @@ func (f *Flags) JournalHeader() journal.Header {
 	}
 }
 
-// Added is what the flags add to the profiles of the configuration, in the form that a journal
-// keeps: a replay has the file, and not the flags.
+// Added returns the flags' additions to the profiles of the configuration, in the form kept by a
+// journal: a replay has the file, but not the flags.
 func (f *Flags) Added() config.Added {
 	a := config.Added{
 		CompareTolerations: f.CompareTolerations(), WithoutStorageScores: f.WithoutStorageScores(),
@@ -247,19 +247,18 @@ func (f *Flags) Added() config.Added {
 	return a
 }
 
-// MetricsChosen reports whether there is anything in Metrics to apply: applying nothing logs an
-// error.
+// MetricsChosen reports whether Metrics has anything to apply: applying nothing logs an error.
 func (f *Flags) MetricsChosen() bool {
 	return f.given("show-hidden-metrics-for-version") || f.given("disabled-metrics") ||
 		f.given("allow-metric-labels") || f.given("allow-metric-labels-manifest")
 }
 
-// given reports whether the user gave the flag, also with its default as value.
+// given reports whether the user set the flag, even to its default.
 func (f *Flags) given(name string) bool { return f.Set.Changed(name) }
 
-// Profiles applies flags to profiles: which of them respect disruption budgets when they preempt,
-// which preempt gently, and which reserve room for pod groups. It changes the profiles in place,
-// and is called for each configuration that is read, also when the file has changed.
+// Profiles applies flags to profiles: respecting disruption budgets in preemption, gentle
+// preemption, and room reservations for pod groups. It changes the profiles in place, and is called
+// each time a configuration is read, including after a change of the file.
 func (f *Flags) Profiles(profiles []*plugins.Profile) error {
 	if err := forNamed("--preemption-respects-budgets", f.keepBudgets, profiles,
 		func(p *plugins.Profile) { p.KeepBudgets = true }); err != nil {
@@ -271,8 +270,8 @@ func (f *Flags) Profiles(profiles []*plugins.Profile) error {
 	return forNamed("--reserve-for-pod-groups", f.reserve, profiles, func(p *plugins.Profile) { p.Reservations = f.reservations })
 }
 
-// forNamed calls do with the profiles of these names, or with all for "*". A name that no profile
-// has is an error: it is likely to be a mistake in the flag.
+// forNamed calls do with the profiles of these names, or with all for "*". An unknown name is an
+// error: it is likely to be a mistake in the flag.
 func forNamed(flag string, names []string, profiles []*plugins.Profile, do func(*plugins.Profile)) error {
 	for _, name := range names {
 		known := name == "*"

@@ -12,30 +12,32 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// Gate is a feature gate that kube-scheduler v1.37 consults, and what Berth makes of it.
+// Gate is a feature gate consulted by kube-scheduler v1.37, with Berth's treatment of it.
 type Gate struct {
 	Name string
-	// On is the default. Alpha and beta gates follow AllAlpha and AllBeta; a locked gate has one
-	// value only.
+	// On is the default. Alpha and beta gates follow AllAlpha and AllBeta; a locked gate has only
+	// one value.
 	On, Alpha, Beta, Locked bool
-	// Heed tells whether Berth does as the gate says. If it does not, Why says what Berth does.
+	// Heed is Berth's treatment of the gate. If Berth does not follow it, Why explains Berth's
+	// behavior.
 	Heed Heed
 	Why  string
 }
 
-// Heed is how a gate is heeded.
+// Heed is the treatment of a gate.
 type Heed uint8
 
 const (
-	// Refused: Berth does what the default says. The other value is an error.
+	// Refused gates have a fixed behavior in Berth, that of the default. The other value is an
+	// error.
 	Refused Heed = iota
-	// Honoured: both values have upstream's effect.
+	// Honoured gates have upstream's effect with both values.
 	Honoured
-	// Indifferent: the value makes no difference in Berth. It is accepted and noted.
+	// Indifferent gates make no difference in Berth. They are accepted and noted.
 	Indifferent
 )
 
-// The gates that Berth honours, besides those of pod groups.
+// The gates honored by Berth, in addition to those of pod groups.
 const (
 	compareTolerations = "TaintTolerationComparisonOperators"
 	deviceTaintRules   = "DRADeviceTaintRules"
@@ -52,8 +54,8 @@ const (
 	notYet   = "the feature is alpha and not in Berth yet"
 )
 
-// Gates lists the gates, by name: those that kube-scheduler v1.37 consults. test/flagparity
-// compares it with upstream's code. The list is the caller's.
+// Gates lists the gates consulted by kube-scheduler v1.37, by name. test/flagparity compares the
+// list with upstream's code. The list is the caller's.
 func Gates() []Gate {
 	return []Gate{
 		{Name: "ComponentFlagz", On: true, Beta: true, Why: "/flagz is always served"},
@@ -108,11 +110,11 @@ func Gates() []Gate {
 	}
 }
 
-// gone are the gates of earlier versions that kube-scheduler no longer knows.
+// gone holds the gates of earlier versions unknown to the current kube-scheduler.
 var gone = []string{"GangScheduling", "SchedulerQueueingHints", "SidecarContainers", "WorkloadAwarePreemption"}
 
-// gateFlag is the value of --feature-gates. As in kube-scheduler, whose only component is kube, a
-// gate may be written kube:Gate.
+// gateFlag is the value of --feature-gates. As in kube-scheduler, with kube as its only component,
+// a gate may be written kube:Gate.
 type gateFlag struct{ *cliflag.MapStringBool }
 
 // Set implements [pflag.Value].
@@ -124,12 +126,12 @@ func (f gateFlag) Set(value string) error {
 	return f.MapStringBool.Set(strings.Join(gates, ","))
 }
 
-// Honours reports whether Berth does as the gate of that name says.
+// Honours reports whether Berth follows the gate of that name.
 func Honours(name string) bool {
 	return slices.Contains(slices.Concat(honouredGates(true), honouredGates(false)), name)
 }
 
-// honouredGates lists the gates that Berth honours and that have this default.
+// honouredGates lists the gates honored by Berth with this default.
 func honouredGates(on bool) (names []string) {
 	for _, g := range Gates() {
 		if g.Heed == Honoured && g.On == on {
@@ -140,7 +142,8 @@ func honouredGates(on bool) (names []string) {
 }
 
 // enabled reports whether --feature-gates enables a gate: by name, by AllAlpha or AllBeta, or by
-// default. As upstream, the name goes before the groups, in whichever order they were given.
+// default. Like upstream, the name takes precedence over the groups, in whichever order they were
+// given.
 func (f *Flags) enabled(g *Gate) bool {
 	on, given := f.gates[g.Name]
 	if !given && g.Alpha {
@@ -152,8 +155,8 @@ func (f *Flags) enabled(g *Gate) bool {
 	return given && on || !given && g.On
 }
 
-// isOn reports whether the gate of that name is enabled; false for one that kube-scheduler does not
-// consult.
+// isOn reports whether the gate of that name is enabled; false for a gate not consulted by
+// kube-scheduler.
 func (f *Flags) isOn(name string) bool {
 	for _, g := range Gates() {
 		if g.Name == name {
@@ -169,23 +172,23 @@ func (f *Flags) CompareTolerations() bool { return f.isOn(compareTolerations) }
 // WithoutStorageScores reports whether VolumeBinding does not score.
 func (f *Flags) WithoutStorageScores() bool { return !f.isOn(storageScores) }
 
-// AllowMissingDrivers reports whether pods may go where the CSI driver of a volume is missing.
+// AllowMissingDrivers reports whether a pod may be placed on a node missing the CSI driver of one
+// of its volumes.
 func (f *Flags) AllowMissingDrivers() bool { return !f.isOn(driversMissing) }
 
-// PreQueueingHints reports whether out-of-tree plugins are asked which pods an event can help.
+// PreQueueingHints reports whether out-of-tree plugins name the pods that an event can help.
 func (f *Flags) PreQueueingHints() bool { return f.isOn(preQueueingHints) }
 
-// Disabled are those features of the cycle that gates disable.
+// Disabled returns the features of the cycle disabled by gates.
 func (f *Flags) Disabled() cycle.Disabled {
 	return cycle.Disabled{
 		PopFromBackoff: !f.isOn(popFromBackoff), Expectation: !f.isOn(expectation), DeviceTaintRules: !f.isOn(deviceTaintRules),
 	}
 }
 
-// validateGates returns an error for a gate that is given a value that Berth does not follow. To
-// start with another behaviour than the one that was asked for would be worse than not to start. A
-// gate that kube-scheduler does not consult is no error: manifests give all components the same
-// list.
+// validateGates returns an error for a gate set to a value not supported by Berth. Starting with
+// another behavior than the requested one would be worse than not starting. A gate not consulted by
+// kube-scheduler is accepted: manifests give all components the same list.
 func (f *Flags) validateGates() error {
 	for _, name := range gone {
 		if _, given := f.gates[name]; given {
@@ -206,7 +209,7 @@ func (f *Flags) validateGates() error {
 	return nil
 }
 
-// gateNotes says which gates have no effect, and which ones AllAlpha and AllBeta do not reach.
+// gateNotes reports the gates without an effect, and the gates not reached by AllAlpha and AllBeta.
 func (f *Flags) gateNotes() (notes []string) {
 	known := map[string]Gate{}
 	unreached := map[string][]string{}
@@ -226,8 +229,8 @@ func (f *Flags) gateNotes() (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(f.gates)) {
 		g, consulted := known[name]
 		switch {
-		// The group is accepted, because manifests set it for all components; which gates it does
-		// not reach must be said.
+		// The group is accepted, because manifests set it for all components; the gates not reached
+		// by it must be reported.
 		case len(unreached[name]) > 0:
 			notes = append(notes, fmt.Sprintf("--feature-gates: %s=%t: does not change %s", name, f.gates[name],
 				strings.Join(unreached[name], ", ")))

@@ -25,10 +25,10 @@ func (g *Gentle) AddFlags(set *pflag.FlagSet) {
 		"with --gentle-preemption: how long a pod is unschedulable before it preempts others, so that an autoscaler can add nodes instead")
 }
 
-// gentleFlag is the flag as messages name it; gentleFlag[2:] is its name.
+// gentleFlag is the flag in the form for messages; gentleFlag[2:] is its name.
 const gentleFlag = "--gentle-preemption"
 
-// Validate returns what is wrong, by flag.
+// Validate returns the first error, with its flag.
 func (g *Gentle) Validate() error {
 	switch {
 	case g.Delay < 0:

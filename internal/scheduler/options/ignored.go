@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ignored are flags that kube-scheduler has, or had, and that have no effect in Berth, with the
-// reason: manifests and scripts that give them still work.
+// ignored holds current and former flags of kube-scheduler without an effect in Berth, with the
+// reason: manifests and scripts using them still work.
 var ignored = map[string]string{
 	"authentication-kubeconfig":                    "callers are looked up at the cluster of --kubeconfig",
 	"authentication-skip-lookup":                   "client certificates are checked against --client-ca-file only",
@@ -35,20 +35,19 @@ var ignored = map[string]string{
 	"requestheader-username-headers":              "endpoints are asked directly, not through the API server",
 	"tls-curve-preferences":                       "Go's are used",
 	"tls-sni-cert-key":                            "one certificate is served: --tls-cert-file",
-	// Gone from kube-scheduler, too, but still in old manifests.
+	// Removed from kube-scheduler as well, but still in old manifests.
 	"address":                  "plain HTTP is --health-bind-address",
 	"port":                     "plain HTTP is --health-bind-address",
 	"use-legacy-policy-config": "--policy-config-file and --policy-configmap are always heeded",
 }
 
-// ignoredBooleans are those that may be given without a value.
+// ignoredBooleans holds the ignored flags that may be given without a value.
 var ignoredBooleans = []string{
 	"authentication-skip-lookup", "authentication-tolerate-lookup-failure", "disable-http2-serving", "emulation-forward-compatible",
 	"permit-address-sharing", "permit-port-sharing", "runtime-config-emulation-forward-compatible", "use-legacy-policy-config",
 }
 
-// anything takes every value, so that a flag with whatever value an old manifest gives it is no
-// error.
+// anything accepts every value, so that an old manifest's flag is valid, whatever its value.
 type anything struct{ value string }
 
 // String, Set and Type implement [pflag.Value].
@@ -56,8 +55,8 @@ func (a *anything) String() string         { return a.value }
 func (a *anything) Set(value string) error { a.value = value; return nil }
 func (a *anything) Type() string           { return "string" }
 
-// addIgnored adds those that the command does not have by now. They are hidden, so that --help does
-// not offer them.
+// addIgnored adds the ignored flags missing from the command so far. They are hidden, so that
+// --help does not offer them.
 func addIgnored(set *pflag.FlagSet) {
 	for name, why := range ignored {
 		if set.Lookup(name) != nil {
@@ -71,7 +70,7 @@ func addIgnored(set *pflag.FlagSet) {
 	}
 }
 
-// ignoredNotes says which of the given flags have no effect.
+// ignoredNotes reports the given flags without an effect.
 func (f *Flags) ignoredNotes() (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(ignored)) {
 		if f.given(name) {

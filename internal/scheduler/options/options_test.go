@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// parse parses flags as a command line.
+// parse parses flags like a command line.
 func parse(t *testing.T, args ...string) *Flags {
 	t.Helper()
 	set := pflag.NewFlagSet("scheduler", pflag.ContinueOnError)
@@ -27,7 +27,7 @@ func parse(t *testing.T, args ...string) *Flags {
 	return f
 }
 
-// settings reads the configuration that the flags name.
+// settings reads the configuration named by the flags.
 func settings(t *testing.T, f *Flags) (Settings, *config.Config) {
 	t.Helper()
 	source := f.Source()
@@ -87,7 +87,7 @@ func TestFileSaysHowToConnectAndElect(t *testing.T) {
 	}
 }
 
-// TestBackoffOfAnyLength: one of centuries is as long as a Duration holds, not below zero.
+// TestBackoffOfAnyLength: a back-off of centuries becomes the longest Duration, not a negative one.
 func TestBackoffOfAnyLength(t *testing.T) {
 	s, _ := settings(t, parse(t, "--config", write(t, file+"podInitialBackoffSeconds: 10000\npodMaxBackoffSeconds: 10000000000\n")))
 	if s.FirstBackoff != 10000*time.Second || s.LastBackoff != math.MaxInt64 {
@@ -95,8 +95,8 @@ func TestBackoffOfAnyLength(t *testing.T) {
 	}
 }
 
-// TestTheLeadersLeaseSaysThatItIsBerths, whatever the program is called: here it is that of a test.
-// The managed fields name the client as far as the first slash.
+// TestTheLeadersLeaseSaysThatItIsBerths, whatever the name of the program: here it is a test's. The
+// managed fields name the client up to the first slash.
 func TestTheLeadersLeaseSaysThatItIsBerths(t *testing.T) {
 	kubeconfig := write(t, `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {token: x}}]}`)
@@ -214,8 +214,8 @@ func TestBadFlagsAreRefusedByName(t *testing.T) {
 	}
 }
 
-// TestCommandLinesOfKubeScheduler are those of manifests: kubeadm's static pod,
-// one of before 1.20 and one of kops.
+// TestCommandLinesOfKubeSchedulerAreTaken: the command lines of manifests, namely kubeadm's static
+// pod, one from before 1.20, and one of kops.
 func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 	for _, row := range []struct{ line, notes string }{
 		{"--authentication-kubeconfig=/etc/kubernetes/scheduler.conf --authorization-kubeconfig=/etc/kubernetes/scheduler.conf " +
@@ -247,7 +247,7 @@ func TestCommandLinesOfKubeSchedulerAreTaken(t *testing.T) {
 	}
 }
 
-// TestGatesThatAreHonoured: by name, or by the names of many, with upstream's defaults.
+// TestGatesThatAreHonoured: by name, or by the names of groups, with upstream's defaults.
 func TestGatesThatAreHonoured(t *testing.T) {
 	for _, row := range []struct {
 		gates                                                                 string
@@ -270,7 +270,7 @@ func TestGatesThatAreHonoured(t *testing.T) {
 		if err := f.Validate(); err != nil {
 			t.Errorf("%s: %v", row.gates, err)
 		}
-		h := f.JournalHeader() // which berth replay goes by
+		h := f.JournalHeader() // used by berth replay
 		if f.CompareTolerations() != row.compare || h.CompareTolerations != row.compare ||
 			f.WithoutStorageScores() != row.noScores || h.WithoutStorageScores != row.noScores ||
 			f.AllowMissingDrivers() != row.allowMissing || h.AllowMissingDrivers != row.allowMissing || h.Disabled != f.Disabled() ||
@@ -281,7 +281,7 @@ func TestGatesThatAreHonoured(t *testing.T) {
 	}
 }
 
-// TestGatesThatBerthCannotFollowAreRefused: never accepted in silence.
+// TestGatesThatBerthCannotFollowAreRefused: never accepted silently.
 func TestGatesThatBerthCannotFollowAreRefused(t *testing.T) {
 	for _, g := range Gates() {
 		asDefault, other := fmt.Sprintf("--feature-gates=%s=%t", g.Name, g.On), fmt.Sprintf("--feature-gates=%s=%t", g.Name, !g.On)
@@ -303,7 +303,7 @@ func TestGatesThatBerthCannotFollowAreRefused(t *testing.T) {
 	}
 }
 
-// TestGatesThatAreGone: those that kube-scheduler v1.37 no longer knows are refused in its words.
+// TestGatesThatAreGone: gates unknown to kube-scheduler v1.37 are refused with its message.
 func TestGatesThatAreGone(t *testing.T) {
 	for _, name := range []string{"GangScheduling", "WorkloadAwarePreemption", "SchedulerQueueingHints", "SidecarContainers"} {
 		err := parse(t, "--feature-gates="+name+"=true").Validate()

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
-// Settings are what does not change while the scheduler runs. Where a file and a flag differ, the
-// flag has won.
+// Settings holds the settings fixed for the life of the scheduler. Flags have already overridden
+// the file.
 type Settings struct {
 	Lead    lead.Options
 	Cluster connect.Flags
@@ -29,23 +29,22 @@ type Settings struct {
 	QPS                 float32 // 0: no limit
 	Burst               int
 
-	// Of pods whose attempts fail.
+	// The back-off of pods after failed attempts.
 	FirstBackoff, LastBackoff time.Duration
 
-	// PlainProfiling is profiling on the port without authentication, which only the flag enables:
+	// PlainProfiling enables profiling on the port without authentication. Only the flag sets it:
 	// the file's default is on.
 	Profiling, PlainProfiling, ContentionProfiling bool
 }
 
-// head is the part of a file that is needed before the whole can be parsed, or that parsing would
-// lose.
+// head is the part of a file needed before the whole can be parsed, or lost by parsing.
 type head struct {
 	ClientConnection          componentbase.ClientConnectionConfiguration `json:"clientConnection"`
 	EnableContentionProfiling bool                                        `json:"enableContentionProfiling"`
 }
 
-// Settings returns the settings from the flags and the configuration that was read from data. An
-// error is one in the file's leader election; flags have been validated.
+// Settings returns the settings from the flags and the configuration read from data. An error
+// concerns the file's leader election; flags have been validated.
 func (f *Flags) Settings(c *config.Config, data []byte) (Settings, error) {
 	s := f.Connection(data)
 	s.Lead = election(&c.Spec.LeaderElection)
@@ -60,8 +59,8 @@ func (f *Flags) Settings(c *config.Config, data []byte) (Settings, error) {
 	return s, nil
 }
 
-// seconds is that many seconds, or the longest Duration: a back-off of more than 292 years must not
-// overflow into one of the past.
+// seconds returns n seconds, or the longest Duration: a back-off of more than 292 years must not
+// overflow into a negative one.
 func seconds(n int64) time.Duration {
 	const most = math.MaxInt64 / time.Second
 	if n > int64(most) {
@@ -70,9 +69,8 @@ func seconds(n int64) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// Connection is the part of the settings that says how to reach the cluster. It does not depend on
-// the rest of the data: a plugin that the file enables may use the cluster while it is created. The
-// other fields are not set.
+// Connection returns only the settings for the connection to the cluster. It does not depend on the
+// rest of the data: a plugin enabled by the file may use the cluster while it is created.
 func (f *Flags) Connection(data []byte) Settings {
 	client := headOf(data).ClientConnection
 	s := Settings{Cluster: f.cluster, ContentType: client.ContentType, Accept: client.AcceptContentTypes,
@@ -98,13 +96,13 @@ func (f *Flags) Connection(data []byte) Settings {
 	return s
 }
 
-// headOf reads the head of a file; a zero one if that cannot be read.
+// headOf reads the head of a file; it is zero if the file is unreadable.
 func headOf(data []byte) (h head) {
 	_ = yaml.Unmarshal(data, &h) // a bad file is reported when it is parsed
 	return h
 }
 
-// election is the file's section with upstream's defaults, which parsing has filled in.
+// election returns the file's section with upstream's defaults, filled in by parsing.
 func election(e *componentbase.LeaderElectionConfiguration) lead.Options {
 	return lead.Options{
 		Elect:         ptr.Deref(e.LeaderElect, true),
@@ -113,7 +111,7 @@ func election(e *componentbase.LeaderElectionConfiguration) lead.Options {
 	}
 }
 
-// ElectionGiven reports whether a flag configures the election, other than whether there is one.
+// ElectionGiven reports whether a flag configures the election, other than the one enabling it.
 func (f *Flags) ElectionGiven() bool {
 	for _, name := range []string{"lease-duration", "renew-deadline", "retry-period", "resource-name", "resource-namespace"} {
 		if f.given("leader-elect-" + name) {
@@ -123,8 +121,8 @@ func (f *Flags) ElectionGiven() bool {
 	return false
 }
 
-// override applies the flags that were given, over the file. It is called twice, by Connection and
-// by Settings, with the same effect.
+// override applies the given flags over the file. It is called twice, by Connection and by
+// Settings, with the same effect.
 func (f *Flags) override(s *Settings) {
 	for name, set := range map[string]func(){
 		"leader-elect":                    func() { s.Lead.Elect = f.lead.Elect },
@@ -144,7 +142,7 @@ func (f *Flags) override(s *Settings) {
 		}
 	}
 
-	// The new name of a flag goes before the old one.
+	// The new name of a flag takes precedence over the old one.
 	if old := f.legacy.lockName; old != "" && !f.given("leader-elect-resource-name") {
 		s.Lead.Name = old
 	}
@@ -153,8 +151,8 @@ func (f *Flags) override(s *Settings) {
 	}
 }
 
-// Rest returns the client configuration for the cluster. Without a limit in the configuration there
-// is none: how much is asked of the API server is bounded by what is in flight. kube-scheduler has
+// Rest returns the client configuration for the cluster. It is unlimited unless a limit is
+// configured: the load on the API server is bounded by the requests in flight. kube-scheduler has
 // 50 requests per second by default.
 func (s *Settings) Rest(userAgent string) (*rest.Config, error) {
 	c, err := s.Cluster.Config(userAgent)
@@ -166,15 +164,15 @@ func (s *Settings) Rest(userAgent string) (*rest.Config, error) {
 	if s.QPS > 0 {
 		c.QPS, c.Burst = s.QPS, s.Burst
 	}
-	// As kube-scheduler and kube-controller-manager.
+	// Like kube-scheduler and kube-controller-manager.
 	c.DisableCompression = true
 	return c, nil
 }
 
-// Election configures the client of the leader election, which has no limit: a renewal must not
-// wait for other requests. The managed fields of the Lease say berth-scheduler, whatever the
-// program is called, as one with out-of-tree plugins: other components know by it which scheduler
-// leads.
+// Election returns the configuration of the client for leader election. It is unlimited: a renewal
+// must not wait for other requests. The managed fields of the Lease name berth-scheduler, even if
+// the program has another name, such as a build with out-of-tree plugins: other components use that
+// to identify the leading scheduler.
 func (s *Settings) Election() (*rest.Config, error) {
 	c, err := s.Rest("leader-election")
 	if err != nil {
@@ -185,8 +183,8 @@ func (s *Settings) Election() (*rest.Config, error) {
 	return c, nil
 }
 
-// Changed names the fields that a changed file would change if the process were restarted, by their
-// names in the file. Everything else takes effect without a restart.
+// Changed returns the fields, by their names in the file, in which a changed file requires a
+// restart. Everything else takes effect without a restart.
 func (s *Settings) Changed(to Settings) (fields []string) {
 	if s.Lead != to.Lead {
 		fields = append(fields, "leaderElection")
@@ -211,11 +209,11 @@ func (s *Settings) Changed(to Settings) (fields []string) {
 	return fields
 }
 
-// Notes says which of the flags that were given have no effect.
+// Notes reports the given flags without an effect.
 func (f *Flags) Notes() []string { return append(f.ignoredNotes(), f.gateNotes()...) }
 
-// Full is the configuration with everything that is in effect: defaults of the file's fields, and
-// what flags override. It is what /configz shows and --write-config-to writes, and a copy.
+// Full returns a copy of the configuration in effect, including defaults and overrides by flags.
+// /configz shows it and --write-config-to writes it.
 func (s *Settings) Full(c *config.Config) *configv1.KubeSchedulerConfiguration {
 	full := c.Spec.DeepCopy()
 	full.APIVersion, full.Kind = configv1.SchemeGroupVersion.String(), "KubeSchedulerConfiguration"
@@ -234,14 +232,14 @@ func (s *Settings) Full(c *config.Config) *configv1.KubeSchedulerConfiguration {
 			if args.Object != nil {
 				kind := full.Profiles[i].PluginConfig[j].Name + "Args"
 				args.Object.GetObjectKind().SetGroupVersionKind(configv1.SchemeGroupVersion.WithKind(kind))
-				args.Raw = nil // what was in the file, without defaults
+				args.Raw = nil // the raw content of the file, without defaults
 			}
 		}
 	}
 	return full
 }
 
-// YAML prints a configuration as a file that --config accepts.
+// YAML prints a configuration as a file accepted by --config.
 func YAML(c *configv1.KubeSchedulerConfiguration) ([]byte, error) {
 	encoded, err := json.Marshal(c)
 	if err != nil {

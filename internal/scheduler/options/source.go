@@ -14,24 +14,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
-// policyKey is the key of a Policy in a ConfigMap, as upstream.
+// policyKey is the key of a Policy in a ConfigMap. It is upstream's.
 const policyKey = "policy.cfg"
 
-// Source is where the configuration comes from. The zero Source is upstream's defaults.
+// Source is the origin of the configuration. The zero Source means upstream's defaults.
 type Source struct {
-	// Name is the file's, for messages; "" if there is none.
+	// Name is the file's name, for messages; empty without a file.
 	Name string
-	// Follow: a change of the file takes effect.
+	// Follow makes a change of the file take effect.
 	Follow bool
 
 	wrapped []byte // a legacy configuration made from flags
 }
 
-// Source returns the one that the flags name. Legacy flags are wrapped into a configuration of
+// Source returns the source named by the flags. Legacy flags are wrapped into a configuration of
 // version v1alpha1, which had sections for them: package config translates that like any other old
 // file.
 //
-// For example, --scheduler-name=mine alone becomes a file with schedulerName mine and
+// For example, --scheduler-name=mine as the only flag becomes a file with schedulerName mine and
 // algorithmSource.provider DefaultProvider.
 func (f *Flags) Source() Source {
 	l := &f.legacy
@@ -75,7 +75,7 @@ func (f *Flags) Source() Source {
 }
 
 // Read returns the data for Parse. If it differs, the configuration has changed. Without a file it
-// is always the same, and nil if nothing was configured.
+// is constant, and nil if nothing is configured.
 func (s *Source) Read() ([]byte, error) {
 	switch {
 	case s.Follow:
@@ -85,7 +85,7 @@ func (s *Source) Read() ([]byte, error) {
 	}
 }
 
-// Parse reads the configuration. data is what Read returned, for a file.
+// Parse reads the configuration. data is the result of Read, for a file.
 func (s *Source) Parse(data []byte, options config.Options) (*config.Config, error) {
 	switch {
 	case s.wrapped != nil:
@@ -97,8 +97,8 @@ func (s *Source) Parse(data []byte, options config.Options) (*config.Config, err
 }
 
 // PolicyFromConfigMap returns a function that reads a legacy Policy from the cluster, within ten
-// seconds. It is called once, at the start: a changed ConfigMap takes effect with a restart, as it
-// did upstream.
+// seconds. Like upstream, it is called only once, at the start: a changed ConfigMap takes effect
+// with a restart.
 func PolicyFromConfigMap(client kubernetes.Interface) func(namespace, name string) ([]byte, error) {
 	return func(namespace, name string) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -9,21 +9,21 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// podsToActivate is the key under which a plugin leaves pods to be activated when the pod of the
-// cycle has been decided, and when it has been bound.
+// podsToActivate is the key of the pods that a plugin leaves for activation after the pod of the
+// cycle has been decided, and after it has been bound.
 const podsToActivate fwk.StateKey = "kubernetes.io/pods-to-activate"
 
-// ActivatesBy reports whether data is of kube-scheduler's type PodsToActivate, or one like it: a
-// pointer to a struct with a lock and a map of pods. The type is in k8s.io/kubernetes itself, which
-// Berth does not import.
+// ActivatesBy reports whether data is of kube-scheduler's type PodsToActivate, or of the same
+// shape: a pointer to a struct with a lock and a map of pods. The type is in k8s.io/kubernetes
+// itself, which Berth does not import.
 func ActivatesBy(data fwk.StateData) bool {
 	_, locks := data.(sync.Locker)
 	return locks && podsIn(data).IsValid()
 }
 
-// podsIn returns the field Map of the struct that data points to, and the zero Value if data has
-// another shape. Reflection stands in for kube-scheduler's type: a plugin is compiled against
-// k8s.io/kubernetes and asserts its own type, so Berth must hold whatever value it was given.
+// podsIn returns the field Map of the struct pointed to by data, and the zero Value if data has
+// another shape. Reflection replaces kube-scheduler's type: a plugin is compiled against
+// k8s.io/kubernetes and asserts its own type, so Berth must accept any value.
 func podsIn(data fwk.StateData) (pods reflect.Value) {
 	pointer := reflect.ValueOf(data)
 	if pointer.Kind() != reflect.Pointer || pointer.IsNil() || pointer.Elem().Kind() != reflect.Struct {
@@ -35,17 +35,17 @@ func podsIn(data fwk.StateData) (pods reflect.Value) {
 	return pods
 }
 
-// activatePods activates the pods that plugins have left in the cycle's state, and clears the map,
-// so that a second call in the same attempt activates only what was added since. As upstream, it is
-// called when the scheduling cycle has succeeded and when the pod has been bound; what plugins
-// leave in a cycle that fails is dropped with its state.
+// activatePods activates the pods left by plugins in the cycle's state, and clears the map, so that
+// a second call in the same attempt activates only the pods added since. Like upstream, Berth calls
+// it after a successful scheduling cycle and after the binding; the pods left in a failed cycle are
+// dropped with its state.
 func (y *session) activatePods() {
 	data, err := y.state.Read(podsToActivate)
 	if err != nil || !ActivatesBy(data) {
 		return
 	}
-	// A plugin may still add pods from a goroutine that it started; upstream's type has the lock
-	// for that.
+	// A plugin may still add pods from a goroutine it started; upstream's type has the lock for
+	// that.
 	lock := data.(sync.Locker)
 	lock.Lock()
 	pods := podsIn(data)

@@ -12,42 +12,42 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// extenderAnswers holds the extenders' answers about one pod, so that deciding it and explaining
+// extenderAnswers holds the extenders' responses about one pod, so that deciding it and explaining
 // the decision need one request each.
 //
-// An extender may take seconds, for which the goroutine that decides must not wait: all other pods
-// would wait with it. In an attempt of the cycle a question therefore ends the decision with a
-// plugins.Aside; another goroutine asks, and the pod is decided again with the answer at hand.
-// Outside of an attempt, to explain or compare, extenders are asked and waited for. kube-scheduler
-// waits in both cases.
+// An extender may take seconds, and the deciding goroutine must not wait for it: all other pods
+// would wait as well. In an attempt of the cycle, a missing response therefore ends the decision
+// with a plugins.Aside; another goroutine sends the request, and the pod is decided again with the
+// response. Outside of an attempt, for explanations and comparisons, the request is made in place.
+// kube-scheduler waits in both cases.
 type extenderAnswers struct {
-	of map[*extended]*extenderAnswer // by extender; answersOf adds them as they are first asked
+	of map[*extended]*extenderAnswer // by extender; added by answersOf on first use
 }
 
-// extenderAnswer is one extender's answer. The goroutine that asks fills it in; the owner reads it
-// once it has learned that the answer is there.
+// extenderAnswer holds one extender's responses. The requesting goroutine fills it in; the owner
+// reads it after it has been notified.
 type extenderAnswer struct {
-	// Each is nil until such a question was answered, with a result or with an error.
+	// Each is nil until such a request has completed, with a result or with an error.
 	filter     *filterAnswer
 	prioritize *prioritizeAnswer
-	// preempt has the last few answers, newest last: an attempt may ask first about victims that
-	// break no budget and then about others, and is to find both when it is decided again.
+	// preempt holds the last few responses, newest last: an attempt may first send victims that
+	// break no budget and then a different set, and needs both when it is decided again.
 	preempt []*preemptAnswer
 }
 
-// mostPreemptAnswers is how many answers about preemption are kept: twice what one decision asks.
+// mostPreemptAnswers bounds the kept responses about preemption: twice the number needed for one
+// decision.
 const mostPreemptAnswers = 4
 
-// filterAnswer is what an extender answered to Filter.
+// filterAnswer is an extender's response to Filter.
 type filterAnswer struct {
 	asked                map[string]bool           // names of the nodes in the request
-	passed               map[string]bool           // of these, the ones that pass
-	failed, unresolvable extenderv1.FailedNodesMap // reasons by node; preemption cannot help the second
+	passed               map[string]bool           // the subset that passes
+	failed, unresolvable extenderv1.FailedNodesMap // reasons by node; preemption cannot help the latter
 	err                  error
 }
 
-// prioritizeAnswer is what an extender answered to Prioritize: scores from 0 to 10, not weighted
-// yet.
+// prioritizeAnswer is an extender's response to Prioritize: scores from 0 to 10, not weighted yet.
 type prioritizeAnswer struct {
 	asked  map[string]bool
 	list   *extenderv1.HostPriorityList
@@ -55,23 +55,22 @@ type prioritizeAnswer struct {
 	err    error
 }
 
-// preemptAnswer is what an extender answered to ProcessPreemption. left has the nodes that it still
-// accepts, with the victims that it names there.
+// preemptAnswer is an extender's response to ProcessPreemption. left holds the nodes still
+// accepted, with the victims named for each.
 type preemptAnswer struct {
 	asked map[string]shownVictims // by node
 	left  map[string]*extenderv1.Victims
 	err   error
 }
 
-// shownVictims is what the extender was shown of a node. It is a copy: an extender may change what
-// it is given.
+// shownVictims holds the victims on a node as sent to the extender. It is a copy: an extender may
+// change its arguments.
 type shownVictims struct {
-	pods       []types.UID // sorted: an order that differs is no other question
+	pods       []types.UID // sorted: the order does not matter
 	violations int64
 }
 
-// answersOf returns the place for this extender's answers about the session's pod, which is never
-// nil.
+// answersOf returns this extender's responses about the session's pod, never nil.
 func (e *extended) answersOf(y *session) *extenderAnswer {
 	if y.answers.of[e] == nil {
 		y.answers.of[e] = &extenderAnswer{}
@@ -79,9 +78,9 @@ func (e *extended) answersOf(y *session) *extenderAnswer {
 	return y.answers.of[e]
 }
 
-// askExtender asks the question: immediately or, in an attempt of the cycle, aside. In the second
-// case its error is a plugins.Aside, and ask runs later on another goroutine: it must not read the
-// session or the cluster, only what it has captured.
+// askExtender calls ask: immediately or, in an attempt of the cycle, aside. In the second case it
+// returns a plugins.Aside as the error, and ask runs later on another goroutine: it must read
+// neither the session nor the cluster, only the variables captured before.
 func (e *extended) askExtender(y *session, ask func()) error {
 	if !y.aside {
 		ask()
@@ -90,9 +89,9 @@ func (e *extended) askExtender(y *session, ask func()) error {
 	return &plugins.Aside{Whom: "extender " + e.Name(), Answers: y.answers, Ask: func(context.Context) { ask() }}
 }
 
-// askFilter returns the extender's answer about the nodes, or an Aside if it must be asked first.
-// An answer about more nodes than these serves as well: a pod that is decided again may have fewer
-// candidates than before. If there is one that was not asked about, all are asked about anew.
+// askFilter returns the extender's response about the nodes, or an Aside if the request must be
+// sent first. A response about a superset of the nodes serves as well: a pod decided again may have
+// fewer candidates than before. If any node is missing from it, the request is repeated for all.
 func (e *extended) askFilter(y *session, infos []fwk.NodeInfo) (*filterAnswer, error) {
 	pod := y.pod // captured here: ask must not read the session
 	kept := e.answersOf(y)
@@ -120,9 +119,9 @@ func (e *extended) askPrioritize(y *session, infos []fwk.NodeInfo) (*prioritizeA
 	return kept.prioritize, err
 }
 
-// askPreempt is askFilter for preemption. An answer stands as long as it covers the nodes in
-// question, with the same victims, and the pods that it names are placed. With others, the victims
-// that it left might be too few for the pod, or more than it needs now.
+// askPreempt is askFilter for preemption. A response holds as long as it covers the nodes in
+// question, with the same victims, and its named pods are placed. With different victims, the
+// remaining ones might be too few for the pod, or more than it needs now.
 func (e *extended) askPreempt(y *session, c *cluster.Cluster, victims map[string]*extenderv1.Victims) (*preemptAnswer, error) {
 	pod, nodes := y.pod, y.snapshot.NodeInfos()
 	asked := make(map[string]shownVictims, len(victims))
@@ -146,7 +145,7 @@ func (e *extended) askPreempt(y *session, c *cluster.Cluster, victims map[string
 	return answer, err
 }
 
-// shownOf returns what an extender sees of the victims.
+// shownOf returns the victims as seen by an extender.
 func shownOf(v *extenderv1.Victims) shownVictims {
 	shown := shownVictims{violations: v.NumPDBViolations}
 	for _, pod := range v.Pods {
@@ -156,7 +155,7 @@ func shownOf(v *extenderv1.Victims) shownVictims {
 	return shown
 }
 
-// stands reports whether the answer is one to this question, too.
+// stands reports whether the response also covers this request.
 func (a *preemptAnswer) stands(c *cluster.Cluster, question map[string]shownVictims) bool {
 	for name, now := range question {
 		before, ok := a.asked[name]
@@ -179,7 +178,7 @@ func namesOf(infos []fwk.NodeInfo) map[string]bool {
 	return names
 }
 
-// coversAll reports whether all nodes are among those that were asked about.
+// coversAll reports whether the request included all these nodes.
 func coversAll(asked map[string]bool, infos []fwk.NodeInfo) bool {
 	for _, n := range infos {
 		if !asked[n.Node().Name] {

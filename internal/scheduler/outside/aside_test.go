@@ -13,8 +13,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// slow is an extender that takes long for every answer, and likes n2. It is interested in pods with
-// a host name.
+// slow is an extender with slow responses, preferring n2. It is interested in pods with a host
+// name.
 type slow struct {
 	*record
 	takes time.Duration
@@ -55,8 +55,8 @@ func withHostname(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// TestASlowExtenderHoldsUpNobodyElse: pods that it has no say in are bound while it is asked, and
-// its own pods go where it likes best when it has answered.
+// TestASlowExtenderHoldsUpNobodyElse: pods outside its interest are bound while a request is
+// pending, and its own pods go to its preferred node after the response.
 func TestASlowExtenderHoldsUpNobodyElse(t *testing.T) {
 	x := &slow{&record{}, 4 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {
@@ -73,7 +73,7 @@ func TestASlowExtenderHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestAnExtenderIsAskedAboutVictimsAside, too.
+// TestAnExtenderIsAskedAboutVictimsAside: requests about victims do not block decisions either.
 func TestAnExtenderIsAskedAboutVictimsAside(t *testing.T) {
 	x := &slow{&record{}, 4 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {
@@ -97,8 +97,8 @@ func TestAnExtenderIsAskedAboutVictimsAside(t *testing.T) {
 	})
 }
 
-// TestVictimsThatChangedAreAskedAboutAgain: while the extender is asked about one victim, that one
-// goes and another pod takes its room.
+// TestVictimsThatChangedAreAskedAboutAgain: while the request about one victim is pending, the
+// victim is deleted and another pod takes its room.
 func TestVictimsThatChangedAreAskedAboutAgain(t *testing.T) {
 	x := &slow{&record{}, 4 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {
@@ -117,7 +117,7 @@ func TestVictimsThatChangedAreAskedAboutAgain(t *testing.T) {
 	})
 }
 
-// TestPodsThatAskAsideAreFew: what is more backs off, and has its turn later; one that is deleted
+// TestPodsThatAskAsideAreFew: pods above the limit back off and get their turn later; a pod deleted
 // meanwhile is forgotten.
 func TestPodsThatAskAsideAreFew(t *testing.T) {
 	x := &slow{&record{}, 20 * time.Second}

@@ -27,8 +27,8 @@ func podUpdates() ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Update}}}, nil
 }
 
-// TestAPluginThatRegistersNothingIsAskedAgainInTime: not whatever happens to a pod that it keeps
-// out, and when the pod has waited for five minutes.
+// TestAPluginThatRegistersNothingIsAskedAgainInTime: the rejected pod is retried after five minutes
+// in the queue, and not after any event.
 func TestAPluginThatRegistersNothingIsAskedAgainInTime(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, enqueue: unpaid}
 	inWorld(t, everywhere, []fwk.Plugin{a}, func(w *world) {
@@ -46,8 +46,8 @@ func TestAPluginThatRegistersNothingIsAskedAgainInTime(t *testing.T) {
 	})
 }
 
-// TestAPluginThatRegistersPodUpdatesHearsAllOfThem: of the pod that it rejected and of placed ones,
-// also of what no decision of Berth's depends on.
+// TestAPluginThatRegistersPodUpdatesHearsAllOfThem: updates of the rejected pod and of placed pods,
+// including fields irrelevant to Berth's own decisions.
 func TestAPluginThatRegistersPodUpdatesHearsAllOfThem(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, filter: func(_ fwk.CycleState, p *v1.Pod, _ fwk.NodeInfo) *fwk.Status {
 		if p.Name == "p" {
@@ -95,7 +95,7 @@ func TestAPluginThatRegistersPodUpdatesHearsAllOfThem(t *testing.T) {
 	})
 }
 
-// asks is a plugin that is told the context at Permit.
+// asks is a plugin recording its context at Permit.
 type asks struct {
 	*fakePlugin
 	permit func(ctx context.Context, state fwk.CycleState, p *v1.Pod) (*fwk.Status, time.Duration)
@@ -105,8 +105,8 @@ func (a asks) Permit(ctx context.Context, state fwk.CycleState, p *v1.Pod, _ str
 	return a.permit(ctx, state, p)
 }
 
-// TestTheContextOfPermitEndsWithTheSchedulingCycle, while the pod may wait for long. That of
-// Unreserve is another one.
+// TestTheContextOfPermitEndsWithTheSchedulingCycle, while the pod may wait for long. Unreserve gets
+// another context.
 func TestTheContextOfPermitEndsWithTheSchedulingCycle(t *testing.T) {
 	for _, verdict := range []fwk.Code{fwk.Success, fwk.Wait, fwk.Unschedulable} {
 		var given context.Context
@@ -129,7 +129,7 @@ func TestTheContextOfPermitEndsWithTheSchedulingCycle(t *testing.T) {
 	}
 }
 
-// toActivate is as upstream's PodsToActivate.
+// toActivate mirrors upstream's PodsToActivate.
 type toActivate struct {
 	sync.Mutex
 	Map map[string]*v1.Pod
@@ -137,7 +137,7 @@ type toActivate struct {
 
 func (a *toActivate) Clone() fwk.StateData { return a }
 
-// TestPodsThatAPluginLeavesAreTried, once the cycle that it was asked in has succeeded.
+// TestPodsThatAPluginLeavesAreTried after the cycle in which the plugin left them has succeeded.
 func TestPodsThatAPluginLeavesAreTried(t *testing.T) {
 	open := sets.New[string]()
 	a := asks{fakePlugin: &fakePlugin{name: "A", quiet: true}}
@@ -199,7 +199,7 @@ func TestPodsThatAPluginLeavesAreTried(t *testing.T) {
 	}
 }
 
-// TestANominatedNodeNeedNotBeNamedByPreFilter: as upstream, it is tried first, whatever nodes
+// TestANominatedNodeNeedNotBeNamedByPreFilter: like upstream, it is tried first, whatever nodes
 // PreFilterResult names.
 func TestANominatedNodeNeedNotBeNamedByPreFilter(t *testing.T) {
 	for _, extra := range []string{"", ", disabled: [{name: PodTopologySpread}, {name: InterPodAffinity}]"} {

@@ -13,13 +13,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// watchCustom watches a custom resource that a plugin is interested in, and gives the queue its
-// events, so that they can wake pods that the plugin has rejected. The name is upstream's notation
+// watchCustom watches a custom resource of interest to a plugin, and passes its events to the
+// queue, so that they can wake pods rejected by the plugin. The name is in upstream's notation
 // "plural.version.group", such as "foos.v1.example.com". Each resource is watched once per Set,
 // however many plugins and profiles register it, and until the Set's context ends.
 //
-// A resource that cannot be watched is logged and not an error: the scheduler runs without these
-// events, and pods that wait for them are retried with the others that were rejected.
+// A failure to watch a resource is logged and not an error: the scheduler runs without these
+// events, and pods waiting for them are retried with the other rejected pods.
 func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 	logger := klog.FromContext(s.ctx)
 	gvr, _ := schema.ParseResourceArg(string(name))
@@ -37,7 +37,8 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 		return
 	}
 
-	// Also if the watch fails below: the reason is logged once, and not per plugin and profile.
+	// Set even if the watch fails below, so that the reason is logged once, and not per plugin and
+	// profile.
 	s.customs[name] = true
 	if s.options.KubeConfig == nil {
 		logger.Error(nil, "A custom resource cannot be watched without a client configuration", "plugin", plugin, "resource", name)
@@ -55,7 +56,7 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 		AddFunc:    func(o any) { s.addEvent(name, fwk.Add, nil, o) },
 		UpdateFunc: func(old, o any) { s.addEvent(name, fwk.Update, old, o) },
 		DeleteFunc: func(o any) {
-			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok { // the deletion was missed, and found by a list
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok { // the deletion was missed, and detected by a list
 				o = gone.Obj
 			}
 			s.addEvent(name, fwk.Delete, o, nil)
@@ -65,8 +66,8 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 	go informer.RunWithContext(s.ctx)
 }
 
-// addEvent gives the queue an event of a custom resource. Before a scheduler is attached there is
-// no pod that could have been rejected, so nothing is lost. old is nil for an addition, now for a
+// addEvent passes an event of a custom resource to the queue. Before a scheduler is attached no pod
+// could have been rejected, so dropping the event is safe. old is nil for an addition, now for a
 // deletion.
 func (s *Set) addEvent(name fwk.EventResource, action fwk.ActionType, old, now any) {
 	host := s.host()

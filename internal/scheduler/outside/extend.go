@@ -17,10 +17,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// extended is an extender as decisions use it. There is one per profile and extender, since what it
-// is shown comes from the profile's session; the HTTP client behind it (package extender) is shared
-// by all profiles. As upstream, each extender is asked only about the nodes that all filters, and
-// the extenders before it, let pass.
+// extended is an extender in the form used by decisions. There is one per profile and extender,
+// since its arguments depend on the profile's session; the HTTP client behind it (package extender)
+// is shared by all profiles. Like upstream, each extender gets only the nodes that passed all
+// filters and the extenders before it.
 type extended struct {
 	f *framework
 	x fwk.Extender
@@ -28,18 +28,18 @@ type extended struct {
 
 var _ plugins.Extender = &extended{}
 
-// Name is the extender's URL, by which logs and Asides call it.
+// Name is the extender's URL, its name in logs and Asides.
 func (e *extended) Name() string { return e.x.Name() }
 
-// Interested reports whether the extender influences where the pod goes. One that only binds does
-// not.
+// Interested reports whether the extender influences the pod's placement. An extender that only
+// binds does not.
 func (e *extended) Interested(p *cluster.Pod) bool {
 	return (e.x.IsFilter() || e.x.IsPrioritizer() || e.x.SupportsPreemption()) && e.x.IsInterested(e.f.set.store.waitingInfo(p).pod)
 }
 
-// Filter asks about nodes that all filters let pass. The rejections are of nodes in the request;
-// nil is none. An error of an ignorable extender lets all nodes pass; that of another one fails the
-// attempt.
+// Filter calls the extender for nodes that passed all filters. The rejections concern nodes in the
+// request; nil means none. An error of an ignorable extender lets all nodes pass; any other
+// extender's error fails the attempt.
 func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) (map[*cluster.Node]*plugins.Rejection, error) {
 	if !e.x.IsFilter() {
 		return nil, nil
@@ -65,8 +65,8 @@ func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.N
 	return said, nil
 }
 
-// extenderRejection is why a node does not pass. As upstream, a node that the extender does not
-// mention is rejected for good, without a reason.
+// extenderRejection returns the reason for rejecting a node. Like upstream, it rejects a node
+// missing from the response for good, without a reason.
 func extenderRejection(node string, failed, unresolvable extenderv1.FailedNodesMap) *plugins.Rejection {
 	if why, ok := unresolvable[node]; ok {
 		return &plugins.Rejection{Code: plugins.ExtenderName, Reasons: []string{why}, Unresolvable: true}
@@ -77,11 +77,11 @@ func extenderRejection(node string, failed, unresolvable extenderv1.FailedNodesM
 	return &plugins.Rejection{Code: plugins.ExtenderName, Unresolvable: true}
 }
 
-// Score adds the extender's scores, which are 0 to 10, to totals of scores that are 0 to 100. One
-// that fails adds nothing, as upstream: a score is a preference, and the pod can do without. A node
-// that the answer does not name gets 0.
+// Score adds the extender's scores, which are 0 to 10, to totals of scores that are 0 to 100. Like
+// upstream, a failing extender adds nothing: a score is only a preference. A node missing from the
+// response gets 0.
 //
-// The scale, as upstream's: a node with 7 from an extender of weight 2 gets 7 * 2 * (100 / 10) =
+// The scale is upstream's: a node with 7 from an extender of weight 2 gets 7 * 2 * (100 / 10) =
 // 140.
 func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) ([]int64, error) {
 	if !e.x.IsPrioritizer() {
@@ -110,10 +110,10 @@ func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.No
 	return scores, nil
 }
 
-// Spare shows the extender where preemption could make room, and returns the places that it
-// accepts, in the order of the nodes. It may name other victims than those that it was shown; Berth
-// evicts the ones that it names. An answer without victims for a node is an error, as upstream,
-// unless the extender is ignorable: then that node is left out.
+// Spare sends the candidate places for preemption to the extender, and returns the accepted ones in
+// the order of the nodes. The extender may change the victims; Berth evicts those in the response.
+// Like upstream, a response without victims for a node is an error, unless the extender is
+// ignorable: then that node is skipped.
 func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Place) ([]plugins.Place, error) {
 	if !e.x.SupportsPreemption() {
 		return places, nil
@@ -143,7 +143,7 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 	var spared []plugins.Place
 	for name, v := range a.left {
 		if _, asked := a.asked[name]; asked && victims[name] == nil {
-			continue // no longer in question; of one that was never, the extender's word counts, as upstream
+			continue // no longer in question; a node added by the extender counts, like upstream
 		}
 		if v == nil || len(v.Pods) == 0 {
 			if e.x.IsIgnorable() {
@@ -151,20 +151,20 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 			}
 			return nil, fmt.Errorf("expected at least one victim pod on node %q", name)
 		}
-		// A node or a victim may have gone while the extender was asked. The victims that are left
-		// are not what it has agreed to, and may be none.
+		// A node or a victim may have been deleted during the request. The remaining victims are
+		// not the set accepted by the extender, and may be empty.
 		n, placed := c.Node(name), placedPods(c, v.Pods)
 		if n != nil && len(placed) == len(v.Pods) {
 			spared = append(spared, plugins.Place{Node: n, Victims: placed, Violations: int(v.NumPDBViolations)})
 		}
 	}
 
-	// The answer is a map; decisions must not depend on its order.
+	// The response is a map; decisions must not depend on its order.
 	slices.SortFunc(spared, func(a, b plugins.Place) int { return cmp.Compare(a.Node.Index, b.Node.Index) })
 	return spared, nil
 }
 
-// placedPods returns the pods that are still placed. Others have gone while the extender was asked.
+// placedPods returns the pods that are still placed. The rest were deleted during the request.
 func placedPods(c *cluster.Cluster, pods []*v1.Pod) (placed []*cluster.Pod) {
 	for _, pod := range pods {
 		if p := c.Pod(pod.UID); p != nil {
@@ -174,7 +174,7 @@ func placedPods(c *cluster.Cluster, pods []*v1.Pod) (placed []*cluster.Pod) {
 	return placed
 }
 
-// isIgnorable reports whether the extender's error is to be ignored, and logs those that are.
+// isIgnorable reports whether the extender's error may be ignored, and logs an ignored one.
 func (e *extended) isIgnorable(ctx context.Context, err error, words string) bool {
 	if e.x.IsIgnorable() {
 		klog.FromContext(ctx).Info(words, "extender", e.Name(), "err", err)
@@ -182,9 +182,8 @@ func (e *extended) isIgnorable(ctx context.Context, err error, words string) boo
 	return e.x.IsIgnorable()
 }
 
-// nodeInfos are the nodes as the snapshot shows them, in the order given. Hypothetical changes of
-// the cluster are not in them. The nodes must be those of the cluster that the snapshot was made
-// of.
+// nodeInfos returns the nodes in the state of the snapshot, in the order given, without
+// hypothetical changes of the cluster. The nodes must belong to the cluster of the snapshot.
 func (y *session) nodeInfos(nodes []*cluster.Node) []fwk.NodeInfo {
 	infos := make([]fwk.NodeInfo, len(nodes))
 	for i, n := range nodes {
@@ -193,9 +192,8 @@ func (y *session) nodeInfos(nodes []*cluster.Node) []fwk.NodeInfo {
 	return infos
 }
 
-// extenderBinder is an extender that binds, in place of the plugins at Bind. It comes before all of
-// them (see buildProfile). The first interested one binds the pod; upstream asks extenders first,
-// too.
+// extenderBinder is an extender that binds, replacing the plugins at Bind. It precedes all of them
+// (see buildProfile). The first interested extender binds the pod; upstream's order is the same.
 type extenderBinder struct {
 	set *Set
 	x   fwk.Extender
@@ -203,11 +201,11 @@ type extenderBinder struct {
 
 var _ cycle.Binder = &extenderBinder{}
 
-// Name is the extender's URL prefix, under which Profile.At lists it at Bind.
+// Name is the extender's URL prefix, its name in Profile.At for Bind.
 func (b *extenderBinder) Name() string { return b.x.Name() }
 
 // Bind implements cycle.Binder. passed leaves the pod to the next binder: the extender does not
-// manage it, or has failed and is ignorable. It blocks until the extender answers.
+// manage it, or has failed and is ignorable. It blocks until the extender responds.
 func (b *extenderBinder) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
 	if !b.x.IsInterested(a.Pod) {
 		return true, nil

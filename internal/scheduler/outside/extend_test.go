@@ -19,7 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// fakeExtender is an HTTP extender whose answers are functions; a nil one answers with status 500.
+// fakeExtender is an HTTP extender responding by functions; a nil function responds with status
+// 500.
 type fakeExtender struct {
 	*record
 	filter     func(args *extenderv1.ExtenderArgs) extenderv1.ExtenderFilterResult
@@ -54,8 +55,8 @@ func answer[A, R any](w http.ResponseWriter, r *http.Request, to func(*A) R) {
 	_ = json.NewEncoder(w).Encode(to(args))
 }
 
-// extendedBy is a cluster whose scheduler asks the extenders, configured as in a file behind
-// urlPrefix.
+// extendedBy returns a cluster with a scheduler using the extenders, configured after urlPrefix as
+// in a file.
 func extendedBy(t *testing.T, x *fakeExtender, configured ...string) *fixture {
 	t.Helper()
 	x.record = &record{}
@@ -123,8 +124,8 @@ func TestAnExtenderTakesNodesAway(t *testing.T) {
 	}
 }
 
-// TestAnExtenderIsAskedAboutWhatFiltersLetPass, and one behind another about what that one lets
-// pass.
+// TestAnExtenderIsAskedAboutWhatFiltersLetPass: an extender gets the nodes that passed the filters
+// and the extenders before it.
 func TestAnExtenderIsAskedAboutWhatFiltersLetPass(t *testing.T) {
 	var asked []string
 	x := &fakeExtender{filter: func(args *extenderv1.ExtenderArgs) extenderv1.ExtenderFilterResult {
@@ -184,13 +185,13 @@ func TestPodsThatAnExtenderDoesNotCareFor(t *testing.T) {
 	f.expect("node", got, "n1")
 	f.expect("requests", f.taken(), "")
 	_, got = f.decide(pod("gpu", "1", func(p *v1.Pod) {
-		p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1") // which no node has
+		p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1") // not available on any node
 	}))
 	f.expect("a pod that asks for what the extender manages", got, "0/1 nodes are available:")
 	f.expect("requests", f.taken(), "filter")
 }
 
-// TestAnExtenderSparesPods: it takes a node away from preemption and names another victim on the
+// TestAnExtenderSparesPods: it removes a node from preemption and names another victim on the
 // other.
 func TestAnExtenderSparesPods(t *testing.T) {
 	x := &fakeExtender{filter: passing("n1", "n2"), preempt: func(args *extenderv1.ExtenderPreemptionArgs) extenderv1.ExtenderPreemptionResult {
@@ -229,8 +230,8 @@ func TestAnExtenderSparesPods(t *testing.T) {
 	f.expect("an extender that fails", preempts(), "failed preempt with extender at URL "+f.set.extenders[0].Name()+"/preempt, code 500")
 }
 
-// TestAnAnswerAboutVictimsStandsForThese: for the same nodes or some of them, whatever was asked
-// between, and for no other victims.
+// TestAnAnswerAboutVictimsStandsForThese: for the same nodes or some of them, regardless of
+// requests in between, and for no other victims.
 func TestAnAnswerAboutVictimsStandsForThese(t *testing.T) {
 	other := map[string]string{}
 	x := &fakeExtender{preempt: func(args *extenderv1.ExtenderPreemptionArgs) extenderv1.ExtenderPreemptionResult {
@@ -288,7 +289,7 @@ func TestAnAnswerAboutVictimsStandsForThese(t *testing.T) {
 	expect("n2 b2 preempt", place("n2", 0, "b1"))
 }
 
-// TestAnExtenderBinds in place of the plugins at Bind, unless it may be ignored and fails.
+// TestAnExtenderBinds instead of the plugins at Bind, unless it is ignorable and fails.
 func TestAnExtenderBinds(t *testing.T) {
 	for _, c := range []struct {
 		name, configured string

@@ -20,9 +20,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
-// keeper begins and ends the cycles of a profile. It is listed before the profile's plugins (see
-// buildProfile), so that their session exists before the first of them is called. An extender alone
-// needs it, too: its answers live in the session.
+// keeper begins and ends the cycles of a profile. It precedes the profile's plugins (see
+// buildProfile), so that their session exists before the first call. A profile with only an
+// extender needs it as well: the extender's responses are kept in the session.
 type keeper struct{ f *framework }
 
 var (
@@ -34,9 +34,8 @@ var (
 // Name is for logs; no extension point lists it.
 func (keeper) Name() string { return "plugins from outside" }
 
-// Begin opens the cycle that all extension points of the attempt share. A pod that is decided again
-// after a question was asked aside begins anew: it takes over the answers, and none of the plugins'
-// state.
+// Begin opens the cycle shared by all extension points of the attempt. A pod decided again after an
+// aside gets a new session: it inherits the extenders' responses, but none of the plugins' state.
 func (k keeper) Begin(a *cycle.Attempt) {
 	// Before the snapshot is taken: a plugin may list pods from its informer in any call that
 	// follows.
@@ -49,15 +48,16 @@ func (k keeper) Begin(a *cycle.Attempt) {
 	if kept, ok := a.Answers.(*extenderAnswers); ok {
 		y.answers = kept
 	}
-	// Plugins see the cluster as it is when the pod's turn comes. Without a cluster here, the first
-	// question takes the snapshot.
+	// Plugins see the cluster at the beginning of the pod's turn. Without a cluster here, the
+	// snapshot is taken on first use.
 	if a.Cluster != nil {
 		y.takeSnapshot(a.Cluster)
 	}
 }
 
-// Assumed ends the scheduling cycle: what plugins began in it with its context ends, too, and the
-// pods that they left are activated. What follows, waiting and binding, has the context of the Set.
+// Assumed ends the scheduling cycle: work that plugins began in it with its context ends as well,
+// and the pods they left are activated. The following steps, waiting and binding, have the context
+// of the Set.
 func (k keeper) Assumed(a *cycle.Attempt) {
 	if y, ok := a.State.(*session); ok {
 		y.activatePods()
@@ -79,18 +79,18 @@ func (k keeper) End(a *cycle.Attempt, bound bool) {
 		}
 		if !y.ended.Swap(true) && k.f.set.countAttempts(-1, false) {
 			k.f.set.cancel()
-			go k.f.set.endSet() // decisions do not wait for what plugins do at their end
+			go k.f.set.endSet() // decisions do not wait for the plugins' shutdown
 		}
 	}
 }
 
-// extension is a plugin at the extension points that the live scheduler calls itself. It implements
-// the interfaces of all of them; the profile's lists (Profile.At) say at which it is called and in
-// which order, so each method may assume that the plugin implements the point.
+// extension is a plugin at the extension points called by the live scheduler itself. It implements
+// the interfaces of all of them; the profile's lists (Profile.At) hold its enabled points and the
+// order of calls, so each method may assume that the plugin implements the point.
 //
-// Panics: a plugin that panics while a pod is decided costs that pod its attempt, which the cycle
-// takes care of. Only calls outside of an attempt recover here (callGuarded). In kube-scheduler
-// either ends the process.
+// Panics: a plugin panicking while a pod is decided costs that pod its attempt; the cycle handles
+// that. Only calls outside of an attempt recover here (callGuarded). In kube-scheduler either ends
+// the process.
 type extension struct {
 	f         *framework
 	name      string
@@ -110,11 +110,11 @@ var (
 	_ cycle.Interested = &extension{}
 )
 
-// Name is the name that the configuration uses for the plugin, under which Profile.At lists it.
+// Name is the plugin's name in the configuration and in Profile.At.
 func (x *extension) Name() string { return x.name }
 
-// sessionOf returns the attempt's cycle, and begins one where nobody has, without a context of its
-// own.
+// sessionOf returns the attempt's cycle. Without one, it begins a session that has only the Set's
+// context.
 func (x *extension) sessionOf(a *cycle.Attempt) *session {
 	if y, ok := a.State.(*session); ok {
 		return y
@@ -144,13 +144,13 @@ func (x *extension) callGuarded(point string, call func()) (err error) {
 	return nil
 }
 
-// Less implements cycle.Sorter. Pods that the plugin cannot compare, because it panics, are equal.
+// Less implements cycle.Sorter. Pods are equal if comparing them panics.
 func (x *extension) Less(a, b *queue.Item) (less bool) {
 	_ = x.callGuarded("QueueSort", func() { less = x.plugin.(fwk.QueueSortPlugin).Less(queued{a}, queued{b}) })
 	return less
 }
 
-// Admit implements cycle.Gate. As upstream, an error keeps the pod out like a rejection.
+// Admit implements cycle.Gate. Like upstream, an error gates the pod like a rejection.
 func (x *extension) Admit(pod *v1.Pod) *plugins.Rejection {
 	var status *fwk.Status
 	err := x.callGuarded("PreEnqueue", func() { status = x.plugin.(fwk.PreEnqueuePlugin).PreEnqueue(x.f.set.ctx, pod) })
@@ -170,10 +170,9 @@ func (x *extension) Admit(pod *v1.Pod) *plugins.Rejection {
 // Rescue implements cycle.Rescuer. The verdicts of all nodes are computed before the plugin is
 // called, since PostFilter gets them as an argument.
 //
-// Upstream's rules for the status: Success and UnschedulableAndUnresolvable end the round of
-// PostFilter plugins, Unschedulable goes on with the next, everything else is an error. A result in
-// override mode with an empty node name clears the nomination; one in another mode leaves it as it
-// is.
+// The status follows upstream's rules: Success and UnschedulableAndUnresolvable end the round of
+// PostFilter plugins, Unschedulable continues with the next, everything else is an error. A result
+// in override mode with an empty node name clears the nomination; other modes leave it unchanged.
 func (x *extension) Rescue(a *cycle.Attempt, evaluate func() *decide.Evaluation) cycle.Rescue {
 	y := x.sessionOf(a)
 	var result *fwk.PostFilterResult
@@ -196,7 +195,7 @@ func (x *extension) Rescue(a *cycle.Attempt, evaluate func() *decide.Evaluation)
 }
 
 // Reserve implements cycle.Reserver. The plugin gets a copy of the pod with its node in the spec,
-// as upstream, where the assumed pod is passed.
+// like upstream's assumed pod.
 func (x *extension) Reserve(a *cycle.Attempt) *plugins.Rejection {
 	y := x.sessionOf(a)
 	var status *fwk.Status
@@ -206,8 +205,8 @@ func (x *extension) Reserve(a *cycle.Attempt) *plugins.Rejection {
 	return x.rejectionOf(status, "Reserve")
 }
 
-// Unreserve implements cycle.Reserver. It is guarded: what other plugins have reserved must be
-// undone even if this one panics.
+// Unreserve implements cycle.Reserver. It is guarded: other plugins' reservations must be undone
+// even if this one panics.
 func (x *extension) Unreserve(a *cycle.Attempt) {
 	y := x.sessionOf(a)
 	_ = x.callGuarded("Unreserve", func() { x.plugin.(fwk.ReservePlugin).Unreserve(y.ctx, y.state, y.onNode(a.Node), a.Node) })
@@ -224,12 +223,12 @@ func (x *extension) rejectionOf(status *fwk.Status, point string) *plugins.Rejec
 	return &plugins.Rejection{Err: statusError(status, point)}
 }
 
-// maxWait is the longest that a pod is held at Permit, whatever the plugin asks for. It is
+// maxWait bounds the wait of a pod at Permit, whatever timeout the plugin requests. It is
 // upstream's.
 const maxWait = 15 * time.Minute
 
-// Permit implements cycle.Permitter. Only the status Wait holds the pod; the duration that comes
-// with any other one is ignored, as upstream.
+// Permit implements cycle.Permitter. Only the status Wait holds the pod; like upstream, the timeout
+// returned with any other status is ignored.
 func (x *extension) Permit(a *cycle.Attempt) (*plugins.Rejection, time.Duration) {
 	y := x.sessionOf(a)
 	var status *fwk.Status
@@ -238,14 +237,14 @@ func (x *extension) Permit(a *cycle.Attempt) (*plugins.Rejection, time.Duration)
 		status, wait = x.plugin.(fwk.PermitPlugin).Permit(y.ctx, y.state, y.onNode(a.Node), a.Node)
 	})
 	if status.IsWait() {
-		return nil, max(min(wait, maxWait), 1) // a wait of nothing is over at once, but it is a wait
+		return nil, max(min(wait, maxWait), 1) // a zero wait ends immediately, but it is still a wait
 	}
 	return x.rejectionOf(status, "Permit"), 0
 }
 
-// Needed implements cycle.PreBinder. It asks the plugin (PreBindPreFlight) before PreBind is called
-// for any, so that the cycle knows which plugins have work and which of them may run in parallel. A
-// plugin that skips is not called at PreBind.
+// Needed implements cycle.PreBinder. It calls the plugin's PreBindPreFlight before PreBind is
+// called for any, so that the cycle can determine which plugins have work and which of them may run
+// in parallel. A plugin that skips is not called at PreBind.
 func (x *extension) Needed(ctx context.Context, a *cycle.Attempt) (work cycle.PreBindWork, err error) {
 	y := x.sessionOf(a)
 	result, status := x.plugin.(fwk.PreBindPlugin).PreBindPreFlight(ctx, y.state, y.onNode(a.Node), a.Node)
@@ -265,7 +264,7 @@ func (x *extension) Needed(ctx context.Context, a *cycle.Attempt) (work cycle.Pr
 		"Skip, or Error status", x.name, status.Code())
 }
 
-// skipPreBind notes a plugin that is not to be called at PreBind.
+// skipPreBind records that a plugin skips PreBind.
 func (y *session) skipPreBind(plugin string) {
 	if y.state.skipPreBind == nil {
 		y.state.skipPreBind = sets.New[string]()
@@ -273,8 +272,8 @@ func (y *session) skipPreBind(plugin string) {
 	y.state.skipPreBind.Insert(plugin)
 }
 
-// PreBind implements cycle.PreBinder. It runs on a goroutine of the pod, possibly beside other
-// plugins' PreBind. A rejection is a verdict on the pod (see [Refusal]), any other failure an
+// PreBind implements cycle.PreBinder. It runs on a goroutine of the pod, possibly in parallel with
+// other plugins' PreBind. A rejection is a verdict on the pod (see [Refusal]), any other failure an
 // error.
 func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 	y := x.sessionOf(a)
@@ -295,15 +294,15 @@ func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 		return x.refusalOf(status)
 	}
 
-	// A plugin that was interrupted reports its context's error. The reason for the interruption
-	// says more, for instance that the pod was preempted.
+	// An interrupted plugin returns its context's error. The cause of the interruption is more
+	// specific, for instance that the pod was preempted.
 	if err = statusError(status, "PreBind"); errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// Bind implements cycle.Binder. From the mark on the pod can no longer be given up: the binding may
+// Bind implements cycle.Binder. After the mark the pod can no longer be given up: the binding may
 // already be on its way to the API server.
 func (x *extension) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
 	y := x.sessionOf(a)
@@ -323,7 +322,7 @@ func (x *extension) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, er
 	return false, fmt.Errorf("running Bind plugin %q: %w", x.name, statusError(status, "Bind"))
 }
 
-// refusalOf is the error of a plugin that rejects a pod after it had its node.
+// refusalOf returns the error of a plugin rejecting a pod after its node was chosen.
 func (x *extension) refusalOf(status *fwk.Status) error {
 	return &Refusal{Plugin: x.name, Reasons: slices.Clone(status.Reasons())}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// told is how a rejection reads in a table.
+// told formats a rejection for tables.
 func told(r *plugins.Rejection) string {
 	switch {
 	case r == nil:
@@ -33,7 +33,8 @@ func told(r *plugins.Rejection) string {
 	return "not now: " + strings.Join(r.Reasons, ", ")
 }
 
-// statuses are all that a plugin can return, and how they read where they are taken as verdicts.
+// statuses holds all possible statuses of a plugin, with their text where they are taken as
+// verdicts.
 var statuses = []struct {
 	name   string
 	status *fwk.Status
@@ -103,8 +104,8 @@ func TestStatusesOfPreEnqueue(t *testing.T) {
 	}
 }
 
-// TestStatusesOfPreBind: a plugin that passes at PreBindPreFlight is not asked at PreBind; a
-// rejection is told in its own words.
+// TestStatusesOfPreBind: a plugin skipping at PreBindPreFlight is not called at PreBind; a
+// rejection keeps its wording.
 func TestStatusesOfPreBind(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -151,8 +152,8 @@ func preBind(t *testing.T, x cycle.PreBinder, a *cycle.Attempt) string {
 	return told + "done"
 }
 
-// TestAPodBetweenPreBindAndBindingCanBeGivenUp, as preemption does it, but not any more when it is
-// about to be bound.
+// TestAPodBetweenPreBindAndBindingCanBeGivenUp, for example by preemption, but not once it is about
+// to be bound.
 func TestAPodBetweenPreBindAndBindingCanBeGivenUp(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true}
 	f := newConfigured(t, "plugins: {multiPoint: {enabled: [{name: A}], disabled: [{name: DefaultBinder}]}}", binding{a})
@@ -222,8 +223,8 @@ func TestStatusesOfBind(t *testing.T) {
 	}
 }
 
-// TestStatusesOfPostFilter: a success and an unresolvable status are the last word, an error too;
-// otherwise the next is asked.
+// TestStatusesOfPostFilter: a success and an unresolvable status are final, and so is an error;
+// otherwise the next plugin is called.
 func TestStatusesOfPostFilter(t *testing.T) {
 	there := &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: "n1"}}
 	for _, c := range []struct {
@@ -296,8 +297,8 @@ func TestQueueSortComparesByThePlugin(t *testing.T) {
 	}
 }
 
-// TestQueueSortSeesWhenAPodCameBack: where plugins compare times, as kube-scheduler's PrioritySort
-// does, pods that keep failing must not delay the first attempt of others.
+// TestQueueSortSeesWhenAPodCameBack: where plugins compare times, like kube-scheduler's
+// PrioritySort, pods failing repeatedly must not delay the first attempt of other pods.
 func TestQueueSortSeesWhenAPodCameBack(t *testing.T) {
 	f := newConfigured(t, "plugins: {queueSort: {enabled: [{name: Sort}], disabled: [{name: '*'}]}}", byTimestamp{})
 	q, now := queue.New(), time.Unix(1_700_000_000, 0)
@@ -326,13 +327,13 @@ func (byName) Less(a, b fwk.QueuedEntityInfo) bool {
 	return nameOf(a) < nameOf(b) && a.GetAttempts() >= 0 && a.Type() == fwk.PodKeyType && a.GetPriority() >= 0
 }
 
-// nameOf asks an entity of the queue for its pod, as plugins have to since v1.37.
+// nameOf returns the name of a queue entity's pod, in the way required of plugins since v1.37.
 func nameOf(entity fwk.QueuedEntityInfo) string {
 	return entity.(interface{ GetPodInfo() fwk.PodInfo }).GetPodInfo().GetPod().Name
 }
 
-// TestQueueingHints: events become interests, hints are asked with the waiting pod and the objects,
-// and one that fails wakes the pod.
+// TestQueueingHints: events become interests, hints get the waiting pod and the objects, and a
+// failing hint wakes the pod.
 func TestQueueingHints(t *testing.T) {
 	hint := func(answer fwk.QueueingHint, err error) fwk.QueueingHintFn {
 		return func(_ klog.Logger, waiting *v1.Pod, old, now any) (fwk.QueueingHint, error) {
@@ -386,9 +387,9 @@ func TestQueueingHints(t *testing.T) {
 	}
 }
 
-// TestPluginsNameThePodsThatAnEventHelps: with the gate on, a hint is asked about these alone, and
-// the plugin once per event. All pods count if it says so, fails, panics, or has no objects to
-// judge by.
+// TestPluginsNameThePodsThatAnEventHelps: with the gate on, hints are called only for these pods,
+// and the plugin once per event. All pods count if it returns them all, fails, panics, or has no
+// objects to judge by.
 func TestPluginsNameThePodsThatAnEventHelps(t *testing.T) {
 	asked, named := 0, 0
 	answer, fault := fwk.PreQueueingHintResult{}, error(nil)

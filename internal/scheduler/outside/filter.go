@@ -12,8 +12,8 @@ import (
 )
 
 // filter is a plugin at PreFilter, at Filter, or at both. In Berth's terms PreFilter's result is
-// the part of a Judge that concerns the pod as a whole (All, Only), and Filter is its func for
-// single nodes.
+// the part of a Judge about the pod as a whole (All, Only), and Filter is its func for single
+// nodes.
 type filter struct {
 	f    *framework
 	name string
@@ -23,22 +23,22 @@ type filter struct {
 
 var _ plugins.Filter = &filter{}
 
-// Name is the plugin's name in the configuration, which messages and metrics use.
+// Name is the plugin's name in the configuration, used in messages and metrics.
 func (p *filter) Name() string { return p.name }
 
-// Reads says that everything may matter except hypothetical changes of other nodes: the plugin is
-// asked again for every pod. What an out-of-tree plugin reads cannot be known, so no verdict of it
-// is ever carried from one pod to another that looks the same.
+// Reads declares that every input may matter except hypothetical changes of other nodes: the plugin
+// is called again for every pod. The inputs of an out-of-tree plugin are unknown, so its verdicts
+// are never carried from one pod to an identical one.
 func (p *filter) Reads() plugins.Part {
 	return plugins.Labels | plugins.Taints | plugins.Images | plugins.Features | plugins.Identity | plugins.Contents | plugins.Objects
 }
 
-// Filter calls PreFilter, once per cycle, and returns a judge that calls Filter. If it is called
-// again for a cluster with hypothetical changes, PreFilter is not, as upstream: its verdict on the
-// pod as a whole no longer counts, but the nodes to which it limits the pod do.
+// Filter calls PreFilter, once per cycle, and returns a judge that calls Filter. For a cluster with
+// hypothetical changes, PreFilter is not repeated, like upstream: its verdict on the pod as a whole
+// no longer counts, but its restriction of the nodes does.
 func (p *filter) Filter(c *cluster.Cluster, waiting *cluster.Pod) plugins.Judge {
 	y := p.f.sessionOf(c, waiting)
-	// PreFilter may write the state that AddPod, RemovePod and Filter read later; a second call in
+	// PreFilter may write the state read later by AddPod, RemovePod and Filter; a second call in
 	// the same cycle would overwrite it.
 	judge, asked := y.narrowed[p.name]
 	if !asked {
@@ -54,10 +54,11 @@ func (p *filter) Filter(c *cluster.Cluster, waiting *cluster.Pod) plugins.Judge 
 	return judge
 }
 
-// preFilter calls PreFilter, in which the plugin may call back (RunFilterPlugins), and converts the
-// result. A plugin that skips is not called at Filter in this cycle, nor at AddPod and RemovePod.
+// preFilter calls PreFilter, from where the plugin may call back (RunFilterPlugins), and converts
+// the result. A plugin that skips is not called at Filter in this cycle, nor at AddPod and
+// RemovePod.
 func (p *filter) preFilter(y *session) plugins.Judge {
-	if p.pre == nil || len(y.snapshot.list) == 0 { // as upstream, no plugin is called if there is no node
+	if p.pre == nil || len(y.snapshot.list) == 0 { // like upstream, plugins are not called without nodes
 		return plugins.Judge{}
 	}
 	var result *fwk.PreFilterResult
@@ -86,7 +87,7 @@ func (p *filter) judgeNodes(y *session) func(n *cluster.Node) *plugins.Rejection
 	if len(y.verdicts[p.name]) < len(y.c.Nodes) {
 		y.verdicts[p.name] = make([]verdict, len(y.c.Nodes))
 	}
-	known := y.verdicts[p.name] // one goroutine per node, and never the same node twice at a time
+	known := y.verdicts[p.name] // one goroutine per node, and never two for the same node
 	return func(n *cluster.Node) *plugins.Rejection {
 		v := y.viewOf(n)
 		if v.verdicts != nil { // the node has hypothetical changes
@@ -104,9 +105,9 @@ func (p *filter) judgeNodes(y *session) func(n *cluster.Node) *plugins.Rejection
 	}
 }
 
-// askPlugin calls Filter for one view of a node. It may run on many goroutines at once, as in
-// kube-scheduler. A node whose view could not be made, since AddPod or RemovePod failed, fails the
-// attempt with that error.
+// askPlugin calls Filter for one view of a node. It may run on many goroutines concurrently, like
+// in kube-scheduler. If AddPod or RemovePod failed for the view of a node, the attempt fails with
+// that error.
 func (p *filter) askPlugin(y *session, v *view) *plugins.Rejection {
 	if v.err != nil {
 		return &plugins.Rejection{Err: v.err}
@@ -121,8 +122,8 @@ func (p *filter) askPlugin(y *session, v *view) *plugins.Rejection {
 	return &plugins.Rejection{Err: statusError(status, "Filter")}
 }
 
-// toRejection converts a status. Out-of-tree plugins have no codes, so the code is the plugin's
-// name.
+// toRejection converts a status. Out-of-tree plugins do not define codes, so the plugin's name is
+// the code.
 func toRejection(status *fwk.Status, plugin string) *plugins.Rejection {
 	return &plugins.Rejection{
 		Code: plugin, Reasons: slices.Clone(status.Reasons()),
@@ -130,8 +131,8 @@ func toRejection(status *fwk.Status, plugin string) *plugins.Rejection {
 	}
 }
 
-// statusError is the error of a status that is neither a success nor a rejection. It is never nil,
-// also for a code that makes no sense at the extension point.
+// statusError returns the error of a status that is neither a success nor a rejection. It is never
+// nil, even for a code that makes no sense at the extension point.
 func statusError(status *fwk.Status, point string) error {
 	if err := status.AsError(); err != nil {
 		if err.Error() == "" {

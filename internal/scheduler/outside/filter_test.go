@@ -29,7 +29,7 @@ func TestPreFilterIsAskedOnceAndFilterOnceANode(t *testing.T) {
 	f.expect("calls", f.taken(), "A PreFilter p; B PreFilter p; A Filter n1 there; B Filter n1 there")
 }
 
-// TestStatusesOfPreFilter: what each status does, in upstream's words.
+// TestStatusesOfPreFilter: the effect of each status, with upstream's messages.
 func TestStatusesOfPreFilter(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -66,7 +66,7 @@ func TestStatusesOfPreFilter(t *testing.T) {
 	}
 }
 
-// preferring scores a node 100 and the others 0.
+// preferring scores one node 100 and all other nodes 0.
 func preferring(node string) func(fwk.CycleState, fwk.NodeInfo) (int64, *fwk.Status) {
 	return func(_ fwk.CycleState, n fwk.NodeInfo) (int64, *fwk.Status) {
 		if n.Node().Name == node {
@@ -101,7 +101,7 @@ func TestStatusesOfFilter(t *testing.T) {
 	}
 }
 
-// TestPluginsThatAskAPodToWaitAreNamed: whichever point they say it at, and no other plugin.
+// TestPluginsThatAskAPodToWaitAreNamed: exactly the plugins requesting it, at whichever point.
 func TestPluginsThatAskAPodToWaitAreNamed(t *testing.T) {
 	later := fwk.NewStatus(fwk.Pending, "later")
 	for point, a := range map[string]*fakePlugin{
@@ -138,8 +138,8 @@ type count int
 
 func (c count) Clone() fwk.StateData { return c }
 
-// TestNominatedPodsCountAsArrived: a node that a pod of higher priority is nominated to is asked
-// about with it there, told by AddPod, and then without.
+// TestNominatedPodsCountAsArrived: a node with a nominated pod of higher priority is filtered with
+// that pod on it, added by AddPod, and then without.
 func TestNominatedPodsCountAsArrived(t *testing.T) {
 	full := &fakePlugin{name: "A", filter: func(_ fwk.CycleState, _ *v1.Pod, n fwk.NodeInfo) *fwk.Status {
 		if len(n.GetPods()) > 1 {
@@ -159,8 +159,8 @@ func TestNominatedPodsCountAsArrived(t *testing.T) {
 	f.expect("result for one of higher priority", got, "n1")
 }
 
-// TestANodeIsAskedAboutAsItIsWhenAGuestHasGoneAgain: a guest's host port that a pod of the node
-// has, too, is still taken.
+// TestANodeIsAskedAboutAsItIsWhenAGuestHasGoneAgain: a host port of a removed guest that is also
+// used by a pod on the node stays taken.
 func TestANodeIsAskedAboutAsItIsWhenAGuestHasGoneAgain(t *testing.T) {
 	port := func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}} }
 	f := newConfigured(t, "plugins: {multiPoint: {enabled: [{name: A}], disabled: [{name: NodePorts}]}}", &fakePlugin{name: "A", quiet: true,
@@ -177,7 +177,8 @@ func TestANodeIsAskedAboutAsItIsWhenAGuestHasGoneAgain(t *testing.T) {
 	f.expect("node", got, "n1")
 }
 
-// TestVictimsOfPreemptionAreToldByRemovePodAndAddPod: the filter's own state decides who may stay.
+// TestVictimsOfPreemptionAreToldByRemovePodAndAddPod: the filter's own state determines which pods
+// may stay.
 func TestVictimsOfPreemptionAreToldByRemovePodAndAddPod(t *testing.T) {
 	plugin := oneOfAKind()
 	f := newFixture(t, plugin)
@@ -206,8 +207,8 @@ func TestVictimsOfPreemptionAreToldByRemovePodAndAddPod(t *testing.T) {
 	}
 }
 
-// TestPreemptionAsksFilterWherePreFilterRejected: as upstream, the word on the pod as a whole does
-// not count where pods are supposed to have gone.
+// TestPreemptionAsksFilterWherePreFilterRejected: like upstream, the verdict on the pod as a whole
+// does not count once pods have been removed hypothetically.
 func TestPreemptionAsksFilterWherePreFilterRejected(t *testing.T) {
 	a := &fakePlugin{name: "A",
 		preFilter: func(fwk.CycleState, *v1.Pod, []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
@@ -235,8 +236,8 @@ func TestPreemptionAsksFilterWherePreFilterRejected(t *testing.T) {
 	}
 }
 
-// oneOfAKind lets one pod of a color on a node. It counts in PreFilter and keeps count by AddPod
-// and RemovePod, and never looks at the pods of the node again.
+// oneOfAKind allows one pod per color on a node. It counts in PreFilter, updates the count by
+// AddPod and RemovePod, and never looks at the pods of the node again.
 func oneOfAKind() *fakePlugin {
 	move := func(by int) func(state fwk.CycleState, p fwk.PodInfo, n fwk.NodeInfo) *fwk.Status {
 		return func(state fwk.CycleState, p fwk.PodInfo, n fwk.NodeInfo) *fwk.Status {
@@ -289,7 +290,7 @@ func before(calls, word string) string {
 	return strings.TrimSuffix(head, "; ")
 }
 
-// sorted sorts calls: nodes are asked about in no order.
+// sorted sorts calls: the order of nodes is undefined.
 func sorted(calls string) string {
 	list := strings.Split(calls, "; ")
 	slices.Sort(list)

@@ -24,7 +24,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// fixture is a cluster, a profile with plugins from outside, and what these were asked.
+// fixture is a cluster, a profile with out-of-tree plugins, and a record of their calls.
 type fixture struct {
 	*testing.T
 	cluster *cluster.Cluster
@@ -35,7 +35,7 @@ type fixture struct {
 	*record
 }
 
-// record is what plugins were asked, in order.
+// record holds the plugins' calls, in order.
 type record struct {
 	mu    sync.Mutex
 	calls []string
@@ -47,7 +47,7 @@ func (r *record) note(format string, args ...any) {
 	r.calls = append(r.calls, fmt.Sprintf(format, args...))
 }
 
-// taken returns what was noted since it was last asked, and forgets it.
+// taken returns and clears the calls recorded since it was last called.
 func (r *record) taken() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *record) taken() string {
 }
 
 // newFixture returns a cluster without nodes and a profile with these plugins at multiPoint, in
-// order, behind Berth's own.
+// order, after Berth's own.
 func newFixture(t *testing.T, made ...fwk.Plugin) *fixture {
 	t.Helper()
 	var enabled []string
@@ -120,7 +120,7 @@ func (f *fixture) node(name string, cpus int, change ...func(*v1.Node)) {
 	f.cluster.SetNode(node)
 }
 
-// pod returns a pod that requests this many CPUs.
+// pod returns a pod requesting this many CPUs.
 func pod(name string, cpus string, change ...func(*v1.Pod)) *v1.Pod {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
@@ -143,7 +143,7 @@ func nominated(node string) func(p *v1.Pod) {
 	return func(p *v1.Pod) { p.Status.NominatedNodeName = node }
 }
 
-// has takes in a pod that the API shows.
+// has adds an API pod to the cluster.
 func (f *fixture) has(p *v1.Pod) {
 	f.store.Pod(p)
 	switch {
@@ -154,7 +154,7 @@ func (f *fixture) has(p *v1.Pod) {
 	}
 }
 
-// begin begins an attempt, as the live scheduler does.
+// begin begins an attempt, like the live scheduler.
 func (f *fixture) begin(p *v1.Pod) *cycle.Attempt {
 	f.store.Pod(p)
 	a := &cycle.Attempt{Pod: p, Waiting: f.cluster.Pending(p), Profile: "default-scheduler", Cluster: f.cluster}
@@ -166,7 +166,7 @@ func (f *fixture) begin(p *v1.Pod) *cycle.Attempt {
 	return a
 }
 
-// decide begins an attempt and decides it: the node, or why there is none.
+// decide begins an attempt and decides it: it returns the node, or the reason for finding none.
 func (f *fixture) decide(p *v1.Pod) (*cycle.Attempt, string) {
 	a := f.begin(p)
 	d := f.decider.Decide(a.Waiting)
@@ -180,7 +180,7 @@ func (f *fixture) decide(p *v1.Pod) (*cycle.Attempt, string) {
 	return a, d.Node.Name
 }
 
-// extension returns a plugin as the live scheduler asks it.
+// extensionOf returns a plugin in the form used by the live scheduler.
 func extensionOf[T cycle.Extension](f *fixture, name string) T {
 	f.Helper()
 	for _, e := range f.profile.Extensions {
@@ -199,8 +199,8 @@ func (f *fixture) expect(what, got, want string) {
 	}
 }
 
-// fakePlugin is at every extension point, notes what it is asked, and answers what its functions
-// say; nil ones let pass.
+// fakePlugin is at every extension point, records its calls, and returns the results of its
+// functions; nil ones let pass.
 type fakePlugin struct {
 	*record
 	name      string
@@ -219,7 +219,7 @@ type fakePlugin struct {
 	bind      func(p *v1.Pod, node string) *fwk.Status
 	enqueue   func(p *v1.Pod) *fwk.Status
 	events    func() ([]fwk.ClusterEventWithHint, error)
-	quiet     bool // does not note what is asked node by node
+	quiet     bool // skips the calls made per node
 }
 
 func (p *fakePlugin) recordIn(r *record) { p.record = r }
@@ -355,8 +355,7 @@ func (p *fakePlugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHi
 	return p.events()
 }
 
-// binding is a fakePlugin that binds, and sorting one that sorts: these points exclude others of
-// their kind.
+// binding is a fakePlugin that binds, and sorting one that sorts: these points are exclusive.
 type binding struct{ *fakePlugin }
 
 func (p binding) Bind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
@@ -376,6 +375,6 @@ func podNames(n fwk.NodeInfo) string {
 	return strings.Join(names, "+")
 }
 
-// allPoints is what a fakePlugin extends.
+// allPoints holds the extension points of a fakePlugin.
 const allPoints = plugins.PreEnqueue | plugins.PreFilter | plugins.Filters | plugins.PostFilter | plugins.PreScore | plugins.Score |
 	plugins.Reserve | plugins.Permit | plugins.PreBind | plugins.PostBind

@@ -13,38 +13,37 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// framework is the out-of-tree plugins of one profile: what kube-scheduler calls a framework. It is
-// made when the first plugin of the profile is (frameworkOf), before there is a profile, and is
-// complete once buildProfile has run. Only what mu and asking guard may be used by any goroutine;
-// the rest belongs to the goroutine that decides, or does not change after the start.
+// framework holds the out-of-tree plugins of one profile, kube-scheduler's notion of a framework.
+// It is created with the first plugin of the profile (frameworkOf), before the profile itself, and
+// is complete once buildProfile has run. Only the fields guarded by mu and asking may be used by
+// any goroutine; the rest belongs to the deciding goroutine, or does not change after the start.
 type framework struct {
 	set     *Set
 	name    string                // of the scheduler
-	handle  *handle               // the same one for all plugins of the profile
-	plugins map[string]fwk.Plugin // as their factories made them, by their configured name
-	profile *plugins.Profile      // with all plugins in it, Berth's own and these
+	handle  *handle               // shared by all plugins of the profile
+	plugins map[string]fwk.Plugin // as created by their factories, by configured name
+	profile *plugins.Profile      // with all plugins, Berth's own and these
 
-	// The out-of-tree plugins at the points where they are called together, in the order of the
+	// The out-of-tree plugins at points where they are called together, in the order of the
 	// profile.
 	preFilters []fwk.PreFilterPlugin
 	preScores  []fwk.PreScorePlugin
 
-	// current is the cycle of the pod that is being decided. It belongs to the goroutine that
-	// decides.
+	// current is the cycle of the pod being decided. It belongs to the deciding goroutine.
 	current *session
-	// group is the attempt for a pod group that is under way, or nil. So does it.
+	// group is the current attempt for a pod group, or nil. It belongs to the deciding goroutine.
 	group *groupSession
 
-	// asking is held by a plugin that calls back (RunFilterPlugins), which changes the cluster for
-	// a moment. It may only do so where no other plugin runs beside it: open is then the current
-	// cycle, else nil.
+	// asking is held by a plugin calling back (RunFilterPlugins), which changes the cluster for a
+	// moment. That is possible only where no other plugin runs concurrently: open is then the
+	// current cycle, else nil.
 	asking sync.Mutex
 	mu     sync.Mutex
 	open   *session
 }
 
-// pluginsAt lists the out-of-tree plugins at an extension point, in the order of the profile.
-// Berth's own plugins at the point are left out.
+// pluginsAt lists the out-of-tree plugins at an extension point, in the order of the profile. It
+// skips Berth's own plugins at the point.
 func pluginsAt[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
 	for _, name := range f.profile.At[point] {
 		if plugin, ok := f.plugins[name].(T); ok {
@@ -54,10 +53,10 @@ func pluginsAt[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
 	return list
 }
 
-// sessionOf returns the cycle of the pod, a new one if the current one is another pod's, with its
-// snapshot taken. Filters and scorers find their cycle with it: package plugins hands them the pod,
-// and no attempt. A new one is made where no attempt has begun: to explain, or to compare two
-// decisions.
+// sessionOf returns the cycle of the pod, with its snapshot taken. It begins a new one if the
+// current cycle is another pod's. Filters and scorers use it to find their cycle: package plugins
+// passes them the pod, and no attempt. A new cycle also serves decisions outside of attempts:
+// explanations, and comparisons of two decisions.
 func (f *framework) sessionOf(c *cluster.Cluster, waiting *cluster.Pod) *session {
 	if y := f.memberSession(waiting); y != nil {
 		f.current = y
@@ -68,8 +67,8 @@ func (f *framework) sessionOf(c *cluster.Cluster, waiting *cluster.Pod) *session
 	return f.current
 }
 
-// memberSession returns the session of a member of the group that is being decided, begun anew if
-// another pod was decided meanwhile; nil for other pods.
+// memberSession returns the session of a member of the group being decided, restarted if another
+// pod was decided meanwhile; nil for other pods.
 func (f *framework) memberSession(waiting *cluster.Pod) *session {
 	if f.group == nil {
 		return nil
@@ -82,22 +81,22 @@ func (f *framework) memberSession(waiting *cluster.Pod) *session {
 	return y
 }
 
-// whileOpen calls a plugin that may call back: ask the profile's filters and scorers about
-// hypothetical changes (RunFilterPlugins, RunScorePlugins). Answering moves pods in the live
-// cluster for a moment, so this is possible only where the goroutine that decides is itself inside
-// ask and reads nothing meanwhile. When whileOpen returns, no call back is under way, and later
-// ones fail (errClosed).
+// whileOpen calls a plugin that may call back to run the profile's filters and scorers on
+// hypothetical changes (RunFilterPlugins, RunScorePlugins). A callback moves pods in the live
+// cluster for a moment, so it is possible only while the deciding goroutine is itself inside ask
+// and reads nothing. When whileOpen returns, all callbacks have ended, and later ones fail
+// (errClosed).
 func (y *session) whileOpen(ask func()) {
-	before := y.f.setOpen(y) // another one, if a plugin has a group decided
+	before := y.f.setOpen(y) // non-nil if a plugin has a group decided
 	defer func() {
-		y.f.asking.Lock() // waits for calls back that it left running
+		y.f.asking.Lock() // waits for unfinished callbacks
 		defer y.f.asking.Unlock()
 		y.f.setOpen(before)
 	}()
 	ask()
 }
 
-// setOpen sets the cycle in which plugins may call back, nil for none, and returns the one before.
+// setOpen sets the cycle open to callbacks, nil for none, and returns the previous one.
 func (f *framework) setOpen(y *session) (before *session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +104,7 @@ func (f *framework) setOpen(y *session) (before *session) {
 	return before
 }
 
-// openSession returns the cycle in which plugins may call back now, or nil.
+// openSession returns the cycle currently open to callbacks, or nil.
 func (f *framework) openSession() *session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,9 +114,9 @@ func (f *framework) openSession() *session {
 	return f.open
 }
 
-// addPod tells the PreFilter plugins that a pod is hypothetically added to the node (AddPod), for
-// them to adapt their state. Plugins without PreFilterExtensions, and those that skipped, are not
-// told. The first failure ends it, and the state is then good for nothing.
+// addPod calls AddPod of the PreFilter plugins for a pod hypothetically added to the node, so that
+// they adapt their state. It skips plugins without PreFilterExtensions, and those that skipped. The
+// first failure ends it, and makes the state unusable.
 func (f *framework) addPod(ctx context.Context, state *State, pod *v1.Pod, come fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	for _, plugin := range f.preFilters {
 		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {
@@ -129,7 +128,7 @@ func (f *framework) addPod(ctx context.Context, state *State, pod *v1.Pod, come 
 	return nil
 }
 
-// removePod is addPod for a pod that is hypothetically removed.
+// removePod is addPod for a hypothetically removed pod.
 func (f *framework) removePod(ctx context.Context, state *State, pod *v1.Pod, gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	for _, plugin := range f.preFilters {
 		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {
@@ -142,8 +141,8 @@ func (f *framework) removePod(ctx context.Context, state *State, pod *v1.Pod, go
 	return nil
 }
 
-// preScore calls the plugins at PreScore; those that skip are not called at Score. Which ones skip
-// is noted before the first is called: the set is in the state that they are handed.
+// preScore calls the plugins at PreScore; plugins that skip are not called at Score. The set of
+// skipping plugins is created before the first call: it is part of the state they get.
 func (f *framework) preScore(ctx context.Context, state *State, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	skip := sets.New[string]()
 	state.skipScore = skip
@@ -159,8 +158,8 @@ func (f *framework) preScore(ctx context.Context, state *State, pod *v1.Pod, nod
 	return nil
 }
 
-// assemblePlugins puts the plugins into the profile at their places. The lists of Berth's own
-// filters and scorers are replaced by merged ones.
+// assemblePlugins puts the plugins into the profile at their places. Merged lists replace those of
+// Berth's own filters and scorers.
 func (f *framework) assemblePlugins() {
 	f.preFilters = pluginsAt[fwk.PreFilterPlugin](f, plugins.PreFilter)
 	f.preScores = pluginsAt[fwk.PreScorePlugin](f, plugins.PreScore)
@@ -168,9 +167,9 @@ func (f *framework) assemblePlugins() {
 	f.profile.Scorers = f.listScorers()
 }
 
-// listFilters lists all filters of the profile in the order in which they are asked: those at
-// Filter, then those at PreFilter alone. The order shows in messages: a node is rejected by the
-// first filter that does not let it pass.
+// listFilters lists all filters of the profile in the order of their calls: first the plugins at
+// Filter, then those only at PreFilter. The order is visible in messages: the first filter
+// rejecting a node gives the reason.
 //
 // For example, with NodeResourcesFit and then Mine at Filter, and Quota at PreFilter only, it
 // returns NodeResourcesFit, Mine, Quota.
@@ -199,8 +198,8 @@ func (f *framework) listFilters() (list []plugins.Filter) {
 	return list
 }
 
-// filterOf returns the plugin as a filter, at those of its points that the profile enables: a
-// plugin may implement Filter and be disabled there.
+// filterOf returns the plugin as a filter, at its points enabled in the profile: a plugin may
+// implement Filter and be disabled there.
 func (f *framework) filterOf(name string, plugin fwk.Plugin) *filter {
 	made := &filter{f: f, name: name}
 	if f.profile.Has(plugins.PreFilter, name) {
@@ -212,8 +211,8 @@ func (f *framework) filterOf(name string, plugin fwk.Plugin) *filter {
 	return made
 }
 
-// listScorers lists all scorers of the profile in its order. Before the first comes the one that
-// stands for all plugins at PreScore, with a weight that does not matter, since it has no scores.
+// listScorers lists all scorers of the profile in its order, after one scorer representing all
+// plugins at PreScore. That one adds no scores, so its weight does not matter.
 func (f *framework) listScorers() (list []plugins.Weighted) {
 	own := map[string]plugins.Weighted{}
 	for _, scorer := range f.profile.Scorers {

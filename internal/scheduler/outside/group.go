@@ -14,26 +14,26 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// groupSession is one attempt to schedule a pod group, as its plugins see it. It belongs to the
-// goroutine that decides. Each time a member is decided, its plugins begin anew, with the members
-// placed before it in the snapshot; the state of the last time goes on to the binding.
+// groupSession is one attempt to schedule a pod group, as seen by its plugins. It belongs to the
+// deciding goroutine. Each time a member is decided, its plugins start over, with the members
+// placed before it in the snapshot; the state of the last time continues to the binding.
 //
-// There are three scopes of plugin state: the group's (state), that of one placement, which is one
-// topology domain that is tried (placement), and that of each member (its session). A member's
-// state points to the other two.
+// Plugin state has three scopes: the group's (state), that of one placement, the topology domain
+// being tried (placement), and that of each member (its session). A member's state points to the
+// other two.
 type groupSession struct {
-	attempt *cycle.GroupAttempt // Schedule, Cluster and Members are read from it, never changed
+	attempt *cycle.GroupAttempt // Schedule, Cluster and Members are only read
 	state   *groupState         // lives as long as the attempt
-	// placement is the state of the placement that is being tried, and placements has the last one
-	// of each domain.
+	// placement is the state of the current placement, and placements holds the last one of each
+	// domain.
 	placement  *groupState
 	placements map[string]*groupState
-	members    map[types.UID]*session // by pod; members without out-of-tree plugins are not in it
+	members    map[types.UID]*session // by pod; only members with out-of-tree plugins
 	rescuing   bool                   // a plugin at PodGroupPostFilter is running
 	mutations  *mutations             // nil: the snapshot is not being changed
 }
 
-// groupState is the data that plugins keep about a pod group, or about one placement of it.
+// groupState is the data kept by plugins about a pod group, or about one placement of it.
 type groupState struct {
 	State
 	of *groupState // the group's, for a placement
@@ -47,13 +47,13 @@ var (
 // GetPodGroupSchedulingCycle implements fwk.PlacementCycleState.
 func (s *groupState) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState { return s.of }
 
-// GetParentPlacementCycleState implements fwk.PodGroupCycleState: groups have no parents.
+// GetParentPlacementCycleState implements fwk.PodGroupCycleState. It returns nil, since groups do
+// not nest.
 func (s *groupState) GetParentPlacementCycleState() fwk.PlacementCycleState { return nil }
 
 var _ cycle.GroupBeginner = keeper{}
 
-// BeginGroup has the members' sessions belong to the group's. Begin was called for every member
-// before.
+// BeginGroup adds the members' sessions to the group's. Begin was called for every member before.
 func (k keeper) BeginGroup(a *cycle.GroupAttempt) {
 	g := &groupSession{attempt: a, state: &groupState{}, placements: map[string]*groupState{}, members: map[types.UID]*session{}}
 	for _, m := range a.Members {
@@ -65,20 +65,19 @@ func (k keeper) BeginGroup(a *cycle.GroupAttempt) {
 	k.f.group = g
 }
 
-// BeginPlacement begins the state of a placement. The domain "" is a try that is not limited to a
-// topology domain. A domain that is tried again begins anew.
+// BeginPlacement begins the state of a placement. The domain "" is a try unrestricted to a topology
+// domain. A domain tried again starts with a new state.
 func (k keeper) BeginPlacement(_ *cycle.GroupAttempt, domain string) {
 	if g := k.f.group; g != nil {
 		g.placement = &groupState{of: g.state}
 		g.placements[domain] = g.placement
-		// So that the next member is begun anew with this placement's state, also if it is the one
-		// that was decided last.
+		// Forces a restart of the next member with this placement's state, even if it was the last
+		// one decided.
 		k.f.current = nil
 	}
 }
 
-// EndGroup has the members go on alone: to plugins at Reserve, Permit and later, each is a pod of
-// its own.
+// EndGroup detaches the members: to plugins at Reserve, Permit and later, each is a separate pod.
 func (k keeper) EndGroup(*cycle.GroupAttempt) {
 	if g := k.f.group; g != nil {
 		for _, y := range g.members {
@@ -88,8 +87,8 @@ func (k keeper) EndGroup(*cycle.GroupAttempt) {
 	k.f.group = nil
 }
 
-// restart begins a member's session anew, as it is decided once more. Its identity stays, since the
-// member's attempt points to it; what plugins kept and what was known about nodes does not.
+// restart resets a member's session for another decision. Its identity stays, since the member's
+// attempt points to it; the plugins' state and the knowledge about nodes are dropped.
 func (g *groupSession) restart(y *session) {
 	fresh := newSession(y.f, y.ctx, y.pod, y.waiting)
 	y.c, y.snapshot, y.state = nil, nil, fresh.state
@@ -106,13 +105,13 @@ var (
 )
 
 // RescueGroup implements cycle.GroupRescuer. The plugin runs in the session of the first member,
-// may call schedule to try the whole group again, and may change the snapshot before it does (see
-// mutableLister). What it changed is undone when it returns, whether or not it called EndMutations.
+// may call schedule to try the whole group again, and may change the snapshot before that (see
+// mutableLister). Its changes are undone when it returns, whether or not it called EndMutations.
 func (x *extension) RescueGroup(a *cycle.GroupAttempt) cycle.GroupRescue {
 	g := x.f.group
 	y := x.sessionOf(a.Members[0])
 	y.takeSnapshot(a.Cluster)
-	x.f.set.store.takeSnapshot(a.Cluster) // without members that were counted on nodes to decide the others
+	x.f.set.store.takeSnapshot(a.Cluster) // without members counted on nodes while deciding the rest
 	schedule := func(context.Context) (*fwk.PodGroupAssignments, *fwk.Status) {
 		p := a.Schedule()
 		switch {
@@ -148,8 +147,8 @@ func (x *extension) RescueGroup(a *cycle.GroupAttempt) cycle.GroupRescue {
 	return answer
 }
 
-// nominationsOf are the nodes to which a plugin nominates members, by pod. Results in another mode
-// than override are left out. The core ignores names of nodes that it does not know.
+// nominationsOf returns the nodes nominated by a plugin, by member pod. It skips results in other
+// modes than override. The core ignores names of unknown nodes.
 func nominationsOf(a *cycle.GroupAttempt, result *fwk.PodGroupPostFilterResult) map[types.UID]string {
 	nodes := map[types.UID]string{}
 	if result == nil {
@@ -165,7 +164,8 @@ func nominationsOf(a *cycle.GroupAttempt, result *fwk.PodGroupPostFilterResult) 
 }
 
 // ScorePlacements implements cycle.PlacementScorer: one score per placement, in their order, from 0
-// to 100 after the plugin has normalised them. One that fails, or is out of range, fails them all.
+// to 100 after the plugin has normalized them. A placement that fails, or is out of range, fails
+// them all.
 func (x *extension) ScorePlacements(a *cycle.GroupAttempt, placements []cycle.GroupPlacement) ([]int64, error) {
 	g := x.f.group
 	plugin := x.plugin.(fwk.PlacementScorePlugin)
@@ -194,8 +194,8 @@ func (x *extension) ScorePlacements(a *cycle.GroupAttempt, placements []cycle.Gr
 	return scores, nil
 }
 
-// assignmentsOf shows where members would go. Its nodes are those of the placement's domain; they
-// are left out if no member was begun.
+// assignmentsOf returns the members' proposed nodes. Its nodes are those of the placement's domain,
+// or none if no session of a member has begun.
 func (g *groupSession) assignmentsOf(p *cycle.GroupPlacement) *fwk.PodGroupAssignments {
 	all := &fwk.PodGroupAssignments{Placement: &fwk.Placement{Name: p.Domain}}
 	for _, place := range p.Places {
@@ -208,7 +208,7 @@ func (g *groupSession) assignmentsOf(p *cycle.GroupPlacement) *fwk.PodGroupAssig
 	return all
 }
 
-// assignment is a member and the node where it would go.
+// assignment is a member with its proposed node.
 type assignment struct {
 	y    *session
 	node string
@@ -222,17 +222,17 @@ func (a assignment) GetPodInfo() fwk.PodInfo       { return newPodInfo(a.y.pod) 
 func (a assignment) GetNodeName() string           { return a.node }
 func (a assignment) GetCycleState() fwk.CycleState { return a.y.state }
 
-// groupInfo is the group that is being decided.
+// groupInfo is the group being decided.
 type groupInfo struct{ a *cycle.GroupAttempt }
 
 var _ fwk.PodGroupInfo = groupInfo{}
 
-// infoOf shows the group to plugins. All members of the attempt are unscheduled ones; those that
-// were placed earlier are not in it.
+// infoOf returns the group in the form for plugins. All members of the attempt count as
+// unscheduled; members placed earlier are not in it.
 func infoOf(a *cycle.GroupAttempt) fwk.PodGroupInfo { return groupInfo{a} }
 
 // GetUnscheduledPods and its siblings implement fwk.PodGroupInfo. Composite groups and children do
-// not exist in Berth, which schedules a PodGroup at a time.
+// not exist in Berth, which schedules one PodGroup at a time.
 func (i groupInfo) GetUnscheduledPods() (pods []*v1.Pod) {
 	for _, m := range i.a.Members {
 		pods = append(pods, m.Pod)
@@ -249,8 +249,8 @@ func (i groupInfo) GetKey() string {
 	return fwk.PodGroupKey(i.a.Group.Namespace, i.a.Group.Name).String()
 }
 
-// mutations are pods that a plugin at PodGroupPostFilter has added to the cluster and removed from
-// it, for a look. They are undone when it says so, and when it returns.
+// mutations are the hypothetical additions and removals of pods by a plugin at PodGroupPostFilter.
+// They are undone at the plugin's request, and when it returns.
 type mutations struct{ undo []func() }
 
 // endMutations undoes the changes in the reverse order, since a later one may build on an earlier
@@ -265,10 +265,10 @@ func (g *groupSession) endMutations() {
 	g.mutations = nil
 }
 
-// mutableLister shows the cluster with the changes that a plugin at PodGroupPostFilter makes. The
+// mutableLister shows the cluster with the changes made by a plugin at PodGroupPostFilter. The
 // protocol is upstream's: StartMutations, then RemovePod and AddPod, a look at the nodes or a call
 // of schedule, then EndMutations. Berth makes the changes in the live cluster, which no other
-// goroutine reads meanwhile, and counts on endMutations to take them back.
+// goroutine reads meanwhile, and relies on endMutations to undo them.
 type mutableLister struct {
 	sharedLister
 	f *framework
@@ -276,7 +276,7 @@ type mutableLister struct {
 
 var _ fwk.MutableSnapshotSharedLister = mutableLister{}
 
-// session returns the attempt that the changes are made for, and errNotRescuing if no plugin at
+// session returns the attempt receiving the changes, and errNotRescuing if no plugin at
 // PodGroupPostFilter is running.
 func (l mutableLister) session() (*groupSession, error) {
 	if g := l.f.group; g != nil && g.rescuing {
@@ -285,7 +285,7 @@ func (l mutableLister) session() (*groupSession, error) {
 	return nil, errNotRescuing
 }
 
-// NodeInfos lists the nodes as they are now, with what was changed.
+// NodeInfos lists the nodes in their current state, including the changes.
 func (l mutableLister) NodeInfos() fwk.NodeInfoLister {
 	if g, err := l.session(); err == nil && g.mutations != nil {
 		return l.f.set.store.takeSnapshot(g.attempt.Cluster).NodeInfos()

@@ -13,12 +13,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// errNotRescuing is the error for a plugin that changes the snapshot when it must not.
+// errNotRescuing is returned to a plugin changing the snapshot at the wrong time.
 var errNotRescuing = errors.New("the snapshot can be changed from PodGroupPostFilter, while that runs, and at no other time")
 
-// RemovePod implements fwk.MutableSnapshotSharedLister. It takes a placed pod, or a member that is
-// counted on the node for the attempt, off the node until endMutations. The pod is found by its
-// UID: one that was created again under the same name is another.
+// RemovePod implements fwk.MutableSnapshotSharedLister. It removes a placed pod, or a member
+// counted on the node for the attempt, from the node until endMutations. The pod is found by its
+// UID: a pod recreated under the same name is a different one.
 func (l mutableLister) RemovePod(_ klog.Logger, pod *v1.Pod, node string) error {
 	g, err := l.mutating()
 	if err != nil {
@@ -34,7 +34,7 @@ func (l mutableLister) RemovePod(_ klog.Logger, pod *v1.Pod, node string) error 
 		if p.UID != pod.UID {
 			continue
 		}
-		if c.Pod(p.UID) != p { // it is only visiting
+		if c.Pod(p.UID) != p { // it is only a guest
 			c.Leave(p)
 			g.mutations.undo = append(g.mutations.undo, func() { c.Visit(p, n) })
 			return nil
@@ -47,7 +47,7 @@ func (l mutableLister) RemovePod(_ klog.Logger, pod *v1.Pod, node string) error 
 }
 
 // AddPod implements fwk.MutableSnapshotSharedLister. The pod counts on the node until endMutations,
-// whether or not it fits there: that is for filters to say.
+// whether or not it fits there: checking that is up to the filters.
 func (l mutableLister) AddPod(info fwk.PodInfo, node string) error {
 	g, err := l.mutating()
 	if err != nil {
@@ -72,16 +72,15 @@ func (l mutableLister) mutating() (*groupSession, error) {
 	return g, err
 }
 
-// MutableSnapshotSharedLister implements fwk.Handle. It can be asked for at any time; its methods
-// check whether the moment is right.
+// MutableSnapshotSharedLister implements fwk.Handle. It can be called at any time; the lister's
+// methods check whether changes are possible.
 func (h *handle) MutableSnapshotSharedLister() fwk.MutableSnapshotSharedLister {
 	return mutableLister{sharedLister{h.f.set.store}, h.f}
 }
 
-// RunReservePluginsReserve calls the out-of-tree plugins at Reserve, for a look: only plugins at
-// PodGroupPostFilter may ask for that. What Berth itself reserves, volumes and devices, is not
-// reserved by it. As upstream, the first failure ends the calls and it is for the caller to
-// unreserve.
+// RunReservePluginsReserve calls the out-of-tree plugins at Reserve, hypothetically: only plugins
+// at PodGroupPostFilter may do so. It does not make Berth's own reservations of volumes and
+// devices. Like upstream, the first failure ends the calls, and the caller must unreserve.
 func (h *handle) RunReservePluginsReserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	if g := h.f.group; g == nil || !g.rescuing {
 		return fwk.AsStatus(errNotRescuing)
@@ -95,7 +94,7 @@ func (h *handle) RunReservePluginsReserve(ctx context.Context, state fwk.CycleSt
 }
 
 // RunReservePluginsUnreserve calls Unreserve of the same plugins, in the reverse order. At any
-// other time it does nothing: it has no error to return.
+// other time it does nothing, since it cannot return an error.
 func (h *handle) RunReservePluginsUnreserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
 	if g := h.f.group; g == nil || !g.rescuing {
 		return

@@ -18,8 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-// groupPlugin is a plugin at the extension points of pod groups. At PreFilter it keeps in the
-// group's state what it was asked about, and at Reserve it counts.
+// groupPlugin is a plugin at the extension points of pod groups. At PreFilter it keeps its
+// arguments in the group's state, and at Reserve it counts.
 type groupPlugin struct {
 	*record
 	rescue   func(state fwk.PodGroupCycleState, group fwk.PodGroupInfo, schedule fwk.PodGroupSchedulingFunc) (*fwk.PodGroupPostFilterResult, *fwk.Status)
@@ -106,8 +106,8 @@ func member(name, cpu string) *v1.Pod {
 	return p
 }
 
-// TestAPluginMakesRoomForAGroup: it sees the group and what it kept, has it decided in a snapshot
-// without a pod, with the members in it again when that is undone, and nominates them.
+// TestAPluginMakesRoomForAGroup: it sees the group and its own state, has the group decided in a
+// snapshot without one pod, sees the members again after undoing that, and nominates them.
 func TestAPluginMakesRoomForAGroup(t *testing.T) {
 	a := &groupPlugin{}
 	inGroupWorld(t, "plugins: {multiPoint: {enabled: [{name: A}]}}", []fwk.Plugin{a}, func(w *world) {
@@ -171,8 +171,8 @@ func TestAPluginMakesRoomForAGroup(t *testing.T) {
 	})
 }
 
-// TestMembersSeeWhatOthersHaveReserved: a plugin that lets two be reserved lets no gang of three
-// in.
+// TestMembersSeeWhatOthersHaveReserved: a plugin allowing two reservations does not let in a gang
+// of three.
 func TestMembersSeeWhatOthersHaveReserved(t *testing.T) {
 	a := &groupPlugin{most: 2}
 	inGroupWorld(t, "plugins: {multiPoint: {enabled: [{name: A}]}}", []fwk.Plugin{a}, func(w *world) {
@@ -195,8 +195,8 @@ func TestMembersSeeWhatOthersHaveReserved(t *testing.T) {
 	})
 }
 
-// TestAPluginScoresPlacements: of two racks in which a group fits, the one that it prefers wins,
-// also against the fuller one.
+// TestAPluginScoresPlacements: of two racks with room for the group, the plugin's preferred one
+// wins, even against the fuller one.
 func TestAPluginScoresPlacements(t *testing.T) {
 	for _, best := range []string{"r1", "r2"} {
 		a := &groupPlugin{scores: map[string]int64{best: 100}}
@@ -205,7 +205,7 @@ func TestAPluginScoresPlacements(t *testing.T) {
 				w.addNode(fmt.Sprint("n", i), 2+i%2)
 				fakeapi.Change(w.api, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}, func(n *v1.Node) { n.Labels["rack"] = fmt.Sprint("r", 1+i%2) })
 			}
-			synctest.Wait() // each kind has a watch of its own: pods must not come before labels
+			synctest.Wait() // each kind has a separate watch: labels must precede pods
 			putGroup(w, 2, "rack")
 			w.api.Put(member("a", "2"), member("b", "2"))
 			want := map[string]string{"r1": "a on n0; b on n2", "r2": "a on n1; b on n3"}[best]

@@ -19,12 +19,12 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/live"
 )
 
-// handle is the framework handle that plugins receive when they are made, before there is a
-// profile, and use later, from any goroutine. Its methods therefore read what is there when they
-// are called: there may be no scheduler attached yet, and no snapshot.
+// handle is the framework handle passed to plugins when they are created, before the profile
+// exists, and used later from any goroutine. Its methods therefore read the current state on each
+// call: a scheduler may not be attached yet, and a snapshot may be missing.
 //
-// What a plugin may ask for whenever it likes is in this file; what it may ask for only while it is
-// called in a cycle in handle_ask.go; what Berth does not provide in handle_none.go.
+// This file holds the methods available at any time; handle_ask.go those available only during a
+// call in a cycle; handle_none.go those not provided by Berth.
 type handle struct {
 	f          *framework
 	preBinding preBindings // pods of the profile between PreBind and their binding
@@ -32,8 +32,8 @@ type handle struct {
 
 var _ fwk.Handle = &handle{}
 
-// ClientSet and its siblings implement fwk.Handle. What Set.informers is asked for before Start is
-// synced when the scheduler starts.
+// ClientSet and its siblings implement fwk.Handle. Informers requested from Set.informers before
+// Start are synced when the scheduler starts.
 func (h *handle) ClientSet() kubernetes.Interface                        { return h.f.set.options.Client }
 func (h *handle) KubeConfig() *rest.Config                               { return h.f.set.options.KubeConfig }
 func (h *handle) EventRecorder() events.EventRecorderLogger              { return h.f.set.recorderFor(h.f.name) }
@@ -42,12 +42,12 @@ func (h *handle) Extenders() []fwk.Extender                              { retur
 func (h *handle) Parallelizer() fwk.Parallelizer                         { return parallelizer{h.f.set} }
 func (h *handle) ProfileName() string                                    { return h.f.name }
 
-// SnapshotSharedLister shows the cluster as it was when the pod that is being scheduled had its
-// turn, also if it was asked for earlier: plugins ask for it once, in their factory.
+// SnapshotSharedLister shows the cluster at the beginning of the current pod's turn, even if the
+// lister was obtained earlier: plugins obtain it once, in their factory.
 func (h *handle) SnapshotSharedLister() fwk.SharedLister { return sharedLister{h.f.set.store} }
 
-// Activate makes pods active without further waiting. Pods that do not wait are ignored, and before
-// the scheduler runs there are none.
+// Activate makes pods active without further waiting. It ignores pods that do not wait; before the
+// scheduler runs, that is all of them.
 func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	list := make([]types.UID, 0, len(pods))
 	for _, pod := range pods {
@@ -58,7 +58,7 @@ func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	}
 }
 
-// IterateOverWaitingPods calls back for every pod of this profile that is held at Permit.
+// IterateOverWaitingPods calls back for every pod of this profile held at Permit.
 func (h *handle) IterateOverWaitingPods(callback func(fwk.WaitingPod)) {
 	if host := h.f.set.host(); host != nil {
 		host.EachWaitingPod(func(w *live.WaitingPod) {
@@ -79,7 +79,7 @@ func (h *handle) GetWaitingPod(uid types.UID) fwk.WaitingPod {
 	return nil
 }
 
-// RejectWaitingPod rejects a pod that is held at Permit, and reports whether it was. The message is
+// RejectWaitingPod rejects a pod held at Permit, and reports whether it was held. The message is
 // upstream's.
 func (h *handle) RejectWaitingPod(uid types.UID) bool {
 	if w := h.GetWaitingPod(uid); w != nil {
@@ -88,8 +88,8 @@ func (h *handle) RejectWaitingPod(uid types.UID) bool {
 	return false
 }
 
-// waitingPod is a pod that is held at Permit. Its methods may be called from any goroutine and also
-// when the pod waits no longer; then they have no effect.
+// waitingPod is a pod held at Permit. Its methods may be called from any goroutine, and without
+// effect after the pod's wait has ended.
 type waitingPod struct{ w *live.WaitingPod }
 
 // GetPod and its siblings implement fwk.WaitingPod.
@@ -99,13 +99,13 @@ func (p waitingPod) Allow(plugin string)                 { p.w.Allow(plugin) }
 func (p waitingPod) Reject(plugin, message string) bool  { return p.w.Reject(plugin, message) }
 func (p waitingPod) Preempt(plugin, message string) bool { return p.w.Preempt(plugin, message) }
 
-// AddPodInPreBind is for schedulers that run the binding themselves; Berth records such pods itself
-// (see toPreBind). It replaces what was recorded for the pod.
+// AddPodInPreBind is for schedulers with their own binding; Berth records such pods itself (see
+// toPreBind). It replaces the pod's existing record.
 func (h *handle) AddPodInPreBind(uid types.UID, cancel context.CancelCauseFunc) {
 	h.preBinding.addPod(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
 }
 
-// GetPodInPreBind returns a pod that is about to be bound and can still be given up, or nil.
+// GetPodInPreBind returns a pod about to be bound that can still be given up, or nil.
 func (h *handle) GetPodInPreBind(uid types.UID) fwk.PodInPreBind {
 	if b := h.preBinding.getPod(uid); b != nil {
 		return b
@@ -113,16 +113,16 @@ func (h *handle) GetPodInPreBind(uid types.UID) fwk.PodInPreBind {
 	return nil
 }
 
-// RemovePodInPreBind forgets it.
+// RemovePodInPreBind removes the pod's record.
 func (h *handle) RemovePodInPreBind(uid types.UID) { h.preBinding.removePod(uid) }
 
-// SignPod encodes what matters for where a pod can go: pods with the same signature are judged
-// alike. It is nil, which is upstream's "cannot be signed", if an out-of-tree plugin that filters
-// or scores does not sign. Upstream's plugins each sign the fragments of the spec that they read;
-// for Berth's own plugins the signature has the whole spec and the labels instead.
+// SignPod encodes everything that affects the pod's placement: pods with the same signature are
+// judged alike. It returns nil, upstream's "cannot be signed", if an out-of-tree plugin that
+// filters or scores does not sign. Upstream's plugins each sign the fragments of the spec they
+// read; for Berth's own plugins the signature covers the whole spec and the labels instead.
 func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
 	spec := pod.Spec.DeepCopy()
-	// A pod has the same signature before and after it was given a node.
+	// A pod has the same signature before and after its node is set.
 	spec.NodeName = ""
 	parts := map[string]any{
 		fwk.SchedulerNameSignerName: pod.Spec.SchedulerName, "v1.Pod.Namespace": pod.Namespace,
@@ -153,12 +153,12 @@ func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
 	return signature
 }
 
-// parallelizer runs as many pieces concurrently as the configuration says (parallelism).
+// parallelizer runs up to the configured number of pieces concurrently (parallelism).
 type parallelizer struct{ set *Set }
 
-// Until implements fwk.Parallelizer. It returns when all pieces are done, or when ctx ends and
-// those that were begun are done. The chunk is upstream's: the square root of the pieces, but not
-// more than one worker's share.
+// Until implements fwk.Parallelizer. It returns when all pieces are done, or when ctx ends and the
+// begun pieces are done. The chunk is upstream's: the square root of the pieces, but at most one
+// worker's share.
 func (p parallelizer) Until(ctx context.Context, pieces int, piece workqueue.DoWorkPieceFunc, _ string) {
 	workers := int(p.set.parallelism.Load())
 	chunk := max(1, min(int(math.Sqrt(float64(pieces))), pieces/workers+1))

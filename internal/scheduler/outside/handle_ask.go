@@ -14,22 +14,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// This file is what a plugin may ask of the framework in the middle of a call: whether a pod would
-// fit on a node with other pods on it, how nodes would score, who is nominated. Upstream answers
-// from copies. Berth's own filters read the cluster itself, so their part of the answer needs the
-// cluster to have those pods for a moment (package cluster's Supposing), on the goroutine that owns
-// it and with nobody else reading.
+// This file holds the methods of the framework that a plugin may call in the middle of a call:
+// whether a pod would fit on a node with other pods on it, how nodes would score, the nominated
+// pods. Upstream works on copies. Berth's own filters read the cluster itself, so their part needs
+// the cluster to hold those pods for a moment (package cluster's Supposing), on the goroutine
+// owning it and without concurrent readers.
 //
-// errClosed is the error for a plugin that calls back when it must not.
+// errClosed is returned to a plugin calling back at the wrong time.
 var errClosed = errors.New("the plugins of the profile can be asked from PreFilter, PostFilter, PreScore, Reserve and " +
 	"Permit, while these run, and at no other time")
 
-// askingBack marks the context of calls to plugins while another plugin calls back. A plugin that
-// calls back from there would wait for itself: askBack refuses it.
+// askingBack marks the context of calls to plugins during another plugin's callback. A plugin
+// calling back from there would deadlock on itself: askBack refuses it.
 type askingBack struct{}
 
-// askBack waits for the plugin's turn to call back; the cycle is nil if it must not. Of several
-// goroutines of one plugin each gets its turn. Otherwise done must be called.
+// askBack waits for the plugin's turn to call back; the cycle is nil if that is not allowed.
+// Several goroutines of one plugin take turns. Unless the cycle is nil, done must be called.
 func (f *framework) askBack(ctx context.Context) (y *session, done func()) {
 	if ctx.Value(askingBack{}) != nil {
 		return nil, nil
@@ -42,16 +42,16 @@ func (f *framework) askBack(ctx context.Context) (y *session, done func()) {
 	return y, f.asking.Unlock
 }
 
-// foreignState is the error for a CycleState that Berth has not made: it has no list of moves.
+// foreignState returns the error for a CycleState not made by Berth: it lacks the list of moves.
 func foreignState(state fwk.CycleState) *fwk.Status {
 	return fwk.AsStatus(fmt.Errorf("the CycleState is a %T: not one that was handed to the plugin", state))
 }
 
-// RunFilterPlugins asks all filters of the profile about the node with the pods that info has on
-// it. The pod may be another one than the cycle's.
+// RunFilterPlugins runs all filters of the profile on the node with info's pods on it. The pod may
+// differ from the cycle's.
 //
-// Two sources tell how the cluster differs from the real one: on the node itself, the pods of info;
-// on other nodes, the moves that the plugin has announced (RunPreFilterExtensionAddPod and its
+// The hypothetical differences from the real cluster have two sources: on the node itself, the pods
+// of info; on other nodes, the moves announced by the plugin (RunPreFilterExtensionAddPod and its
 // counterpart), which matter to filters that look across nodes, such as PodTopologySpread. All
 // changes are undone before it returns.
 func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
@@ -88,9 +88,9 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 	return y.askFilters(context.WithValue(ctx, askingBack{}, true), own, pod, waiting, info, n)
 }
 
-// askFilters asks Berth's filters about the cluster with its hypothetical changes, and out-of-tree
-// ones about info, in their order. The first rejection is the answer, with the plugin's name; nil
-// is success.
+// askFilters runs Berth's filters on the cluster with its hypothetical changes, and out-of-tree
+// filters on info, in their order. It returns the first rejection, with the plugin's name; nil is
+// success.
 func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, waiting *cluster.Pod, info fwk.NodeInfo,
 	n *cluster.Node) *fwk.Status {
 	for _, filter := range y.f.profile.Filters {
@@ -110,8 +110,8 @@ func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, wai
 // outOfTree is a name for filter where a loop variable has that name.
 type outOfTree = filter
 
-// askAbout calls the plugin's Filter with the state and node of the plugin that calls back, and not
-// with those of the cycle. PreFilter is not called: the caller has the state that it filled.
+// askAbout calls the plugin's Filter with the state and node of the plugin calling back, and not
+// with those of the cycle. PreFilter is not called: it has filled the caller's state.
 func (p *filter) askAbout(ctx context.Context, state *State, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	if p.node == nil || state.skipFilter.Has(p.node.Name()) {
 		return nil
@@ -123,8 +123,8 @@ func (p *filter) askAbout(ctx context.Context, state *State, pod *v1.Pod, info f
 	return status
 }
 
-// askOwn asks one of Berth's filters, with PreFilter's part of its judgement: the pod may be
-// another one than the cycle's, and the cluster has changed.
+// askOwn runs one of Berth's filters, including PreFilter's part of its judgement: the pod may
+// differ from the cycle's, and the cluster has changed.
 func askOwn(c *cluster.Cluster, filter plugins.Filter, waiting *cluster.Pod, n *cluster.Node) *fwk.Status {
 	judge := filter.Filter(c, waiting)
 	switch {
@@ -143,17 +143,17 @@ func askOwn(c *cluster.Cluster, filter plugins.Filter, waiting *cluster.Pod, n *
 	return nil
 }
 
-// RunFilterPluginsWithNominatedPods asks about the node with the nominated pods that have at least
-// this one's priority and, if it fits then, without them. As upstream, it must fit both ways:
-// nominated pods may take room and ports, but a pod that needs one of them beside it (affinity)
-// must not rely on it.
+// RunFilterPluginsWithNominatedPods runs the filters on the node with the nominated pods of at
+// least this pod's priority and, if it fits then, without them. Like upstream, it must fit both
+// ways: nominated pods may take room and ports, but a pod with affinity to one of them must not
+// rely on it.
 func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	withGuests, guests := state, info
 	for _, guest := range h.NominatedPodsForNode(info.Node().Name) {
 		if corev1.PodPriority(guest.GetPod()) < corev1.PodPriority(pod) || guest.GetPod().UID == pod.UID {
 			continue
 		}
-		if guests == info { // the first one: the caller's state and node must not change
+		if guests == info { // first guest: copied, since the caller's state and node must not change
 			withGuests, guests = state.Clone(), info.Snapshot()
 		}
 		guests.AddPodInfo(guest)
@@ -170,8 +170,8 @@ func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fw
 	return h.RunFilterPlugins(ctx, state, pod, info)
 }
 
-// RunPreFilterExtensionAddPod tells the plugins that a pod is hypothetically added to the node, and
-// remembers it in the state for Berth's own filters. The caller adds it to node itself.
+// RunPreFilterExtensionAddPod calls AddPod of the plugins for a pod hypothetically added to the
+// node, and records it in the state for Berth's own filters. The caller adds it to node itself.
 func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, come fwk.PodInfo,
 	node fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
@@ -182,7 +182,7 @@ func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.Cycl
 	return h.f.addPod(ctx, own, pod, come, node)
 }
 
-// RunPreFilterExtensionRemovePod is RunPreFilterExtensionAddPod for a pod that is removed.
+// RunPreFilterExtensionRemovePod is RunPreFilterExtensionAddPod for a removed pod.
 func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
@@ -203,9 +203,9 @@ func (h *handle) RunPreScorePlugins(ctx context.Context, state fwk.CycleState, p
 	return h.f.preScore(ctx, own, pod, nodes)
 }
 
-// RunScorePlugins asks all scorers of the profile about nodes as they are, and returns weighted
-// scores, in the order of the nodes. Hypothetical pods in the NodeInfos count only for out-of-tree
-// scorers.
+// RunScorePlugins runs all scorers of the profile on nodes in their current state, and returns
+// weighted scores, in the order of the nodes. Hypothetical pods in the NodeInfos count only for
+// out-of-tree scorers.
 func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	nodes []fwk.NodeInfo) ([]fwk.NodePluginScores, *fwk.Status) {
 	own, ok := state.(*State)
@@ -241,9 +241,9 @@ func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod 
 	return a.totals, nil
 }
 
-// AddNominatedPod nominates a pending pod to a node: the one of info if that overrides, otherwise
-// the one in the pod's status. The nomination is visible to decisions soon, but not necessarily
-// when this returns (see onOwner).
+// AddNominatedPod nominates a pending pod to a node: the node of info in override mode, otherwise
+// the one in the pod's status. Decisions see the nomination soon, but not necessarily when this
+// returns (see onOwner).
 func (h *handle) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, info *fwk.NominatingInfo) {
 	node := pod.GetPod().Status.NominatedNodeName
 	if info.Mode() == fwk.ModeOverride {
@@ -252,8 +252,8 @@ func (h *handle) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, info *fwk.Nomin
 	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { h.f.set.nominatePod(c, pod.GetPod(), node) })
 }
 
-// nominatePod nominates a pod that waits. As upstream, one that has gone or has a node is left out:
-// nothing would end its nomination.
+// nominatePod nominates a waiting pod. Like upstream, it skips a deleted or bound pod: nothing
+// would end its nomination.
 func (s *Set) nominatePod(c *cluster.Cluster, pod *v1.Pod, node string) {
 	if c.Pod(pod.UID) == nil && s.store.Shown(pod.UID) != nil {
 		c.Nominate(c.Pending(pod), node)
@@ -267,7 +267,7 @@ func (h *handle) DeleteNominatedPodIfExists(pod *v1.Pod) {
 
 // UpdateNominatedPod applies a changed pod's nomination.
 func (h *handle) UpdateNominatedPod(_ klog.Logger, old *v1.Pod, pod fwk.PodInfo) {
-	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { // one change: of two, the second could come first
+	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { // a single change: two could be reordered
 		c.Unnominate(old.UID)
 		if node := pod.GetPod().Status.NominatedNodeName; node != "" {
 			h.f.set.nominatePod(c, pod.GetPod(), node)
@@ -275,8 +275,8 @@ func (h *handle) UpdateNominatedPod(_ klog.Logger, old *v1.Pod, pod fwk.PodInfo)
 	})
 }
 
-// NominatedPodsForNode lists the waiting pods that are nominated to the node: now, while a pod is
-// decided, else as of the latest snapshot.
+// NominatedPodsForNode lists the waiting pods nominated to the node: the current ones while a pod
+// is decided, else those of the latest snapshot.
 func (h *handle) NominatedPodsForNode(node string) (list []fwk.PodInfo) {
 	y := h.f.openSession()
 	if y == nil {

@@ -15,29 +15,29 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// groupStore keeps the PodGroups, and which pods name them. The store's lock guards its maps of
+// groupStore holds the PodGroups, and the pods naming them. The store's lock guards its maps of
 // pods; its own guards the objects. Where both are held, the store's is taken first.
 type groupStore struct {
 	mu      sync.Mutex
 	objects map[cluster.Name]*groups.PodGroup
 }
 
-// Group stores a PodGroup that the API shows. Groups are kept also while no plugin needs pods and
-// nodes: there are few, and they are not listed again.
+// Group stores a PodGroup of the API. Groups are kept even while plugins need no pods and nodes:
+// they are few, and not listed again.
 func (s *Store) Group(object *groups.PodGroup) {
 	s.groups.mu.Lock()
 	defer s.groups.mu.Unlock()
 	s.groups.objects[cluster.Name{Namespace: object.Namespace, Name: object.Name}] = object
 }
 
-// GroupGone forgets one.
+// GroupGone forgets a PodGroup.
 func (s *Store) GroupGone(name cluster.Name) {
 	s.groups.mu.Lock()
 	defer s.groups.mu.Unlock()
 	delete(s.groups.objects, name)
 }
 
-// groupManager shows pod groups. There are no groups of groups.
+// groupManager shows pod groups. Groups of groups do not exist.
 type groupManager struct{ store *Store }
 
 // PodGroupManager implements fwk.Handle.
@@ -51,7 +51,7 @@ func (groupManager) CompositePodGroupStates() fwk.CompositePodGroupStateLister {
 }
 func (groupManager) CompositePodGroups() fwk.CompositePodGroupLister { return noCompositeGroups{} }
 
-// BuildHierarchySnapshotFromPod shows what there is: a group is its own root.
+// BuildHierarchySnapshotFromPod returns the flat hierarchy: a group is its own root.
 func (m groupManager) BuildHierarchySnapshotFromPod(*v1.Pod) (fwk.PodGroupManager, error) {
 	return m, nil
 }
@@ -62,7 +62,7 @@ func (m groupManager) GetRootKeyForGroup(key fwk.EntityKey) (fwk.EntityKey, bool
 	return key, err == nil && key.Type == fwk.PodGroupKeyType, nil
 }
 
-// groupLister lists the PodGroups that exist, whether or not they have pods.
+// groupLister lists the existing PodGroups, with or without pods.
 type groupLister struct{ store *Store }
 
 // Get implements fwk.PodGroupLister.
@@ -75,15 +75,15 @@ func (l groupLister) Get(namespace, name string) (*schedulingv1beta1.PodGroup, e
 	return nil, apierrors.NewNotFound(schedulingv1beta1.Resource("podgroups"), name)
 }
 
-// groupStates shows how the pods of a group stand.
+// groupStates lists the states of groups' pods.
 type groupStates struct{ store *Store }
 
-// Get implements fwk.PodGroupStateLister: the pods that name the group, as the API and the latest
-// snapshot show them. A group that has neither pods nor an object is not found; one with pods may
+// Get implements fwk.PodGroupStateLister: the pods naming the group, in the state of the API and
+// the latest snapshot. A group with neither pods nor an object is not found; a group with pods may
 // still wait for its object.
 //
-// A pod is assigned once the API shows its node, assumed as long as only the snapshot has it on a
-// node, and unscheduled otherwise.
+// A pod is assigned once the API shows its node, assumed while only the snapshot has it on a node,
+// and unscheduled otherwise.
 func (l groupStates) Get(namespace, name string) (fwk.PodGroupState, error) {
 	placed := l.store.latestSnapshot().placed()
 	l.store.mu.Lock()
@@ -114,11 +114,11 @@ func (l groupStates) Get(namespace, name string) (fwk.PodGroupState, error) {
 	return s, nil
 }
 
-// podGroupState is the pods of a group. It is made for one call, and belongs to the caller.
+// podGroupState holds the pods of a group. It is created per call, and belongs to the caller.
 type podGroupState struct {
 	all, assumed, assigned sets.Set[types.UID] // assumed and assigned are disjoint
 	unscheduled            map[string]*v1.Pod  // by namespace/name
-	scheduled              []*v1.Pod           // assumed and assigned ones, each with its node
+	scheduled              []*v1.Pod           // assumed and assigned pods, each with its node
 }
 
 // AllPods and its siblings implement fwk.PodGroupState.

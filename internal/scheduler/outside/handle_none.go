@@ -14,20 +14,20 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// The parts of a Handle that Berth cannot provide return errors when they are used, and are never
-// nil where plugins do not expect it.
+// The parts of a Handle not provided by Berth return errors when they are used, and are never nil
+// where plugins do not expect it.
 
 // APIDispatcher and APICacher are nil, as in a kube-scheduler without the feature gate
 // SchedulerAsyncAPICalls: plugins call the API themselves.
 func (h *handle) APIDispatcher() fwk.APIDispatcher { return nil }
 func (h *handle) APICacher() fwk.APICacher         { return nil }
 
-// SharedCSIManager lists the CSINodes by an informer.
+// SharedCSIManager lists the CSINodes from an informer.
 func (h *handle) SharedCSIManager() fwk.CSIManager {
 	return csiNodes{h.f.set.informers.Storage().V1().CSINodes().Lister()}
 }
 
-// csiNodes reads CSINodes from the informer that plugins share.
+// csiNodes reads CSINodes from the informer shared by plugins.
 type csiNodes struct{ lister storagelisters.CSINodeLister }
 
 func (c csiNodes) CSINodes() fwk.CSINodeLister                 { return c }
@@ -35,14 +35,14 @@ func (c csiNodes) List() ([]*storagev1.CSINode, error)         { return c.lister
 func (c csiNodes) Get(name string) (*storagev1.CSINode, error) { return c.lister.Get(name) }
 
 // SharedDRAManager cannot be provided: Berth's own DynamicResources keeps its books in the cluster
-// that decisions are made on.
+// used for decisions.
 func (h *handle) SharedDRAManager() fwk.SharedDRAManager { return noDevices{} }
 
-// errNoDevices names the way that works, since plugin authors read it in their own logs.
+// errNoDevices names the working alternative, since plugin authors read it in their own logs.
 var errNoDevices = errors.New("berth gives plugins no SharedDRAManager: read ResourceClaims and ResourceSlices from SharedInformerFactory")
 
-// noDevices and its siblings answer every question with errNoDevices, or with nothing where the
-// interface has no error.
+// noDevices and its siblings return errNoDevices from every method, or nothing where the interface
+// lacks an error.
 type noDevices struct{}
 
 // ResourceClaims and its siblings implement fwk.SharedDRAManager.
@@ -56,15 +56,15 @@ func (noDevices) ListWithDeviceTaintRules() ([]*resourcev1.ResourceSlice, error)
 	return nil, errNoDevices
 }
 
-// noClasses are the device classes that cannot be listed.
+// noClasses stands in for the device classes, which cannot be listed.
 type noClasses struct{}
 
 func (noClasses) List() ([]*resourcev1.DeviceClass, error)               { return nil, errNoDevices }
 func (noClasses) Get(string) (*resourcev1.DeviceClass, error)            { return nil, errNoDevices }
 func (noClasses) GetDeviceClass(v1.ResourceName) *resourcev1.DeviceClass { return nil }
 
-// noClaims are the claims that cannot be tracked. Those that a plugin would reserve are reserved by
-// Berth's own DynamicResources.
+// noClaims stands in for the claims, which cannot be tracked. Berth's own DynamicResources makes
+// the reservations that a plugin would make.
 type noClaims struct{}
 
 func (noClaims) List() ([]*resourcev1.ResourceClaim, error)            { return nil, errNoDevices }

@@ -24,8 +24,8 @@ func evaluation(f *fixture, a *cycle.Attempt) func() *decide.Evaluation {
 	return func() *decide.Evaluation { return f.decider.Plain().Evaluate(a.Waiting) }
 }
 
-// capacity is a PostFilter that looks for a node by itself, as plugins that preempt do: it takes
-// pods away one by one and asks all filters, those of Berth included, on many nodes at once.
+// capacity is a PostFilter searching for a node by itself, like plugins that preempt: it removes
+// pods one by one and runs all filters, those of Berth included, on many nodes concurrently.
 func capacity(f *fixture) func(p *v1.Pod, verdicts fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	return func(p *v1.Pod, verdicts fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 		h, ctx := f.handle(), context.Background()
@@ -94,8 +94,8 @@ func podsNow(f *fixture, node string) string {
 	return string(rune('0' + len(f.cluster.Node(node).Pods)))
 }
 
-// TestFiltersCanBeAskedWhileAPluginIsAskedAlone, and at no other time: the answer is an error, no
-// race.
+// TestFiltersCanBeAskedWhileAPluginIsAskedAlone, and at no other time: then the result is an error,
+// without a race.
 func TestFiltersCanBeAskedWhileAPluginIsAskedAlone(t *testing.T) {
 	var within *fwk.Status
 	var f *fixture
@@ -120,7 +120,7 @@ func TestFiltersCanBeAskedWhileAPluginIsAskedAlone(t *testing.T) {
 	}
 }
 
-// TestAPluginThatSupposesMovesOnOtherNodesIsUnderstood: Berth's own filters count them, too.
+// TestAPluginThatSupposesMovesOnOtherNodesIsUnderstood: Berth's own filters count them as well.
 func TestAPluginThatSupposesMovesOnOtherNodesIsUnderstood(t *testing.T) {
 	far := func(p *v1.Pod) {
 		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
@@ -179,7 +179,7 @@ func TestScorersCanBeAsked(t *testing.T) {
 	}
 }
 
-// TestNominationsByPlugins are seen at once by the plugin, and by decisions.
+// TestNominationsByPlugins are visible immediately to the plugin, and to decisions.
 func TestNominationsByPlugins(t *testing.T) {
 	var within int
 	a := &fakePlugin{name: "A", quiet: true}
@@ -204,8 +204,8 @@ func TestNominationsByPlugins(t *testing.T) {
 	}
 }
 
-// TestPodThatIsGoneIsNotNominated: what a plugin knows may be older, and nothing would end the
-// nomination.
+// TestPodThatIsGoneIsNotNominated: a plugin's version of a pod may be outdated, and nothing would
+// end the nomination.
 func TestPodThatIsGoneIsNotNominated(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true}
 	f := newFixture(t, a)
@@ -233,8 +233,7 @@ func nominatedTo(node string, pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// TestWhatAHandleCannotGiveSaysSo: no method is nil where plugins do not expect it, and none
-// panics.
+// TestWhatAHandleCannotGiveSaysSo: methods return no unexpected nil, and do not panic.
 func TestWhatAHandleCannotGiveSaysSo(t *testing.T) {
 	f := newFixture(t, &fakePlugin{name: "A"})
 	h := f.handle()
@@ -266,8 +265,8 @@ func TestWhatAHandleCannotGiveSaysSo(t *testing.T) {
 	}
 }
 
-// TestSignatures: pods that differ in what matters have others; a plugin that does not sign has
-// nobody sign.
+// TestSignatures: pods with relevant differences have different signatures; one plugin without
+// signatures disables signing.
 func TestSignatures(t *testing.T) {
 	f := newConfigured(t, "plugins: {filter: {enabled: [{name: Signing}]}}", signing{})
 	sign := func(p *v1.Pod) string { return string(f.handle().SignPod(t.Context(), p)) }
@@ -293,9 +292,8 @@ func (signing) SignPod(_ context.Context, p *v1.Pod) ([]fwk.SignFragment, *fwk.S
 	return []fwk.SignFragment{{Key: "sign", Value: p.Labels["sign"]}}, nil
 }
 
-// TestParallelismIsTheConfigurations: a plugin has as many nodes looked at together as the file
-// says, also if it asked for the Parallelizer when it was made, which is before the whole file is
-// read.
+// TestParallelismIsTheConfigurations: a plugin can look at the configured number of nodes in
+// parallel, even if it obtained the Parallelizer at its creation, before the whole file was read.
 func TestParallelismIsTheConfigurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := New(t.Context(), Options{Client: fake.NewClientset()})

@@ -22,26 +22,26 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// informerFactory makes the informers that plugins ask for, and no others: a kind that no plugin
-// reads is neither listed nor watched. As upstream's, that of pods leaves out those that have
-// ended, and no object has managed fields.
+// informerFactory creates only the informers requested by plugins: a kind not read by any plugin is
+// neither listed nor watched. Like upstream, the informer of pods excludes terminated ones, and
+// managed fields are removed from all objects.
 //
 // It embeds client-go's factory and differs from it in the informer of pods only; the types below
 // exist to get between Core().V1().Pods() and client-go's own.
 type informerFactory struct {
 	informers.SharedInformerFactory
-	made, pods atomic.Pointer[cache.SharedIndexInformer] // that of pods, if it was asked for; the same once it runs
-	stuck      *string                                   // how far it was when a pod was waited for in vain
+	made, pods atomic.Pointer[cache.SharedIndexInformer] // made: the informer of pods, if requested; pods: the same once it runs
+	stuck      *string                                   // its version after an unsuccessful wait
 }
 
-// newInformerFactory makes a factory without resync, as kube-scheduler's: plugins get an event per
-// change.
+// newInformerFactory creates a factory without resync, like kube-scheduler's: plugins get an event
+// per change.
 func newInformerFactory(client kubernetes.Interface) *informerFactory {
 	return &informerFactory{SharedInformerFactory: informers.NewSharedInformerFactoryWithOptions(client, 0,
 		informers.WithTransform(withoutManagedFields))}
 }
 
-// withoutManagedFields is a cache transform that saves memory, as kube-scheduler's.
+// withoutManagedFields is a cache transform that saves memory, like kube-scheduler's.
 func withoutManagedFields(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil && accessor.GetManagedFields() != nil {
 		accessor.SetManagedFields(nil)
@@ -49,8 +49,8 @@ func withoutManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// startInformers starts the informers that were requested so far, until life ends, and waits for
-// them to sync, until ctx ends at the latest.
+// startInformers starts the informers requested so far, until life ends, and waits for them to
+// sync, until ctx ends at the latest.
 func (f *informerFactory) startInformers(ctx, life context.Context) error {
 	f.Start(life.Done())
 	for kind, ok := range f.WaitForCacheSync(ctx.Done()) {
@@ -62,20 +62,20 @@ func (f *informerFactory) startInformers(ctx, life context.Context) error {
 	return nil
 }
 
-// patience is how long the informer of pods may be behind the scheduler's own watch. All pods that
-// wait their turn pay for it.
+// patience bounds the lag of the informer of pods behind the scheduler's own watch. It delays all
+// pods waiting for their turn.
 const patience = 100 * time.Millisecond
 
-// settled is how long what the informer has received may not yet be listed: client-go notes the
+// settled is the time until a received object is in the informer's store: client-go notes the
 // version of an event when it is queued, and another goroutine puts the object into the store.
 const settled = 2 * time.Millisecond
 
-// awaitPod waits until plugins that list pods find the pod whose turn it is, not older than it is,
-// and the others as the scheduler knows them: their informer has a watch of its own. A plugin that
-// counts the members of a group would miss the last one, and nothing would wake the pod; one that
-// counts what a namespace uses would count a victim that is gone, and preempt again. Where the
-// informer does not get there in time, it is not waited for again before it moves. Only the
-// goroutine that decides may call it.
+// awaitPod waits until plugins listing pods find the current pod, in this version or a newer one,
+// and the other pods in the state known to the scheduler: their informer has a separate watch.
+// Otherwise a plugin counting the members of a group would miss the last one, with no event to wake
+// the pod; and a plugin counting a namespace's usage would count a deleted victim, and preempt
+// again. If the informer does not catch up in time, awaitPod does not wait again before the
+// informer moves. Only the deciding goroutine may call it.
 func (f *informerFactory) awaitPod(pod *v1.Pod, store *Store) {
 	informer := f.pods.Load()
 	if informer == nil || f.stuck != nil && *f.stuck == (*informer).LastSyncResourceVersion() {
@@ -95,8 +95,8 @@ func (f *informerFactory) awaitPod(pod *v1.Pod, store *Store) {
 	}
 }
 
-// showsPod reports whether the informer lists the pod as it is or newer, or did before the pod
-// went.
+// showsPod reports whether the informer lists the pod in this version or a newer one, or did so
+// before the pod was deleted.
 func showsPod(informer cache.SharedIndexInformer, pod *v1.Pod, waited time.Duration) bool {
 	if pod == nil {
 		return true
@@ -121,61 +121,59 @@ func hasPod(store cache.Store, pod *v1.Pod) bool {
 }
 
 // atLeast reports whether a version is the same or newer. Versions that cannot be compared count as
-// newer, so that nobody waits for them.
+// newer, so that they never cause a wait.
 func atLeast(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)
 	return err != nil || order >= 0
 }
 
-// Core hides client-go's method of this name, on the way to the informer of pods.
+// Core overrides client-go's method to intercept the informer of pods.
 func (f *informerFactory) Core() core.Interface { return coreGroup{f.SharedInformerFactory.Core(), f} }
 
-// coreGroup hides V1 of the group's informers.
+// coreGroup overrides V1 of the group's informers.
 type coreGroup struct {
 	core.Interface
 	f *informerFactory
 }
 
-// V1 hides client-go's method of this name, on the way to the informer of pods.
+// V1 overrides client-go's method to intercept the informer of pods.
 func (g coreGroup) V1() corev1.Interface { return coreV1{g.Interface.V1(), g.f} }
 
-// coreV1 hides Pods of the version's informers.
+// coreV1 overrides Pods of the version's informers.
 type coreV1 struct {
 	corev1.Interface
 	f *informerFactory
 }
 
-// Pods makes the informer of pods here, before client-go makes its own: a factory makes one
-// informer per type and returns it to all who ask later.
+// Pods creates the informer of pods here, before client-go creates its own: a factory creates one
+// informer per type and returns it to all later callers.
 func (g coreV1) Pods() corev1.TypedPodInformer {
 	informer := g.f.InformerFor(&v1.Pod{}, newPodInformer)
 	g.f.made.Store(&informer)
 	return g.Interface.Pods()
 }
 
-// newPodInformer makes the informer of pods with kube-scheduler's selector: pods that have
-// succeeded or failed are not listed.
+// newPodInformer creates the informer of pods with kube-scheduler's selector, which excludes
+// succeeded and failed pods.
 func newPodInformer(client kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
 	living := fields.ParseSelectorOrDie("status.phase!=" + string(v1.PodSucceeded) + ",status.phase!=" + string(v1.PodFailed)).String()
 	informer := corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{},
 		func(o *metav1.ListOptions) { o.FieldSelector = living })
 	if err := informer.SetTransform(withoutManagedFields); err != nil {
-		panic(err) // only for an informer that was started
+		panic(err) // only for a started informer
 	}
 	return informer
 }
 
-// recorders write the events of plugins, one for each scheduler name. Each is made when a plugin
-// first asks for it. They write through the client that plugins have, and not through the
-// scheduler's own event log.
+// recorders write the events of plugins, one recorder for each scheduler name. Each is created on
+// first use. They write through the plugins' client, and not through the scheduler's own event log.
 type recorders struct {
 	mu      sync.Mutex
 	byName  map[string]events.EventRecorderLogger
 	writers []events.EventBroadcaster
 }
 
-// recorderFor returns the recorder of the scheduler name, which is the events' reporting
-// controller.
+// recorderFor returns the recorder of the scheduler name, the events' reporting controller.
 func (s *Set) recorderFor(name string) events.EventRecorderLogger {
 	r := &s.recorders
 	r.mu.Lock()

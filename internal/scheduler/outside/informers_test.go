@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestAPodIsDecidedWhenPluginsCanListIt as it is, if that is not too long.
+// TestAPodIsDecidedWhenPluginsCanListIt in its current version, if that does not take too long.
 func TestAPodIsDecidedWhenPluginsCanListIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -32,12 +32,12 @@ func TestAPodIsDecidedWhenPluginsCanListIt(t *testing.T) {
 				t.Errorf("version %s is waited for %v, want %v", version, waited, want)
 			}
 		}
-		await("7", 0) // no plugin lists pods
+		await("7", 0) // plugins do not list pods
 		f.Core().V1().Pods().Lister()
 		if err := f.startInformers(ctx, ctx); err != nil {
 			t.Fatal(err)
 		}
-		const lag = 20 * time.Millisecond // of the informer
+		const lag = 20 * time.Millisecond // the informer's
 		later := func(act func() error) {
 			time.AfterFunc(lag, func() {
 				if err := act(); err != nil {
@@ -71,7 +71,7 @@ func TestAPodIsDecidedWhenPluginsCanListIt(t *testing.T) {
 		later(func() error { return update("9") })
 		await("9", lag)
 
-		// What else the scheduler knows of pods, they can list, too.
+		// Plugins can also list the other pods known to the scheduler.
 		other := pod("other", "1")
 		other.ResourceVersion = "10"
 		store.Pod(other)

@@ -11,8 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// anyChange is what can help pods that a plugin without EnqueueExtensions rejects: every event of
-// these kinds. As upstream, this is less than the wildcard that a plugin may register.
+// anyChange holds the events that can help pods rejected by a plugin without EnqueueExtensions:
+// every event of these kinds. Like upstream, this is less than the wildcard that a plugin may
+// register.
 var anyChange = func() (all []queue.Interest) {
 	for _, kind := range []queue.Resource{
 		queue.Pod, queue.Node, queue.Volume, queue.Claim, queue.CSINode, queue.CSIDriver, queue.CSIStorageCapacity, queue.StorageClass,
@@ -23,9 +24,9 @@ var anyChange = func() (all []queue.Interest) {
 	return all
 }()
 
-// Interests implements cycle.Interested: what can help pods that the plugin rejects. A plugin
-// without EnqueueExtensions is asked again after every event, as upstream. Custom resources that it
-// registers are watched from now on.
+// Interests implements cycle.Interested: it returns the events that can help pods rejected by the
+// plugin. Like upstream, a plugin without EnqueueExtensions is called again after every event. The
+// plugin's registered custom resources are watched from now on.
 func (x *extension) Interests() ([]queue.Interest, error) {
 	registers, ok := x.plugin.(fwk.EnqueueExtensions)
 	if !ok {
@@ -76,12 +77,12 @@ func (x *extension) wrapHint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Ev
 	}
 }
 
-// narrowHint has a hint asked only about the pods that the plugin names for the event
-// (PreQueueingHintFn), instead of about every pod that it has rejected. The event's pods are asked
-// for once, when the first hint is due. What other plugins wait for is not narrowed: kube-scheduler
-// looks at no pod then that no plugin has named, whoever rejected it.
+// narrowHint restricts a hint to the pods named by the plugin for the event (PreQueueingHintFn),
+// instead of all pods it has rejected. The plugin is called once per event, when the first hint is
+// due. Pods waiting for other plugins are not restricted: kube-scheduler then looks at no pod that
+// is not named by any plugin, whichever plugin rejected it.
 //
-// The func remembers the last event only. That suffices, because the queue goes through all pods
+// The func remembers only the last event. That suffices, because the queue goes through all pods
 // for one event before it takes the next, on one goroutine.
 func (x *extension) narrowHint(name fwk.PreQueueingHintFn, hint func(*queue.Item, *queue.Event) bool) func(*queue.Item, *queue.Event) bool {
 	if name == nil || !x.f.set.options.PreQueueingHints {
@@ -101,8 +102,8 @@ func (x *extension) narrowHint(name fwk.PreQueueingHintFn, hint func(*queue.Item
 	}
 }
 
-// nameHelped returns the pods that the plugin's function names for an event, or nil for all pods:
-// it says so, it failed, or the event has no objects that it could judge by.
+// nameHelped returns the pods named by the plugin's function for an event, or nil for all pods: the
+// function returned all, it failed, or the event has no objects to judge by.
 func (x *extension) nameHelped(name fwk.PreQueueingHintFn, e *queue.Event) sets.Set[types.NamespacedName] {
 	if e.Old == nil && e.New == nil || e.Resource == queue.AnyResource || e.Own != nil {
 		return nil
@@ -128,7 +129,7 @@ func (x *extension) nameHelped(name fwk.PreQueueingHintFn, e *queue.Event) sets.
 	return sets.New(result.Pods...)
 }
 
-// isWatched reports whether Berth watches the resource. Others are custom ones, named
+// isWatched reports whether Berth watches the resource. All other resources are custom ones, named
 // "plural.version.group".
 func isWatched(r fwk.EventResource) bool {
 	switch r {

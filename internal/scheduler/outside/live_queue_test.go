@@ -46,7 +46,7 @@ func TestAHintDecidesWhatWakesAPod(t *testing.T) {
 		door := func(is string) {
 			fakeapi.Change(w.api, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, func(n *v1.Node) { n.Annotations = map[string]string{"door": is} })
 		}
-		w.addNode("n2", 1) // of no interest to the plugin
+		w.addNode("n2", 1) // irrelevant to the plugin
 		w.expect(2*time.Second, closed)
 		door("ajar")
 		w.expect(2*time.Second, closed)
@@ -89,7 +89,7 @@ func TestPodsAreDecidedInThePluginsOrder(t *testing.T) {
 	})
 }
 
-// TestCustomResourcesWakePods that a plugin rejected which is interested in them.
+// TestCustomResourcesWakePods rejected by a plugin interested in them.
 func TestCustomResourcesWakePods(t *testing.T) {
 	const custom fwk.EventResource = "licences.v1.example.com"
 	open := false
@@ -119,8 +119,8 @@ func TestCustomResourcesWakePods(t *testing.T) {
 	})
 }
 
-// TestNominationsAreMadeInTheirOrder, and taken back: a plugin that works on goroutines of its own
-// does not wait for the one to be made before it asks for the other.
+// TestNominationsAreMadeInTheirOrder, and withdrawn: a plugin working on separate goroutines does
+// not wait for one to be made before it requests the next.
 func TestNominationsAreMadeInTheirOrder(t *testing.T) {
 	inWorld(t, everywhere, []fwk.Plugin{&fakePlugin{name: "A", quiet: true}}, func(w *world) {
 		w.addNode("n1", 1)

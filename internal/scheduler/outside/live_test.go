@@ -22,18 +22,17 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/live"
 )
 
-// world is a live scheduler with plugins from outside and the API server that it talks to, in
-// virtual time.
+// world is a live scheduler with out-of-tree plugins and its API server, in virtual time.
 type world struct {
 	*testing.T
 	*record
 	api    *fakeapi.Server
 	set    *Set
 	handle fwk.Handle
-	panics atomic.Int32 // that ended no attempt
+	panics atomic.Int32 // outside of attempts
 }
 
-// inWorld runs a scheduler with one profile and the plugins for as long as the test lasts.
+// inWorld runs a scheduler with one profile and the plugins for the duration of the test.
 func inWorld(t *testing.T, profile string, made []fwk.Plugin, test func(w *world)) {
 	t.Helper()
 	inWorldWith(t, profile, made, nil, test)
@@ -44,7 +43,7 @@ func inWorldWith(t *testing.T, profile string, made []fwk.Plugin, extenders []fw
 	inAnyWorld(t, profile, made, extenders, groups.Gates{}, test)
 }
 
-// inGroupWorld is one with pod groups.
+// inGroupWorld is inWorld with pod groups.
 func inGroupWorld(t *testing.T, profile string, made []fwk.Plugin, test func(w *world)) {
 	t.Helper()
 	inAnyWorld(t, profile, made, nil, groups.Gates{Generic: true, Topology: true}, test)
@@ -111,8 +110,8 @@ func (w *world) addNode(name string, cpus int) {
 	synctest.Wait()
 }
 
-// expect waits for all that follows from what was done, and for so long, and compares what became
-// of the pods.
+// expect waits for this duration and for all consequences of the previous steps, and compares the
+// states of the pods.
 func (w *world) expect(after time.Duration, want string) {
 	w.Helper()
 	time.Sleep(after)
@@ -126,7 +125,7 @@ func (w *world) expect(after time.Duration, want string) {
 	}
 }
 
-// stateOf says where a pod is, or why it is nowhere.
+// stateOf returns the pod's node, or the reason why it is pending.
 func stateOf(p *v1.Pod) string {
 	if p.Spec.NodeName != "" {
 		return "on " + p.Spec.NodeName
@@ -171,9 +170,9 @@ func TestAPodGoesThroughAllExtensionPoints(t *testing.T) {
 	})
 }
 
-// TestWhatGoesWrongBehindTheDecisionIsTakenBack: the pod says why in upstream's words, the room is
-// free again, and the pod is tried again: at once after the back-off where it was an error, else
-// when something happens that can help.
+// TestWhatGoesWrongBehindTheDecisionIsTakenBack: the pod's condition has upstream's reason, the
+// room is free again, and the pod is retried: after an error as soon as its back-off ends, else on
+// an event that can help.
 func TestWhatGoesWrongBehindTheDecisionIsTakenBack(t *testing.T) {
 	no, broken := fwk.NewStatus(fwk.Unschedulable, "no"), fwk.AsStatus(errors.New("broken"))
 	for _, c := range []struct {
@@ -203,7 +202,7 @@ func TestWhatGoesWrongBehindTheDecisionIsTakenBack(t *testing.T) {
 					t.Errorf("nothing was given back: %s", calls)
 				}
 				a.reserve, a.permit, a.preFlight, a.preBind = nil, nil, nil, nil
-				w.addNode("n2", 1) // something that may help whom the plugin rejected
+				w.addNode("n2", 1) // an event that may help pods rejected by the plugin
 				time.Sleep(15 * time.Second)
 				synctest.Wait()
 				if p := w.api.Pods()[0]; p.Spec.NodeName == "" {
@@ -214,7 +213,7 @@ func TestWhatGoesWrongBehindTheDecisionIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestPodsThatWaitAtPermit are allowed, rejected, preempted or forgotten about by the plugin.
+// TestPodsThatWaitAtPermit are allowed, rejected, preempted or forgotten by the plugin.
 func TestPodsThatWaitAtPermit(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -260,8 +259,8 @@ func TestPodsThatWaitAtPermit(t *testing.T) {
 	})
 }
 
-// TestAGroupIsBoundAsAWhole: a plugin has pods wait at Permit until all of their group have a node,
-// as coscheduling does.
+// TestAGroupIsBoundAsAWhole: a plugin such as coscheduling makes pods wait at Permit until their
+// whole group has nodes.
 func TestAGroupIsBoundAsAWhole(t *testing.T) {
 	var w *world
 	a := &fakePlugin{name: "A", quiet: true}
@@ -301,8 +300,8 @@ func TestAGroupIsBoundAsAWhole(t *testing.T) {
 	})
 }
 
-// TestAPluginPicksTheNodeForAPodThatFitsNowhere: its word is written to the pod, its message stands
-// behind the reasons.
+// TestAPluginPicksTheNodeForAPodThatFitsNowhere: its nomination is written to the pod, and its
+// message appended to the reasons.
 func TestAPluginPicksTheNodeForAPodThatFitsNowhere(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true}
 	inWorld(t, "plugins: {postFilter: {enabled: [{name: A}], disabled: [{name: DefaultPreemption}]}}", []fwk.Plugin{a}, func(w *world) {
@@ -324,8 +323,8 @@ func TestAPluginPicksTheNodeForAPodThatFitsNowhere(t *testing.T) {
 	})
 }
 
-// bursting is a plugin that panics about the pod "bad" at one of the points at which no attempt is
-// under way that could end.
+// bursting is a plugin panicking for the pod "bad" at one of the points outside of attempts, where
+// there is no attempt to end.
 type bursting struct {
 	*fakePlugin
 	point string
@@ -363,9 +362,9 @@ func (b bursting) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint,
 	}}, nil
 }
 
-// TestAPanicOutsideOfAttemptsEndsNothing: the call fails and is counted. A pod that could not be
-// let in stays out, one that could not be asked about is tried, what was reserved is given back,
-// and others are placed.
+// TestAPanicOutsideOfAttemptsEndsNothing: the call fails and is counted. A pod stays gated if its
+// gate panicked, and is tried if its hint panicked; reservations are given back, and other pods are
+// placed.
 func TestAPanicOutsideOfAttemptsEndsNothing(t *testing.T) {
 	const refused = "bad SchedulerError: running Permit plugin \"A\": not this one"
 	for point, want := range map[string]string{
@@ -388,7 +387,7 @@ func TestAPanicOutsideOfAttemptsEndsNothing(t *testing.T) {
 				return nil, 0
 			}
 			inWorld(t, "plugins: {multiPoint: {enabled: [{name: A}], disabled: [{name: PrioritySort}]}}", []fwk.Plugin{bursting{a, point}}, func(w *world) {
-				if point == "QueueSort" { // both are due at once
+				if point == "QueueSort" { // both are due together
 					w.api.Put(pod("bad", "1"), pod("good", "1"))
 					time.Sleep(time.Second)
 					w.addNode("n1", 1)
@@ -407,8 +406,8 @@ func TestAPanicOutsideOfAttemptsEndsNothing(t *testing.T) {
 	}
 }
 
-// TestAPanicOfAPluginCostsItsPodTheAttempt, also while the plugin may ask back: the session that
-// was open is closed, and the next pod is decided.
+// TestAPanicOfAPluginCostsItsPodTheAttempt, even while the plugin may call back: the open session
+// is closed, and the next pod is decided.
 func TestAPanicOfAPluginCostsItsPodTheAttempt(t *testing.T) {
 	for _, point := range []string{"filter", "permit", "bind"} {
 		t.Run(point, func(t *testing.T) {

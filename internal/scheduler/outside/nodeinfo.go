@@ -15,27 +15,27 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// nodeInfo is a node and the pods on it as plugins see them. Those of a snapshot never change;
-// plugins change copies (Snapshot). The sums (requested, ports, claims, ...) always are those of
-// pods: only AddPodInfo and RemovePod may change either.
+// nodeInfo is a node with its pods in the form for plugins. A snapshot's nodeInfos never change;
+// plugins change copies (Snapshot). The sums (requested, ports, claims, ...) always match the pods:
+// only AddPodInfo and RemovePod may change either.
 type nodeInfo struct {
 	node *v1.Node
 	pods []fwk.PodInfo
-	// Of pods, those with pod affinity of any kind, and those with required anti-affinity.
+	// The subsets of pods with pod affinity of any kind, and with required anti-affinity.
 	affine, antiAffine []fwk.PodInfo
 
 	requested, nonZero, allocatable resources // nonZero has defaults for CPU and memory
 	ports                           fwk.HostPortInfo
-	images                          map[string]*fwk.ImageStateSummary // by name; only images that the cluster counts
-	claims                          map[string]int                    // pods by the PersistentVolumeClaim that they use
-	features                        ndf.FeatureSet                    // that the kubelet declares in the node's status
+	images                          map[string]*fwk.ImageStateSummary // by name; only images counted by the cluster
+	claims                          map[string]int                    // number of pods by PersistentVolumeClaim
+	features                        ndf.FeatureSet                    // declared by the kubelet in the node's status
 	generation                      int64                             // new after each change; a clone keeps the original's until then
 }
 
 var _ fwk.NodeInfo = &nodeInfo{}
 
-// NewNodeInfo returns a node with pods on it that is in no cluster, for tests of plugins. The pods
-// need not have the node in their spec.
+// NewNodeInfo returns a node with pods outside of any cluster, for tests of plugins. The pods need
+// not have the node in their spec.
 func NewNodeInfo(node *v1.Node, pods ...*v1.Pod) fwk.NodeInfo {
 	n := emptyNodeInfo()
 	n.SetNode(node)
@@ -51,8 +51,8 @@ func emptyNodeInfo() *nodeInfo {
 		generation: generations.Add(1)}
 }
 
-// generations never gives the same number twice. Plugins compare them, as upstream, to see whether
-// what they have computed about a node still holds.
+// generations never yields the same number twice. Plugins compare generations, like upstream, to
+// check whether their cached results about a node are still valid.
 var generations atomic.Int64
 
 // Node and its siblings implement fwk.NodeInfo.
@@ -76,8 +76,8 @@ func (n *nodeInfo) GetPodsWithRequiredNonHostScopedAntiAffinity() []fwk.PodInfo 
 // Snapshot returns a copy that can be changed.
 func (n *nodeInfo) Snapshot() fwk.NodeInfo { return n.clone() }
 
-// clone copies everything that changes can touch. Pods, image summaries and the node's object are
-// shared: nobody changes them.
+// clone copies everything affected by changes. Pods, image summaries and the node's object are
+// shared, because they never change.
 func (n *nodeInfo) clone() *nodeInfo {
 	c := *n
 	c.pods, c.affine, c.antiAffine = slices.Clone(n.pods), slices.Clone(n.affine), slices.Clone(n.antiAffine)
@@ -100,7 +100,7 @@ func (n *nodeInfo) String() string {
 		n.requested, n.ports, n.allocatable)
 }
 
-// SetNode sets what the node's object says: what is allocatable, and its features. Pods stay.
+// SetNode sets the data from the node's object: allocatable resources and features. Pods stay.
 func (n *nodeInfo) SetNode(node *v1.Node) {
 	n.node = node
 	n.allocatable = resources{cluster.NewResources(node.Status.Allocatable)}
@@ -108,8 +108,8 @@ func (n *nodeInfo) SetNode(node *v1.Node) {
 	n.generation = generations.Add(1)
 }
 
-// AddPodInfo adds a pod to the node, whether or not it fits there. The caller sees to it that the
-// pod is not there already.
+// AddPodInfo adds a pod to the node, whether or not it fits there. The caller ensures that the pod
+// is not there already.
 func (n *nodeInfo) AddPodInfo(p fwk.PodInfo) {
 	n.pods = append(n.pods, p)
 	if hasAffinity(p.GetPod()) {
@@ -121,8 +121,9 @@ func (n *nodeInfo) AddPodInfo(p fwk.PodInfo) {
 	n.countPod(p, 1)
 }
 
-// RemovePod removes the pod with this UID from the node, and is an error if it is not there. What
-// counted when it was added is taken off, also if the pod passed here is a newer version.
+// RemovePod removes the pod with this UID from the node, and returns an error if it is not there.
+// It subtracts the amounts counted when the pod was added, even if the pod passed here is a newer
+// version.
 func (n *nodeInfo) RemovePod(_ klog.Logger, pod *v1.Pod) error {
 	i := slices.IndexFunc(n.pods, func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID })
 	if i < 0 {
@@ -136,7 +137,7 @@ func (n *nodeInfo) RemovePod(_ klog.Logger, pod *v1.Pod) error {
 	return nil
 }
 
-// countPod adds the pod to the sums, or takes it off them if sign is -1.
+// countPod adds the pod to the sums, or subtracts it if sign is -1.
 func (n *nodeInfo) countPod(p fwk.PodInfo, sign int64) {
 	takes := p.CalculateResource()
 	n.requested.countRequests(takes.Resource, sign)
@@ -147,9 +148,9 @@ func (n *nodeInfo) countPod(p fwk.PodInfo, sign int64) {
 	n.generation = generations.Add(1)
 }
 
-// countPorts adds or removes the pod's host ports. They are a set and not counted: if two pods have
-// the same port, it is free as soon as one of them is removed. Upstream has the same flaw; see
-// samePods for where that would matter.
+// countPorts adds or removes the pod's host ports. They form a set without counts: if two pods have
+// the same port, it is free as soon as either is removed. Upstream has the same flaw; see samePods
+// for the case where it would matter.
 func (n *nodeInfo) countPorts(pod *v1.Pod, add bool) {
 	for _, port := range rules.HostPorts(pod) {
 		if add {
@@ -160,7 +161,7 @@ func (n *nodeInfo) countPorts(pod *v1.Pod, add bool) {
 	}
 }
 
-// countClaims counts the pods per PersistentVolumeClaim, keyed namespace/name as upstream.
+// countClaims counts the pods per PersistentVolumeClaim, keyed namespace/name like upstream.
 func (n *nodeInfo) countClaims(pod *v1.Pod, sign int) {
 	for i := range pod.Spec.Volumes {
 		if claim := pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil {
@@ -172,7 +173,7 @@ func (n *nodeInfo) countClaims(pod *v1.Pod, sign int) {
 	}
 }
 
-// setImages records which of the cluster's images the node has.
+// setImages records the cluster's images present on the node.
 func (n *nodeInfo) setImages(c *cluster.Cluster) {
 	for i := range n.node.Status.Images {
 		for _, name := range n.node.Status.Images[i].Names {

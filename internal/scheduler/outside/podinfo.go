@@ -10,17 +10,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// podInfo is a pod with what plugins want to know about it, which is computed on demand, once: most
-// plugins read neither terms nor resources of most pods. It never changes, and any goroutine may
-// read it; a pod that was updated gets a new one.
+// podInfo is a pod with derived data for plugins, computed once on demand: most plugins read
+// neither terms nor resources of most pods. It never changes, and any goroutine may read it; an
+// updated pod gets a new one.
 type podInfo struct {
 	pod       *v1.Pod
 	terms     func() *terms
 	resources func() fwk.PodResource
 }
 
-// terms are a pod's affinity terms, parsed. A list with a term that cannot be parsed is empty, as
-// upstream.
+// terms holds a pod's affinity terms, parsed. Like upstream, a list with an invalid term is empty.
 type terms struct {
 	affinity, antiAffinity                   []fwk.AffinityTerm
 	preferredAffinity, preferredAntiAffinity []fwk.WeightedAffinityTerm
@@ -37,8 +36,8 @@ func newPodInfo(pod *v1.Pod) *podInfo {
 	}
 }
 
-// termsOf parses the affinity terms. Errors are dropped, as upstream: the API server has validated
-// them.
+// termsOf parses the affinity terms. Like upstream, it drops errors: the API server has validated
+// the terms.
 func termsOf(pod *v1.Pod) *terms {
 	t, a := &terms{}, pod.Spec.Affinity
 	if a == nil {
@@ -55,8 +54,8 @@ func termsOf(pod *v1.Pod) *terms {
 	return t
 }
 
-// resourcesOf computes what the pod requests: exactly, and with the defaults that scoring uses for
-// pods that request no CPU or memory.
+// resourcesOf computes the pod's requests: exactly, and with scoring's defaults for pods without
+// CPU or memory requests.
 func resourcesOf(pod *v1.Pod) fwk.PodResource {
 	score := rules.ScoreRequestsPlaced(pod)
 	cpu, memory := score[v1.ResourceCPU], score[v1.ResourceMemory]
@@ -82,7 +81,8 @@ func hasAffinity(pod *v1.Pod) bool {
 	return a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil)
 }
 
-// hasRequiredAntiAffinity reports whether the pod may keep others away from its topology domain.
+// hasRequiredAntiAffinity reports whether the pod may keep other pods away from its topology
+// domain.
 func hasRequiredAntiAffinity(pod *v1.Pod) bool {
 	a := pod.Spec.Affinity
 	return a != nil && a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0

@@ -6,8 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// PointsOf returns which extension points a plugin extends, by the interfaces that it implements.
-// The configuration may enable fewer, and not more.
+// PointsOf returns a plugin's extension points, by its implemented interfaces. The configuration
+// may enable fewer, but not more.
 func PointsOf(plugin fwk.Plugin) (points plugins.Point) {
 	for _, is := range []struct {
 		point plugins.Point

@@ -10,16 +10,16 @@ import (
 )
 
 // preBinding is a pod between its first PreBind and its binding: until it is about to be bound it
-// can be given up, for instance to a pod that preempts it. Whoever is first, CancelPod or
-// markBinding, decides. Its methods may be called from any goroutine; endPod and markBinding also
-// on nil, which is a pod without PreBind plugins.
+// can be given up, for instance to a pod that preempts it. The first call of CancelPod or
+// markBinding wins. Its methods may be called from any goroutine; endPod and markBinding also on
+// nil, which means a pod without PreBind plugins.
 type preBinding struct {
-	forget func() // removes it from the profile's preBindings; nil if it is in none
+	forget func() // removes it from the profile's preBindings; nil if it is not in them
 
 	mu       sync.Mutex
-	cancels  []context.CancelCauseFunc // of the plugins' contexts; several may be at work at once
-	about    bool                      // to be bound
-	canceled error                     // why it was given up; nil: it was not
+	cancels  []context.CancelCauseFunc // of the plugins' contexts; several may run concurrently
+	about    bool                      // about to be bound
+	canceled error                     // the reason for giving it up; nil: it was not
 }
 
 var _ fwk.PodInPreBind = &preBinding{}
@@ -38,8 +38,8 @@ func (y *session) toPreBind() {
 	}
 }
 
-// beginPlugin returns the context of a plugin's PreBind, which ends when the pod is given up. For
-// one that was given up already it returns the error that says why: the plugin must not begin.
+// beginPlugin returns the context of a plugin's PreBind, which ends when the pod is given up. If
+// the pod was given up already, it returns the reason as an error: the plugin must not begin.
 func (b *preBinding) beginPlugin(ctx context.Context) (context.Context, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	b.mu.Lock()
@@ -48,15 +48,15 @@ func (b *preBinding) beginPlugin(ctx context.Context) (context.Context, error) {
 	return ctx, b.canceled
 }
 
-// cancelAll ends the contexts of the plugins that run, and is called with the lock held.
+// cancelAll ends the contexts of the running plugins, and is called with the lock held.
 func (b *preBinding) cancelAll(why error) {
 	for _, cancel := range b.cancels {
 		cancel(why)
 	}
 }
 
-// CancelPod implements fwk.PodInPreBind. It reports whether the pod was given up in time. The
-// reason that counts is the first one.
+// CancelPod implements fwk.PodInPreBind. It reports whether the pod was given up in time. The first
+// reason counts.
 func (b *preBinding) CancelPod(reason string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,11 +70,11 @@ func (b *preBinding) CancelPod(reason string) bool {
 	return true
 }
 
-// MarkPrebound implements fwk.PodInPreBind: from then on CancelPod comes too late.
+// MarkPrebound implements fwk.PodInPreBind: from then on CancelPod is too late.
 func (b *preBinding) MarkPrebound() bool { return b.markBinding() }
 
-// markBinding records that the pod is about to be bound; false if it was given up. Without PreBind
-// there is nothing to give up.
+// markBinding records that the pod is about to be bound; false if it was given up. A pod without
+// PreBind cannot be given up.
 func (b *preBinding) markBinding() bool {
 	if b == nil {
 		return true
@@ -88,7 +88,7 @@ func (b *preBinding) markBinding() bool {
 	return true
 }
 
-// cause is why the pod was given up, or nil.
+// cause returns the reason why the pod was given up, or nil.
 func (b *preBinding) cause() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,13 +108,13 @@ func (b *preBinding) endPod() {
 	b.cancelAll(context.Canceled)
 }
 
-// preBindings are the pods in that state, by UID. The zero value is empty.
+// preBindings holds the pods in that state, by UID. The zero value is empty.
 type preBindings struct {
 	mu   sync.Mutex
 	pods map[types.UID]*preBinding
 }
 
-// addPod notes a pod, in place of what was noted of it.
+// addPod records a pod, replacing its existing record.
 func (p *preBindings) addPod(uid types.UID, b *preBinding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,14 +124,14 @@ func (p *preBindings) addPod(uid types.UID, b *preBinding) {
 	p.pods[uid] = b
 }
 
-// getPod returns what is noted of the pod, or nil.
+// getPod returns the pod's record, or nil.
 func (p *preBindings) getPod(uid types.UID) *preBinding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pods[uid]
 }
 
-// removePod forgets the pod, if it is noted.
+// removePod removes the pod's record, if there is one.
 func (p *preBindings) removePod(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

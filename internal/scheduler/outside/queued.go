@@ -10,15 +10,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// queued is a pending pod as a plugin at QueueSort reads it. Members of pod groups, too, are queued
+// queued is a pending pod as seen by a plugin at QueueSort. Members of pod groups are also queued
 // one by one.
 type queued struct{ item *queue.Item }
 
 var _ fwk.QueuedEntityInfo = queued{}
 
-// GetPodInfo is, as upstream, not part of the interface: plugins that compare more than priorities
-// and times find it by a type assertion. It is made anew for each call, which is cheap: nothing is
-// computed until it is asked for.
+// GetPodInfo is, like upstream's, not part of the interface: plugins comparing more than priorities
+// and times find it by a type assertion. Each call creates a new one, which is cheap: all of its
+// data is computed on demand.
 func (q queued) GetPodInfo() fwk.PodInfo { return newPodInfo(q.item.Pod) }
 
 // Type and its siblings implement fwk.QueuedEntityInfo.
@@ -32,13 +32,14 @@ func (q queued) GetConsecutiveErrorsCount() int      { return q.item.Errors() }
 func (q queued) GetGatingPlugin() string             { return q.item.Gate }
 func (q queued) GetPendingPlugins() sets.Set[string] { return sets.New(q.item.Pending...) }
 
-// GetGatingPluginEvents is empty: gated pods are retried on the events that the plugin registered.
+// GetGatingPluginEvents is empty: gated pods are retried on the events registered by the plugin.
 func (q queued) GetGatingPluginEvents() []fwk.ClusterEvent { return nil }
 
-// GetUnschedulablePlugins are those that rejected the pod in its last attempt.
+// GetUnschedulablePlugins returns the plugins that rejected the pod in its last attempt.
 func (q queued) GetUnschedulablePlugins() sets.Set[string] { return sets.New(q.item.Rejectors...) }
 
-// GetInitialAttemptTimestamp is when the pod first passed all gates; nil before that. It is a copy.
+// GetInitialAttemptTimestamp returns a copy of the time when the pod first passed all gates; nil
+// before that.
 func (q queued) GetInitialAttemptTimestamp() *time.Time {
 	if q.item.Admitted.IsZero() {
 		return nil

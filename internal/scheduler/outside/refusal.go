@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Refusal is the error of a plugin that refuses to have a pod bound, at PreBind or Bind: the pod is
+// Refusal is the error of a plugin refusing a pod's binding, at PreBind or Bind: the pod is
 // unschedulable, and tried again after its back-off. Its message is upstream's, since events and
 // conditions show it.
 type Refusal struct {
@@ -17,23 +17,23 @@ type Refusal struct {
 	Reasons []string
 }
 
-// Error joins the reasons as a fwk.Status does.
+// Error joins the reasons like a fwk.Status.
 func (r *Refusal) Error() string {
 	status := fwk.NewStatus(fwk.Unschedulable, r.Reasons...)
 	return status.Message()
 }
 
-// Unschedulable tells the scheduler that this is a verdict on the pod and not a failure.
+// Unschedulable marks the error as a verdict on the pod and not a failure.
 func (r *Refusal) Unschedulable() bool { return true }
 
-// verdicts are the filters' verdicts on all nodes, as PostFilter plugins read them. They are those
-// of the attempt, and do not change while the plugin looks for victims.
+// verdicts holds the filters' verdicts on all nodes, in the form for PostFilter plugins. They
+// belong to the attempt, and do not change while the plugin looks for victims.
 type verdicts struct {
-	byNode map[string]*fwk.Status // only nodes that were rejected
-	absent *fwk.Status            // for all others, as in kube-scheduler
+	byNode map[string]*fwk.Status // only rejected nodes
+	absent *fwk.Status            // for all other nodes, as in kube-scheduler
 }
 
-// newVerdicts converts an evaluation. Nodes that passed the filters have no entry.
+// newVerdicts converts an evaluation. Only rejected nodes get an entry.
 func newVerdicts(e *decide.Evaluation) *verdicts {
 	v := &verdicts{byNode: make(map[string]*fwk.Status, len(e.Nodes)), absent: fwk.NewStatus(fwk.UnschedulableAndUnresolvable)}
 	for i := range e.Nodes {
@@ -44,8 +44,8 @@ func newVerdicts(e *decide.Evaluation) *verdicts {
 	return v
 }
 
-// statusOf converts a rejection to the status that the plugin would have returned in
-// kube-scheduler; the reverse of toRejection.
+// statusOf converts a rejection to the plugin's equivalent status in kube-scheduler; the reverse of
+// toRejection.
 func statusOf(r *plugins.Rejection, plugin string) *fwk.Status {
 	code := fwk.Unschedulable
 	switch {

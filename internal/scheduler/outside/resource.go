@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// resources are amounts of resources as plugins read them. CPU is in thousandths of a core, memory
-// and storage in bytes. Scalars are the extended resources and huge pages; nil is none.
+// resources holds amounts of resources in the form for plugins. CPU is in thousandths of a core,
+// memory and storage in bytes. Scalars holds the extended resources and huge pages; nil means none.
 type resources struct{ cluster.Resources }
 
 var _ fwk.Resource = &resources{}
@@ -22,8 +22,8 @@ func (r *resources) GetEphemeralStorage() int64                    { return r.Ep
 func (r *resources) GetAllowedPodNumber() int                      { return int(r.Pods) }
 func (r *resources) GetScalarResources() map[v1.ResourceName]int64 { return r.Scalars }
 
-// SetMaxResource raises every amount to that of the list, where that is larger. The number of pods
-// is not raised, as upstream.
+// SetMaxResource raises every amount to that of the list, where that is larger. Like upstream, it
+// does not raise the number of pods.
 func (r *resources) SetMaxResource(list v1.ResourceList) {
 	other := cluster.NewResources(list)
 	r.MilliCPU = max(r.MilliCPU, other.MilliCPU)
@@ -37,15 +37,15 @@ func (r *resources) SetMaxResource(list v1.ResourceList) {
 	}
 }
 
-// clone copies the scalars too, so that changing one does not change the other.
+// clone copies the scalars as well, so that changing one does not change the other.
 func (r *resources) clone() resources {
 	copied := *r
 	copied.Scalars = maps.Clone(r.Scalars)
 	return copied
 }
 
-// countRequests adds sign times what a pod requests; sign is 1 or -1. The number of pods is not
-// counted here.
+// countRequests adds sign times a pod's requests; sign is 1 or -1. It does not count the number of
+// pods.
 func (r *resources) countRequests(o fwk.Resource, sign int64) {
 	r.MilliCPU += sign * o.GetMilliCPU()
 	r.Memory += sign * o.GetMemory()

@@ -11,13 +11,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// preScorer comes before all scorers of a profile, and calls the plugins at PreScore in their
-// order: one may read what another has kept. That it is a scorer itself is what makes package
-// decide call it first, with the nodes that passed, and without knowing about PreScore.
+// preScorer precedes all scorers of a profile, and calls the plugins at PreScore in their order:
+// one may read data kept by another. As a scorer, it is called first by package decide, with the
+// nodes that passed, without package decide supporting PreScore.
 type preScorer struct{ f *framework }
 
-// Name is the one by which package decide tells it from scorers: its errors name their plugin
-// already.
+// Name returns the name that distinguishes it from scorers in package decide: its errors already
+// name their plugin.
 func (preScorer) Name() string { return plugins.PreScorers }
 
 // Score calls the plugins at PreScore, and scores nothing. An error fails the attempt.
@@ -35,12 +35,12 @@ type scorer struct {
 	plugin fwk.ScorePlugin
 }
 
-// Name is the name that the plugin gives itself, under which it is skipped.
+// Name returns the plugin's own name, used to skip it.
 func (s *scorer) Name() string { return s.plugin.Name() }
 
 // Score implements plugins.Scorer. A plugin that skipped at PreScore scores nothing. Nodes are
-// scored as the snapshot shows them, on several goroutines at once, and normalised when all have
-// their score.
+// scored in the state of the snapshot, on several goroutines concurrently, and normalized when all
+// have their score.
 func (s *scorer) Score(c *cluster.Cluster, waiting *cluster.Pod, feasible []*cluster.Node) plugins.Scoring {
 	y := s.f.sessionOf(c, waiting)
 	if y.state.skipScore.Has(s.Name()) {
@@ -60,8 +60,8 @@ func (s *scorer) Score(c *cluster.Cluster, waiting *cluster.Pod, feasible []*clu
 	}
 }
 
-// normalizeScores normalises the scores in place and checks that they are within bounds. Its
-// messages are upstream's.
+// normalizeScores normalizes the scores in place and checks their bounds. Its messages are
+// upstream's.
 func (s *scorer) normalizeScores(ctx context.Context, state *State, pod *v1.Pod, feasible []*cluster.Node, scores []int64) error {
 	if extensions := s.plugin.ScoreExtensions(); extensions != nil {
 		list := make(fwk.NodeScoreList, len(feasible))
@@ -85,7 +85,7 @@ func (s *scorer) normalizeScores(ctx context.Context, state *State, pod *v1.Pod,
 	return nil
 }
 
-// checkScore rejects a score outside of 0 to 100, as upstream.
+// checkScore rejects a score outside of 0 to 100, like upstream.
 func checkScore(plugin string, score int64) error {
 	if score < fwk.MinScore || score > fwk.MaxScore {
 		return fmt.Errorf("plugin %q returns an invalid score %v, it should in the range of [%v, %v] after normalizing",

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// onlyScoring is a profile in which nothing but the plugins decides between nodes.
+// onlyScoring is a profile that leaves the decision between nodes to the test's plugins.
 const onlyScoring = "plugins: {multiPoint: {enabled: [{name: A, weight: 3}, {name: B}]}, score: {disabled: [{name: NodeResourcesFit}, " +
 	"{name: NodeResourcesBalancedAllocation}, {name: ImageLocality}, {name: TaintToleration}, {name: NodeAffinity}, {name: PodTopologySpread}, " +
 	"{name: InterPodAffinity}, {name: VolumeBinding}, {name: DynamicResources}]}}"
@@ -58,7 +58,7 @@ func TestASingleFeasibleNodeIsNotScored(t *testing.T) {
 	f.expect("calls", f.taken(), "A PreFilter p; B PreFilter p; A Filter n1 ; B Filter n1 ")
 }
 
-// TestStatusesOfScoring: what goes wrong is an error in upstream's words.
+// TestStatusesOfScoring: failures are errors with upstream's messages.
 func TestStatusesOfScoring(t *testing.T) {
 	broken := fwk.AsStatus(errors.New("broken"))
 	for _, c := range []struct {
@@ -104,7 +104,7 @@ func constantly(score int64) func(fwk.CycleState, fwk.NodeInfo) (int64, *fwk.Sta
 	return func(fwk.CycleState, fwk.NodeInfo) (int64, *fwk.Status) { return score, nil }
 }
 
-// TestWhatAllPreScoresWriteAnyScoreReads, also what those behind a plugin write.
+// TestWhatAllPreScoresWriteAnyScoreReads, including data written by plugins later in the order.
 func TestWhatAllPreScoresWriteAnyScoreReads(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, score: func(state fwk.CycleState, n fwk.NodeInfo) (int64, *fwk.Status) {
 		best, err := state.Read("best")

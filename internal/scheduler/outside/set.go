@@ -25,60 +25,60 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/live"
 )
 
-// Factory makes a plugin from its arguments: nil, or a *runtime.Unknown with the JSON of the
+// Factory creates a plugin from its arguments: nil, or a *runtime.Unknown with the JSON of the
 // configuration file. It is kube-scheduler's frameworkruntime.PluginFactory. ctx ends when the
 // plugin is no longer used.
 type Factory = func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error)
 
-// Options configure the plugins. With the zero Options no plugin is known.
+// Options configures the plugins. The zero Options contains no plugins.
 type Options struct {
-	// Factories by the name that configuration files call the plugin.
+	// Factories holds the factories by their plugins' names in configuration files.
 	Factories map[string]Factory
-	// Store keeps the API objects; one for the life of the process.
+	// Store holds the API objects; one for the life of the process.
 	Store *Store
-	// Client and KubeConfig are handed to plugins.
+	// Client and KubeConfig are passed to plugins.
 	Client     kubernetes.Interface
 	KubeConfig *rest.Config
-	// PodsToActivate, if set, makes what plugins find in the CycleState under
+	// PodsToActivate, if set, creates the value that plugins find in the CycleState under
 	// kubernetes.io/pods-to-activate; see [ActivatesBy].
 	PodsToActivate func() fwk.StateData
-	// PreQueueingHints has plugins name the pods that an event can help before each is looked at
-	// (the feature gate SchedulerPreQueueingHints). PreHinted, if set, counts these questions.
+	// PreQueueingHints lets plugins name the pods that an event can help before each is looked at
+	// (the feature gate SchedulerPreQueueingHints). PreHinted, if set, counts these calls.
 	PreQueueingHints bool
 	PreHinted        func(plugin string, narrowed bool)
-	// Panicked, if set, counts panics that cost no pod an attempt.
+	// Panicked, if set, counts panics outside of attempts.
 	Panicked func()
 }
 
-// Set is the out-of-tree plugins and the extenders of one configuration. They live until Close.
+// Set holds the out-of-tree plugins and the extenders of one configuration. They live until Close.
 //
-// Its life: New, Probe for every plugin that the configuration names, Profiles, Start, Attach, and
-// Close once another configuration has replaced it. The Set then stays until the last attempt that
-// it takes part in is over, beside the new one; both use the same Store.
+// Its life: New, Probe for every plugin named in the configuration, Profiles, Start, Attach, and
+// Close once another configuration has replaced it. The Set then stays until its last attempt is
+// over, in parallel with the new one; both use the same Store.
 type Set struct {
-	options   Options // not changed after New
+	options   Options // unchanged after New
 	store     *Store
 	ctx       context.Context
 	cancel    context.CancelFunc
 	informers *informerFactory // shared by all plugins of the set, as in kube-scheduler
 	extenders []fwk.Extender   // in the order of the configuration
-	// parallelism is how many nodes a plugin may look at concurrently.
+	// parallelism is the number of nodes a plugin may look at concurrently.
 	parallelism atomic.Int32
 
 	mu         sync.Mutex
 	frameworks map[string]*framework // by scheduler name
 	live       Host                  // nil until Attach
 	recorders  recorders
-	attempts   int                        // that are under way
-	closing    bool                       // ends with the last of them
+	attempts   int                        // unfinished ones
+	closing    bool                       // the set ends with the last attempt
 	keeping    bool                       // the store keeps objects for this set
-	changes    []func(c *cluster.Cluster) // that plugins have asked for and that were not made yet, in their order
+	changes    []func(c *cluster.Cluster) // requested by plugins and not made yet, in order
 	shutdown   sync.Once
-	customs    map[fwk.EventResource]bool // custom resources that are watched
+	customs    map[fwk.EventResource]bool // watched custom resources
 }
 
-// Host is the part of the live scheduler that plugins need. All methods may be called from any
-// goroutine, and none waits for the goroutine that decides.
+// Host is the part of the live scheduler needed by plugins. All methods may be called from any
+// goroutine, and none waits for the deciding goroutine.
 type Host interface {
 	WaitingPod(uid types.UID) *live.WaitingPod
 	EachWaitingPod(func(*live.WaitingPod))
@@ -87,11 +87,11 @@ type Host interface {
 	Look(look func(cycle.View))
 }
 
-// defaultParallelism is upstream's; it holds until the configuration is read, for plugins that use
-// the Parallelizer while they are made.
+// defaultParallelism is upstream's; it applies until the configuration is read, for plugins using
+// the Parallelizer during their creation.
 const defaultParallelism = 16
 
-// New returns a set without plugins. Plugins are made as a configuration requests them (Probe,
+// New returns a set without plugins. Plugins are created on request of a configuration (Probe,
 // Profiles), with a context that ends with ctx.
 func New(ctx context.Context, options Options) *Set {
 	if options.Store == nil {
@@ -104,10 +104,9 @@ func New(ctx context.Context, options Options) *Set {
 	return s
 }
 
-// Probe makes a plugin for a profile, if one of that name is registered, and returns the extension
-// points at which it can be called. Configurations are read with it (config.Options.Probe). A
-// plugin is made once per profile, however often it is named there, with the arguments of the first
-// call.
+// Probe creates a plugin for a profile, if its name is registered, and returns its callable
+// extension points. It serves for reading configurations (config.Options.Probe). A plugin is
+// created once per profile, however often it is named there, with the arguments of the first call.
 func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plugins.Point, known bool, err error) {
 	factory, known := s.options.Factories[name]
 	if !known {
@@ -130,8 +129,8 @@ func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plu
 	return PointsOf(plugin), true, nil
 }
 
-// buildPlugin calls a factory. One that panics fails: arguments that it cannot read must not end a
-// scheduler that runs with others. A new configuration is read while the old one is in use.
+// buildPlugin calls a factory and turns its panic into an error: arguments that the factory cannot
+// read must not end a running scheduler. A new configuration is read while the old one is in use.
 func (s *Set) buildPlugin(factory Factory, args runtime.Object, h fwk.Handle) (plugin fwk.Plugin, err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -142,7 +141,7 @@ func (s *Set) buildPlugin(factory Factory, args runtime.Object, h fwk.Handle) (p
 	return factory(s.ctx, args, h)
 }
 
-// frameworkOf returns the framework of a profile, and makes it if there is none.
+// frameworkOf returns the framework of a profile, and creates it on first use.
 func (s *Set) frameworkOf(schedulerName string) *framework {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,8 +178,8 @@ func (s *Set) Profiles(c *config.Config) ([]cycle.Profile, error) {
 	return profiles, nil
 }
 
-// buildProfile adds to a profile what comes from outside. A profile without any is returned as it
-// is, so that it costs nothing: no session, no snapshot.
+// buildProfile adds a profile's out-of-tree plugins and extenders. A profile without any is
+// returned unchanged, so that it has no cost: no session, no snapshot.
 func (s *Set) buildProfile(p *plugins.Profile) (cycle.Profile, error) {
 	f := s.frameworkOf(p.SchedulerName)
 	f.profile = p
@@ -212,7 +211,7 @@ func (s *Set) buildProfile(p *plugins.Profile) (cycle.Profile, error) {
 	return made, nil
 }
 
-// isNeeded reports whether any profile has an out-of-tree plugin or an extender. Without one, Start
+// isNeeded reports whether any profile has an out-of-tree plugin or an extender. Otherwise, Start
 // lists nothing and the Store keeps nothing.
 func (s *Set) isNeeded() bool {
 	for _, f := range s.frameworks {
@@ -223,7 +222,7 @@ func (s *Set) isNeeded() bool {
 	return len(s.extenders) > 0
 }
 
-// Start prepares what plugins requested when they were made: informers, and the objects of nodes
+// Start prepares the plugins' requests made at their creation: informers, and the objects of nodes
 // and pods. It waits until they are there, or ctx ends. It is called before the profiles are used.
 func (s *Set) Start(ctx context.Context) error {
 	if !s.isNeeded() {
@@ -238,31 +237,31 @@ func (s *Set) Start(ctx context.Context) error {
 	return s.informers.startInformers(ctx, s.ctx)
 }
 
-// Attach sets the scheduler that the plugins work for. Before that, what needs it does nothing.
+// Attach sets the plugins' scheduler. Before that, methods that need it do nothing.
 func (s *Set) Attach(host Host) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live = host
 }
 
-// host is the scheduler that the plugins work for; nil before Attach.
+// host returns the plugins' scheduler; nil before Attach.
 func (s *Set) host() Host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.live
 }
 
-// Close ends the plugins' context, their informers and their events, as soon as no attempt that
-// they take part in is under way: a configuration may have replaced another while pods that the
-// other decided wait at Permit. It may be called more than once.
+// Close ends the plugins' context, their informers and their events once all attempts involving
+// them are over: pods decided by this configuration may still wait at Permit after another has
+// replaced it. It may be called more than once.
 func (s *Set) Close() {
 	if s.countAttempts(0, true) {
 		s.endSet()
 	}
 }
 
-// countAttempts counts the attempts under way, and reports whether the set is to end: it is closed,
-// and none is under way. Both callers may see that; endSet acts once.
+// countAttempts counts the current attempts, and reports whether the set must end: it is closed,
+// and the count is zero. Both callers may see that; endSet acts once.
 func (s *Set) countAttempts(delta int, closing bool) (over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,8 +270,8 @@ func (s *Set) countAttempts(delta int, closing bool) (over bool) {
 	return s.closing && s.attempts <= 0
 }
 
-// closeWithin is how long the end of informers and events is waited for: a plugin's event handler
-// may not return.
+// closeWithin bounds the wait for the end of informers and events: a plugin's event handler may not
+// return.
 const closeWithin = 5 * time.Second
 
 // endSet ends everything that belongs to the set. It may block for closeWithin.
@@ -301,18 +300,18 @@ func (s *Set) endSet() {
 	})
 }
 
-// onOwner changes the cluster on its owner's goroutine, after all changes that were asked for
-// before: immediately if a plugin that may call back is running, otherwise between two pods.
+// onOwner changes the cluster on its owner's goroutine, after all changes requested before:
+// immediately if a plugin that may call back is running, otherwise between two pods.
 //
-// A plugin that nominates from PostFilter expects to see the nomination when it returns, as
-// upstream. One that does so from a goroutine of its own must not wait for the owner, which may be
-// waiting for that plugin.
+// Like upstream, a plugin that nominates from PostFilter expects to see the nomination when the
+// call returns. A plugin nominating from another goroutine must not wait for the owner, which may
+// be waiting for that plugin.
 func (s *Set) onOwner(f *framework, change func(c *cluster.Cluster)) {
 	s.mu.Lock()
 	s.changes = append(s.changes, change)
 	host := s.live
 	s.mu.Unlock()
-	// Not Lock: another call back may hold it for long. Its session's owner applies the change
+	// Not Lock: another callback may hold it for long. Its session's owner applies the change
 	// later.
 	if f.asking.TryLock() {
 		defer f.asking.Unlock()
@@ -326,8 +325,8 @@ func (s *Set) onOwner(f *framework, change func(c *cluster.Cluster)) {
 	}
 }
 
-// applyChanges makes the changes that plugins have asked for, unless the set is closed. Only the
-// cluster's owner may call it.
+// applyChanges makes the changes requested by plugins, unless the set is closed. Only the cluster's
+// owner may call it.
 func (s *Set) applyChanges(c *cluster.Cluster) {
 	s.mu.Lock()
 	changes := s.changes

@@ -32,8 +32,8 @@ func newSet(t *testing.T, factories map[string]Factory) *Set {
 	return set
 }
 
-// TestFactoriesGetTheArgumentsOfTheFile as upstream's do: JSON that nobody has read, or nothing;
-// one plugin a profile.
+// TestFactoriesGetTheArgumentsOfTheFile like upstream's: undecoded JSON, or nothing; one plugin per
+// profile.
 func TestFactoriesGetTheArgumentsOfTheFile(t *testing.T) {
 	var made []string
 	set := newSet(t, map[string]Factory{"A": func(_ context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
@@ -80,7 +80,7 @@ profiles:
 	}
 }
 
-// TestConfigurationsThatAreRefused, in upstream's words behind the path.
+// TestConfigurationsThatAreRefused, with upstream's messages after the path.
 func TestConfigurationsThatAreRefused(t *testing.T) {
 	factories := map[string]Factory{
 		"A": func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
@@ -108,8 +108,8 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestPluginsKeepTheirPlaceAmongBerthsOwn: filters are asked in the order of the file, and the
-// first that rejects a node gives the reason.
+// TestPluginsKeepTheirPlaceAmongBerthsOwn: filters run in the order of the file, and the first one
+// rejecting a node gives the reason.
 func TestPluginsKeepTheirPlaceAmongBerthsOwn(t *testing.T) {
 	for order, want := range map[string]string{
 		"[{name: A}, {name: NodeResourcesFit}]": "1 says A", "[{name: NodeResourcesFit}, {name: A}]": "1 Insufficient cpu",
@@ -153,8 +153,8 @@ func (f *fixture) end(a *cycle.Attempt) {
 	}
 }
 
-// TestInformersAreMadeOnlyWhenAskedFor, and are in step when scheduling begins; pods that have
-// ended are not in them.
+// TestInformersAreMadeOnlyWhenAskedFor, and are synced when scheduling begins; terminated pods are
+// not in them.
 func TestInformersAreMadeOnlyWhenAskedFor(t *testing.T) {
 	var asked fwk.Handle
 	client := fake.NewClientset(pod("p", "1"))
@@ -184,8 +184,8 @@ func TestInformersAreMadeOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
-// TestSetEndsThoughAnEventHandlerDoesNotReturn: a configuration without the plugin is in effect,
-// and a scheduler that is to end ends.
+// TestSetEndsThoughAnEventHandlerDoesNotReturn: a configuration without the plugin takes effect,
+// and a stopping scheduler ends.
 func TestSetEndsThoughAnEventHandlerDoesNotReturn(t *testing.T) {
 	t.Run("with a pod under way", func(t *testing.T) { endsThoughAHandlerDoesNotReturn(t, true) })
 	t.Run("without", func(t *testing.T) { endsThoughAHandlerDoesNotReturn(t, false) })
@@ -213,7 +213,7 @@ func endsThoughAHandlerDoesNotReturn(t *testing.T, under bool) {
 		}
 		synctest.Wait()
 		extensions := profiles[0].Extensions
-		if under { // a pod is under way, and ends on the goroutine that decides
+		if under { // an attempt is unfinished, and ends on the deciding goroutine
 			a := &cycle.Attempt{Pod: pod("p", "1")}
 			extensions[0].(cycle.Beginner).Begin(a)
 			set.Close()
@@ -240,8 +240,8 @@ func endsThoughAHandlerDoesNotReturn(t *testing.T, under bool) {
 	})
 }
 
-// TestObjectsThatWereShownBeforeTheyWereNeededAreListed, as when a configuration brings the first
-// plugin; what is shown meanwhile is newer than the list.
+// TestObjectsThatWereShownBeforeTheyWereNeededAreListed, for example when a configuration adds the
+// first plugin; objects shown meanwhile are newer than the list.
 func TestObjectsThatWereShownBeforeTheyWereNeededAreListed(t *testing.T) {
 	client := fake.NewClientset(pod("p", "1", on("n1")), pod("q", "1", on("n1")))
 	store := NewStore()
@@ -271,7 +271,7 @@ func TestObjectsThatWereShownBeforeTheyWereNeededAreListed(t *testing.T) {
 	}
 }
 
-// TestWhatGoesWhileItIsListedIsNotKept: nothing would ever take it away.
+// TestWhatGoesWhileItIsListedIsNotKept: nothing would ever remove it.
 func TestWhatGoesWhileItIsListedIsNotKept(t *testing.T) {
 	store := NewStore()
 	client := fake.NewClientset(pod("p", "1", on("n1")), pod("q", "1", on("n1")), pod("r", "1", on("n1")))

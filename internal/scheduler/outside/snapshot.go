@@ -12,33 +12,33 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// snapshot is the cluster as it was when a pod's turn came. It never changes, and can be read by
-// any goroutine.
+// snapshot is the state of the cluster at the beginning of a pod's turn. It never changes, and can
+// be read by any goroutine.
 //
-// Making one costs as much as what changed since the last: the NodeInfos of nodes that did not
-// change are shared. The slice infos is copied each time something changed, at eight bytes a node;
-// the lists that few plugins read are computed when the first one reads them.
+// The cost of a snapshot is proportional to the changes since the last: the NodeInfos of unchanged
+// nodes are shared. The slice infos is copied after any change, at eight bytes a node; the lists
+// used by few plugins are computed on first use.
 type snapshot struct {
-	infos     []*nodeInfo              // by index in the cluster; nil where no node is
+	infos     []*nodeInfo              // by index in the cluster; nil at unused indexes
 	list      []fwk.NodeInfo           // infos without nil; plugins get it uncopied, and must not change it
 	index     map[string]int32         // into infos, by node name
-	nominated map[string][]fwk.PodInfo // waiting pods by the node that they are nominated to
+	nominated map[string][]fwk.PodInfo // waiting pods by their nominated node
 
 	affine, antiAffine func() []fwk.NodeInfo
 	claims             func() sets.Set[string]
 	placed             func() map[types.UID]*v1.Pod // the pods on nodes, for pod groups
 }
 
-// snapshots is the last snapshot, and up to where in the cluster's log it has taken in changes. The
-// Store's lock guards it.
+// snapshots holds the last snapshot, and its position in the cluster's log. The Store's lock guards
+// it.
 type snapshots struct {
 	last     *snapshot
-	of       *cluster.Cluster // another cluster has another log: positions cannot be compared
-	position int              // of its log
+	of       *cluster.Cluster // another cluster has another log, with incomparable positions
+	position int              // in its log
 }
 
-// takeSnapshot returns the cluster as it is now. Only the cluster's owner may call it. If nothing
-// has changed since the last call, it returns the same snapshot.
+// takeSnapshot returns the current state of the cluster. Only the cluster's owner may call it.
+// Without a change since the last call, it returns the same snapshot.
 func (s *Store) takeSnapshot(c *cluster.Cluster) *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *Store) takeSnapshot(c *cluster.Cluster) *snapshot {
 	return b.last
 }
 
-// latestSnapshot returns the snapshot that was made last; an empty one before. Any goroutine may
+// latestSnapshot returns the last snapshot taken; an empty one before the first. Any goroutine may
 // call it.
 func (s *Store) latestSnapshot() *snapshot {
 	s.mu.Lock()
@@ -67,8 +67,8 @@ func (s *Store) latestSnapshot() *snapshot {
 	return s.snapshots.last
 }
 
-// readAnew makes a snapshot of the whole cluster: the first one, and where the log no longer has
-// all changes.
+// readAnew creates a snapshot of the whole cluster: the first one, and when the log lacks some of
+// the changes.
 func (s *Store) readAnew(c *cluster.Cluster) *snapshot {
 	next := &snapshot{infos: make([]*nodeInfo, len(c.Nodes))}
 	for i, n := range c.Nodes {
@@ -81,8 +81,8 @@ func (s *Store) readAnew(c *cluster.Cluster) *snapshot {
 	return next
 }
 
-// nextSnapshot makes the next snapshot from the last one and what changed since: in the cluster's
-// log, and in objects of nodes and pods that decisions do not see (touched).
+// nextSnapshot creates the next snapshot from the last one and the changes since: in the cluster's
+// log, and in objects of nodes and pods not used by decisions (touched).
 func (s *Store) nextSnapshot(c *cluster.Cluster, changes []cluster.Change) *snapshot {
 	last := s.snapshots.last
 	next := &snapshot{infos: make([]*nodeInfo, len(c.Nodes)), list: last.list, index: last.index, nominated: last.nominated}
@@ -102,7 +102,7 @@ func (s *Store) nextSnapshot(c *cluster.Cluster, changes []cluster.Change) *snap
 		}
 	}
 
-	sameNodes := len(c.Nodes) == len(last.infos) // by index: then the map of names still holds
+	sameNodes := len(c.Nodes) == len(last.infos) // by index: then the map of names is still valid
 	for i := range renewed {
 		before := next.infos[i]
 		next.infos[i] = nil
@@ -127,8 +127,8 @@ func (s *Store) nextSnapshot(c *cluster.Cluster, changes []cluster.Change) *snap
 	return next
 }
 
-// infoOf makes a node's NodeInfo; the lock is held. A node whose object the store does not have,
-// because the snapshot was asked for without Need, is shown with what the cluster knows of it.
+// infoOf creates a node's NodeInfo; the lock is held. If the snapshot was taken without Need, the
+// store lacks the node's object, and the NodeInfo has the cluster's data about it.
 func (s *Store) infoOf(c *cluster.Cluster, n *cluster.Node) *nodeInfo {
 	object := s.nodes[n.Name]
 	if object == nil {
@@ -143,7 +143,7 @@ func (s *Store) infoOf(c *cluster.Cluster, n *cluster.Node) *nodeInfo {
 	return info
 }
 
-// listNodes makes the map of names, and what buildList makes.
+// listNodes creates the map of names, and the lists of buildList.
 func (s *snapshot) listNodes() {
 	s.index = make(map[string]int32, len(s.infos))
 	for i, info := range s.infos {
@@ -154,7 +154,7 @@ func (s *snapshot) listNodes() {
 	s.buildList()
 }
 
-// buildList makes the list of nodes, and what is computed from it on demand.
+// buildList creates the list of nodes, and the functions computing derived data on demand.
 func (s *snapshot) buildList() {
 	s.list = make([]fwk.NodeInfo, 0, len(s.index))
 	for _, info := range s.infos {
@@ -207,8 +207,7 @@ func (s *snapshot) infosThat(are func(*nodeInfo) bool) (list []fwk.NodeInfo) {
 	return list
 }
 
-// listNominated notes the waiting pods by the node that they are nominated to. The store's lock is
-// held.
+// listNominated records the waiting pods by their nominated node. The store's lock is held.
 func (s *snapshot) listNominated(store *Store, c *cluster.Cluster) {
 	s.nominated = map[string][]fwk.PodInfo{}
 	for _, n := range c.NominatedNodes() {
@@ -227,8 +226,8 @@ func (s *snapshot) NodeInfos() fwk.NodeInfoLister {
 	return nodeLister{func() *snapshot { return s }}
 }
 
-// sharedLister shows the snapshot that was made last when it, or a lister that it gave, is asked:
-// plugins keep what they are given when they are made.
+// sharedLister shows the latest snapshot at each call of its methods or of the listers it returned:
+// plugins retain what they get at their creation.
 type sharedLister struct{ store *Store }
 
 var _ fwk.SharedLister = sharedLister{}
@@ -245,15 +244,15 @@ func (l sharedLister) CompositePodGroupStates() fwk.CompositePodGroupStateLister
 }
 func (l sharedLister) CompositePodGroups() fwk.CompositePodGroupLister { return noCompositeGroups{} }
 
-// nodeLister implements fwk.NodeInfoLister on one snapshot, or on whichever is the latest when it
-// is asked.
+// nodeLister implements fwk.NodeInfoLister on one snapshot, or on the latest one at each call.
 type nodeLister struct{ snapshot func() *snapshot }
 
-// List lists all nodes. The list is the snapshot's own: as upstream, plugins must not change it.
+// List lists all nodes. The list is the snapshot's own: like upstream's, plugins must not change
+// it.
 func (l nodeLister) List() ([]fwk.NodeInfo, error) { return l.snapshot().list, nil }
 
-// HavePodsWithAffinityList and the method after it list the nodes whose pods can matter to
-// inter-pod affinity.
+// HavePodsWithAffinityList and the method after it list the nodes having pods relevant to inter-pod
+// affinity.
 func (l nodeLister) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) {
 	return l.snapshot().affine(), nil
 }

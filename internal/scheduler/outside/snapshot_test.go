@@ -10,8 +10,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// TestTheSnapshotIsTheStateAtTheDecision: pods that were assumed are in it, and it does not change
-// while the pod is scheduled.
+// TestTheSnapshotIsTheStateAtTheDecision: assumed pods are in it, and it does not change while the
+// pod is scheduled.
 func TestTheSnapshotIsTheStateAtTheDecision(t *testing.T) {
 	f := newFixture(t, &fakePlugin{name: "A", quiet: true})
 	f.node("n1", 4)
@@ -44,7 +44,8 @@ func podsOn(f *fixture, node string) string {
 	return podNames(info)
 }
 
-// TestPluginsSeeWholeObjects, also what does not matter to Berth's own plugins, and as it is now.
+// TestPluginsSeeWholeObjects, including data irrelevant to Berth's own plugins, in their current
+// state.
 func TestPluginsSeeWholeObjects(t *testing.T) {
 	var seen string
 	f := newFixture(t, &fakePlugin{name: "A", quiet: true, filter: func(_ fwk.CycleState, _ *v1.Pod, n fwk.NodeInfo) *fwk.Status {
@@ -97,8 +98,8 @@ func TestTheSnapshotFollowsNodes(t *testing.T) {
 	}
 }
 
-// TestListsOfTheSnapshot, as of the last pod's turn even if they were taken before: plugins keep
-// them from when they were made.
+// TestListsOfTheSnapshot, as of the last pod's turn even if they were obtained before: plugins
+// obtain them once at their creation.
 func TestListsOfTheSnapshot(t *testing.T) {
 	f := newFixture(t, &fakePlugin{name: "A", quiet: true})
 	lister := f.handle().SnapshotSharedLister()
@@ -136,7 +137,7 @@ func TestListsOfTheSnapshot(t *testing.T) {
 	}
 }
 
-// TestANodeInfoThatPluginsChange: a copy counts pods that come and go, and the original does not
+// TestANodeInfoThatPluginsChange: a copy counts added and removed pods, and the original does not
 // change.
 func TestANodeInfoThatPluginsChange(t *testing.T) {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}

@@ -8,15 +8,15 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// State is the data that plugins keep about one pod from PreFilter to PostBind (upstream:
-// CycleState). data may be read and written by many goroutines at once, as upstream; everything
-// else belongs to the cycle until PreBind, and does not change from then on.
+// State is the data kept by plugins about one pod from PreFilter to PostBind (upstream:
+// CycleState). Like upstream's, data may be read and written by many goroutines concurrently;
+// everything else belongs to the cycle until PreBind, and does not change from then on.
 type State struct {
 	data                               sync.Map // fwk.StateKey to fwk.StateData
 	skipFilter, skipScore, skipPreBind sets.Set[string]
 	parallelPreBind                    sets.Set[string]
 
-	// moves are the pods that a plugin hypothetically added or removed (RunPreFilterExtensionAddPod
+	// moves holds the pods hypothetically added or removed by a plugin (RunPreFilterExtensionAddPod
 	// and RemovePod): Berth's own filters take them into account.
 	moves []move
 
@@ -24,8 +24,8 @@ type State struct {
 	group, placement *groupState
 }
 
-// move is a pod that is hypothetically added to a node, or removed from it. Later moves of a list
-// come after earlier ones: of two about the same pod and node, the last one holds.
+// move is a pod hypothetically added to a node, or removed from it. Later moves of a list supersede
+// earlier ones about the same pod and node.
 type move struct {
 	pod   *v1.Pod
 	node  string
@@ -49,8 +49,8 @@ func (s *State) Read(key fwk.StateKey) (fwk.StateData, error) {
 func (s *State) Write(key fwk.StateKey, value fwk.StateData) { s.data.Store(key, value) }
 func (s *State) Delete(key fwk.StateKey)                     { s.data.Delete(key) }
 
-// Clone returns a copy for hypothetical changes. Data is cloned by the plugins' own Clone; the sets
-// of plugins to skip are shared, as upstream. A nil State clones to nil.
+// Clone returns a copy for hypothetical changes. Data is cloned by the plugins' own Clone; like
+// upstream, the sets of plugins to skip are shared. A nil State clones to nil.
 func (s *State) Clone() fwk.CycleState {
 	if s == nil {
 		return nil
@@ -71,7 +71,7 @@ func (s *State) clone() *State {
 	return c
 }
 
-// ShouldRecordPluginMetrics is false: the time that plugins take is measured by extension point.
+// ShouldRecordPluginMetrics is false: the plugins' time is measured by extension point.
 func (s *State) ShouldRecordPluginMetrics() bool { return false }
 
 // GetSkipFilterPlugins and its siblings implement fwk.CycleState.

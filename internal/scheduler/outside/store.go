@@ -15,29 +15,29 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Store keeps the API objects of nodes and pods, which a cluster.Cluster does not, for plugins that
-// need them, and makes the snapshots that plugins see. It keeps nothing but between Need and Spare:
-// the objects of a large cluster are hundreds of megabytes, which a scheduler without such plugins
-// does not pay for.
+// Store holds the API objects of nodes and pods, which a cluster.Cluster lacks, for plugins that
+// need them, and creates the plugins' snapshots. It is empty except between Need and Spare: the
+// objects of a large cluster take hundreds of megabytes, a cost spared to a scheduler without such
+// plugins.
 //
-// It is updated in step with the cluster, on the goroutine that owns the cluster; snapshots are
-// made there too. Need and Spare may be called from any goroutine.
+// It is updated in step with the cluster, on the goroutine owning the cluster; snapshots are
+// created there as well. Need and Spare may be called from any goroutine.
 type Store struct {
 	listing sync.Mutex // held by Need
 
 	mu     sync.Mutex
-	needed int                  // by so many sets; objects are kept if it is above 0
-	missed bool                 // objects were shown while none were kept
-	pods   map[types.UID]*known // pending and placed ones that have not ended
+	needed int                  // the number of sets; objects are kept if it is above 0
+	missed bool                 // objects were shown but not kept
+	pods   map[types.UID]*known // pending and placed ones that have not terminated
 	nodes  map[string]*v1.Node  // by name
-	// byGroup has the pods that name a pod group.
+	// byGroup holds the pods naming a pod group.
 	byGroup map[cluster.Name]map[types.UID]bool
-	// newest is the newest version of a pod that was shown, and departed the last pod that went.
+	// newest is the newest version of a pod shown, and departed the last deleted pod.
 	newest, departed *v1.Pod
-	// gone are the pods and nodes that went while those that were missed are listed: the list may
-	// still have them. nil: nothing is listed.
+	// gone holds the pods and nodes deleted while missed objects are listed: the list may still
+	// have them. It is nil while no list is running.
 	gone map[any]bool
-	// touched are nodes that differ from the last snapshot, in addition to those in the cluster's
+	// touched holds nodes that differ from the last snapshot, in addition to those in the cluster's
 	// log.
 	touched map[string]bool
 
@@ -45,12 +45,12 @@ type Store struct {
 	groups    groupStore
 }
 
-// known is a pod that the API has shown, waiting or placed. It is replaced when the pod is shown
-// again, and with it what was computed about the pod.
+// known is a pod of the API, waiting or placed. It is replaced when the pod is shown again,
+// together with the data computed about the pod.
 type known struct {
 	info *podInfo
-	// assumed is the same pod on the node that it was given and that the API does not show yet; nil
-	// until a plugin needs it.
+	// assumed is the same pod on its assumed node, not shown by the API yet; nil until a plugin
+	// needs it.
 	assumed *podInfo
 }
 
@@ -62,8 +62,8 @@ func NewStore() *Store {
 	}
 }
 
-// Pod stores a pod that the API shows. One that has ended is forgotten like one that was deleted:
-// its node no longer counts it.
+// Pod stores a pod of the API. A terminated pod is forgotten like a deleted one: its node no longer
+// counts it.
 func (s *Store) Pod(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *Store) Pod(pod *v1.Pod) {
 	}
 }
 
-// keepPod keeps a pod, in place of an older version of it, and notes its group; the lock is held.
+// keepPod stores a pod, replacing an older version of it, and records its group; the lock is held.
 func (s *Store) keepPod(pod *v1.Pod) {
 	s.pods[pod.UID] = &known{info: newPodInfo(pod)}
 	s.touchNode(pod.Spec.NodeName)
@@ -93,7 +93,7 @@ func (s *Store) keepPod(pod *v1.Pod) {
 	}
 }
 
-// newestPods are the newest version of a pod that was shown, and the last pod that went, or nil.
+// newestPods returns the newest version of a pod shown, and the last deleted pod, or nil.
 func (s *Store) newestPods() (newest, departed *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *Store) forgetPod(uid types.UID) {
 	}
 }
 
-// Shown is a pod as it was shown last, if it is kept.
+// Shown returns the last version shown of a pod, if it is kept.
 func (s *Store) Shown(uid types.UID) *v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,14 +128,14 @@ func (s *Store) Shown(uid types.UID) *v1.Pod {
 	return nil
 }
 
-// PodGone forgets a pod that the API no longer has.
+// PodGone forgets a pod deleted from the API.
 func (s *Store) PodGone(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetPod(uid)
 }
 
-// Node stores a node that the API shows. Every update counts, also of what decisions do not read: a
+// Node stores a node of the API. Every update counts, including fields not used by decisions: a
 // plugin may read annotations.
 func (s *Store) Node(node *v1.Node) {
 	s.mu.Lock()
@@ -148,7 +148,7 @@ func (s *Store) Node(node *v1.Node) {
 	s.touchNode(node.Name)
 }
 
-// NodeGone forgets a node. The cluster's log tells the next snapshot.
+// NodeGone forgets a node. The next snapshot learns of that from the cluster's log.
 func (s *Store) NodeGone(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,15 +158,16 @@ func (s *Store) NodeGone(name string) {
 	}
 }
 
-// touchNode has the next snapshot make the node's NodeInfo anew; "" is no node. The lock is held.
+// touchNode makes the next snapshot recreate the node's NodeInfo; an empty name is ignored. The
+// lock is held.
 func (s *Store) touchNode(node string) {
 	if node != "" {
 		s.touched[node] = true
 	}
 }
 
-// Need makes the store keep objects until a Spare, and lists those that it was shown before. What
-// it is shown in the meantime is newer than the list, and wins. With an error, nothing is needed.
+// Need makes the store keep objects until a Spare, and lists the objects shown before. Objects
+// shown in the meantime are newer than the list, and win. If Need fails, it counts as not called.
 // Needs are counted; a client of nil lists nothing.
 func (s *Store) Need(ctx context.Context, client kubernetes.Interface) error {
 	s.listing.Lock()
@@ -190,8 +191,8 @@ func (s *Store) Need(ctx context.Context, client kubernetes.Interface) error {
 	return err
 }
 
-// listMissed adds what was missed. It does not take what the API server has cached: that may be
-// older than what the store was shown before. Hence no resourceVersion of "0" in the requests.
+// listMissed adds the missed objects. It does not read from the API server's cache: that may be
+// older than the objects shown before. Hence no resourceVersion of "0" in the requests.
 func (s *Store) listMissed(ctx context.Context, client kubernetes.Interface) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -205,7 +206,7 @@ func (s *Store) listMissed(ctx context.Context, client kubernetes.Interface) err
 	return nil
 }
 
-// addMissed adds the objects of a list, except those that were shown or went while it was read.
+// addMissed adds the objects of a list, except those shown or deleted while it was read.
 func (s *Store) addMissed(nodes []v1.Node, pods []v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,8 +224,8 @@ func (s *Store) addMissed(nodes []v1.Node, pods []v1.Pod) {
 	s.missed, s.gone = false, nil
 }
 
-// Spare takes a Need back. Without any, the objects are forgotten, and noted as missed for the next
-// Need.
+// Spare reverses a Need. Without any, the objects are forgotten, and recorded as missed for the
+// next Need.
 func (s *Store) Spare() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,8 +239,8 @@ func (s *Store) Spare() {
 	s.newest, s.departed = nil, nil
 }
 
-// waitingInfo returns a pending pod as the API shows it; one that the store does not keep, as the
-// cluster knows it.
+// waitingInfo returns a pending pod in the API's version, or, if the store does not keep it, with
+// the cluster's data.
 func (s *Store) waitingInfo(p *cluster.Pod) *podInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,9 +250,9 @@ func (s *Store) waitingInfo(p *cluster.Pod) *podInfo {
 	return newPodInfo(p.Object())
 }
 
-// placedInfo returns a pod as one of the node's; the lock is held. Plugins find the node in its
-// spec, also while the binding is under way and the API does not show it yet, as in
-// kube-scheduler's cache of assumed pods.
+// placedInfo returns a pod of the node; the lock is held. Plugins find the node in its spec, even
+// while the binding is in flight and the API does not show it yet, as in kube-scheduler's cache
+// of assumed pods.
 func (s *Store) placedInfo(p *cluster.Pod, node string) *podInfo {
 	k := s.pods[p.UID]
 	switch {

@@ -13,12 +13,12 @@ import (
 )
 
 // supposition moves pods in the cluster, and moves them back. Readers of the log do not see it: the
-// changes are taken off the log again (package cluster's Supposing). It must be undone on the same
-// goroutine, before anything else reads the cluster.
+// changes are removed from the log again (package cluster's Supposing). It must be undone on the
+// same goroutine, before anything else reads the cluster.
 type supposition struct {
 	c    *cluster.Cluster
 	over func()   // from Supposing
-	back []func() // how to undo each change, in the order of the changes
+	back []func() // undo functions, in the order of the changes
 }
 
 // undoAll undoes the changes, the last one first, and ends the supposition.
@@ -29,8 +29,8 @@ func (s *supposition) undoAll() {
 	s.over()
 }
 
-// holdPods gives a node the pods that info shows: others are removed, and missing ones count there
-// as guests.
+// holdPods gives a node the pods of info: all others are removed, and missing ones count there as
+// guests.
 func (s *supposition) holdPods(n *cluster.Node, info fwk.NodeInfo) {
 	wanted := map[string]*v1.Pod{}
 	for _, p := range info.GetPods() {
@@ -49,8 +49,8 @@ func (s *supposition) holdPods(n *cluster.Node, info fwk.NodeInfo) {
 	}
 }
 
-// applyMove makes a plugin's hypothetical change of another node. It does nothing if the node has
-// gone, or is already as the change would make it.
+// applyMove makes a plugin's hypothetical change of another node. It does nothing if the node was
+// deleted, or already has the result of the change.
 func (s *supposition) applyMove(m move) {
 	n := s.c.Node(m.node)
 	if n == nil {
@@ -65,10 +65,10 @@ func (s *supposition) applyMove(m move) {
 	}
 }
 
-// removePod takes a pod off its node until undoAll.
+// removePod removes a pod from its node until undoAll.
 func (s *supposition) removePod(p *cluster.Pod) {
 	n := p.Node
-	if s.c.Pod(p.UID) != p { // it is only visiting
+	if s.c.Pod(p.UID) != p { // it is only a guest
 		s.c.Leave(p)
 		s.back = append(s.back, func() { s.c.Visit(p, n) })
 		return
@@ -83,7 +83,7 @@ func (s *supposition) addGuest(pod *v1.Pod, n *cluster.Node) {
 	s.back = append(s.back, func() { s.c.Leave(guest) })
 }
 
-// scoring is one run of all scorers for a plugin that calls back. The three lists are in the same
+// scoring is one run of all scorers for a plugin calling back. The three lists are in the same
 // order.
 type scoring struct {
 	c       *cluster.Cluster
@@ -96,13 +96,13 @@ type scoring struct {
 	totals  []fwk.NodePluginScores
 }
 
-// addScorer asks one scorer, and adds its weighted scores to the totals. One without scores adds
-// nothing.
+// addScorer runs one scorer, and adds its weighted scores to the totals. A scorer without scores
+// adds nothing.
 func (a *scoring) addScorer(s plugins.Weighted) error {
 	var scores []int64
 	var err error
 	switch own := s.Scorer.(type) {
-	case preScorer: // RunPreScorePlugins is for the caller to call
+	case preScorer: // the caller calls RunPreScorePlugins
 		return nil
 	case *scorer:
 		if a.state.skipScore.Has(own.Name()) {
@@ -120,7 +120,7 @@ func (a *scoring) addScorer(s plugins.Weighted) error {
 	return err
 }
 
-// fromOutside asks an out-of-tree scorer about the NodeInfos that the caller passed, which may be
+// fromOutside runs an out-of-tree scorer on the NodeInfos passed by the caller, which may be
 // hypothetical.
 func (a *scoring) fromOutside(s *scorer) ([]int64, error) {
 	scores := make([]int64, len(a.infos))
@@ -134,8 +134,8 @@ func (a *scoring) fromOutside(s *scorer) ([]int64, error) {
 	return scores, s.normalizeScores(a.ctx, a.state, a.pod, a.nodes, scores)
 }
 
-// ownScores asks one of Berth's scorers about the nodes as the cluster has them. Finish is left
-// out: only out-of-tree scorers have it.
+// ownScores runs one of Berth's scorers on the cluster's nodes. It skips Finish: only out-of-tree
+// scorers have it.
 func (a *scoring) ownScores(s plugins.Scorer) ([]int64, error) {
 	scoring := s.Score(a.c, a.waiting, a.nodes)
 	if scoring.Err != nil || scoring.Node == nil {

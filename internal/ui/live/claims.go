@@ -16,12 +16,12 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// askKindsEvery is the pause before the API server is asked again whether it serves a kind, if it
-// did not answer. An API server that is starting answers after some time.
+// askKindsEvery is the pause before discovery of a kind is retried, if the API server did not
+// respond. An API server responds only some time after its start.
 const askKindsEvery = 5 * time.Second
 
-// awaitServed waits for the API server's word on whether it serves a resource; false if the context
-// ends before. It is asked once: a kind that is served later is not noticed before a restart.
+// awaitServed waits for the API server to report whether it serves a resource; false if the context
+// ends before. It is discovered once: a kind served later is not noticed before a restart.
 func (w *Watcher) awaitServed(ctx context.Context, version schema.GroupVersion, resource string) bool {
 	for {
 		resources, err := w.clients.Discovery().ServerResourcesForGroupVersion(version.String())
@@ -36,8 +36,8 @@ func (w *Watcher) awaitServed(ctx context.Context, version schema.GroupVersion, 
 	}
 }
 
-// followClaims follows which ResourceClaims exist, where they are served. They tell why a pending
-// pod with a claim is not tried.
+// followClaims follows the existence of ResourceClaims, where they are served. A missing one
+// explains why a pending pod with a claim is not tried.
 func (w *Watcher) followClaims(ctx context.Context) {
 	if w.awaitServed(ctx, resourcev1.SchemeGroupVersion, "resourceclaims") {
 		w.followBy(ctx, w.clients.ResourceV1().RESTClient(), "resourceclaims",
@@ -45,7 +45,7 @@ func (w *Watcher) followClaims(ctx context.Context) {
 	}
 }
 
-// claimSink applies which ResourceClaims exist; nothing else of them is kept.
+// claimSink applies the existence of ResourceClaims; nothing else of them is kept.
 func (w *Watcher) claimSink() feed.Sink {
 	nameOf := func(o runtime.Object) types.NamespacedName {
 		claim := o.(*resourcev1.ResourceClaim)

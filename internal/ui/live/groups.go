@@ -21,7 +21,7 @@ func (w *Watcher) followGroups(ctx context.Context) {
 	}
 }
 
-// groupSink applies what a watch shows of PodGroups.
+// groupSink applies a watch's PodGroups.
 func (w *Watcher) groupSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.GroupsListing() }) },
@@ -46,7 +46,7 @@ func (w *Watcher) followComposites(ctx context.Context) {
 	}
 }
 
-// compositeSink applies what a watch shows of CompositePodGroups.
+// compositeSink applies a watch's CompositePodGroups.
 func (w *Watcher) compositeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.Trees.Listing() }) },

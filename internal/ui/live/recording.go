@@ -19,7 +19,7 @@ import (
 )
 
 // Recording shows a recorded cluster as of any time in it. It may be used by several goroutines.
-// They take turns: there is one player.
+// They take turns with the single player.
 type Recording struct {
 	Dir         string
 	From, Until time.Time
@@ -31,7 +31,7 @@ type Recording struct {
 }
 
 // Open reads the whole recording once, so that its history is known and errors are reported at the
-// start. The player that reads it is dropped: a time is only shown when it is asked for.
+// start. The player for that is dropped: a time is only shown on request.
 func Open(dir string) (*Recording, error) {
 	index, err := record.ReadIndex(dir)
 	if err != nil {
@@ -54,8 +54,8 @@ func Open(dir string) (*Recording, error) {
 	return r, nil
 }
 
-// Look shows the cluster as it was at a time. A time outside the recording shows its beginning or
-// its end. Moving forward costs what was recorded in between; moving back, up to a whole session.
+// Look shows the cluster at a time. A time outside the recording shows its beginning or its end.
+// Moving forward costs the steps in between; moving back, up to a whole session.
 func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +65,7 @@ func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	if at.After(r.Until) {
 		at = r.Until
 	}
-	// The last one that had begun by then; between two sessions, the first of them as it ended.
+	// The last session begun by then; between two sessions, the end of the first of them.
 	session := 0
 	for i := range r.sessions {
 		if !r.sessions[i].Began.After(at) {
@@ -89,8 +89,8 @@ func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	return nil
 }
 
-// State is everything that is shown of a time, and the history of the whole recording. The history
-// is that of the whole recording, also of what comes after that time.
+// State returns the whole shown state at a time. The history is that of the whole recording,
+// including the part after that time.
 func (r *Recording) State(at time.Time) (state *model.Delta, err error) {
 	err = r.Look(at, func(c *model.Cluster) {
 		state = c.State(r.player.at)
@@ -106,7 +106,7 @@ func (r *Recording) playSession(session int) *player {
 	return p
 }
 
-// player plays a recording into a cluster. It has to be stopped in the end.
+// player plays a recording into a cluster. It must be stopped in the end.
 type player struct {
 	cluster *model.Cluster
 	session int // that it began with
@@ -114,18 +114,17 @@ type player struct {
 	next    func() (record.Step, error, bool)
 	stop    func()
 	ahead   *record.Step // read, but not applied yet
-	// claims: a ResourceClaim was recorded. A recording without any may be of someone who may not
-	// read them.
+	// claims is set once a ResourceClaim was recorded. A recording without any may have been made
+	// without permission to read them.
 	claims bool
-	// composites: a CompositePodGroup was recorded, so the cluster serves them.
+	// composites is set once a CompositePodGroup was recorded, so the cluster serves them.
 	composites bool
 }
 
 // playUntil plays up to a time. After an error the player is of no use.
 func (p *player) playUntil(at time.Time) error {
 	for {
-		// A step is read before it is known whether it is due; one that is not stays for the next
-		// time.
+		// A step is read before its due time is known; a future one is kept for the next call.
 		if p.ahead == nil {
 			step, err, more := p.next()
 			switch {
@@ -152,7 +151,7 @@ func (p *player) playUntil(at time.Time) error {
 	}
 }
 
-// showAt makes the cluster's rows what they were at that time.
+// showAt brings the cluster's rows to their state at that time.
 func (p *player) showAt(at time.Time) {
 	p.at = at
 	for p.cluster.Changes(at); p.cluster.More(); {
@@ -160,7 +159,7 @@ func (p *player) showAt(at time.Time) {
 	}
 }
 
-// takeStep applies one step of the recording, as the watches of a live cluster do.
+// takeStep applies one step of the recording, like the watches of a live cluster.
 func (p *player) takeStep(s *record.Step) {
 	// The cluster's time is the recording's.
 	c, now := p.cluster, s.At
@@ -211,7 +210,7 @@ func (p *player) takeStep(s *record.Step) {
 	// Kinds that are not shown.
 	case metav1.Object:
 
-	// A list begins, or has ended: what it did not show is gone.
+	// A list begins, or has ended: objects missing from it have been deleted.
 	default:
 		if s.Begins {
 			c.NodesListing(now)

@@ -28,8 +28,8 @@ func podText(name, on, conditions string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"default","name":%q,"uid":%q},"spec":{"nodeName":%q,"containers":[]},"status":{"conditions":[%s]}}`, name, name, on, conditions)
 }
 
-// recording is a folder with two sessions: from 0 to 100 s and from 200 to 300 s. In the first a
-// pod is evicted and another comes; the second has another node, and a pod that is pending to the
+// recording makes a folder with two sessions: from 0 to 100 s and from 200 to 300 s. In the first a
+// pod is evicted and another one created; the second has another node, and a pod pending to the
 // end.
 func recording(t *testing.T) string {
 	t.Helper()
@@ -116,8 +116,7 @@ func TestAFolderThatIsNoRecordingIsRefused(t *testing.T) {
 	}
 }
 
-// A recording has the pod groups that were there, and from the first CompositePodGroup on their
-// trees.
+// A recording has its pod groups, and from the first CompositePodGroup on their trees.
 func TestARecordingHasPodGroups(t *testing.T) {
 	dir := recording(t)
 	group := `{"apiVersion":"scheduling.k8s.io/v1beta1","kind":"PodGroup","metadata":{"namespace":"default","name":"train"},"spec":{"parentCompositePodGroupName":"all","schedulingPolicy":{"gang":{"minCount":2}}}}`
@@ -151,8 +150,8 @@ func TestARecordingHasPodGroups(t *testing.T) {
 	}
 }
 
-// A recording has the claims for devices that were there: the page says which pods lack theirs,
-// from the first claim on.
+// A recording has its claims for devices: from the first claim on, the page lists the pods lacking
+// theirs.
 func TestARecordingHasClaims(t *testing.T) {
 	dir := recording(t)
 	claim := `{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{"namespace":"default","name":%q}}`
@@ -182,8 +181,8 @@ func TestARecordingHasClaims(t *testing.T) {
 	}
 }
 
-// A recording may have been made by somebody else: what is no node and no pod among them, and
-// amounts that no cluster has, are read or refused, and do not end the process.
+// A recording may be of foreign origin: invalid nodes and pods, and absurd amounts, are read or
+// refused, and do not end the process.
 func TestACraftedRecordingDoesNotEndTheProcess(t *testing.T) {
 	for _, object := range []string{
 		`{"apiVersion":"v1","kind":"Status","metadata":{}}`, `null`, `[]`, `{"kind":7}`, `{"apiVersion":"v1","kind":"List","items":[]}`,

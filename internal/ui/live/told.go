@@ -13,14 +13,14 @@ import (
 )
 
 // told is a source that remembers its last error, for people to read. Its error is written by the
-// feed's goroutine and read by others.
+// feed's goroutine and read by other ones.
 type told struct {
 	feed.Source
 	mu   sync.Mutex
 	last error
 }
 
-// wrapSource is the source with list and watch that note their errors.
+// wrapSource returns the source with its list and watch functions recording their errors.
 func (t *told) wrapSource() feed.Source {
 	s := t.Source
 	s.List = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -34,7 +34,7 @@ func (t *told) wrapSource() feed.Source {
 	return s
 }
 
-// noteError notes the error of the last request, nil if it succeeded, and returns it.
+// noteError records the error of the last request, nil if it succeeded, and returns it.
 func (t *told) noteError(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,8 +42,8 @@ func (t *told) noteError(err error) error {
 	return err
 }
 
-// describeError describes the last error in a few words: what the API server says, or that it does
-// not answer. It is shown on the page, beside how long the watch has been broken.
+// describeError describes the last error in a few words: the API server's message, or that it does
+// not respond. The page shows it with the time since the watch broke.
 func (t *told) describeError() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

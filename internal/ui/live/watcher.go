@@ -21,16 +21,16 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// gather is how long changes are gathered into one frame. It is short enough to look immediate, and
-// long enough for one frame to have many changes of a rollout.
+// gather is the time for gathering changes into one frame. It is short enough to look immediate,
+// and long enough for one frame to have many changes of a rollout.
 const gather = 100 * time.Millisecond
 
-// askSchedulers is how often it is asked which schedulers Berth serves: they change with a
-// configuration file.
+// askSchedulers is the interval between look-ups of the schedulers served by Berth: they change
+// with a configuration file.
 const askSchedulers = 10 * time.Second
 
 // Watcher follows a cluster. Watches change the cluster under the mutex (changeCluster), one
-// goroutine makes frames of what has changed (gatherFrames), and readers wait on changed; they hold
+// goroutine turns the changes into frames (gatherFrames), and readers wait on changed; they hold
 // the mutex for as long as it takes to copy a slice of frames.
 type Watcher struct {
 	client  rest.Interface
@@ -46,14 +46,14 @@ type Watcher struct {
 	wake chan struct{} // something is to be gathered
 }
 
-// Watches is the state of the connection to the API server. A copy of it is handed out.
+// Watches is the state of the connection to the API server, handed out by value.
 type Watches struct {
-	// Listed: nodes and pods have been read once, so that what is shown is a cluster.
+	// Listed is set once nodes and pods have been read, so that the shown state is a cluster.
 	Listed bool `json:"listed"`
 	Read   int  `json:"read"` // objects, until then
-	// Lost names the kinds whose changes are not seen at the moment, and why.
+	// Lost maps the kinds with broken watches to the reasons.
 	Lost map[string]string `json:"lost,omitempty"`
-	// Since is when each of them was lost, in milliseconds since 1970.
+	// Since maps each of them to the time of its loss, in milliseconds since 1970.
 	Since map[string]int64 `json:"since,omitempty"`
 
 	nodes, pods bool
@@ -74,12 +74,12 @@ func New(config *rest.Config) (*Watcher, error) {
 	}, nil
 }
 
-// FollowSchedulers asks every now and then, until the context ends, which schedulers Berth serves.
-// Names that cannot be found out stay as they were.
+// FollowSchedulers looks up the schedulers served by Berth at intervals, until the context ends.
+// Failed look-ups leave the names unchanged.
 func (w *Watcher) FollowSchedulers(ctx context.Context, names func(context.Context, []*coordinationv1.Lease) ([]string, error)) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		leases, err := lead.List(ctx, w.clients.CoordinationV1())
-		// Without Leases, as where they may not be read, names can still be found out from the
+		// Without Leases, as where they may not be read, names can still be derived from the
 		// configuration.
 		if err != nil && !snapshot.Optional(err) {
 			return
@@ -110,7 +110,7 @@ func (w *Watcher) followResource(ctx context.Context, resource string, newList f
 	w.followBy(ctx, w.client, resource, newList, sink)
 }
 
-// followBy follows a resource by the client of its group, and notes when its watch is broken.
+// followBy follows a resource by the client of its group, and records when its watch is broken.
 func (w *Watcher) followBy(ctx context.Context, client rest.Interface, resource string, newList func() runtime.Object, sink feed.Sink) {
 	source := &told{Source: feed.Of(client, "", resource, newList)}
 	sink.Lost = func() { w.noteLost(resource, source.describeError()) }
@@ -118,8 +118,8 @@ func (w *Watcher) followBy(ctx context.Context, client rest.Interface, resource 
 	feed.Run(ctx, source.wrapSource(), sink)
 }
 
-// noteLost records that a watch is broken and why or, with "", that it is back. Readers hear of it
-// at once, without a frame.
+// noteLost records that a watch is broken and why or, with "", that it is back. Readers are
+// notified immediately, without a frame.
 func (w *Watcher) noteLost(resource, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,7 +153,7 @@ func (w *Watcher) changeCluster(do func(c *model.Cluster, now time.Time)) {
 	}
 }
 
-// nodeSink applies what a watch shows of nodes. Objects are reduced outside of the mutex.
+// nodeSink applies a watch's nodes. Objects are reduced outside of the mutex.
 func (w *Watcher) nodeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodesListing(now) }) },
@@ -171,7 +171,7 @@ func (w *Watcher) nodeSink() feed.Sink {
 	}
 }
 
-// podSink applies what a watch shows of pods.
+// podSink applies a watch's pods.
 func (w *Watcher) podSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodsListing(now) }) },
@@ -189,7 +189,7 @@ func (w *Watcher) podSink() feed.Sink {
 	}
 }
 
-// eventSink applies events. That the API server forgets one, after an hour, is no news.
+// eventSink applies events. It ignores their expiration in the API server, after an hour.
 func (w *Watcher) eventSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() {},
@@ -202,9 +202,9 @@ func (w *Watcher) eventSink() feed.Sink {
 	}
 }
 
-// gatherFrames makes a frame of what changed, whenever something did, but not more often than
-// readers can draw. The first change after a pause is shown at once; those that follow wait for the
-// next frame.
+// gatherFrames makes a frame of the changes, whenever something changed, but not more often than
+// readers can draw. The first change after a pause is shown immediately; the following ones wait
+// for the next frame.
 func (w *Watcher) gatherFrames(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -225,7 +225,7 @@ func (w *Watcher) gatherFrames(ctx context.Context) {
 }
 
 // makeFrame makes the next frame. Before nodes and pods are listed it only wakes readers, which
-// show how much has been read.
+// show the progress of reading.
 func (w *Watcher) makeFrame(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -238,7 +238,7 @@ func (w *Watcher) makeFrame(ctx context.Context) {
 		w.beginLog()
 		return
 	}
-	// What did not fit into this frame makes another one after the pause.
+	// The remaining changes make another frame after the pause.
 	if w.cluster.More() {
 		select {
 		case w.wake <- struct{}{}:
@@ -254,31 +254,31 @@ func (w *Watcher) makeFrame(ctx context.Context) {
 		return
 	}
 	w.log.addFrame(data)
-	// It is made again when a reader asks for it, and then shared by all.
+	// It is encoded again on a reader's request, and then shared by all.
 	w.state = nil
 	w.wakeReaders()
 }
 
-// beginLog makes what was listed the state that the log begins with. It is called once, with the
-// mutex held.
+// beginLog makes the listed objects the initial state of the log. It is called once, with the mutex
+// held.
 func (w *Watcher) beginLog() {
 	for w.cluster.More() {
 		w.cluster.Changes(time.Now())
 	}
-	// From here on readers get frames, and questions are answered.
+	// From here on readers get frames, and requests are served.
 	w.watches.Listed = true
 	w.log.addFrame([]byte("{}")) // never sent: a new reader gets the state
 	w.wakeReaders()
 }
 
-// Read returns what comes after a number: the frames of the log, or the whole state if it does not
-// reach back so far. If there is nothing new, frames is empty, and changed is closed when there is.
-// watches is the state of the connection to the API server. 0 is a reader that has nothing yet.
+// Read returns the news after a number: the frames of the log, or the whole state if it does not
+// reach back so far. Without news, frames is empty, and changed is closed on the next. watches is
+// the state of the connection to the API server. A new reader passes 0.
 func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	watches = w.watches
-	// The maps go on changing under the mutex.
+	// The maps continue to change under the mutex.
 	watches.Lost, watches.Since = maps.Clone(w.watches.Lost), maps.Clone(w.watches.Since)
 	if !watches.Listed {
 		return nil, watches, w.changed
@@ -315,7 +315,7 @@ func (w *Watcher) Listed(ctx context.Context) bool {
 	}
 }
 
-// Look shows the cluster as it is. Watches wait meanwhile.
+// Look shows the current cluster. Watches wait meanwhile.
 func (w *Watcher) Look(look func(c *model.Cluster)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

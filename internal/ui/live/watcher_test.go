@@ -34,7 +34,7 @@ func follow(t *testing.T, api *fakeapi.Server) *live.Watcher {
 	return w
 }
 
-// next reads what comes after a number, as soon as something does.
+// next reads the news after a number, as soon as there is enough.
 func next(t *testing.T, w *live.Watcher, after uint64, enough func([]live.Frame, live.Watches) bool) ([]live.Frame, live.Watches) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -107,8 +107,8 @@ func groupText(name string, needed int) fakeapi.Object {
 		"spec": map[string]any{"schedulingPolicy": map[string]any{"gang": map[string]any{"minCount": needed}}}}
 }
 
-// PodGroups are behind gates: where the API server has them they are followed, where it has none
-// nothing is asked of them, and nothing is lost.
+// PodGroups are behind gates: they are followed where the API server serves them; otherwise no
+// request for them is sent, and none counts as lost.
 func TestPodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
 	member := fakeapi.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": "default", "name": "a", "uid": "a"},
 		"spec": map[string]any{"schedulingGroup": map[string]any{"podGroupName": "train"}}}
@@ -193,7 +193,7 @@ func TestCompositePodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
 	}
 }
 
-// A pod that no scheduler tries since its claim does not exist says so, until the claim does.
+// A pod untried because its claim does not exist is shown with that reason, until the claim exists.
 func TestClaimsAreFollowed(t *testing.T) {
 	api := fakeapi.New(t)
 	api.Set("pods", fakeapi.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": "default", "name": "a", "uid": "a"},

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// mostRoomy is the number of nodes up to which pods are drawn in their nodes. With more, a node has
-// no room for them even on large screens, and sending them would be in vain. The number is that of
-// the whole cluster, whatever the page shows of it.
+// mostRoomy is the number of nodes up to which pods are drawn in their nodes. With more, a node
+// lacks room for them even on large screens, and sending them would be in vain. The number is that
+// of the whole cluster, whatever part the page shows.
 const mostRoomy = 1000
 
-// judgeRoom decides whether nodes have room for their pods. When that changes, all are shown anew.
-// It is called before each frame.
+// judgeRoom decides whether nodes have room for their pods. A change of that marks all nodes. It is
+// called before each frame.
 func (c *Cluster) judgeRoom() {
 	nodes := 0
 	for _, n := range c.nodes {
@@ -31,8 +31,8 @@ func (c *Cluster) judgeRoom() {
 	}
 }
 
-// blocksOf are the pods of a node, by name. Sorted, so that pods keep their places from one frame
-// to the next.
+// blocksOf returns the pods of a node, by name. Sorted, so that pods keep their places from one
+// frame to the next.
 func (c *Cluster) blocksOf(n *node) []Block {
 	list := make([]Block, 0, len(n.pods))
 	for _, p := range n.pods {

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// blocksOf are the blocks of a node, as a page has them that takes in all there is to tell.
+// blocksOf returns the blocks of a node, for a page that reads all pending changes.
 func blocksOf(c *model.Cluster, of string) (list []model.Block, told bool) {
 	for d := c.Changes(noon); d != nil; d = c.Changes(noon) {
 		if d.Nodes == nil {
@@ -49,7 +49,7 @@ func TestANodeShowsItsPods(t *testing.T) {
 	}
 }
 
-// Where nodes have no room for pods on any screen, pods are not sent; once they have, they are.
+// Pods are not sent while nodes lack room for them on any screen; after that, they are.
 func TestPodsAreSentWhereNodesHaveRoomForThem(t *testing.T) {
 	c := model.New()
 	see(c, noon, pod("a", "node-0"))

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What is kept, not only what is told, is bounded.
+// The stored history is bounded, not only the sent one.
 func TestWhatIsKeptOfHistoryIsBounded(t *testing.T) {
 	var h history
 	for i := range 20 * mostMoments {

@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// This file computes what is shown: it brings the marked rows up to date, and returns the
-// difference to what was shown before.
+// This file computes the shown state: it updates the marked rows, and returns the difference to the
+// previous state.
 
-// mostRows bounds the rows of a kind in one answer of Changes, so that a flood comes in pieces, and
-// the page can draw in between. 100,000 pods that changed come in 25 pieces.
+// mostRows bounds the rows of a kind in one result of Changes, so that a flood is split into
+// pieces, and the page can draw in between. 100,000 changed pods take 25 pieces.
 const mostRows = 4000
 
-// Changes returns what differs from what was shown last; nil if nothing does. What does not fit
-// into one answer is left for the next. The caller calls it again while More reports something.
-// What it returns belongs to the caller.
+// Changes returns the difference to the last shown state; nil if there is none. Changes beyond
+// mostRows are deferred to the next call. The caller calls it again while More reports something.
+// The caller owns the result.
 func (c *Cluster) Changes(now time.Time) *Delta {
 	// The history begins with the first call.
 	if c.since == 0 {
@@ -36,7 +36,7 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 		if rows++; rows > mostRows {
 			break
 		}
-		// Deleting while iterating is allowed; which rows come first does not matter.
+		// Deleting while iterating is allowed; the order of rows does not matter.
 		delete(c.dirtyPods, uid)
 		c.showPod(uid, d)
 	}
@@ -63,9 +63,9 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	d.History = c.history.newMoments()
 	d.Nodes, d.Queue, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Evictions.orNil()
 	d.Groups, d.Composites = d.Groups.orNil(), d.Composites.orNil()
-	// After the rows: it counts what is shown.
+	// After the rows: it counts the shown state.
 	d.Summary = c.countSummary()
-	// Objects have changed in what is not shown, as with most status updates.
+	// Only hidden parts of objects have changed, as with most status updates.
 	if d.Nodes == nil && d.Queue == nil && d.Groups == nil && d.Composites == nil && d.Evictions == nil &&
 		len(d.Events)+len(d.History) == 0 && d.Summary == c.told {
 		return nil
@@ -74,11 +74,11 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	return d
 }
 
-// More reports whether Changes left something. It is for the caller of Changes: a frame that did
-// not take everything is followed by another.
+// More reports whether Changes deferred something. It is for the caller of Changes: an incomplete
+// frame is followed by another.
 func (c *Cluster) More() bool { return len(c.dirtyNodes) > 0 || len(c.dirtyPods) > 0 }
 
-// showPod brings a pod's rows in the queue and among the evictions up to date. The pod may be gone.
+// showPod updates a pod's rows in the queue and among the evictions. The pod may have been removed.
 func (c *Cluster) showPod(uid types.UID, d *Delta) {
 	p := c.pods[uid]
 	was, shown := c.queue[uid]
@@ -111,13 +111,13 @@ func (c *Cluster) showPod(uid types.UID, d *Delta) {
 		d.Evictions.Gone = append(d.Evictions.Gone, string(uid))
 	}
 
-	// The node counts the pods that have to leave: a row of its own.
+	// The node counts the pods that must leave: that is in its row.
 	if leaves != shown {
 		c.countLeaving(cmp.Or(row.Node, before.Node), leaves)
 	}
 }
 
-// countLeaving counts one pod more or less that has to leave the node.
+// countLeaving counts one pod more or less that must leave the node.
 func (c *Cluster) countLeaving(name string, leaves bool) {
 	n := c.nodeNamed(name)
 	if leaves {
@@ -128,8 +128,8 @@ func (c *Cluster) countLeaving(name string, leaves bool) {
 	c.dirtyNodes[name] = true
 }
 
-// leavingRow reports whether a pod has to leave, or is leaving. p may be nil: a pod that is gone
-// does not leave.
+// leavingRow reports whether a pod must leave, or is leaving. p may be nil: a removed pod does not
+// leave.
 func (c *Cluster) leavingRow(p *Pod) (row Leaving, leaves bool) {
 	if p == nil || !p.takesRoom() {
 		return Leaving{}, false
@@ -149,7 +149,7 @@ func (c *Cluster) leavingRow(p *Pod) (row Leaving, leaves bool) {
 	return row, true
 }
 
-// showNode brings a node's row up to date, and drops the entry of one that is gone with its pods.
+// showNode updates a node's row, and drops the entry of a removed node without pods.
 func (c *Cluster) showNode(name string, set *Set[Node]) {
 	n := c.nodes[name]
 	switch {
@@ -178,7 +178,7 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 	}
 }
 
-// countSummary adds up what is shown. It goes through the nodes, not the pods.
+// countSummary adds up the shown state. It goes through the nodes, not the pods.
 func (c *Cluster) countSummary() Summary {
 	s := Summary{Pending: len(c.queue), Leaving: len(c.evictions), Marked: c.marked}
 	for _, n := range c.nodes {
@@ -201,7 +201,7 @@ func (c *Cluster) countSummary() Summary {
 	return s
 }
 
-// State is everything that has been shown, as of the last Changes. Rows are in no order.
+// State returns the whole shown state, as of the last Changes. Rows are unordered.
 func (c *Cluster) State(now time.Time) *Delta {
 	d := &Delta{
 		Now: now.UnixMilli(), Fresh: true, Since: c.since, Summary: c.countSummary(),

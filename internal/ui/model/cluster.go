@@ -14,18 +14,18 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// mostEvents is how many of the last events are kept.
+// mostEvents is the number of most recent events kept.
 const mostEvents = 300
 
-// Cluster is the cluster as the page shows it.
+// Cluster is the cluster shown by the page.
 //
-// What watches show is applied at once, and marks the rows that it may change: dirtyNodes,
+// Objects from watches are applied immediately, and mark the rows that they may change: dirtyNodes,
 // dirtyPods, dirtyGroups, and those of Trees. Changes then computes these rows, compares them with
-// what is shown, and returns the difference. So a pod whose status changes ten times within a frame
-// is one row, or none.
+// the shown ones, and returns the difference. So a pod with ten status changes within a frame is
+// one row, or none.
 //
-// A pod names its node and its group before, or without, these being seen: nodes and groups have an
-// entry for each name, with info nil until the object is seen.
+// A pod may name its node and its group before, or without, these being seen: nodes and groups have
+// an entry for each name, with info nil until the object is seen.
 type Cluster struct {
 	core  *eviction.Core
 	nodes map[string]*node // every node seen, or named by a pod
@@ -34,7 +34,7 @@ type Cluster struct {
 	// Every pod group seen, or named by a pod.
 	groups map[types.NamespacedName]*group
 	Trees  Trees
-	// The ResourceClaims that exist, each with the number of the last list that showed it.
+	// The existing ResourceClaims, each with the number of the last list that showed it.
 	claims map[types.NamespacedName]uint32
 	served map[string]bool // scheduler names; empty: not known
 
@@ -48,11 +48,11 @@ type Cluster struct {
 	since   int64 // when Changes was called first
 	noted   int   // own events so far, which number them
 
-	// What may differ from what is shown.
+	// The possible differences to the shown rows.
 	dirtyNodes  map[string]bool
 	dirtyPods   map[types.UID]bool
 	dirtyGroups map[types.NamespacedName]bool
-	// What is shown.
+	// The shown rows.
 	queue     map[types.UID]Waiting
 	evictions map[types.UID]Leaving
 	events    []Event // the last ones; those that were in Changes come first
@@ -65,7 +65,7 @@ type Cluster struct {
 // New returns an empty cluster.
 func New() *Cluster {
 	c := &Cluster{
-		// One eviction is begun and never answered, so no other is: the core only computes
+		// One eviction is begun and never acknowledged, so no other is: the core only computes
 		// deadlines.
 		core:  eviction.New(eviction.Options{InFlight: 1}),
 		nodes: map[string]*node{}, pods: map[types.UID]*Pod{}, names: map[types.NamespacedName]types.UID{},
@@ -80,8 +80,9 @@ func New() *Cluster {
 	return c
 }
 
-// NodesListing begins a list of nodes: what is not seen until NodesListed is gone. The same holds
-// for the lists of the other kinds: each object carries the number of the last list that showed it.
+// NodesListing begins a list of nodes: nodes not seen until NodesListed have been removed. The same
+// holds for the lists of the other kinds: each object carries the number of the last list that
+// showed it.
 func (c *Cluster) NodesListing(now time.Time) {
 	c.nodeList++
 	c.core.Step(now, eviction.NodesListing{})
@@ -105,7 +106,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 		c.marked++
 	}
 
-	// A node that is new or was not ready before is no failure.
+	// A new or already unready node is not a failure.
 	if n.info != nil && n.info.ready == string(v1.ConditionTrue) && info.ready != string(v1.ConditionTrue) {
 		c.history.countEvent(now, failures)
 	}
@@ -118,7 +119,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 		c.noteEvent(now, n.name, Event{Reason: "NodeAdded", Message: "node added"})
 	}
 
-	// With a taint before or after, pods may have to leave, or need not any more.
+	// With a taint before or after, pods may have to leave, or no longer need to.
 	held := n.info != nil && len(n.info.eviction.Taints) > 0 || len(info.eviction.Taints) > 0
 	n.info, n.list = info, c.nodeList
 	c.core.Step(now, eviction.NodeSeen{Node: info.eviction})
@@ -128,7 +129,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 	}
 }
 
-// NodeGone removes a node. Its pods stay until they are gone themselves; they count as astray.
+// NodeGone removes a node. Its pods stay until they are removed themselves; they count as astray.
 func (c *Cluster) NodeGone(now time.Time, name string) {
 	n := c.nodes[name]
 	if n == nil || n.info == nil {
@@ -149,14 +150,14 @@ func (c *Cluster) touchPods(n *node) {
 	}
 }
 
-// noteEvent adds an event that is not the API's. Its UID is like no UID of the API.
+// noteEvent adds an event that is not the API's. Its UID is unlike any UID of the API.
 func (c *Cluster) noteEvent(now time.Time, node string, e Event) {
 	c.noted++
 	e.UID, e.At, e.Kind, e.Name, e.Count = "node-"+strconv.Itoa(c.noted), now.UnixMilli(), "Node", node, 1
 	c.EventSeen(e)
 }
 
-// PodsListing begins a list of pods: what is not seen until PodsListed is gone.
+// PodsListing begins a list of pods: pods not seen until PodsListed have been removed.
 func (c *Cluster) PodsListing(now time.Time) {
 	c.podList++
 	c.core.Step(now, eviction.PodsListing{})
@@ -175,7 +176,7 @@ func (c *Cluster) PodsListed(now time.Time) {
 // PodSeen applies a pod, new or changed. The cluster keeps p.
 func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	uid := p.uid()
-	// The deletion of the one before was not seen.
+	// The deletion of the predecessor was not seen.
 	if holder, ok := c.names[p.eviction.Name]; ok && holder != uid {
 		c.PodGone(now, holder)
 	}
@@ -184,7 +185,8 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	if was := c.pods[uid]; was != nil && was.cause == "" {
 		switch p.cause {
 		case "":
-		// The reason is set by whoever removes the pod: the scheduler, or one of those that evict.
+		// The reason is set by the component that removes the pod: the scheduler, or an evicting
+		// one.
 		case v1.PodReasonPreemptionByScheduler:
 			c.history.countEvent(now, preemptions)
 		case "DeletionByTaintManager", "EvictionByEvictionAPI", v1.PodReasonTerminationByKubelet, "DeletionByDeviceTaintManager":
@@ -192,7 +194,7 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 		}
 	}
 
-	// The counts are undone with the pod as it was, and done again as it is.
+	// The pod's old state is uncounted, and its new state counted.
 	c.leaveNode(c.pods[uid])
 	p.list = c.podList
 	c.pods[uid] = p
@@ -208,7 +210,7 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	c.core.Step(now, eviction.PodSeen{Pod: p.eviction})
 }
 
-// PodGoneNamed removes the pod of a name. A recording has names only.
+// PodGoneNamed removes a pod by name. A recording has names only.
 func (c *Cluster) PodGoneNamed(now time.Time, name types.NamespacedName) {
 	if uid, ok := c.names[name]; ok {
 		c.PodGone(now, uid)
@@ -221,7 +223,7 @@ func (c *Cluster) Lasting(length time.Duration) {
 	c.history.every = max(Every, (length/(mostMoments-1)).Truncate(Every)+Every)
 }
 
-// PodGone removes a pod. A pod that is not known is ignored.
+// PodGone removes a pod. It ignores an unknown one.
 func (c *Cluster) PodGone(now time.Time, uid types.UID) {
 	p := c.pods[uid]
 	if p == nil {
@@ -251,8 +253,8 @@ func (c *Cluster) leaveNode(p *Pod) {
 	c.dirtyNodes[n.name] = true
 }
 
-// nodeNamed returns the entry of a node, and makes it if there is none. An entry without a node and
-// pods is dropped when it is shown next.
+// nodeNamed returns the entry of a node, creating it if needed. An entry without a node and pods is
+// dropped when it is shown next.
 func (c *Cluster) nodeNamed(name string) *node {
 	n := c.nodes[name]
 	if n == nil {
@@ -262,8 +264,8 @@ func (c *Cluster) nodeNamed(name string) *node {
 	return n
 }
 
-// EventSeen applies an event, new or repeated. They are trimmed only when there are three times as
-// many as are kept.
+// EventSeen applies an event, new or repeated. Events are trimmed only when there are three times
+// the number kept.
 func (c *Cluster) EventSeen(e Event) {
 	c.events = append(c.events, e)
 	c.unshown++
@@ -272,8 +274,8 @@ func (c *Cluster) EventSeen(e Event) {
 	}
 }
 
-// newestEvents keeps the last state of each event: one that is repeated has the same UID. The order
-// is that of the last states.
+// newestEvents keeps the last state of each event: a repeated one has the same UID. The order is
+// that of the last states.
 func newestEvents(events []Event) []Event {
 	last := make(map[string]int, len(events))
 	for i := range events {
@@ -288,8 +290,8 @@ func newestEvents(events []Event) []Event {
 	return kept
 }
 
-// trimEvents forgets all but the last events. A list is not ordered by time, and neither is what a
-// watch shows: one that is not shown yet may be older than one that is.
+// trimEvents drops all but the last events. Neither lists nor watches are ordered by time: an
+// unshown event may be older than a shown one.
 func (c *Cluster) trimEvents() {
 	unshown := map[string]bool{}
 	for _, e := range c.events[len(c.events)-c.unshown:] {
@@ -300,8 +302,8 @@ func (c *Cluster) trimEvents() {
 	slices.SortStableFunc(kept, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	kept = kept[max(0, len(kept)-mostEvents):]
 
-	// Those that are not shown yet stay the last ones, whatever their times. The slices are new, so
-	// that no array keeps what was dropped.
+	// Unshown events stay the last ones, whatever their times. The slices are new, so that no array
+	// retains dropped events.
 	var shown, fresh []Event
 	for _, e := range kept {
 		if unshown[e.UID] {
@@ -317,7 +319,7 @@ func (c *Cluster) trimEvents() {
 // the core group; those of Kubernetes itself have 1024 bytes at most.
 const mostText = 1024
 
-// cutText returns a copy of the beginning of a text that is too long.
+// cutText returns a copy of the beginning of an overlong text.
 func cutText(text string) string {
 	if len(text) <= mostText {
 		return text
@@ -325,7 +327,7 @@ func cutText(text string) string {
 	return strings.ToValidUTF8(text[:mostText], "") + "…"
 }
 
-// EventOf takes from an event of the API what is kept of it. Older writers set one time, newer ones
+// EventOf extracts the stored part of an event of the API. Older writers set one time, newer ones
 // another. Times are in milliseconds, as for the page.
 func EventOf(object *v1.Event) Event {
 	e := Event{

@@ -63,7 +63,7 @@ func pending(name, message string) *v1.Pod {
 	return p
 }
 
-// see has the cluster see nodes and pods.
+// see shows nodes and pods to the cluster.
 func see(c *model.Cluster, at time.Time, objects ...any) {
 	for _, o := range objects {
 		switch o := o.(type) {
@@ -250,8 +250,8 @@ func TestEventsKeepTheLastByTime(t *testing.T) {
 	}
 }
 
-// TestALateEventIsShown: it is shown with its own time, between others that were shown before it.
-// Those are not sent again.
+// TestALateEventIsShown: it is shown with its own time, between events shown earlier. Those are not
+// sent again.
 func TestALateEventIsShown(t *testing.T) {
 	c := model.New()
 	see := func(uid string, at time.Duration) {
@@ -273,14 +273,14 @@ func TestALateEventIsShown(t *testing.T) {
 		t.Errorf("after it was shown, %d events", len(got))
 	}
 
-	// One that is older than all that are kept is not.
+	// An event older than all the kept ones is dropped.
 	see("too late", -time.Minute)
 	if d := c.Changes(noon); d != nil && len(d.Events) > 0 {
 		t.Errorf("shown: %+v", d.Events)
 	}
 }
 
-// An event that is repeated is one event, with its last count: the page has a row per UID.
+// A repeated event is one event, with its last count: the page has a row per UID.
 func TestARepeatedEventIsShownOnce(t *testing.T) {
 	c := model.New()
 	see := func(uid string, count int32) {
@@ -306,8 +306,8 @@ func TestARepeatedEventIsShownOnce(t *testing.T) {
 	}
 }
 
-// Whatever happens, in whatever pieces it is told: who follows the changes knows what one knows who
-// comes at the end, and that is what one knows who has seen only the end.
+// For any history, in any pieces: applying all changes gives the same as the state read at the end,
+// and the same as the final objects seen only once.
 func TestChangesAddUpToTheState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := model.New()

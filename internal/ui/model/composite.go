@@ -16,7 +16,7 @@ import (
 // Neither Berth nor kube-scheduler writes it yet.
 const initiallyScheduled = "CompositePodGroupInitiallyScheduled"
 
-// CompositeInfo is what is kept of a CompositePodGroup. It does not change.
+// CompositeInfo is the stored part of a CompositePodGroup. It does not change.
 type CompositeInfo struct {
 	name    types.NamespacedName
 	parent  types.NamespacedName // without a name: it is a root
@@ -24,7 +24,7 @@ type CompositeInfo struct {
 	message string               // of the condition initiallyScheduled, unless it is true
 }
 
-// CompositeOf takes from an object what is kept of it.
+// CompositeOf extracts the stored part of an object.
 func CompositeOf(object *schedulingv1alpha3.CompositePodGroup) *CompositeInfo {
 	c := &CompositeInfo{
 		name:   types.NamespacedName{Namespace: object.Namespace, Name: object.Name},
@@ -39,7 +39,7 @@ func CompositeOf(object *schedulingv1alpha3.CompositePodGroup) *CompositeInfo {
 	return c
 }
 
-// parentOf is the CompositePodGroup that an object names as its parent.
+// parentOf returns the CompositePodGroup named as an object's parent.
 func parentOf(namespace string, name *string) (parent types.NamespacedName) {
 	if name == nil {
 		return parent
@@ -47,7 +47,7 @@ func parentOf(namespace string, name *string) (parent types.NamespacedName) {
 	return types.NamespacedName{Namespace: namespace, Name: internString(*name)}
 }
 
-// composite is a CompositePodGroup that was seen, or that another object names as its parent.
+// composite is a CompositePodGroup seen, or named as a parent.
 type composite struct {
 	info               *CompositeInfo // nil: not seen
 	list               uint32         // the last list that showed it
@@ -55,7 +55,7 @@ type composite struct {
 	shown              Composite // zero: not at all
 }
 
-// Trees are the CompositePodGroups with what is below them. A tree is shown as a whole.
+// Trees are the CompositePodGroups with their descendants. A tree is shown as a whole.
 type Trees struct {
 	// byName has every composite seen, or named as a parent.
 	byName map[types.NamespacedName]*composite
@@ -67,12 +67,11 @@ type Trees struct {
 	dirtyGroups map[types.NamespacedName]bool
 }
 
-// Listing begins a list of CompositePodGroups: what is not seen until Listed is
-// gone.
+// Listing begins a list of CompositePodGroups: composites not seen until Listed have been removed.
 func (ts *Trees) Listing() { ts.list++ }
 
-// Listed ends it. Before the first list no group is shown in a tree: an API without
-// CompositePodGroups has no such list.
+// Listed ends it. Before the first list, groups are shown without a tree: an API without
+// CompositePodGroups lacks such a list.
 func (ts *Trees) Listed() {
 	for name, tree := range ts.byName {
 		if tree.info != nil && tree.list != ts.list {
@@ -112,7 +111,7 @@ func (ts *Trees) Gone(name types.NamespacedName) {
 	tree.info = nil
 }
 
-// compositeNamed returns a composite that is about to change, and marks it.
+// compositeNamed returns a composite about to change, and marks it.
 func (ts *Trees) compositeNamed(name types.NamespacedName) *composite {
 	tree := ts.byName[name]
 	if tree == nil {
@@ -123,8 +122,8 @@ func (ts *Trees) compositeNamed(name types.NamespacedName) *composite {
 	return tree
 }
 
-// showTrees brings the rows of all composites up to date in whose trees something may have changed,
-// and marks the groups there. A tree is shown as a whole while a pod in it waits.
+// showTrees updates the rows of all composites in trees with a possible change, and marks the
+// groups there. A tree is shown as a whole while a pod in it waits.
 func (ts *Trees) showTrees(set *Set[Composite]) {
 	for name := range ts.dirtyGroups {
 		if parent := ts.groups[name].parent(); parent.Name != "" {
@@ -170,8 +169,8 @@ func (ts *Trees) showComposite(name types.NamespacedName, row Composite, set *Se
 	}
 }
 
-// topOf is the root of the tree that a composite is in. If there is none, since composites name
-// each other as parents, it is the first of these by name.
+// topOf returns the root of a composite's tree. Without one, since composites name each other as
+// parents, it returns the first of these by name.
 func (ts *Trees) topOf(name types.NamespacedName) types.NamespacedName {
 	seen := map[types.NamespacedName]bool{}
 	for !seen[name] {
@@ -206,7 +205,7 @@ type treeView struct {
 	rootless           bool
 }
 
-// readTree lists what is below a composite, and itself.
+// readTree lists a composite and its descendants.
 func (ts *Trees) readTree(top types.NamespacedName) *treeView {
 	t := &treeView{rootless: ts.byName[top].parent().Name != ""}
 	seen := map[types.NamespacedName]bool{}
@@ -233,7 +232,7 @@ func sortedNamespaced(names map[types.NamespacedName]bool) []types.NamespacedNam
 	return slices.SortedFunc(maps.Keys(names), func(a, b types.NamespacedName) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// compositeRow is the row of a composite; zero if nothing in its tree waits.
+// compositeRow returns the row of a composite; zero if its whole tree has no pending pods.
 func (ts *Trees) compositeRow(name types.NamespacedName, t *treeView) Composite {
 	tree := ts.byName[name]
 	if !t.waits || len(tree.groups)+len(tree.composites) == 0 {
@@ -258,7 +257,8 @@ func (ts *Trees) compositeRow(name types.NamespacedName, t *treeView) Composite 
 	return row
 }
 
-// whyCompositeWaits is what a tree with a root waits for; empty if that is not known, or nothing.
+// whyCompositeWaits returns the missing condition of a tree with a root; empty if unknown, or if
+// the tree does not wait.
 func (ts *Trees) whyCompositeWaits(name types.NamespacedName) string {
 	tree := ts.byName[name]
 	if tree.info.message != "" {
@@ -285,8 +285,8 @@ func (ts *Trees) whyCompositeWaits(name types.NamespacedName) string {
 	return ""
 }
 
-// countChildren counts the children of a composite of which something is true: of a group or, in a
-// composite, of as many children as it asks for. The tree has a root, so all composites in it are
+// countChildren counts the children of a composite that satisfy is: a group itself or, for a
+// composite, its required number of children. The tree has a root, so all composites in it are
 // known.
 func (ts *Trees) countChildren(name types.NamespacedName, is func(*group) bool) (count int) {
 	for below := range ts.byName[name].groups {
@@ -306,8 +306,8 @@ func (ts *Trees) holds(name types.NamespacedName, is func(*group) bool) bool {
 	return ts.countChildren(name, is) >= ts.leastChildren(name)
 }
 
-// leastChildren is how many children of a composite are needed at once: one, if a group below has
-// been scheduled and runs.
+// leastChildren returns the number of a composite's children needed simultaneously: one, if a group
+// below has been scheduled and runs.
 func (ts *Trees) leastChildren(name types.NamespacedName) int {
 	for _, below := range ts.readTree(name).groups {
 		if ts.groups[below].runs() {

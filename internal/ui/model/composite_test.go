@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// treePage is the groups and composites as a page has them after all changes.
+// treePage holds the groups and composites of a page after all changes.
 type treePage struct {
 	*testing.T
 	c          *model.Cluster
@@ -53,7 +53,7 @@ func (p *treePage) apply(d *model.Delta) {
 	}
 }
 
-// lines are the trees as the page draws them: what is below a composite is indented.
+// lines draws the trees like the page: descendants of a composite are indented.
 func (p *treePage) lines() string {
 	var lines []string
 	short := func(key string) string { return strings.TrimPrefix(key, "default/") }
@@ -99,7 +99,7 @@ func composite(name, parent string, needed int32) *model.CompositeInfo {
 	return model.CompositeOf(c)
 }
 
-// leaf is a PodGroup in a composite. scheduled is its condition, nil if it has none.
+// leaf returns a PodGroup in a composite. scheduled is its condition, nil if absent.
 func leaf(name, parent string, needed int32, scheduled *bool, message string) *model.GroupInfo {
 	g := &schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Spec.ParentCompositePodGroupName = &parent
@@ -115,8 +115,8 @@ func leaf(name, parent string, needed int32, scheduled *bool, message string) *m
 	return model.GroupOf(g)
 }
 
-// A tree is shown as a whole while one of its pods waits: how many children of each composite have
-// what they ask for, and what the composite waits for.
+// A tree is shown as a whole while one of its pods waits: with the number of satisfied children of
+// each composite, and the reason why it waits.
 func TestATreeThatWaits(t *testing.T) {
 	p := newTreePage(t)
 	see(p.c, noon, member(pending("a", ""), "lead"))
@@ -181,8 +181,8 @@ func TestATreeThatWaits(t *testing.T) {
 	p.check("nobody waits")
 }
 
-// Composites that name each other as parents have no root; what they were is shown, and why it
-// waits for ever.
+// Composites that name each other as parents lack a root; they are shown, with the reason why they
+// wait forever.
 func TestATreeWithoutARoot(t *testing.T) {
 	p := newTreePage(t)
 	p.c.Trees.Seen(composite("b", "a", 0))
@@ -213,7 +213,7 @@ func TestATreeWithoutARoot(t *testing.T) {
 	}
 }
 
-// Where the API has no CompositePodGroups, a group that names one is shown as any other.
+// Where the API lacks CompositePodGroups, a group that names one is shown as any other.
 func TestWithoutCompositesGroupsAreInNoTree(t *testing.T) {
 	p := &treePage{T: t, c: model.New(), groups: map[string]model.Group{}, composites: map[string]model.Composite{}}
 	p.c.GroupsListing()
@@ -230,8 +230,8 @@ func TestWithoutCompositesGroupsAreInNoTree(t *testing.T) {
 	p.check("its own now", `g in "": 0 of 1 pods, needs 1: `)
 }
 
-// TestTreesAreWhatTheyAre whatever came before: after any changes the rows are those of a cluster
-// that sees only what there is.
+// TestTreesAreWhatTheyAre regardless of history: after any changes the rows equal those of a
+// cluster that sees only the final objects.
 func TestTreesAreWhatTheyAre(t *testing.T) {
 	for seed := range uint64(60) {
 		w := newRandomTrees(seed)
@@ -249,7 +249,7 @@ func TestTreesAreWhatTheyAre(t *testing.T) {
 	}
 }
 
-// randomTrees is what there is: composites, groups and pods.
+// randomTrees holds the existing objects: composites, groups and pods.
 type randomTrees struct {
 	rng        *rand.Rand
 	composites map[string]*model.CompositeInfo

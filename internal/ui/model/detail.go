@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// NodeDetail is everything that is shown about one node. It is made when someone looks at the node,
-// and not kept.
+// NodeDetail is everything shown about one node. It is computed on request, and not kept.
 type NodeDetail struct {
 	Node
 	Created    int64             `json:"created"`
@@ -21,7 +20,7 @@ type NodeDetail struct {
 	PodList    []OnNode          `json:"podList"`
 }
 
-// Taint is one taint of a node, and since when it has it, if that is known.
+// Taint is one taint of a node, with its time if known.
 type Taint struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
@@ -29,7 +28,7 @@ type Taint struct {
 	Since  int64  `json:"since"`
 }
 
-// Condition is one condition of a node. Since is when its status last changed.
+// Condition is one condition of a node. Since is the time of its last change of status.
 type Condition struct {
 	Type    string `json:"type"`
 	Status  string `json:"status"`
@@ -39,8 +38,8 @@ type Condition struct {
 	Good    bool   `json:"good"`
 }
 
-// Resource is how much of a resource is requested and how much there is, as people write it; the
-// share is of what is allocatable. 1 is all of it; requests may exceed that.
+// Resource holds the requested and the total amount of a resource, formatted for people; the share
+// is relative to allocatable. 1 is all of it; requests may exceed that.
 type Resource struct {
 	Name        string  `json:"name"`
 	Requested   string  `json:"requested"`
@@ -51,8 +50,7 @@ type Resource struct {
 	OverShare   float64 `json:"overShare"`
 }
 
-// System describes the machine. The fields are those of the node's status, as its kubelet reports
-// them.
+// System describes the machine. The fields are those of the node's status, reported by its kubelet.
 type System struct {
 	Kubelet string `json:"kubelet"`
 	OS      string `json:"os"`
@@ -61,7 +59,7 @@ type System struct {
 	Arch    string `json:"arch"`
 }
 
-// OnNode is a pod of a node. Status is what kubectl get would show.
+// OnNode is a pod of a node. Status resembles that of kubectl get.
 type OnNode struct {
 	UID            string `json:"uid"`
 	Namespace      string `json:"namespace"`
@@ -80,7 +78,7 @@ type OnNode struct {
 	Going          bool   `json:"going"`
 }
 
-// Node returns the details of a node. false: there is no such node. Labels are the model's own, and
+// Node returns the details of a node, and false for an unknown one. Labels are the model's own, and
 // must not be changed.
 func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 	n := c.nodes[name]
@@ -100,7 +98,7 @@ func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 	for i := range n.info.taints {
 		t := &n.info.taints[i]
 		taint := Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)}
-		// NoSchedule taints often have no time.
+		// NoSchedule taints often lack a time.
 		if t.TimeAdded != nil {
 			taint.Since = t.TimeAdded.UnixMilli()
 		}
@@ -111,7 +109,7 @@ func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 		x := &n.info.conditions[i]
 		d.Conditions = append(d.Conditions, Condition{
 			Type: string(x.Type), Status: string(x.Status), Reason: x.Reason, Message: x.Message, Since: x.LastTransitionTime.UnixMilli(),
-			// Ready should be true, and all others false; unknown is never good.
+			// Ready should be true, and any other condition false; unknown is never good.
 			Good: (x.Type == v1.NodeReady) == (x.Status == v1.ConditionTrue) && x.Status != v1.ConditionUnknown,
 		})
 	}
@@ -130,7 +128,7 @@ func (p OnNode) compare(o OnNode) int {
 	return cmp.Or(cmp.Compare(p.Namespace, o.Namespace), cmp.Compare(p.Name, o.Name))
 }
 
-// onNode is the row of a pod in a list.
+// onNode returns the row of a pod in a list.
 func (c *Cluster) onNode(p *Pod) OnNode {
 	row := OnNode{
 		UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Status: p.status, Owner: p.owner,
@@ -143,11 +141,11 @@ func (c *Cluster) onNode(p *Pod) OnNode {
 	return row
 }
 
-// resourceRows are CPU, memory and pods, and then everything else that the node has. Others are
-// sorted by name. A resource that pods request and the node does not report is left out.
+// resourceRows returns the rows of CPU, memory and pods, and then the node's remaining resources,
+// sorted by name. It skips a resource requested by pods but not reported by the node.
 func (n *node) resourceRows() []Resource {
 	var overheadCPU, overheadMemory int64
-	// Added up as quantities, so that they are written as people wrote them.
+	// Added up as quantities, so that they keep the format of the manifests.
 	others := map[v1.ResourceName]resource.Quantity{}
 	for _, p := range n.pods {
 		if !p.takesRoom() {
@@ -178,7 +176,7 @@ func (n *node) resourceRows() []Resource {
 	return list
 }
 
-// resourceRow is the row of one resource. Without allocatable the shares are 0.
+// resourceRow returns the row of one resource. Without allocatable the shares are 0.
 func (n *node) resourceRow(name v1.ResourceName, requested, overhead resource.Quantity) Resource {
 	allocatable, capacity := n.info.allocatable[name], n.info.capacity[name]
 	r := Resource{Name: string(name), Requested: requested.String(), Allocatable: allocatable.String(), Capacity: capacity.String()}

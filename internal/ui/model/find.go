@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// This file answers searches and selections. Both go through all nodes or pods: they are asked by
-// people.
+// This file implements searches and selections. Both go through all nodes or pods, at the pace of a
+// user's requests.
 
-// Found is what a text was found in. Nodes and pods that begin with it come first. Nothing found is
-// an empty list, or null.
+// Found lists the matches of a text. Nodes and pods that begin with it are first. Without a match,
+// a list is empty, or null.
 type Found struct {
 	Nodes      []string `json:"nodes"`
 	Pods       []OnNode `json:"pods"`
@@ -24,7 +24,7 @@ type Found struct {
 	Workloads  []Tally  `json:"workloads"` // as namespace/Kind/name
 }
 
-// Tally is a text and how many nodes, or pods, have it.
+// Tally is a text with the number of its nodes, or pods.
 type Tally struct {
 	Text  string `json:"text"`
 	Count int    `json:"count"`
@@ -39,7 +39,7 @@ func (c *Cluster) Find(text string, most int) Found {
 	var nodes []string
 	labelled, tainted, spaces, workloads := map[string]int{}, map[string]int{}, map[string]int{}, map[[2]string]int{}
 	for name, n := range c.nodes {
-		// A name that only pods know is no node.
+		// A name known only from pods does not count as a node.
 		if n.info == nil {
 			continue
 		}
@@ -84,8 +84,8 @@ func (c *Cluster) Find(text string, most int) Found {
 	return all
 }
 
-// topTallies are those that contain the text, the most frequent first. Texts with the same count
-// are sorted by themselves. most may be more than there are.
+// topTallies returns the texts that contain the given one, the most frequent first. Texts with the
+// same count are sorted by themselves. most may exceed their number.
 func topTallies(counts map[string]int, text string, most int) []Tally {
 	var list []Tally
 	for words, n := range counts {
@@ -97,9 +97,8 @@ func topTallies(counts map[string]int, text string, most int) []Tally {
 	return list[:min(most, len(list))]
 }
 
-// Select lists the nodes that a label selector matches, as kubectl writes it, and that have the
-// taint, as key[=value][:Effect]. An empty argument selects all. The names are sorted; none is an
-// empty list.
+// Select lists the nodes matching a label selector, in kubectl's notation, and having the taint, as
+// key[=value][:Effect]. An empty argument selects all. The names are sorted; the list is never nil.
 func (c *Cluster) Select(selector, taint string) ([]string, error) {
 	matches, err := labels.Parse(selector)
 	if err != nil {
@@ -116,15 +115,14 @@ func (c *Cluster) Select(selector, taint string) ([]string, error) {
 	return names, nil
 }
 
-// isTaint reports whether a taint is the one written as key[=value][:Effect]; what is left out may
-// be anything.
+// isTaint reports whether a taint matches key[=value][:Effect]; omitted parts match anything.
 func isTaint(t *v1.Taint, words string) bool {
 	rest, effect, hasEffect := strings.Cut(words, ":")
 	key, value, hasValue := strings.Cut(rest, "=")
 	return t.Key == key && (!hasEffect || string(t.Effect) == effect) && (!hasValue || t.Value == value)
 }
 
-// searchName is the name in which a text is looked for.
+// searchName returns the name to search for a text.
 func (p *Pod) searchName(text string) string {
 	if strings.Contains(text, "/") {
 		return p.eviction.Name.Namespace + "/" + p.eviction.Name.Name
@@ -132,8 +130,8 @@ func (p *Pod) searchName(text string) string {
 	return p.eviction.Name.Name
 }
 
-// sortFound sorts what begins with the text first, then short names before long ones: the best
-// match is usually the name itself.
+// sortFound sorts matches at the beginning first, then short names before long ones: the best match
+// is usually the name itself.
 func sortFound[T any](list []T, text string, name func(T) string) {
 	slices.SortFunc(list, func(a, b T) int {
 		x, y := name(a), name(b)

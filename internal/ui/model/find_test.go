@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// owned is a pod of a controller; with a hash, of a ReplicaSet of a Deployment.
+// owned returns a pod of a controller; with a hash, of a ReplicaSet of a Deployment.
 func owned(p *v1.Pod, kind, name, hash string) *v1.Pod {
 	yes := true
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, Controller: &yes}}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// GroupInfo is what is kept of a PodGroup. It does not change.
+// GroupInfo is the stored part of a PodGroup. It does not change.
 type GroupInfo struct {
 	name      types.NamespacedName
 	parent    types.NamespacedName // the CompositePodGroup that it is in; without a name: in none
@@ -18,7 +18,7 @@ type GroupInfo struct {
 	message   string               // of that condition, unless it is true
 }
 
-// GroupOf takes from an object what is kept of it.
+// GroupOf extracts the stored part of an object.
 func GroupOf(object *schedulingv1beta1.PodGroup) *GroupInfo {
 	g := &GroupInfo{
 		name:   types.NamespacedName{Namespace: object.Namespace, Name: object.Name},
@@ -35,7 +35,7 @@ func GroupOf(object *schedulingv1beta1.PodGroup) *GroupInfo {
 	return g
 }
 
-// group is a pod group that was seen, or that a pod names.
+// group is a pod group seen, or named by a pod.
 type group struct {
 	info         *GroupInfo // nil: not seen
 	list         uint32     // the last list that showed it
@@ -45,11 +45,11 @@ type group struct {
 	shown        Group      // zero: not at all
 }
 
-// GroupsListing begins a list of PodGroups: what is not seen until GroupsListed is gone.
+// GroupsListing begins a list of PodGroups: groups not seen until GroupsListed have been removed.
 func (c *Cluster) GroupsListing() { c.groupList++ }
 
-// GroupsListed ends it. Before the first list no pod is shown in a group: an API without PodGroups
-// has no such list. After it, all pods and groups are looked at once more.
+// GroupsListed ends it. Before the first list, pods are shown without a group: an API without
+// PodGroups lacks such a list. After it, all pods and groups are looked at once more.
 func (c *Cluster) GroupsListed() {
 	for name, g := range c.groups {
 		if g.info != nil && g.list != c.groupList {
@@ -80,8 +80,8 @@ func (c *Cluster) GroupGone(name types.NamespacedName) {
 	}
 }
 
-// setGroupInfo has a group be a child of the composite that it names now, and of no other.
-// showTrees then finds its tree.
+// setGroupInfo makes a group a child of its present composite, and of no other. showTrees then
+// finds its tree.
 func (c *Cluster) setGroupInfo(name types.NamespacedName, info *GroupInfo) {
 	g := c.groupNamed(name)
 	if was := g.parent(); was.Name != "" {
@@ -93,7 +93,7 @@ func (c *Cluster) setGroupInfo(name types.NamespacedName, info *GroupInfo) {
 	}
 }
 
-// groupNamed returns a group that is about to change, and marks it.
+// groupNamed returns a group about to change, and marks it.
 func (c *Cluster) groupNamed(name types.NamespacedName) *group {
 	g := c.groups[name]
 	if g == nil {
@@ -104,8 +104,8 @@ func (c *Cluster) groupNamed(name types.NamespacedName) *group {
 	return g
 }
 
-// joinGroup adds a pod to the counts of its group or, with -1, subtracts it. Pods that have ended,
-// or are going, count no longer.
+// joinGroup adds a pod to the counts of its group or, with -1, subtracts it. Terminal and
+// terminating pods no longer count.
 func (c *Cluster) joinGroup(p *Pod, sign int) {
 	if p.group == "" || p.ended || p.going != 0 {
 		return
@@ -117,8 +117,8 @@ func (c *Cluster) joinGroup(p *Pod, sign int) {
 	}
 }
 
-// showGroup brings a group's row up to date. A group is shown while one of its pods waits, or a pod
-// of its tree.
+// showGroup updates a group's row. A group is shown while one of its pods waits, or a pod of its
+// tree.
 func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
 	g := c.groups[name]
 	row := g.groupRow(name)
@@ -139,7 +139,7 @@ func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
 	}
 }
 
-// groupRow is the row of a group, with why it waits, if that is known.
+// groupRow returns the row of a group, with the reason why it waits, if known.
 func (g *group) groupRow(name types.NamespacedName) Group {
 	row := Group{Key: name.String(), Tree: g.tree, Pods: g.pods, Placed: g.placed}
 	if g.tree != "" {
@@ -163,11 +163,11 @@ func (g *group) groupRow(name types.NamespacedName) Group {
 
 func (g *group) waits() bool { return g.pods != g.placed }
 
-// runs tells whether the group has been scheduled, and a pod is left: later ones are placed one by
-// one.
+// runs reports whether the group has been scheduled, with a pod remaining: later ones are placed
+// one by one.
 func (g *group) runs() bool { return g.info != nil && g.info.scheduled && g.placed > 0 }
 
-// isComplete tells whether there are as many pods as are needed at once, and isPlaced whether so
+// isComplete reports whether the group has the pods needed simultaneously, and isPlaced whether so
 // many have a node. The group has an object.
 func (g *group) isComplete() bool { return g.runs() || g.pods >= max(1, g.info.needed) }
 func (g *group) isPlaced() bool   { return g.runs() || g.placed >= max(1, g.info.needed) }

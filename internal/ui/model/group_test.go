@@ -27,7 +27,7 @@ func member(p *v1.Pod, group string) *v1.Pod {
 	return p
 }
 
-// groupsSay are the groups of a change, as the page has them after it: it is told what differs.
+// groupsSay returns the groups of a page after a change: the page receives the difference.
 func groupsSay(shown map[string]model.Group, d *model.Delta) string {
 	if d != nil && d.Groups != nil {
 		for _, row := range d.Groups.Rows {
@@ -44,7 +44,7 @@ func groupsSay(shown map[string]model.Group, d *model.Delta) string {
 	return text
 }
 
-// A group with pending pods says how many of how many are placed, and why it waits.
+// A group with pending pods shows the placed and needed numbers, and why it waits.
 func TestAGroupThatWaits(t *testing.T) {
 	c := model.New()
 	shown := map[string]model.Group{}
@@ -102,8 +102,8 @@ func TestAGroupThatWaits(t *testing.T) {
 	check("listed without", "default/train 3 of 4: PodGroup train does not exist\n")
 }
 
-// A gang that was scheduled asks for its number no more, as long as one of its pods is left: some
-// may have ended.
+// A scheduled gang no longer requires its number, as long as any of its pods remains: some may have
+// ended.
 func TestAGangThatRunsIsNotShortOfPods(t *testing.T) {
 	c := model.New()
 	c.GroupsListing()

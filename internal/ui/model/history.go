@@ -2,8 +2,8 @@ package model
 
 import "time"
 
-// Moment is what happened in a span of time: when it began, in milliseconds; how many evictions,
-// preemptions and failures of nodes there were; and how many pods were pending at most. It is an
+// Moment holds the events of a span of time: its beginning, in milliseconds; the numbers of
+// evictions, preemptions and failures of nodes; and the maximum number of pending pods. It is an
 // array because a page gets thousands. For example, [1764000000000 2 0 1 17] is two evictions and
 // one failure of a node within ten seconds, with up to 17 pods pending.
 type Moment [5]int64
@@ -18,16 +18,15 @@ const (
 )
 
 const (
-	// Every is how long a Moment lasts; a recording that is longer than what is kept has longer
-	// ones.
+	// Every is the duration of a Moment; a recording longer than the kept history has longer ones.
 	Every = 10 * time.Second
-	// mostMoments bounds what is kept: six hours of ten seconds each.
+	// mostMoments bounds the kept history: six hours of ten seconds each.
 	mostMoments = 2160
 )
 
-// history is the last moments, in their order. A span in which nothing changed has none: the number
-// of pending pods stays. It is kept in one array of up to twice mostMoments, so that old moments
-// are dropped rarely.
+// history holds the last moments, in order. A span without a change is omitted: the number of
+// pending pods stays. It is kept in one array of up to twice mostMoments, so that old moments are
+// dropped rarely.
 type history struct {
 	moments []Moment
 	every   time.Duration // 0: Every
@@ -35,9 +34,8 @@ type history struct {
 	told    int           // how many of the last moments have changed since news returned them
 }
 
-// momentAt returns the moment of a time. A time before the last moment, as when a clock is set
-// back, counts as the last moment's. It makes the moment if there is none yet, and marks it as
-// changed.
+// momentAt returns the moment of a time, creating it if needed, and marks it as changed. A time
+// before the last moment, as when a clock is set back, counts as the last moment's.
 func (h *history) momentAt(now time.Time) *Moment {
 	every := h.every
 	if every == 0 {
@@ -57,7 +55,7 @@ func (h *history) momentAt(now time.Time) *Moment {
 	return &h.moments[len(h.moments)-1]
 }
 
-// addMoment adds a moment, and drops the older half if there are too many.
+// addMoment adds a moment, and drops the older half of a full history.
 func (h *history) addMoment(m Moment) {
 	if len(h.moments) == 2*mostMoments {
 		h.moments = append([]Moment(nil), h.lastMoments()...)
@@ -69,7 +67,7 @@ func (h *history) addMoment(m Moment) {
 // countEvent counts one eviction, preemption or failure.
 func (h *history) countEvent(now time.Time, what int) { h.momentAt(now)[what]++ }
 
-// notePending records how many pods are pending.
+// notePending records the number of pending pods.
 func (h *history) notePending(now time.Time, n int) {
 	if int64(n) == h.pending && len(h.moments) > 0 {
 		return
@@ -80,13 +78,13 @@ func (h *history) notePending(now time.Time, n int) {
 	m[pending] = max(m[pending], h.pending)
 }
 
-// newMoments are the moments that changed since the last call. The list is new. A moment that goes
-// on is among them each time that it has changed.
+// newMoments returns the moments changed since the last call. The list is new. A continuing moment
+// is included after each of its changes.
 func (h *history) newMoments() []Moment {
 	list := append([]Moment(nil), h.moments[max(0, len(h.moments)-h.told):]...)
 	h.told = 0
 	return list
 }
 
-// lastMoments are those that are kept. They belong to the history.
+// lastMoments returns the kept moments. They belong to the history.
 func (h *history) lastMoments() []Moment { return h.moments[max(0, len(h.moments)-mostMoments):] }

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// going is a pod that was told to go for a reason.
+// going returns a pod with the condition DisruptionTarget, for a reason.
 func going(name, on, cause string) *v1.Pod {
 	p := pod(name, on)
 	p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: cause})
@@ -68,7 +68,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// What happened before the first look is not known, and the page says since when it is.
+// The past before the first look is unknown, and the page shows the beginning of its history.
 func TestTheStateSaysSinceWhenItKnowsWhatHappened(t *testing.T) {
 	c := model.New()
 	see(c, noon, node("node-1", "z1"))

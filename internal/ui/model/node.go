@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// NodeInfo is what is kept of a node's object. It shares maps and slices with the object, and does
-// not change.
+// NodeInfo is the stored part of a node's object. It shares maps and slices with the object, and
+// does not change.
 type NodeInfo struct {
 	eviction    eviction.Node
 	zone        string
@@ -27,7 +27,7 @@ type NodeInfo struct {
 	created     int64
 }
 
-// NodeOf takes from an object what is kept of it. The object must not be changed afterwards.
+// NodeOf extracts the stored part of an object. The object must not be changed afterwards.
 func NodeOf(object *v1.Node) *NodeInfo {
 	n := &NodeInfo{
 		eviction: eviction.NodeOf(object), zone: object.Labels[v1.LabelTopologyZone], cordoned: object.Spec.Unschedulable,
@@ -42,8 +42,8 @@ func NodeOf(object *v1.Node) *NodeInfo {
 	return n
 }
 
-// troubleConditions names the conditions, other than Ready, that show a problem: those that are
-// true. The list is never nil.
+// troubleConditions names the conditions, other than Ready, that show a problem by being true. The
+// list is never nil.
 func (n *NodeInfo) troubleConditions() []string {
 	list := []string{}
 	for i := range n.conditions {
@@ -54,8 +54,8 @@ func (n *NodeInfo) troubleConditions() []string {
 	return list
 }
 
-// node is a node that was seen, or that a pod names. An entry without info stands for a node that
-// pods name, and that does not exist.
+// node is a node seen, or named by a pod. An entry without info represents a missing node named by
+// pods.
 type node struct {
 	name string
 	info *NodeInfo // nil: not seen
@@ -87,7 +87,7 @@ func (n *node) movePod(p *Pod, sign int64) {
 	}
 }
 
-// nodeRow is the node's row, without blocks.
+// nodeRow returns the node's row, without blocks.
 func (n *node) nodeRow() Node {
 	row := Node{
 		Name: n.name, Zone: n.info.zone, Ready: n.info.ready, Cordoned: n.info.cordoned,
@@ -99,7 +99,7 @@ func (n *node) nodeRow() Node {
 	}
 
 	for name, quantity := range n.info.allocatable {
-		// Nodes often report resources of which they have none, such as huge pages.
+		// Nodes often report resources with an amount of zero, such as huge pages.
 		if basic[name] || quantity.IsZero() {
 			continue
 		}
@@ -112,10 +112,10 @@ func (n *node) nodeRow() Node {
 	return row
 }
 
-// basic are the resources that every node has.
+// basic lists the resources of every node.
 var basic = map[v1.ResourceName]bool{v1.ResourceCPU: true, v1.ResourceMemory: true, v1.ResourcePods: true}
 
-// taintTexts are the taints as the page writes them, in their order.
+// taintTexts returns the taints in the page's notation, in order.
 func taintTexts(taints []v1.Taint) []string {
 	list := make([]string, len(taints))
 	for i := range taints {
@@ -124,7 +124,7 @@ func taintTexts(taints []v1.Taint) []string {
 	return list
 }
 
-// same reports whether two rows show the same. A field that is added to Node has to be added here.
+// same reports whether two rows show the same. It must cover every field of Node.
 func (n *Node) same(o *Node) bool {
 	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Cordoned == o.Cordoned && n.CPU == o.CPU &&
 		n.Memory == o.Memory &&
@@ -132,8 +132,8 @@ func (n *Node) same(o *Node) bool {
 		maps.Equal(n.Others, o.Others) && slices.EqualFunc(n.Blocks, o.Blocks, Block.same)
 }
 
-// nodeEvents returns what changed between two states of a node, for which the API has no events.
-// Labels and conditions other than Ready make no event.
+// nodeEvents returns the changes between two states of a node, since the API creates no events for
+// them. Labels and conditions other than Ready make no event.
 func nodeEvents(before, after *NodeInfo) (list []Event) {
 	say := func(warning bool, reason, message string) {
 		list = append(list, Event{Warning: warning, Reason: reason, Message: message})
@@ -161,7 +161,7 @@ func nodeEvents(before, after *NodeInfo) (list []Event) {
 	return list
 }
 
-// orUnsaid names what is missing in a message.
+// orUnsaid replaces a missing part of a message.
 func orUnsaid(s string) string {
 	if s == "" {
 		return "not said"

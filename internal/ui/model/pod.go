@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Pod is what is kept of a pod. It does not change: a new state is another Pod.
+// Pod is the stored part of a pod. It does not change: a new state is another Pod.
 type Pod struct {
 	eviction  eviction.Pod
 	status    string // as kubectl get shows it
@@ -40,8 +40,8 @@ type Pod struct {
 	list uint32 // the last list that showed it
 }
 
-// PodOf takes from an object what is kept of it. It keeps little of the object, and most of its
-// texts are shared by many pods.
+// PodOf extracts the stored part of an object. It keeps little of the object, and most of its texts
+// are shared by many pods.
 func PodOf(object *v1.Pod) *Pod {
 	p := &Pod{
 		eviction: eviction.PodOf(object), status: internString(podStatus(object)), ended: rules.IsTerminal(object),
@@ -77,8 +77,8 @@ func PodOf(object *v1.Pod) *Pod {
 	return p
 }
 
-// workloadOf is a pod's workload by its controller. A ReplicaSet whose name ends in its template's
-// hash belongs to a Deployment.
+// workloadOf returns a pod's workload by its controller. A ReplicaSet with its template's hash as
+// the suffix of its name belongs to a Deployment.
 //
 //	ReplicaSet web-5d78c9869d, pod-template-hash 5d78c9869d   Deployment/web
 //	StatefulSet db                                            StatefulSet/db
@@ -93,8 +93,8 @@ func workloadOf(owner *metav1.OwnerReference, labels map[string]string) string {
 // internString interns a string: pods have few different namespaces, nodes, owners and messages.
 func internString(s string) string { return unique.Make(s).Value() }
 
-// takeRequests notes what the pod requests. For a pod on a node that is what the kubelet has
-// allocated, as it counts there.
+// takeRequests records the pod's requests. For a pod on a node these are the kubelet's allocation,
+// since that counts there.
 func (p *Pod) takeRequests(object *v1.Pod) {
 	requests := rules.Requests(object)
 	if object.Spec.NodeName != "" {
@@ -118,8 +118,8 @@ func (p *Pod) takeRequests(object *v1.Pod) {
 	p.overheadCPU, p.overheadMemory = object.Spec.Overhead.Cpu().MilliValue(), object.Spec.Overhead.Memory().Value()
 }
 
-// podStatus is the state of a pod in a word. It is shorter than what kubectl shows: init containers
-// and exit codes are left out.
+// podStatus returns the state of a pod in a word. It is shorter than kubectl's: it ignores init
+// containers and exit codes.
 func podStatus(p *v1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "Terminating"
@@ -135,20 +135,20 @@ func podStatus(p *v1.Pod) string {
 	return string(p.Status.Phase)
 }
 
-// groupName is the name of the pod's PodGroup, which it must have.
+// groupName returns the name of the pod's PodGroup, which it must have.
 func (p *Pod) groupName() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.eviction.Name.Namespace, Name: p.group}
 }
 
 func (p *Pod) uid() types.UID { return p.eviction.UID }
 
-// isWaiting reports whether it is in the queue.
+// isWaiting reports whether the pod is in the queue.
 func (p *Pod) isWaiting() bool { return p.eviction.Node == "" && !p.ended && p.going == 0 }
 
-// takesRoom reports whether it counts against the room on its node.
+// takesRoom reports whether the pod counts against the room on its node.
 func (p *Pod) takesRoom() bool { return p.eviction.Node != "" && !p.ended }
 
-// waitingRow is the pod's row in the queue, without what the cluster knows beside it.
+// waitingRow returns the pod's row in the queue, without the cluster's additions.
 func (p *Pod) waitingRow() Waiting {
 	return Waiting{
 		UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Priority: p.priority, Created: p.created,

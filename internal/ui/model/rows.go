@@ -1,7 +1,7 @@
 package model
 
-// Node is a node as the map and the table of nodes show it. Amounts are what is requested, and what
-// there is. Others' amounts are in the same order.
+// Node is a node in the map and the table of nodes. Amounts are the requested and the total ones.
+// Others' amounts are in the same order.
 type Node struct {
 	Name     string   `json:"name"`
 	Zone     string   `json:"zone"`
@@ -12,15 +12,15 @@ type Node struct {
 	CPU      [2]int64 `json:"cpu"`     // in thousandths
 	Memory   [2]int64 `json:"memory"`  // in bytes
 	Pods     [2]int64 `json:"pods"`
-	// Others has the other resources of which the node has any, in whole units.
+	// Others has the node's remaining resources with an amount, in whole units.
 	Others  map[string][2]int64 `json:"others,omitempty"`
 	Leaving int                 `json:"leaving"` // pods that have to go, or are going
-	// Blocks are its pods as they are drawn in it, of clusters in which a node has room for them.
+	// Blocks are the pods drawn in the node, in clusters with room for that.
 	Blocks []Block `json:"blocks,omitempty"`
 }
 
-// Block is a pod that takes room on its node. Thousands of them are sent: what is zero is left out.
-// So keys are short, too.
+// Block is a pod that takes room on its node. Thousands of them are sent: zeros are omitted, and
+// keys are short.
 type Block struct {
 	Namespace string           `json:"ns"`
 	Name      string           `json:"n"`
@@ -32,8 +32,7 @@ type Block struct {
 	Leaves    bool             `json:"l,omitempty"` // it has to go, or is going
 }
 
-// Waiting is a pod without a node. It is comparable, so that a row that stays the same is found out
-// by ==.
+// Waiting is a pod without a node. It is comparable, so that an unchanged row is detected by ==.
 type Waiting struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
@@ -41,14 +40,14 @@ type Waiting struct {
 	Priority  int32  `json:"priority"`
 	Created   int64  `json:"created"`
 	// Reason and Message are those of the pod's condition PodScheduled. If no scheduler has tried
-	// it yet, Message says why none will, and is empty if one will.
+	// the pod yet, Message explains why none will, and is empty if one will.
 	Reason    string `json:"reason"`
 	Message   string `json:"message"`
 	Nominated string `json:"nominated"`
 	Scheduler string `json:"scheduler"`
-	// Workload is Kind/name of what made it; empty: nothing did.
+	// Workload is the Kind/name of the pod's creator; empty: unknown.
 	Workload string `json:"workload"`
-	// Group is the key of the pod's Group; empty: it is in none.
+	// Group is the key of the pod's Group; empty: the pod is in none.
 	Group  string `json:"group"`
 	CPU    int64  `json:"cpu"`
 	Memory int64  `json:"memory"`
@@ -75,8 +74,7 @@ type Composite struct {
 	Message string `json:"message"`
 }
 
-// Leaving is a pod that has to leave its node, or is leaving. The page counts down to Due by
-// itself.
+// Leaving is a pod that must leave its node, or is leaving. The page counts down to Due by itself.
 type Leaving struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
@@ -90,8 +88,7 @@ type Leaving struct {
 	Cause     string `json:"cause"` // if Going, the reason of its condition DisruptionTarget
 }
 
-// Event is something that happened: an event of the API, or a change of a node, which the API has
-// no events for.
+// Event is an event of the API, or a change of a node, for which the API lacks events.
 type Event struct {
 	UID       string `json:"uid"`
 	At        int64  `json:"at"`
@@ -104,8 +101,8 @@ type Event struct {
 	Count     int32  `json:"count"`
 }
 
-// Summary is the cluster in a few numbers. CPU and Memory are what is requested on shown nodes, and
-// what is allocatable there.
+// Summary is the cluster in a few numbers. CPU and Memory are the requested and allocatable amounts
+// on shown nodes.
 type Summary struct {
 	Nodes   int      `json:"nodes"`
 	Ready   int      `json:"ready"`
@@ -115,13 +112,13 @@ type Summary struct {
 	Leaving int      `json:"leaving"`
 	CPU     [2]int64 `json:"cpu"`
 	Memory  [2]int64 `json:"memory"`
-	// Marked changes whenever a node is added or removed, or its labels or taints change: what was
-	// selected by these has to be looked up again.
+	// Marked changes whenever a node is added or removed, or its labels or taints change:
+	// selections by these must be looked up again.
 	Marked int `json:"marked"`
 }
 
-// Delta is what changed or, with Fresh, everything. Times are in milliseconds since 1970. A page
-// that has applied the state and all deltas since shows what State returns.
+// Delta holds the changes or, with Fresh, everything. Times are in milliseconds since 1970. A page
+// that has applied the state and all deltas since shows the same as State returns.
 type Delta struct {
 	Now        int64           `json:"now"`
 	Fresh      bool            `json:"fresh,omitempty"`
@@ -136,8 +133,8 @@ type Delta struct {
 	History    []Moment        `json:"history,omitempty"`
 }
 
-// Set is rows that are new or different, and the keys of those that are gone: nodes by name, groups
-// and composites by key, pods by UID.
+// Set holds new or different rows, and the keys of removed ones: nodes by name, groups and
+// composites by key, pods by UID.
 type Set[T any] struct {
 	Rows []T      `json:"rows,omitempty"`
 	Gone []string `json:"gone,omitempty"`

@@ -9,11 +9,11 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// This file says why a pending pod has not even been tried: no scheduler of that name is served, or
-// one of its ResourceClaims does not exist.
+// This file explains why a pending pod has not even been tried: no scheduler of that name is
+// served, or one of its ResourceClaims does not exist.
 
-// Serve names the schedulers whose pods Berth places, instead of those that were named before. No
-// names at all mean that it is not known: then no pod is said to be nobody's.
+// Serve replaces the names of the schedulers served by Berth. An empty list means unknown: then no
+// pod counts as unserved.
 func (c *Cluster) Serve(schedulers []string) {
 	served := map[string]bool{}
 	for _, name := range schedulers {
@@ -29,9 +29,9 @@ func (c *Cluster) Serve(schedulers []string) {
 	}
 }
 
-// whyUntried says why no scheduler tries a pending pod that has no condition PodScheduled; "" if
-// its turn has not come yet. A pod whose claim does not exist is kept out of the queue, and has no
-// condition.
+// whyUntried explains why no scheduler tries a pending pod without a condition PodScheduled; "" if
+// its turn is still to be awaited. A pod with a missing claim is kept out of the queue, and lacks
+// the condition.
 func (c *Cluster) whyUntried(p *Pod) string {
 	if len(c.served) > 0 && !c.served[p.scheduler] {
 		return fmt.Sprintf("it is for the scheduler %q, which Berth does not serve here", p.scheduler)
@@ -48,7 +48,7 @@ func (c *Cluster) whyUntried(p *Pod) string {
 	return ""
 }
 
-// takeClaims notes the ResourceClaims that a pending pod names, or why their names are not known.
+// takeClaims records the ResourceClaims named by a pending pod, or why their names are unknown.
 // Names of claims made from templates are in the pod's status, once the claim exists.
 func (p *Pod) takeClaims(object *v1.Pod) {
 	for i := range object.Spec.ResourceClaims {
@@ -61,11 +61,12 @@ func (p *Pod) takeClaims(object *v1.Pod) {
 	}
 }
 
-// ClaimsListing begins a list of ResourceClaims: what is not seen until ClaimsListed is gone.
+// ClaimsListing begins a list of ResourceClaims: claims not seen until ClaimsListed have been
+// removed.
 func (c *Cluster) ClaimsListing() { c.claimList++ }
 
-// ClaimsListed ends it. Before the first list no claim is said to be missing. Clusters that do not
-// serve the kind, and users who may not read it, have no list.
+// ClaimsListed ends it. Before the first list, no claim counts as missing. Clusters that do not
+// serve the kind, and users without permission to read it, lack the list.
 func (c *Cluster) ClaimsListed() {
 	c.claimed = true
 	for name, list := range c.claims {

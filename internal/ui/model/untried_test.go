@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// What a pod without a condition is pending for is said where it is known: that no scheduler here
-// takes it, or that a claim of it does not exist.
+// The known reasons for a pending pod without a condition are shown: no scheduler here takes it, or
+// one of its claims does not exist.
 func TestAPodThatNoSchedulerTriesSaysWhy(t *testing.T) {
 	c := model.New()
 	c.Serve([]string{"default-scheduler", "berth-scheduler"})
@@ -68,7 +68,7 @@ func TestAPodThatNoSchedulerTriesSaysWhy(t *testing.T) {
 	says("its claim is made", "templated", "")
 }
 
-// Pods bound to a node that does not exist are counted apart.
+// Pods bound to a missing node are counted separately.
 func TestPodsOnNodesThatDoNotExistAreCountedApart(t *testing.T) {
 	c := model.New()
 	see(c, noon, node("node-1", "z1"), pod("a", "node-1"), pod("b", "nowhere"))

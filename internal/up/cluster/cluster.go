@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// Cluster is what the user asked `berth up` for.
+// Cluster holds the flags of `berth up`.
 type Cluster struct {
 	DataDir      string
 	Port         int
@@ -29,7 +29,7 @@ type Cluster struct {
 	Config       string // the scheduler's; may be empty
 	Gates        map[string]bool
 	Version      string // of Kubernetes
-	// What admission gives pods that say nothing.
+	// Default toleration seconds set by admission.
 	NotReadySeconds, UnreachableSeconds int64
 
 	berth      string // this executable
@@ -37,8 +37,8 @@ type Cluster struct {
 	page       string // where the dashboard is, once it is there
 }
 
-// listParts are the processes of a cluster, in the order in which they start. Each
-// prints a line that begins with "ready" when it is.
+// listParts returns the processes of a cluster in start order. Each reports readiness with a line
+// beginning with "ready".
 func (c *Cluster) listParts() []supervisor.Part {
 	parts := []supervisor.Part{
 		{Name: "controlplane", OwnLog: true, Argv: c.controlplaneArgv},
@@ -62,21 +62,21 @@ func (c *Cluster) listParts() []supervisor.Part {
 	return parts
 }
 
-// newPart is the command line of a part that is a subcommand of berth itself.
+// newPart returns the command line of a part that is a subcommand of berth itself.
 func (c *Cluster) newPart(subcommand string, flags ...string) func() []string {
 	return func() []string {
 		return append([]string{c.berth, subcommand, "--kubeconfig", c.kubeconfigOf(subcommand)}, flags...)
 	}
 }
 
-// kubeconfigOf is what the control plane writes for a component: it may do what the component does,
-// and is no administrator's.
+// kubeconfigOf returns the control plane's kubeconfig for a component: limited to the component's
+// permissions, and not an administrator's.
 func (c *Cluster) kubeconfigOf(component string) string {
 	return filepath.Join(filepath.Dir(c.kubeconfig), component+".kubeconfig")
 }
 
-// schedulerArgv prefers the scheduler alone, if it lies beside this executable:
-// it takes less memory.
+// schedulerArgv prefers the stand-alone scheduler next to this executable, if any, because it needs
+// less memory.
 func (c *Cluster) schedulerArgv() []string {
 	argv := []string{c.berth, "scheduler"}
 	if alone := filepath.Join(filepath.Dir(c.berth), "berth-scheduler"); exists(alone) {
@@ -116,8 +116,8 @@ const (
 	AnyPagePort = -2 // the usual one, or a free one
 )
 
-// pagePart is the dashboard as a component of berth up. When restarted it uses the same port again,
-// so that an open browser tab keeps working.
+// pagePart is the dashboard as a component of berth up. It keeps its port across restarts, so that
+// an open browser tab keeps working.
 func (c *Cluster) pagePart() supervisor.Part {
 	return supervisor.Part{
 		Name: "ui",
@@ -150,7 +150,7 @@ func (c *Cluster) pageToken() string {
 	return filepath.Join(filepath.Dir(c.kubeconfig), pageTokenFile)
 }
 
-// pageLine prints the dashboard's address.
+// pageLine returns the line with the dashboard's address.
 func (c *Cluster) pageLine() string {
 	if c.page == "" {
 		return ""
@@ -158,17 +158,16 @@ func (c *Cluster) pageLine() string {
 	return "  dashboard   " + c.page + "\n"
 }
 
-// compareTolerations is enabled in the control plane by default, so the scheduler has to know it.
+// compareTolerations is on by default in the control plane, so the scheduler must honour it.
 const compareTolerations = "TaintTolerationComparisonOperators"
 
-// CheckGates rejects gates that the scheduler cannot work with. The control plane rejects unknown
-// ones.
+// CheckGates rejects gates not supported by the scheduler. The control plane rejects unknown ones.
 func (c *Cluster) CheckGates() error {
 	_, err := groups.GatesOf(c.Gates)
 	return usage.Of(err)
 }
 
-// evictionRequests is the gate of the API of that name. Upstream has no controller for it yet.
+// evictionRequests is the gate of the API of that name. Upstream lacks a controller for it so far.
 const evictionRequests = "EvictionRequestAPI"
 
 // answersEvictionRequests reports whether the API server serves EvictionRequests.
@@ -177,7 +176,7 @@ func (c *Cluster) answersEvictionRequests() bool {
 	return on || !set && c.Gates["AllAlpha"]
 }
 
-// controllerFlags are those of berth controller that follow from the gates.
+// controllerFlags returns the flags of berth controller implied by the gates.
 func (c *Cluster) controllerFlags() (flags []string) {
 	if c.answersEvictionRequests() {
 		flags = append(flags, "--controllers", "*,"+evictionrequestlive.Name)
@@ -186,7 +185,7 @@ func (c *Cluster) controllerFlags() (flags []string) {
 }
 
 // controlplaneGates returns the flags that set the gates in the API server and the controllers and,
-// for those of pod groups and EvictionRequests, enable the API.
+// for pod groups and EvictionRequests, enable the API.
 func (c *Cluster) controlplaneGates() (flags []string) {
 	if len(c.Gates) > 0 {
 		flags = append(flags, "--feature-gates", gatesText(c.Gates))
@@ -207,8 +206,7 @@ func (c *Cluster) controlplaneGates() (flags []string) {
 	return flags
 }
 
-// schedulerGates are those of the gates that the scheduler honours, and those that are enabled by
-// default.
+// schedulerGates returns the gates honoured by the scheduler, and the gates on by default.
 func (c *Cluster) schedulerGates() string {
 	gates := map[string]bool{compareTolerations: true}
 	for name, on := range c.Gates {

@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/ui"
 )
 
-// The commands to try can be done: without simulated nodes none can fail.
+// TestWelcomeSuggestsWhatCanBeDone verifies that the suggested commands work: for example, without
+// simulated nodes none can fail.
 func TestWelcomeSuggestsWhatCanBeDone(t *testing.T) {
 	for nodes, fails := range map[int]bool{0: false, 3: true} {
 		c := &Cluster{Nodes: nodes, Zones: 1, DataDir: connect.DefaultDataDir, kubeconfig: "/x/kubeconfig"}
@@ -22,7 +23,8 @@ func TestWelcomeSuggestsWhatCanBeDone(t *testing.T) {
 	}
 }
 
-// The token of berth up outlives it, and nobody else reads it. One that was cut short is replaced.
+// TestTheTokenOfUpIsKept verifies that the token outlives berth up and is readable only by its
+// owner, and that a truncated one is replaced.
 func TestTheTokenOfUpIsKept(t *testing.T) {
 	file := filepath.Join(t.TempDir(), pageTokenFile)
 	read := func() string {
@@ -55,7 +57,8 @@ func TestTheTokenOfUpIsKept(t *testing.T) {
 	}
 }
 
-// A cluster whose range is the default one, a new one beside it, and one that was told its range.
+// TestServiceRangeIsKept covers a cluster with the default range, a new cluster next to it, and a
+// cluster with an explicit range.
 func TestServiceRangeIsKept(t *testing.T) {
 	dir := t.TempDir()
 	if got := serviceRange(dir); got != "10.96.0.0/12" {

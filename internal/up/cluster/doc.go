@@ -1,4 +1,4 @@
-// Package cluster is what berth up starts: a control plane, the scheduler and the controllers, the
-// dashboard, simulated nodes and, if that is wanted, this machine as a node. It says which
-// processes these are and with which flags they run.
+// Package cluster assembles the processes started by berth up and their flags: a control plane, the
+// scheduler and the controllers, the dashboard, simulated nodes and, on request, this machine as a
+// node.
 package cluster

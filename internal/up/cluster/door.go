@@ -19,14 +19,14 @@ import (
 	"github.com/berth-k8s/berth/internal/up/door"
 )
 
-// defaultServiceRange is the control plane's.
+// defaultServiceRange is the control plane's default.
 const defaultServiceRange = "10.96.0.0/12"
 
-// serviceRangeFile names the service range of a cluster whose range is another one: it cannot
-// change once Services have addresses.
+// serviceRangeFile records a cluster's service range if it is not the default: it cannot change
+// once Services have addresses.
 const serviceRangeFile = "service-range"
 
-// serviceRange of the cluster in the data directory.
+// serviceRange returns the service range of the cluster in the data directory.
 func serviceRange(dir string) string {
 	text, err := os.ReadFile(filepath.Join(dir, serviceRangeFile))
 	if err != nil {
@@ -35,17 +35,17 @@ func serviceRange(dir string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// serviceDoor lets pods in to the API server, which listens on loopback only, where they look for
-// it: at the address of the Service kubernetes. There is no kube-proxy.
+// serviceDoor lets pods reach the API server, which listens on loopback only, at its expected
+// address: that of the Service kubernetes. There is no kube-proxy.
 type serviceDoor struct {
 	listener net.Listener
 	prefix   netip.Prefix
 	device   string
 }
 
-// freeRanges are those for new clusters, above the default one and below the pods' networks. Where
-// they begin depends on the folder, so that a cluster that is started again mostly finds its range
-// free, whatever was started meanwhile.
+// freeRanges returns the ranges for new clusters, above the default one and below the pods'
+// networks. The first one depends on the folder, so that a restarted cluster usually finds its
+// range free, regardless of clusters started meanwhile.
 func freeRanges(dir string) (ranges []string) {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(dir)) // never fails
@@ -55,8 +55,8 @@ func freeRanges(dir string) (ranges []string) {
 	return ranges
 }
 
-// openDoor puts the service address on the network device and listens there. Of two clusters on one
-// machine each needs a service range of its own: a new one takes the first whose address is free.
+// openDoor adds the service address to the network device and listens on it. Two clusters on one
+// machine need separate service ranges: a new one takes the first range with a free address.
 func openDoor(dir, device, kubeconfig string) (*serviceDoor, error) {
 	ranges := []string{serviceRange(dir)}
 	if isNew := !exists(filepath.Join(dir, "pki")) && ranges[0] == defaultServiceRange; isNew {
@@ -101,7 +101,7 @@ func listenAt(serviceRange, device string) (*serviceDoor, error) {
 	return d, nil
 }
 
-// address that pods have in KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
+// address returns the value of pods' KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
 func (d *serviceDoor) address() string { return netip.AddrPortFrom(d.prefix.Addr(), 443).String() }
 
 func (d *serviceDoor) changeAddress(verb string) error {
@@ -113,7 +113,7 @@ func (d *serviceDoor) changeAddress(verb string) error {
 
 func (d *serviceDoor) close() error { return errors.Join(d.listener.Close(), d.changeAddress("del")) }
 
-// kubeletPort is the usual one or, if another kubelet has it, a free one.
+// kubeletPort returns the usual port or, if another kubelet has it, a free one.
 func kubeletPort(address string) int {
 	for _, port := range []string{"10250", "0"} {
 		l, err := net.Listen("tcp", net.JoinHostPort(address, port))
@@ -126,7 +126,7 @@ func kubeletPort(address string) int {
 	return 10250 // the kubelet says why it cannot listen
 }
 
-// apiServer is where the API server listens at the moment: it may be another port after a restart.
+// apiServer returns the API server's current address: the port may change on a restart.
 func apiServer(kubeconfig string) (string, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

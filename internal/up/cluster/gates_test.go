@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestGatesReachEveryProcess: gates of berth up go to the control plane as they are, with the API
-// of pod groups where these are on, and to the scheduler as far as it knows them.
+// TestGatesReachEveryProcess verifies that gates of berth up reach the control plane unchanged,
+// with the API of pod groups if enabled, and that the scheduler receives the gates it supports.
 func TestGatesReachEveryProcess(t *testing.T) {
 	c := &Cluster{Gates: map[string]bool{"GenericWorkload": true, "TopologyAwareWorkloadScheduling": true, "WorkloadWithJob": true}}
 	if err := c.CheckGates(); err != nil {

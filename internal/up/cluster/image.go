@@ -28,8 +28,8 @@ import (
 	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
-// selfHosted is Berth as other clusters have it: pods on this machine, from an image and the
-// manifests of deploy/, in place of processes beside the cluster.
+// selfHosted runs Berth as in other clusters: pods on this machine, from an image and the manifests
+// of deploy/, instead of processes next to the cluster.
 type selfHosted struct {
 	file  string // the image, as `make image` makes it; empty: not wanted
 	image string // its name
@@ -37,7 +37,7 @@ type selfHosted struct {
 
 func (s *selfHosted) wanted() bool { return s.file != "" }
 
-// readImage finds the name under which a container runtime will know the image.
+// readImage determines the image's name in a container runtime.
 func (s *selfHosted) readImage() (err error) {
 	if s.image, err = imageName(s.file); err != nil {
 		return fmt.Errorf("--from-image: %w", err)
@@ -45,7 +45,7 @@ func (s *selfHosted) readImage() (err error) {
 	return nil
 }
 
-// imageName is that of the image in an OCI layout in a tar file.
+// imageName returns the name of the image in an OCI layout in a tar file.
 func imageName(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -80,7 +80,7 @@ func imageName(path string) (string, error) {
 	}
 }
 
-// kustomization is what is installed.
+// kustomization returns the kustomization to install.
 func (s *selfHosted) kustomization(c *Cluster) string {
 	at := strings.LastIndexByte(s.image, ':')
 	return fmt.Sprintf(`# Berth in place of kube-scheduler and of the controllers of node health and taint eviction, with
@@ -102,11 +102,11 @@ patches:
 `, s.image[:at], s.image[at+1:], controlPlaneLabel, c.schedulerGates())
 }
 
-// controlPlaneLabel is on the node that Berth's pods run on.
+// controlPlaneLabel is on the node that runs Berth's pods.
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
-// labelNode gives this machine's node its role. A node may not do that itself: whoever took it over
-// could attract what runs there.
+// labelNode gives this machine's node its role. A node may not do that itself: an attacker in
+// control of it could attract the pods of that role.
 func labelNode(ctx context.Context, client kubernetes.Interface) error {
 	name, err := kubelet.MachineName()
 	if err != nil {
@@ -119,14 +119,13 @@ func labelNode(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// manifestFolder of the manifests.
+// manifestFolder returns the folder of the manifests.
 func (s *selfHosted) manifestFolder(c *Cluster) string {
 	return filepath.Join(filepath.Dir(c.kubeconfig), "manifests", "here")
 }
 
-// installManifests applies the manifests and waits until the pods run. Nobody but Berth would place
-// them, so it stands in for itself until then, by the Leases that the pods go by: they take over
-// when it ends.
+// installManifests applies the manifests and waits until the pods run. Only Berth would place them,
+// so stand-in processes do until then, under the pods' Leases; the pods take over when they end.
 func (s *selfHosted) installManifests(ctx context.Context, c *Cluster, out *print.Progress) error {
 	out.Step("berth", "applying the manifests")
 	if err := s.writeManifests(c); err != nil {
@@ -167,7 +166,7 @@ func (s *selfHosted) installManifests(ctx context.Context, c *Cluster, out *prin
 	return <-waited
 }
 
-// standIns are the scheduler and the controllers as processes.
+// standIns returns the scheduler and the controllers as processes.
 func (s *selfHosted) standIns(c *Cluster) []supervisor.Part {
 	return []supervisor.Part{
 		{Name: "controller", Argv: c.newPart("controller", "--leader-elect-resource-namespace", deploy.Namespace,
@@ -178,8 +177,8 @@ func (s *selfHosted) standIns(c *Cluster) []supervisor.Part {
 	}
 }
 
-// writeManifests the manifests into the data directory, where users can look at them and delete by
-// them.
+// writeManifests writes the manifests to the data directory, where users can inspect them and use
+// them for deletion.
 func (s *selfHosted) writeManifests(c *Cluster) error {
 	here := s.manifestFolder(c)
 	all := filepath.Dir(here)
@@ -209,8 +208,8 @@ func (s *selfHosted) forgetEarlier(ctx context.Context, client kubernetes.Interf
 	return client.CoreV1().Pods(deploy.Namespace).DeleteCollection(ctx, now, metav1.ListOptions{LabelSelector: partOfBerth})
 }
 
-// freeLeases makes the Leases that the stand-ins go by, held by nobody, in place of those of an
-// earlier run. The stand-ins may not create any: see components in controlplane.
+// freeLeases replaces an earlier run's Leases, used by the stand-ins, with unheld ones. The
+// stand-ins may not create any: see components in controlplane.
 func freeLeases(ctx context.Context, client kubernetes.Interface) error {
 	for _, at := range []metav1.ObjectMeta{{Namespace: metav1.NamespaceSystem, Name: "kube-scheduler"},
 		{Namespace: deploy.Namespace, Name: "berth-controller"}} {
@@ -227,7 +226,7 @@ func freeLeases(ctx context.Context, client kubernetes.Interface) error {
 
 const partOfBerth = "app.kubernetes.io/part-of=berth"
 
-// podsWithin is long for a machine that has other things to do.
+// podsWithin is generous for a busy machine.
 const podsWithin = 3 * time.Minute
 
 // awaitPods returns when all pods of all Deployments are ready.
@@ -256,7 +255,7 @@ func (s *selfHosted) awaitPods(ctx context.Context, client kubernetes.Interface,
 	}
 }
 
-// countPods counts them, and says of one that is not ready why.
+// countPods counts ready and wanted pods, and returns why one is not ready.
 func (s *selfHosted) countPods(ctx context.Context, client kubernetes.Interface) (ready, want int, waiting string, err error) {
 	deployments, err := client.AppsV1().Deployments(deploy.Namespace).List(ctx, metav1.ListOptions{LabelSelector: partOfBerth})
 	if err != nil {
@@ -291,7 +290,7 @@ func (s *selfHosted) countPods(ctx context.Context, client kubernetes.Interface)
 	return ready, want, waiting, nil
 }
 
-// welcomeLine of the welcome.
+// welcomeLine returns the image's line in the welcome.
 func (s *selfHosted) welcomeLine(c *Cluster) string {
 	if !s.wanted() {
 		return ""

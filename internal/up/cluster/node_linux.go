@@ -26,8 +26,8 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// OwnNode is this machine as a node of the cluster that `berth up` starts: upstream's kubelet, on a
-// containerd of its own unless the user names a runtime.
+// OwnNode is this machine as a node of the cluster started by `berth up`: upstream's kubelet, with
+// a private containerd unless the user names a runtime.
 type OwnNode struct {
 	wanted   bool
 	endpoint string // of the container runtime that the user named; empty: one of its own
@@ -36,7 +36,7 @@ type OwnNode struct {
 	private  *containerd.Containerd
 	door     *serviceDoor
 	kubelet  kubelet.Kubelet
-	// berth is Berth itself as pods of this node.
+	// berth runs Berth itself as pods of this node.
 	berth selfHosted
 }
 
@@ -57,7 +57,7 @@ func (n *OwnNode) AddFlags(flags *pflag.FlagSet) {
 	parse.AddRemoved(flags, "memory", "the kubelet reports the machine's memory; reserve some with systemReserved in --kubelet-config")
 }
 
-// CheckFlags checks what was asked for.
+// CheckFlags validates the flags.
 func (n *OwnNode) CheckFlags(c *Cluster) error {
 	switch {
 	case !n.wanted && n.berth.wanted():
@@ -75,7 +75,7 @@ func (n *OwnNode) CheckFlags(c *Cluster) error {
 	return n.berth.readImage()
 }
 
-// startNode what the node needs before the cluster is started.
+// startNode starts the node's prerequisites before the cluster.
 func (n *OwnNode) startNode(ctx context.Context, c *Cluster, out *print.Progress) (err error) {
 	if !n.wanted {
 		return nil
@@ -109,7 +109,7 @@ func (n *OwnNode) startNode(ctx context.Context, c *Cluster, out *print.Progress
 	return nil
 }
 
-// prepareKubelet finds or builds the program, and refuses to run beside a kubelet that it would
+// prepareKubelet finds or builds the program, and refuses to run next to a kubelet that it would
 // disturb.
 func (n *OwnNode) prepareKubelet(ctx context.Context, c *Cluster, out *print.Progress) (err error) {
 	if n.kubelet.Name, err = kubelet.MachineName(); err != nil {
@@ -118,7 +118,7 @@ func (n *OwnNode) prepareKubelet(ctx context.Context, c *Cluster, out *print.Pro
 	if n.endpoint != "" && !exists(kubelet.SocketOf(n.endpoint)) {
 		return fmt.Errorf("--container-runtime-endpoint: there is no %s", kubelet.SocketOf(n.endpoint))
 	}
-	// The node's certificate is of this cluster: it is kept where the cluster is.
+	// The node's certificate belongs to this cluster, so keep it with the cluster.
 	dir := filepath.Join(filepath.Dir(c.kubeconfig), "node")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (n *OwnNode) startContainerd(ctx context.Context, out *print.Progress) erro
 	if err != nil {
 		return err
 	}
-	// With its containerd the pods go, and so does what the kubelet knows of them.
+	// The pods end with its containerd, and so does the kubelet's state about them.
 	n.kubelet.Root, n.kubelet.Addresses = filepath.Join(n.private.Dir, "kubelet"), gateway.String()
 	if !n.berth.wanted() {
 		return nil
@@ -165,16 +165,16 @@ func (n *OwnNode) startContainerd(ctx context.Context, out *print.Progress) erro
 	return nil
 }
 
-// kubeletConfig of the kubelet: Berth's fields, and over them the user's.
+// kubeletConfig returns the kubelet's configuration: Berth's fields, overridden by the user's.
 func (n *OwnNode) kubeletConfig() (map[string]any, error) {
 	fields := kubelet.Defaults(n.kubelet.ClientCA())
 	maps.Copy(fields, map[string]any{
 		"containerRuntimeEndpoint": n.endpoint,
-		// A disk that is nearly full by percent has room enough for a trial, on a machine that
-		// people work on, too.
+		// A disk nearly full by percentage has enough room for a trial, also on a developer's
+		// machine.
 		"evictionHard": map[string]any{"memory.available": "100Mi", "nodefs.available": "500Mi", "imagefs.available": "500Mi"},
-		// Of the machine nothing is changed that would stay behind, and no port is taken that a
-		// second cluster needs, too.
+		// Leave no persistent changes on the machine, and take no port also needed by a second
+		// cluster.
 		"makeIPTablesUtilChains": false,
 		"volumePluginDir":        n.kubelet.Path("volumeplugins"),
 		"healthzPort":            0,
@@ -210,8 +210,8 @@ func (n *OwnNode) stopNode() error {
 	return errors.Join(failed...)
 }
 
-// supervisorPart of the cluster. Its files are written at every start: the bootstrap token is
-// another one then.
+// supervisorPart returns the kubelet as a part. Every start rewrites its files, since the bootstrap
+// token changes.
 func (n *OwnNode) supervisorPart(c *Cluster) supervisor.Part {
 	return supervisor.Part{
 		Name:    "kubelet",
@@ -221,8 +221,8 @@ func (n *OwnNode) supervisorPart(c *Cluster) supervisor.Part {
 	}
 }
 
-// writeBootstrap makes a bootstrap kubeconfig that leads to the API server at its service address,
-// which stays the same while ports may change.
+// writeBootstrap writes a bootstrap kubeconfig with the API server's service address, which stays
+// the same while ports may change.
 func (n *OwnNode) writeBootstrap(c *Cluster) error {
 	config, err := clientcmd.LoadFromFile(filepath.Join(filepath.Dir(c.kubeconfig), "node-bootstrap.kubeconfig"))
 	if err != nil {
@@ -249,7 +249,7 @@ func (n *OwnNode) awaitReady(ctx context.Context, c *Cluster) error {
 	})
 }
 
-// controlplaneFlags are what the API server has to know of this node.
+// controlplaneFlags returns the API server's flags for this node.
 func (n *OwnNode) controlplaneFlags() (flags []string) {
 	if n.berth.wanted() { // the webhook is what admits
 		flags = append(flags, "--upstream-admission")
@@ -257,7 +257,7 @@ func (n *OwnNode) controlplaneFlags() (flags []string) {
 	return flags
 }
 
-// welcomeLine of the welcome.
+// welcomeLine returns the node's line in the welcome.
 func (n *OwnNode) welcomeLine(c *Cluster) string {
 	switch {
 	case !n.wanted:

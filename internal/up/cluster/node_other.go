@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
-// OwnNode is none: the machine cannot be a node.
+// OwnNode is empty: on this platform the machine cannot be a node.
 type OwnNode struct {
 	wanted  bool
 	private *struct{}

@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
-// Run starts the cluster, says on out what it does and what can be done with it, and stops it when
-// the context ends.
+// Run starts the cluster, prints its progress and a welcome to out, and stops it when the context
+// ends.
 func (c *Cluster) Run(ctx context.Context, stdout io.Writer) error {
 	began := time.Now()
 	if err := c.findExecutables(); err != nil {
@@ -77,8 +77,8 @@ func (c *Cluster) Run(ctx context.Context, stdout io.Writer) error {
 	return err
 }
 
-// checkPorts checks that the ports that the user names are free, before anything is started or
-// deleted: a component would find out seconds later, with the others running.
+// checkPorts verifies that user-specified ports are free before anything is started or deleted: a
+// component would fail only seconds later, with the others running.
 func (c *Cluster) checkPorts() error {
 	for _, named := range []struct {
 		flag string
@@ -96,8 +96,8 @@ func (c *Cluster) checkPorts() error {
 	return nil
 }
 
-// findExecutables finds this executable, for the parts that are its own, and
-// the control plane's, which is built apart.
+// findExecutables finds this executable, used by its own parts, and the control plane's, which is
+// built separately.
 func (c *Cluster) findExecutables() error {
 	var err error
 	if c.berth, err = os.Executable(); err != nil {
@@ -151,7 +151,7 @@ Ctrl-C stops it; the next berth up goes on from there.
 		c.kubeconfig, filepath.Join(filepath.Dir(c.kubeconfig), "*.log"), c.Own.welcomeLine(c)+c.pageLine(), berth, try[0], try[1], try[2])
 }
 
-// DescribeNodes says how many simulated nodes there are.
+// DescribeNodes describes the number of simulated nodes.
 func DescribeNodes(nodes, zones int) string {
 	if nodes == 0 {
 		return "no simulated nodes"

@@ -1,6 +1,5 @@
-// Package datadir manages the directory in which `berth up` keeps a cluster. It ensures that only
-// one `berth up` uses it at a time, and that nothing is deleted or overwritten that is not Berth's
-// own.
+// Package datadir manages the data directory of a `berth up` cluster. It ensures that only one
+// `berth up` uses it at a time, and that only Berth's own files are deleted or overwritten.
 //
 //	berth.lock   locked while a `berth up` runs here
 //	kubeconfig   credentials for the cluster
@@ -25,15 +24,15 @@ import (
 // lockName also marks a directory as Berth's.
 const lockName = "berth.lock"
 
-// Dir is a data directory that this process holds alone. It must be closed by whoever opened it;
-// the lock is held until then.
+// Dir is a data directory held exclusively by this process. The caller of Open must close it; the
+// lock is held until then.
 type Dir struct {
 	Path string // absolute
 	lock *os.File
 }
 
 // Open creates the directory, or takes over an existing one. The kernel releases the lock when the
-// process ends, however it ends. An error says which directory, why, and what to do.
+// process ends, however it ends. An error names the directory, the reason, and the remedy.
 func Open(path string) (*Dir, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -45,7 +44,7 @@ func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(abs, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name one that you may write to with --data-dir", path, bare(err))
 	}
-	// Anyone who can write here controls what the cluster's programs trust, keys included.
+	// Write access here controls everything trusted by the cluster's programs, including keys.
 	if err := owned.Check(abs, owned.Writable); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name one of your own with --data-dir", path, err)
 	}
@@ -78,8 +77,8 @@ const (
 	controlPlaneWait = 10 * time.Second
 )
 
-// awaitControlPlane waits for the control plane of a berth up that was killed. If it does not end,
-// the new one will report who holds the lock.
+// awaitControlPlane waits for the control plane of a killed berth up. If it does not end, the new
+// one will report the holder of the lock.
 func (d *Dir) awaitControlPlane() {
 	lock, err := os.OpenFile(d.Join("lock"), os.O_RDWR, 0)
 	if err != nil {
@@ -89,7 +88,7 @@ func (d *Dir) awaitControlPlane() {
 	_ = insist(lock, controlPlaneWait)
 }
 
-// insist tries for a while to get a lock. It looks every 20 ms: flock has no time limit of its own.
+// insist retries a lock for a while. It polls every 20 ms because flock has no timeout.
 func insist(lock *os.File, within time.Duration) error {
 	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
 		if err := acquire(lock); err == nil || time.Now().After(deadline) {
@@ -110,7 +109,7 @@ func (d *Dir) sign() error {
 	return nil
 }
 
-// Clear deletes everything in the directory but the lock. The lock file stays, since it is held.
+// Clear deletes everything in the directory except for the lock file, which is held.
 func (d *Dir) Clear() error {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil {
@@ -130,11 +129,11 @@ func (d *Dir) Clear() error {
 // Close releases the lock.
 func (d *Dir) Close() error { return d.lock.Close() }
 
-// Join is the path of a file in the directory.
+// Join returns the path of a file in the directory.
 func (d *Dir) Join(name string) string { return filepath.Join(d.Path, name) }
 
-// mayUse is nil for a directory that does not exist, is empty, or is Berth's. Any other belongs to
-// somebody, and --fresh must never empty it.
+// mayUse returns nil for a directory that is missing, empty, or Berth's. Any other contains foreign
+// files, and --fresh must never empty it.
 func mayUse(path string) error {
 	entries, err := os.ReadDir(path)
 	switch {
@@ -153,7 +152,7 @@ func mayUse(path string) error {
 	return errors.New("is not empty and was not made by Berth")
 }
 
-// bare drops the path from an error whose message names it already.
+// bare drops the path from an error if the message already names it.
 func bare(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {

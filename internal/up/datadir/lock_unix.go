@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// acquire takes the lock, or fails at once if another process has it.
+// acquire takes the lock, or fails immediately if another process has it.
 func acquire(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }

@@ -1,5 +1,5 @@
-// Package door lets pods reach an API server that listens on loopback only: Serve takes their
-// connections at an address in their network and relays the traffic of both sides.
+// Package door lets pods reach an API server that listens on loopback only: Serve accepts their
+// connections at an address in their network and relays the traffic in both directions.
 package door
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// Serve forwards connections of the listener to the address that to returns at the time, until the
-// listener is closed. Requests are authorized by the API server; here connections are bounded, so
-// that one pod cannot use up the file descriptors of this process and of the API server. to is
-// called for each connection, since the API server's port may change when it is restarted.
+// Serve forwards connections of the listener to the current address returned by to, until the
+// listener is closed. The API server authorizes the requests; Serve limits connections, so that one
+// pod cannot exhaust the file descriptors of this process and of the API server. It calls to for
+// each connection, since the API server's port may change on a restart.
 func Serve(l net.Listener, to func() (address string, err error)) {
 	bounded := guard.Bound(l, guard.Ports)
 	for {
@@ -27,11 +27,11 @@ func Serve(l net.Listener, to func() (address string, err error)) {
 	}
 }
 
-// pass connects a pod with the API server until either side closes the connection. The pod's
-// connection is closed when it returns.
+// pass connects a pod to the API server until either side closes the connection. It closes the
+// pod's connection before it returns.
 func pass(pod net.Conn, to func() (string, error)) {
 	defer pod.Close()
-	// There is no API server right now; the pod's client tries again.
+	// The API server is down; the pod's client retries.
 	address, err := to()
 	if err != nil {
 		return
@@ -44,12 +44,12 @@ func pass(pod net.Conn, to func() (string, error)) {
 	var both errgroup.Group
 	both.Go(func() error {
 		_, err := io.Copy(server, pod)
-		// The pod may close its side first and still read the rest of the answer.
+		// The pod may close its side first and still read the rest of the response.
 		return errors.Join(err, server.(*net.TCPConn).CloseWrite())
 	})
 	both.Go(func() error {
 		_, err := io.Copy(pod, server)
-		// Also ends the copying in the other direction.
+		// This also ends the copying in the other direction.
 		return errors.Join(err, pod.Close())
 	})
 	_ = both.Wait() // a connection that breaks is the end of it

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// TestOnePodDoesNotTakeTheDoor: of one source the door holds so many connections and no more, and
-// as many to the other side; another source comes through.
+// TestOnePodDoesNotTakeTheDoor verifies the connection limit per source, on both sides, while
+// another source can still connect.
 func TestOnePodDoesNotTakeTheDoor(t *testing.T) {
 	listen := func() net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -43,7 +43,7 @@ func TestOnePodDoesNotTakeTheDoor(t *testing.T) {
 		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 		return conn
 	}
-	// echoed says whether what is said is passed on and comes back.
+	// echoed reports whether data is relayed and returned.
 	echoed := func(conn net.Conn) bool {
 		_, _ = io.WriteString(conn, "x")
 		_, err := io.ReadFull(conn, make([]byte, 1))

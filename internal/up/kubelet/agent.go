@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// Agent is what makes a machine the node of a cluster, as the flags of berth agent say. All else is
-// the kubelet's own configuration.
+// Agent makes a machine the node of a cluster, by the flags of berth agent. Everything else is the
+// kubelet's own configuration.
 type Agent struct {
 	program        string
 	file           string // the user's KubeletConfiguration
@@ -62,7 +62,7 @@ func (f *Agent) AddFlags(flags *pflag.FlagSet) {
 	addRemoved(flags)
 }
 
-// Exec runs the kubelet in place of this process, with arguments of its own.
+// Exec replaces this process with the kubelet, passing additional arguments.
 func (f *Agent) Exec(ctx context.Context, arguments []string) error {
 	if err := f.completeFlags(ctx, arguments); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (f *Agent) Exec(ctx context.Context, arguments []string) error {
 	return nil
 }
 
-// completeFlags checks the flags and puts the configuration together.
+// completeFlags validates the flags and assembles the configuration.
 func (f *Agent) completeFlags(ctx context.Context, arguments []string) (err error) {
 	k := &f.Kubelet
 	k.Arguments = arguments
@@ -116,7 +116,7 @@ func (f *Agent) completeFlags(ctx context.Context, arguments []string) (err erro
 	return f.mergeConfig()
 }
 
-// mergeConfig merges Berth's defaults, the user's file, and over both the flags.
+// mergeConfig merges Berth's defaults, the user's file, and the flags, in increasing precedence.
 func (f *Agent) mergeConfig() error {
 	fields := Defaults(f.Kubelet.ClientCA())
 	fields["containerRuntimeEndpoint"] = DefaultEndpoint
@@ -154,7 +154,7 @@ func (f *Agent) mergeConfig() error {
 	return nil
 }
 
-// MachineName is the node's if nobody names it.
+// MachineName returns the default name of the node.
 func MachineName() (string, error) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -163,7 +163,7 @@ func MachineName() (string, error) {
 	return strings.ToLower(name), nil
 }
 
-// ownLabels are those of Kubernetes' own that a node may give itself, as are all below
+// ownLabels lists Kubernetes' labels that a node may set on itself, in addition to all below
 // kubelet.kubernetes.io and node.kubernetes.io.
 var ownLabels = []string{
 	v1.LabelHostname, v1.LabelArchStable, v1.LabelOSStable, v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelInstanceTypeStable,
@@ -171,8 +171,8 @@ var ownLabels = []string{
 	"beta.kubernetes.io/arch",
 }
 
-// checkOwnLabels refuses what the admission plugin NodeRestriction would not let a node write in
-// its own name, for ever: the kubelet only logs it.
+// checkOwnLabels rejects labels that the admission plugin NodeRestriction would forever refuse to
+// the node itself: the kubelet only logs it.
 func checkOwnLabels(labels map[string]string) error {
 	within := func(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
 	for key := range labels {
@@ -211,7 +211,7 @@ func addRemoved(flags *pflag.FlagSet) {
 	}
 }
 
-// asFields are flags that became fields of the same name.
+// asFields lists flags that became fields of the same name.
 const asFields = `file-check-frequency address port healthz-bind-address healthz-port tls-private-key-file max-pods
 cgroup-driver cluster-domain resolv-conf cpu-manager-policy cpu-manager-policy-options memory-manager-policy reserved-memory
 topology-manager-policy topology-manager-scope topology-manager-policy-options eviction-hard eviction-soft

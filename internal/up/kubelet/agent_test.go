@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// asAgent is the configuration that berth agent gives the kubelet, and its command line.
+// asAgent returns the configuration passed to the kubelet by berth agent, and its command line.
 func asAgent(t *testing.T, args ...string) (configuration, argv string, err error) {
 	t.Helper()
 	f := &Agent{}
@@ -29,8 +29,8 @@ func asAgent(t *testing.T, args ...string) (configuration, argv string, err erro
 	return string(text), strings.Join(f.Kubelet.Argv(), " "), err
 }
 
-// A flag overrides the field of the file, the file overrides Berth's, and what is none of Berth's
-// business reaches the kubelet as it is.
+// TestAgentConfiguresTheKubelet verifies that a flag overrides the field of the file, that the file
+// overrides Berth's field, and that other settings reach the kubelet unchanged.
 func TestAgentConfiguresTheKubelet(t *testing.T) {
 	file := writeTemp(t, "kubelet.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: true\nmaxPods: 7\nkubeReserved: {cpu: 1}\n")
 	configuration, argv, err := asAgent(t, "--config", file, "--kube-reserved", "cpu=200m", "--node-labels", "disk=ssd",
@@ -70,8 +70,8 @@ func TestAgentRefuses(t *testing.T) {
 	}
 }
 
-// flagsLeft are those of before, when berth agent was a kubelet of its own, with what they become:
-// an argument of the kubelet or a field of its configuration.
+// flagsLeft maps flags of the former stand-alone kubelet of berth agent to their equivalent: an
+// argument of the kubelet or a field of its configuration.
 var flagsLeft = map[string]string{
 	"bootstrap-kubeconfig=/x":              "--bootstrap-kubeconfig /x",
 	"cert-dir=/x":                          "--cert-dir /x",
@@ -87,7 +87,7 @@ var flagsLeft = map[string]string{
 	"system-reserved=cpu=1,pid=1000":       `systemReserved: cpu: "1" pid: "1000"`,
 }
 
-// flagsGone are the others, but for --config.
+// flagsGone lists the remaining ones, except for --config.
 const flagsGone = `address cgroup-driver client-ca-file cluster-dns cluster-domain container-log-max-files
 container-log-max-size context cpu-manager-policy cpu-manager-policy-options cpus eviction-hard eviction-max-pod-grace-period eviction-minimum-reclaim
 eviction-pressure-transition-period eviction-soft eviction-soft-grace-period file-check-frequency healthz-bind-address healthz-port
@@ -96,8 +96,8 @@ pod-max-pids port preloaded-images-verification-allowlist reserved-cpus reserved
 shutdown-grace-period-by-pod-priority shutdown-grace-period-critical-pods tls-cert-file tls-private-key-file topology-manager-policy
 topology-manager-policy-options topology-manager-scope`
 
-// Each flag of before means the same, or is an error that names what is to be set in its place: a
-// field that a KubeletConfiguration has.
+// TestFlagsOfBefore verifies that each earlier flag keeps its meaning, or is an error that names an
+// existing field of KubeletConfiguration to set instead.
 func TestFlagsOfBefore(t *testing.T) {
 	for arg, want := range flagsLeft {
 		configuration, argv, err := asAgent(t, "--"+arg)
@@ -125,7 +125,7 @@ func TestFlagsOfBefore(t *testing.T) {
 	}
 }
 
-// hasField reports whether a type has a field of a field ... by their names in JSON.
+// hasField reports whether a type has a path of fields, by their JSON names.
 func hasField(in reflect.Type, path []string) bool {
 	for _, f := range reflect.VisibleFields(in) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == path[0] {

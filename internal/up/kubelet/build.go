@@ -10,9 +10,8 @@ import (
 	"regexp"
 )
 
-// FindOrBuild is Find, and builds the kubelet where there is none and this executable stands in
-// Berth's source tree. What the build prints goes to out. named is the value of --kubelet; empty:
-// it is looked for.
+// FindOrBuild is Find, but builds a missing kubelet if this executable is in Berth's source tree.
+// out receives the build's output. named is the value of --kubelet; if empty, it searches.
 func FindOrBuild(ctx context.Context, named string, out io.Writer) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -34,7 +33,7 @@ func findOrBuild(ctx context.Context, named, self string, out io.Writer) (string
 	return build(ctx, tree, filepath.Dir(self), out)
 }
 
-// find the named executable, or the one beside self, or in PATH.
+// find returns the named executable, or the one next to self, or in PATH.
 func find(named, self string) (string, error) {
 	if named != "" {
 		path, err := exec.LookPath(named)
@@ -54,8 +53,8 @@ func find(named, self string) (string, error) {
 
 var ownModule = regexp.MustCompile(`(?m)^module github\.com/berth-k8s/berth$`)
 
-// sourceTree that the executable was built in, such as TREE/bin/berth; empty: none. The working
-// directory is not asked: what root runs there would be built by whoever wrote into it.
+// sourceTree returns the source tree of an executable such as TREE/bin/berth, or "". It ignores the
+// working directory: root would otherwise build and run files of anybody with write access there.
 func sourceTree(self string) string {
 	tree := filepath.Dir(filepath.Dir(self))
 	text, err := os.ReadFile(filepath.Join(tree, "go.mod"))
@@ -65,9 +64,9 @@ func sourceTree(self string) string {
 	return tree
 }
 
-// build the kubelet into a folder.
+// build builds the kubelet into a folder.
 func build(ctx context.Context, tree, bin string, out io.Writer) (string, error) {
-	// Looked for first, so that the error says what to do rather than what make prints.
+	// Check for them first, so that the error is a remedy rather than make's output.
 	for _, tool := range []string{"make", "go"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return "", fmt.Errorf("no kubelet beside berth nor in PATH, and no %s in PATH to build it with: "+

@@ -10,8 +10,8 @@ import (
 
 const makefile = "build-node:\n\t@echo building; printf '#!' > $(BIN)/kubelet; chmod +x $(BIN)/kubelet\n"
 
-// Where berth stands in a source tree with Go, the kubelet is built beside it, once. Elsewhere the
-// error says where one comes from.
+// TestKubeletIsBuiltInASourceTree verifies that a berth in a source tree with Go builds the kubelet
+// next to itself, once. Elsewhere the error explains where to get one.
 func TestKubeletIsBuiltInASourceTree(t *testing.T) {
 	tools := t.TempDir() // has no kubelet
 	for _, name := range []string{"make", "chmod"} {
@@ -60,7 +60,7 @@ func TestKubeletIsBuiltInASourceTree(t *testing.T) {
 	refused("", berth, "make build-node in "+tree)
 }
 
-// link a program of this machine into a folder.
+// link links a program of this machine into a folder.
 func link(t *testing.T, folder, name string) {
 	t.Helper()
 	path, err := exec.LookPath(name)

@@ -18,22 +18,22 @@ import (
 // Program is the name of the executable.
 const Program = "kubelet"
 
-// DefaultEndpoint is where containerd serves CRI unless it is configured otherwise.
+// DefaultEndpoint is containerd's default CRI endpoint.
 const DefaultEndpoint = "unix:///run/containerd/containerd.sock"
 
-// Kubelet is one kubelet of this machine. Nothing is written before Write.
+// Kubelet is one kubelet of this machine. Write makes the first changes to disk.
 type Kubelet struct {
 	// Program is the executable.
 	Program string
-	// Root is the folder of its state and of the volumes of its pods.
+	// Root is the folder of its state and of its pods' volumes.
 	Root string
 	// Name of the node.
 	Name string
-	// Addresses of the node, one for each IP family; empty: the kubelet finds them.
+	// Addresses of the node, one for each IP family; if empty, the kubelet detects them.
 	Addresses string
-	// Labels that the node registers with.
+	// Labels for registering the node.
 	Labels map[string]string
-	// Bootstrap, if set, is a kubeconfig with a token, with which the kubelet asks for its
+	// Bootstrap, if set, is a kubeconfig with a token that lets the kubelet request its
 	// certificate.
 	Bootstrap string
 	// Kubeconfig is read or, with Bootstrap, written by the kubelet.
@@ -46,7 +46,7 @@ type Kubelet struct {
 	Arguments []string
 }
 
-// ReadConfiguration reads the fields of a KubeletConfiguration file. The kubelet itself checks
+// ReadConfiguration reads the fields of a KubeletConfiguration file. The kubelet itself validates
 // them.
 func ReadConfiguration(path string) (map[string]any, error) {
 	text, err := os.ReadFile(path)
@@ -63,8 +63,8 @@ func ReadConfiguration(path string) (map[string]any, error) {
 	return fields, nil
 }
 
-// Defaults are the fields that differ from the kubelet's own defaults. Clients are authenticated by
-// the CA in clientCA, and the kubelet starts with cgroups of version 1, too.
+// Defaults returns Berth's deviations from the kubelet's defaults. The CA in clientCA authenticates
+// clients, and the kubelet also starts with cgroups of version 1.
 func Defaults(clientCA string) map[string]any {
 	return map[string]any{
 		"apiVersion":         "kubelet.config.k8s.io/v1beta1",
@@ -76,11 +76,11 @@ func Defaults(clientCA string) map[string]any {
 	}
 }
 
-// Path of a file in the kubelet's folder.
+// Path returns the path of a file in the kubelet's folder.
 func (k *Kubelet) Path(name string) string { return filepath.Join(k.Root, name) }
 
-// Write writes the configuration file, and the CA of the cluster that it refers to. Root is created
-// if it does not exist. It must be called before the kubelet is started with Argv.
+// Write writes the configuration file, and the cluster's CA that it refers to. It creates Root if
+// necessary. Call it before starting the kubelet with Argv.
 func (k *Kubelet) Write() error {
 	if err := os.MkdirAll(k.Root, 0o750); err != nil {
 		return err
@@ -95,14 +95,14 @@ func (k *Kubelet) Write() error {
 	return durable.Replace(k.configuration(), text, 0o600)
 }
 
-// configuration is the file that Write writes.
+// configuration returns the path of Write's configuration file.
 func (k *Kubelet) configuration() string { return k.Path("config.yaml") }
 
-// ClientCA is the file of the CA whose client certificates the kubelet accepts: the cluster's, as
-// the kubeconfig has it.
+// ClientCA returns the file of the CA for client certificates accepted by the kubelet: the
+// cluster's, from the kubeconfig.
 func (k *Kubelet) ClientCA() string { return k.Path("client-ca.crt") }
 
-// writeCA copies the CA out of the kubeconfig: the kubelet wants it in a file of its own.
+// writeCA copies the CA from the kubeconfig to the separate file required by the kubelet.
 func (k *Kubelet) writeCA() error {
 	source := k.Kubeconfig
 	if k.Bootstrap != "" {
@@ -127,7 +127,7 @@ func (k *Kubelet) writeCA() error {
 	return durable.Replace(k.ClientCA(), ca, 0o644)
 }
 
-// Argv is the command line. Labels are sorted, so that the command line is the same each time.
+// Argv returns the command line. Labels are sorted to keep it stable.
 func (k *Kubelet) Argv() []string {
 	argv := []string{
 		k.Program, "--config", k.configuration(), "--root-dir", k.Root, "--cert-dir", k.Certificates,

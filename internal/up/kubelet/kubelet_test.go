@@ -61,7 +61,8 @@ func TestConfigurationThatIsNone(t *testing.T) {
 	}
 }
 
-// A /proc with kubelets that name their runtime by a flag, in a file, and not at all.
+// TestKubeletsOfTheMachineAreFound uses a /proc with kubelets that set their runtime by a flag, in
+// a file, and not at all.
 func TestKubeletsOfTheMachineAreFound(t *testing.T) {
 	proc := t.TempDir()
 	write(t, filepath.Join(proc, "10", "cmdline"), "/usr/bin/kubelet\x00--container-runtime-endpoint=unix:///a.sock\x00")

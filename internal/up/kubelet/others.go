@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Process is a kubelet that runs on this machine.
+// Process is a kubelet running on this machine.
 type Process struct {
 	PID string
-	// Endpoint of the container runtime that it uses.
+	// Endpoint of its container runtime.
 	Endpoint string
 }
 
-// String names the process for an error message.
+// String describes the process for an error message.
 func (p Process) String() string { return fmt.Sprintf("process %s, on %s", p.PID, p.Endpoint) }
 
-// Running lists the kubelets of a machine by its /proc folder. It sees the processes of other users
-// and of containers, too: their files are read below /proc/PID/root.
+// Running lists the kubelets of a machine by its /proc folder, including other users' processes and
+// containers: it reads their files below /proc/PID/root.
 func Running(proc string) (found []Process) {
 	folders, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
 	for _, folder := range folders {
@@ -36,7 +36,8 @@ func Running(proc string) (found []Process) {
 	return found
 }
 
-// endpoint of a kubelet by its command line or, as the kubelet has it, by its configuration file.
+// endpoint returns a kubelet's endpoint from its command line or, like the kubelet, its
+// configuration file.
 func endpoint(argv []string, root string) string {
 	const flag = "container-runtime-endpoint"
 	configured := ""
@@ -48,8 +49,8 @@ func endpoint(argv []string, root string) string {
 	return cmp.Or(valueOf(argv, flag), configured, DefaultEndpoint)
 }
 
-// valueOf a flag, as --flag=value or --flag value. Of a flag that is given twice the first one
-// counts here.
+// valueOf returns the value of a flag, as --flag=value or --flag value. The first of repeated flags
+// counts.
 func valueOf(argv []string, flag string) string {
 	for i, word := range argv {
 		name, value, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")
@@ -64,10 +65,10 @@ func valueOf(argv []string, flag string) string {
 	return ""
 }
 
-// Refuse returns an error if a kubelet of this machine stands in the way of one on the endpoint.
-// Two on one runtime end each other's pods. And every kubelet serves device plugins at the same
-// path, so one that is not Berth's keeps its machine to itself, unless the user named the endpoint.
-// named is whether the user named the endpoint.
+// Refuse returns an error if a kubelet of this machine conflicts with one on the endpoint. Two on
+// one runtime kill each other's pods. And every kubelet serves device plugins at the same path, so
+// a kubelet not started by Berth keeps its machine to itself, unless the user named the endpoint.
+// named is set if the user named the endpoint.
 func Refuse(running []Process, endpoint string, named bool) error {
 	for _, other := range running {
 		switch {
@@ -82,8 +83,8 @@ func Refuse(running []Process, endpoint string, named bool) error {
 	return nil
 }
 
-// OwnRuntime is how the folders of containerds begin that Berth starts for itself.
+// OwnRuntime is the prefix of state directories of containerd instances started by Berth.
 const OwnRuntime = "berth-containerd-"
 
-// SocketOf is the path of an endpoint, which may be without its scheme.
+// SocketOf returns the path of an endpoint, which may lack a scheme.
 func SocketOf(endpoint string) string { return strings.TrimPrefix(endpoint, "unix://") }

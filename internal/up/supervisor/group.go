@@ -7,13 +7,12 @@ import (
 	"syscall"
 )
 
-// isolateProcess puts the process into its own group, so that Ctrl-C in the terminal reaches only
-// the supervisor, which then ends the parts in order.
+// isolateProcess puts the process into a separate group, so that Ctrl-C in the terminal reaches
+// only the supervisor, which then ends the parts in order.
 func isolateProcess(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	boundToParent(cmd.SysProcAttr)
 }
 
-// killGroup kills what is left of the process and of what it has started. A group that is gone
-// already is no error.
+// killGroup kills the remains of the process and its descendants. A missing group is not an error.
 func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

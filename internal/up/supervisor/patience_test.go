@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A part that starts is given up when it shows nothing for two minutes, and not while it logs or
-// says something, up to a quarter of an hour.
+// TestAPartHasTimeToStartWhileProgressIsSeen verifies that a starting part fails after two minutes
+// of silence, but not while it logs or prints something, up to a quarter of an hour.
 func TestAPartHasTimeToStartWhileProgressIsSeen(t *testing.T) {
 	for what, c := range map[string]struct {
 		progress func(minute int) signs
@@ -40,7 +40,8 @@ func TestAPartHasTimeToStartWhileProgressIsSeen(t *testing.T) {
 	}
 }
 
-// While a part starts, it is said how long it has taken, and what it said last.
+// TestAStartThatTakesLongIsReported verifies that the elapsed time and the last output of a
+// starting part are reported.
 func TestAStartThatTakesLongIsReported(t *testing.T) {
 	s, d := supervise(t)
 	s.looks = 50 * time.Millisecond

@@ -26,9 +26,8 @@ type process struct {
 	lastSaid atomic.Pointer[string]
 }
 
-// launchPart starts the part. progress, if set, is called with each line that it prints until it is
-// ready. An error means that nothing was started. It returns at once: ready and ended tell what
-// becomes of it.
+// launchPart starts the part and returns immediately: ready and ended report its fate. progress, if
+// set, is called with each line printed until it is ready. After an error, no process is running.
 func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*process, error) {
 	if part.Prepare != nil {
 		if err := part.Prepare(); err != nil {
@@ -42,7 +41,7 @@ func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*p
 		ready: make(chan struct{}),
 		ended: make(chan struct{}),
 	}
-	// The last lines are kept in any case, for the message when it dies.
+	// Always keep the last lines, for the message when it dies.
 	p.cmd.Stderr = p.tail
 	var log io.WriteCloser
 	if !part.OwnLog {
@@ -52,9 +51,9 @@ func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*p
 		}
 		p.cmd.Stderr = io.MultiWriter(p.tail, &lossy{to: log, trouble: func(what string) { s.Trouble(part.Name, what) }})
 	}
-	// Standard output is for progress and readiness, and is not logged.
+	// Standard output carries progress and readiness, and is not logged.
 	p.cmd.Stdout = &lines{each: func(line string) { p.hearLine(part, line, progress) }}
-	// A grandchild that keeps the pipes open must not keep Wait waiting.
+	// A grandchild that keeps the pipes open must not block Wait.
 	p.cmd.WaitDelay = time.Second
 	isolateProcess(p.cmd)
 	if err := spawnProcess(p.cmd); err != nil {
@@ -74,7 +73,7 @@ func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*p
 	go func() {
 		defer end()
 		p.err = p.cmd.Wait()
-		// The process has ended; what it has started must not go on alone.
+		// The process has ended; its children must not continue without it.
 		killGroup(p.cmd)
 		if log != nil {
 			log.Close()
@@ -84,7 +83,7 @@ func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*p
 	return p, nil
 }
 
-// hearLine takes in a line of standard output. After the part is ready its lines are dropped.
+// hearLine processes a line of standard output. Once the part is ready, it drops lines.
 func (p *process) hearLine(part Part, line string, progress func(part, line string)) {
 	if p.wasReady() {
 		return
@@ -118,10 +117,9 @@ func (p *process) wasReady() bool {
 	}
 }
 
-// stopProcess sends SIGTERM, and after a while kills the process and everything that it has
-// started.
+// stopProcess sends SIGTERM, and after a while kills the process and its descendants.
 func (p *process) stopProcess(within time.Duration) {
-	// Only to the part itself: it ends its own children in order.
+	// Signal only the part itself: it ends its own children in order.
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.ended:
@@ -131,7 +129,7 @@ func (p *process) stopProcess(within time.Duration) {
 	}
 }
 
-// describeEnd says how it ended, with the last line that it printed.
+// describeEnd describes the end of the process, with its last line.
 func (p *process) describeEnd() string {
 	how := "ended"
 	if p.err != nil {
@@ -143,16 +141,16 @@ func (p *process) describeEnd() string {
 	return how
 }
 
-// lossy writes to a log, and drops what cannot be written. A write that fails, as on a full disk,
-// is not an error: that would end the copying and close the pipe of a process that is otherwise
-// fine. It reports the first loss and the end of it, not each.
+// lossy writes to a log, and drops data that cannot be written. A failed write, as on a full disk,
+// is not an error: that would end the copying and close the pipe of an otherwise healthy process.
+// It reports the first loss and the end of it, but not each.
 type lossy struct {
 	to      io.Writer
 	trouble func(what string)
 	lost    int64 // bytes since the log could last be written
 }
 
-// Write never returns an error, and always takes all.
+// Write never returns an error, and always consumes b.
 func (l *lossy) Write(b []byte) (int, error) {
 	n, err := l.to.Write(b)
 	switch {
@@ -172,7 +170,7 @@ func (l *lossy) Write(b []byte) (int, error) {
 // disk.
 const maxLog = 10 << 20
 
-// openLog opens a log for appending: what a part said before it was restarted stays.
+// openLog opens a log for appending, which preserves a part's output from before a restart.
 func openLog(path string) (*os.File, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
 		if err := os.Rename(path, path+".old"); err != nil {
@@ -182,7 +180,7 @@ func openLog(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
-// tail remembers the end of what was written to it.
+// tail remembers the end of its input.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -201,7 +199,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// lastLine is the last line that is not empty.
+// lastLine returns the last non-empty line.
 func (t *tail) lastLine() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,13 +207,13 @@ func (t *tail) lastLine() string {
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
-// lines cuts what is written to it into lines. exec.Cmd writes from one goroutine.
+// lines splits its input into lines. exec.Cmd writes from one goroutine.
 type lines struct {
 	each func(string)
 	rest []byte
 }
 
-// Write keeps what is not a whole line yet for the next call.
+// Write keeps an incomplete line for the next call.
 func (l *lines) Write(b []byte) (int, error) {
 	l.rest = append(l.rest, b...)
 	for {

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// boundToParent does nothing: without Linux's parent-death signal a part outlives a supervisor that
-// is killed with SIGKILL.
+// boundToParent does nothing: without Linux's parent-death signal a part outlives a supervisor
+// killed with SIGKILL.
 func boundToParent(*syscall.SysProcAttr) {}
 
-// spawnProcess starts the process; it matters only on Linux from where.
+// spawnProcess starts the process; the calling thread matters on Linux only.
 func spawnProcess(cmd *exec.Cmd) error { return cmd.Start() }

@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// Part is one process to keep running. Name must be a file name, since it names the log, too.
+// Part is a process to keep running. Name must be a file name, since it also names the log.
 type Part struct {
 	Name string
 	// Argv returns the command; it is called at every start.
 	Argv func() []string
 	// Prepare, if set, is called before Argv, at every start.
 	Prepare func() error
-	// Ready recognises the line on standard output that says that the part can be used. Nil: a line
-	// that starts with "ready".
+	// Ready recognises the line on standard output that reports readiness. Nil: a line that starts
+	// with "ready".
 	Ready func(line string) bool
-	// Await, if set, returns when the part can be used, for one that does not say so itself. ctx
+	// Await, if set, returns when the part is ready, for a part that does not report readiness. ctx
 	// ends with the process.
 	Await func(ctx context.Context) error
 	// OwnLog: the part keeps its own log; only its last lines are remembered here. Otherwise
@@ -31,27 +31,27 @@ type Part struct {
 	OwnLog bool
 }
 
-// Supervisor runs parts. Dir, Trouble and, for messages while parts start, Progress are set by the
-// caller; both functions are called from several goroutines.
+// Supervisor runs parts. The caller sets Dir, Trouble and, for messages while parts start,
+// Progress; both functions must be safe for concurrent use.
 type Supervisor struct {
-	// Dir is where logs are written.
+	// Dir is the directory of logs.
 	Dir string
-	// Progress is called with what a part prints on standard output while it starts.
+	// Progress is called with a starting part's standard output.
 	Progress func(part, line string)
-	// Trouble is called when a part that was ready has died, when it is back, and when its log
-	// cannot be written.
+	// Trouble is called when a ready part has died, when it has recovered, and when its log cannot
+	// be written.
 	Trouble func(part, what string)
-	// StopWithin is how long a part may take to end after SIGTERM; 0: 10 s.
+	// StopWithin bounds a part's shutdown after SIGTERM; 0: 10 s.
 	StopWithin time.Duration
-	// looks is how often a part that starts is looked at, and Progress told how long it has taken;
-	// 0: lookEvery.
+	// looks is the interval between checks of a starting part and reports of its elapsed time to
+	// Progress; 0: lookEvery.
 	looks time.Duration
 }
 
 const (
 	defaultStopWithin = 10 * time.Second
-	// A part that died is started again after restartMin, doubled each time up to restartMax, and
-	// restartMin again once it ran for steadyAfter.
+	// A dead part is restarted after restartMin, doubled each time up to restartMax, and reset to
+	// restartMin once it ran for steadyAfter.
 	restartMin  = 500 * time.Millisecond
 	restartMax  = 30 * time.Second
 	steadyAfter = time.Minute
@@ -59,12 +59,12 @@ const (
 
 // Run starts the parts in order, calls up when all are ready, keeps them running until ctx ends,
 // and stops them. A part that ends before it was ever ready is an error: a retry would not help. It
-// returns nil if ctx ends, also while parts still start. Every part that was started has ended when
-// it returns.
+// returns nil if ctx ends, even while parts are starting. All started parts have ended when it
+// returns.
 func (s *Supervisor) Run(ctx context.Context, parts []Part, up func()) error {
 	var keepers []*keeper
 	defer func() {
-		// In reverse order: each part may use those before it until it has ended.
+		// Stop in reverse order: each part may use earlier ones until it has ended.
 		for _, k := range slices.Backward(keepers) {
 			k.stop()
 		}
@@ -72,7 +72,7 @@ func (s *Supervisor) Run(ctx context.Context, parts []Part, up func()) error {
 
 	for _, part := range parts {
 		k, err := s.startPart(ctx, part)
-		// Noted before the error is looked at: a part that did not become ready runs all the same.
+		// Record the keeper before checking the error: a part that is not ready is still running.
 		if k != nil {
 			keepers = append(keepers, k)
 		}
@@ -101,14 +101,14 @@ func (k *keeper) stop() {
 	k.wg.Wait()
 }
 
-// startPart starts a part and waits until it is ready. The keeper, if any, has to be stopped also
-// after an error.
+// startPart starts a part and waits until it is ready. The caller must stop the keeper, if any,
+// even after an error.
 func (s *Supervisor) startPart(ctx context.Context, part Part) (*keeper, error) {
 	p, err := s.launchPart(part, s.Progress)
 	if err != nil {
 		return nil, err
 	}
-	// Not a child of ctx: parts are stopped one by one, not all at once.
+	// Not a child of ctx: parts are stopped one by one, not all together.
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	k := &keeper{part: part, s: s, cancel: cancel}
 	died := make(chan error, 1)
@@ -135,7 +135,7 @@ func (s *Supervisor) startPart(ctx context.Context, part Part) (*keeper, error) 
 	}
 }
 
-// signsOf reads the signs of progress of a part that starts.
+// signsOf reads the signs of progress of a starting part.
 func (s *Supervisor) signsOf(part Part, p *process) signs {
 	now := signs{lines: p.said.Load()}
 	if last := p.lastSaid.Load(); last != nil {
@@ -147,7 +147,7 @@ func (s *Supervisor) signsOf(part Part, p *process) signs {
 	return now
 }
 
-// keepRunning waits for the process to end and starts it again, until own ends. died gets the error
+// keepRunning waits for the process to end and restarts it, until own ends. died receives the error
 // of a part that ended before it was ever ready; after that, or once it was ready, the part is
 // restarted for as long as the keeper lives.
 func (k *keeper) keepRunning(own context.Context, p *process, died chan<- error) {
@@ -189,8 +189,8 @@ func (k *keeper) keepRunning(own context.Context, p *process, died chan<- error)
 	}
 }
 
-// announceRestart reports that a part that was started again is ready. It says nothing if the part
-// ends again first.
+// announceRestart reports the readiness of a restarted part. It is silent if the part ends again
+// first.
 func (k *keeper) announceRestart(own context.Context, p *process) {
 	select {
 	case <-p.ready:
@@ -200,8 +200,8 @@ func (k *keeper) announceRestart(own context.Context, p *process) {
 	}
 }
 
-// startFailure is why a part never became ready: in its own words, if it has any. A component says
-// in its last line why it cannot start.
+// startFailure returns why a part never became ready: its own last line, if any, in which a
+// component explains why it cannot start.
 func (k *keeper) startFailure(p *process) error {
 	if own := p.tail.lastLine(); own != "" {
 		return errors.New(strings.TrimPrefix(own, "Error: "))
@@ -209,5 +209,5 @@ func (k *keeper) startFailure(p *process) error {
 	return fmt.Errorf("%s %s; see %s", k.part.Name, p.describeEnd(), k.s.logPath(k.part))
 }
 
-// logPath is where the part's standard error goes, or its own log is.
+// logPath returns the file of the part's standard error, or of its own log.
 func (s *Supervisor) logPath(part Part) string { return filepath.Join(s.Dir, part.Name+".log") }

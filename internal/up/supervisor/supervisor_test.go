@@ -17,12 +17,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The spawner's goroutine holds its thread for as long as the process lives.
+// TestMain starts the spawner's goroutine, which holds its thread for as long as the process lives.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/berth-k8s/berth/internal/up/supervisor.init.func1.1"))
 }
 
-// diary is what a supervisor was told, in order.
+// diary records a supervisor's reports in order.
 type diary struct {
 	mu    sync.Mutex
 	lines []string
@@ -59,8 +59,8 @@ func script(name, text string) Part {
 	return Part{Name: name, Argv: func() []string { return []string{"sh", "-c", text} }}
 }
 
-// runUntilUp runs the parts; the function that it returns is Ctrl-C and gives Run's
-// error.
+// runUntilUp runs the parts until all are ready; the returned function acts like Ctrl-C and returns
+// Run's error.
 func runUntilUp(t *testing.T, s *Supervisor, parts ...Part) func() error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -168,7 +168,7 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// alive is false for a process that is gone or only waits to be collected.
+// alive returns false for a process that has ended or is a zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
@@ -206,7 +206,8 @@ func TestLargeLogsArePutAside(t *testing.T) {
 	}
 }
 
-// A log on a disk that is full is lost; the process that writes it is well and stays.
+// TestAFullDiskEndsNobodyThroughItsLog verifies that log output is lost on a full disk while the
+// process writing it keeps running.
 func TestAFullDiskEndsNobodyThroughItsLog(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full to stand for a full disk")
@@ -222,8 +223,8 @@ func TestAFullDiskEndsNobodyThroughItsLog(t *testing.T) {
 	}
 }
 
-// TestAPartThatCannotBeStartedLeavesNothingOpen: it is tried again and again, each time with its
-// log.
+// TestAPartThatCannotBeStartedLeavesNothingOpen verifies that each of the repeated starts closes
+// its log.
 func TestAPartThatCannotBeStartedLeavesNothingOpen(t *testing.T) {
 	s, _ := supervise(t)
 	open := func() int {
@@ -247,8 +248,8 @@ func TestAPartThatCannotBeStartedLeavesNothingOpen(t *testing.T) {
 	}
 }
 
-// A part that does not say that it is ready is waited for by other means, and prepared at each
-// start.
+// TestAPartIsPreparedAndAwaited covers a part that does not report readiness: it is awaited by
+// other means, and prepared at each start.
 func TestAPartIsPreparedAndAwaited(t *testing.T) {
 	s, d := supervise(t)
 	prepared := make(chan struct{}, 10)
@@ -289,7 +290,7 @@ func TestAPartIsPreparedAndAwaited(t *testing.T) {
 	}
 }
 
-// What cannot be prepared is not started.
+// TestAPartThatCannotBePrepared verifies that a failed preparation prevents the start.
 func TestAPartThatCannotBePrepared(t *testing.T) {
 	s, _ := supervise(t)
 	part := script("odd", "echo ready; exec sleep 1000")

@@ -1,4 +1,4 @@
-// Package agenda has what is to happen, by its time.
+// Package agenda keeps future events in order of time.
 package agenda
 
 import (
@@ -7,33 +7,32 @@ import (
 	"time"
 )
 
-// Queue has what is due at a time, by it; of the same time, in the order in which it
-// was added. The zero value is empty. It is a heap, so adding and taking cost the
-// logarithm of its length. It is not safe for concurrent use.
+// Queue holds values in order of their due times, and of addition for equal times. The zero value
+// is empty. It is a heap, so adding and taking cost the logarithm of its length. It is not safe for
+// concurrent use.
 type Queue[T any] struct {
 	list  entries[T]
 	added int // entries ever
 }
 
-// entry is a value of a queue. number decides between entries of the same time: a
-// heap alone would give them in any order.
+// entry is a value of a queue. number decides between entries of the same time: a mere heap would
+// return them in any order.
 type entry[T any] struct {
 	at     time.Time
 	number int
 	value  T
 }
 
-// Add has a value be due at a time, which may have passed: it is then the next to be
-// taken.
+// Add adds a value due at a time. If the time has passed, the value is the next to be taken.
 func (q *Queue[T]) Add(at time.Time, value T) {
 	q.added++
 	heap.Push(&q.list, entry[T]{at, q.added, value})
 }
 
-// Len returns how many values there are.
+// Len returns the number of values.
 func (q *Queue[T]) Len() int { return len(q.list) }
 
-// Next returns when the first one is due; ok is false if there is none.
+// Next returns the due time of the first value; ok is false for an empty queue.
 func (q *Queue[T]) Next() (at time.Time, ok bool) {
 	if len(q.list) == 0 {
 		return time.Time{}, false
@@ -41,17 +40,16 @@ func (q *Queue[T]) Next() (at time.Time, ok bool) {
 	return q.list[0].at, true
 }
 
-// Take removes the first one. There has to be one.
+// Take removes and returns the first value. The queue must not be empty.
 func (q *Queue[T]) Take() T { return heap.Pop(&q.list).(entry[T]).value }
 
-// Agenda has calls by their time. The zero value is empty. It has no clock: whoever
-// owns one says until when to run.
+// Agenda holds calls in order of their times. The zero value is empty. It has no clock: its owner
+// decides how far to run.
 type Agenda struct{ Queue[func()] }
 
-// RunUntil makes the calls up to a time, that time included, also those that are
-// added meanwhile. passing, if not nil, is called before each of them with its time.
-// A call that adds another one for the same time again and again never lets it
-// return.
+// RunUntil makes the calls up to and including a time, including calls added meanwhile. passing, if
+// not nil, is called before each of them with its time. A call that keeps adding another for the
+// same time never lets it return.
 func (a *Agenda) RunUntil(end time.Time, passing func(now time.Time)) {
 	for at, ok := a.Next(); ok && !at.After(end); at, ok = a.Next() {
 		if passing != nil {
@@ -61,7 +59,7 @@ func (a *Agenda) RunUntil(end time.Time, passing func(now time.Time)) {
 	}
 }
 
-// RunFirst makes the first call. There has to be one.
+// RunFirst makes the first call. The agenda must not be empty.
 func (a *Agenda) RunFirst() { a.Take()() }
 
 // entries are a heap by time and number.

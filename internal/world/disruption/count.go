@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Count counts the pods that a budget covers, as the disruption controller does. The
-// zero value has counted none.
+// Count counts the pods covered by a budget, like the disruption controller. The zero value has
+// counted none.
 //
 //	count := Count{}; count.AddPod(...) for each pod that the budget selects; count.Status(budget, workloads)
 type Count struct {
@@ -24,15 +24,15 @@ type Count struct {
 	owners        []owned
 }
 
-// owned are pods of one controller, of those that were counted.
+// owned are the counted pods of one controller.
 type owned struct {
 	rules.Owner
 	controller *metav1.OwnerReference
 	pods       int
 }
 
-// Add counts pods of a namespace that have the same controller, or none. healthy are
-// those of them that are ready.
+// Add counts pods of a namespace with the same controller, or without one. healthy is the number of
+// ready ones.
 func (c *Count) Add(namespace string, controller *metav1.OwnerReference, pods, healthy int) {
 	c.pods, c.healthy = c.pods+pods, c.healthy+healthy
 	if controller == nil {
@@ -46,8 +46,8 @@ func (c *Count) Add(namespace string, controller *metav1.OwnerReference, pods, h
 	c.owners[i].pods += pods
 }
 
-// AddPod counts a pod. Of one that has ended or is being deleted, only the controller counts,
-// which may have replaced it already.
+// AddPod counts a pod. For a terminal or terminating pod only the controller counts, which may have
+// replaced it already.
 func (c *Count) AddPod(p *v1.Pod, healthy bool) {
 	pods, ready := 1, 0
 	switch {
@@ -59,9 +59,9 @@ func (c *Count) AddPod(p *v1.Pod, healthy bool) {
 	c.Add(p.Namespace, metav1.GetControllerOfNoCopy(p), pods, ready)
 }
 
-// Status returns the status that the disruption controller writes. What maxUnavailable and
-// percentages are of is the scale of the pods' controllers, whatever pods there are; those of
-// controllers without a scale fail its sync, and those without a controller do not count.
+// Status returns the status written by the disruption controller. maxUnavailable and percentages
+// relate to the scale of the pods' controllers, whatever pods exist; pods of controllers without a
+// scale fail its sync, and pods without a controller do not count.
 func (c *Count) Status(b *policyv1.PodDisruptionBudget, workloads *workload.Table) policyv1.PodDisruptionBudgetStatus {
 	counted := &policyv1.PodDisruptionBudget{Spec: b.Spec}
 	s := &counted.Status
@@ -77,8 +77,8 @@ func (c *Count) Status(b *policyv1.PodDisruptionBudget, workloads *workload.Tabl
 	return *s
 }
 
-// scale sums up how many pods the controllers want. Of one that was not read, it is how many it
-// has.
+// scale sums up the pods wanted by the controllers. A controller missing from the table counts with
+// its existing pods.
 func (c *Count) scale(workloads *workload.Table) (sum int, fault string) {
 	summed := map[rules.Owner]bool{}
 	for _, o := range c.owners {
@@ -92,7 +92,7 @@ func (c *Count) scale(workloads *workload.Table) (sum int, fault string) {
 			continue
 		}
 
-		// What several owners stand under is counted once.
+		// A common parent of several owners is counted once.
 		if top := workloads.DeploymentOf(l); top != nil {
 			l = top
 		}
@@ -104,9 +104,9 @@ func (c *Count) scale(workloads *workload.Table) (sum int, fault string) {
 	return sum, ""
 }
 
-// OfScale reports whether a budget is about the scale of its pods' controllers, and
-// not about a number of pods: maxUnavailable, or a percentage. With minAvailable: 2,
-// it does not matter how many pods there should be.
+// OfScale reports whether a budget relates to the scale of its pods' controllers, and not to a
+// number of pods: maxUnavailable, or a percentage. With minAvailable: 2, the wanted number of pods
+// does not matter.
 func OfScale(spec *policyv1.PodDisruptionBudgetSpec) bool {
 	return spec.MaxUnavailable != nil || spec.MinAvailable != nil && spec.MinAvailable.Type == intstr.String
 }
@@ -121,15 +121,15 @@ func NoScale(controller *metav1.OwnerReference) string {
 	return ""
 }
 
-// Expect has a budget's status be about so many pods, and computes what follows. It
-// changes b.
+// Expect sets the expected pods in a budget's status, and the values derived from them. It changes
+// b.
 func Expect(b *policyv1.PodDisruptionBudget, pods int32) {
 	b.Status.ExpectedPods, b.Status.DesiredHealthy = pods, Desired(&b.Spec, int(pods))
 	Allow(b)
 }
 
-// Allow has a budget's status say how many disruptions are allowed: as many healthy
-// pods as there are beyond the desired ones. It changes b.
+// Allow sets the allowed disruptions in a budget's status: the healthy pods in excess of the
+// desired ones. It changes b.
 func Allow(b *policyv1.PodDisruptionBudget) {
 	s := &b.Status
 	if s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0); s.ExpectedPods <= 0 || FailedSync(s) {
@@ -137,8 +137,7 @@ func Allow(b *policyv1.PodDisruptionBudget) {
 	}
 }
 
-// FailSync has a budget allow nothing because its controller cannot count its pods.
-// It changes b.
+// FailSync makes a budget allow nothing because its controller cannot count its pods. It changes b.
 func FailSync(b *policyv1.PodDisruptionBudget, why string) {
 	b.Status.DisruptionsAllowed = 0
 	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
@@ -146,15 +145,15 @@ func FailSync(b *policyv1.PodDisruptionBudget, why string) {
 	})
 }
 
-// FailedSync reports whether the disruption controller has said that it cannot count
-// the budget's pods.
+// FailedSync reports whether the disruption controller has reported that it cannot count the
+// budget's pods.
 func FailedSync(s *policyv1.PodDisruptionBudgetStatus) bool {
 	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
 	return condition != nil && condition.Status == metav1.ConditionFalse && condition.Reason == policyv1.SyncFailedReason
 }
 
-// IsReady reports whether a pod counts as healthy: it is ready. A pod of a manifest, of which
-// nobody has reported anything, is taken for ready.
+// IsReady reports whether a pod counts as healthy: it is ready. A pod of a manifest, without any
+// reported status, is considered ready.
 func IsReady(p *v1.Pod) bool {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodReady {

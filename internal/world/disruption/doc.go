@@ -1,4 +1,4 @@
-// Package disruption has the rules by which pods leave their nodes on request: which pods of a node
-// kubectl drain evicts, in which words it refuses the others, and what the Eviction API answers.
-// They are pure rules over API objects: forecasts of a drain and the drain itself ask the same.
+// Package disruption has the rules by which pods leave their nodes on request: the pods of a node
+// evicted by kubectl drain, its messages of refusal for the rest, and the verdicts of the Eviction
+// API. They are pure rules over API objects, shared by forecasts of a drain and the drain itself.
 package disruption

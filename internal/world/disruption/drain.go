@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Presence says whether an object exists.
+// Presence is the knowledge about an object's existence.
 type Presence int
 
 // The values of Presence. Unknown means that objects of this kind were not read.
@@ -23,35 +23,35 @@ const (
 	Gone
 )
 
-// DrainRules are the flags of kubectl drain that decide which pods leave. The zero
-// value is kubectl's default.
+// DrainRules are the flags of kubectl drain that decide which pods leave. The zero value is
+// kubectl's default.
 type DrainRules struct {
-	// Pods selects the pods that the drain is about; nil: all.
+	// Pods selects the pods to drain; nil: all.
 	Pods                                        labels.Selector
 	IgnoreDaemonSets, DeleteEmptyDirData, Force bool
-	// Overdue is how long after its DeletionTimestamp a pod is still waited for; 0 means without
-	// limit.
+	// Overdue is the time after its DeletionTimestamp for which a pod is still waited for; 0 means
+	// without limit.
 	Overdue time.Duration
 }
 
-// Ruling is what a drain does about a pod. At most one of Leaves, Waited and Fault is set; a pod
-// with none of them stays, and the drain is none the worse for it.
+// Ruling is the drain's decision on a pod. At most one of Leaves, Waited and Fault is set; a pod
+// with none of them stays, without harm to the drain.
 type Ruling struct {
-	// Leaves is set if the pod is evicted, and Waited if it is being deleted already: then a drain
+	// Leaves is set if the pod is evicted, and Waited if it is already terminating: then a drain
 	// waits for its end.
 	Leaves, Waited bool
-	// Orphan is set if nobody makes the pod again although it has a controller: its DaemonSet does
+	// Orphan is set if the pod is not recreated although it has a controller: its DaemonSet does
 	// not exist.
 	Orphan bool
-	// Fault is why kubectl refuses to begin, with the flag that would let it.
+	// Fault is kubectl's reason for not beginning, with the flag that overrides it.
 	Fault string
-	// Ignored is why a pod stays that a drain leaves alone.
+	// Ignored is the reason why a drain ignores a pod.
 	Ignored string
 }
 
-// Judge decides about one pod of a node. The first of kubectl's filters that keeps
-// the pod ends it, in kubectl's order: selector, overdue deletion, DaemonSet, static
-// pod, local storage, no controller. daemonSet says whether a DaemonSet exists.
+// Judge decides about one pod of a node. The first of kubectl's filters that keeps the pod ends it,
+// in kubectl's order: selector, overdue deletion, DaemonSet, static pod, local storage, no
+// controller. daemonSet looks up a DaemonSet's existence.
 func (r *DrainRules) Judge(p *v1.Pod, now time.Time, daemonSet func(namespace, name string) Presence) Ruling {
 	if r.Pods != nil && !r.Pods.Matches(labels.Set(p.Labels)) {
 		return Ruling{}
@@ -61,8 +61,7 @@ func (r *DrainRules) Judge(p *v1.Pod, now time.Time, daemonSet func(namespace, n
 		return Ruling{}
 	}
 
-	// Pods that have ended run nothing that could be lost, so most filters let them
-	// go.
+	// Terminal pods run nothing that could be lost, so most filters let them go.
 	owner, ended, orphan := metav1.GetControllerOfNoCopy(p), rules.IsTerminal(p), false
 	if IsDaemonSet(owner) && !ended {
 		orphan = daemonSet(p.Namespace, owner.Name) == Gone
@@ -90,8 +89,8 @@ func (r *DrainRules) Judge(p *v1.Pod, now time.Time, daemonSet func(namespace, n
 	return Ruling{Leaves: deleted == nil, Waited: deleted != nil, Orphan: orphan}
 }
 
-// IsDaemonSet reports whether a controller is one of apps/v1: other kinds of that name are
-// controllers like any other.
+// IsDaemonSet reports whether a controller is a DaemonSet of apps/v1: kinds of that name in other
+// groups are ordinary controllers.
 func IsDaemonSet(owner *metav1.OwnerReference) bool {
 	return owner != nil && owner.Kind == "DaemonSet" && owner.APIVersion == appsv1.SchemeGroupVersion.String()
 }

@@ -12,35 +12,34 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Answer is what the Eviction API answers.
+// Answer is the Eviction API's response.
 type Answer int
 
-// The answers. Later is a 429, after which clients try again; Never is an error that stays.
+// The responses. Later is a 429, after which clients retry; Never is a permanent error.
 const (
 	Allowed Answer = iota
 	Later
 	Never
 )
 
-// Verdict is an answer and its reason. The zero value allows the eviction.
+// Verdict is a response with its reason. The zero value allows the eviction.
 type Verdict struct {
 	Answer Answer
 	// Budget decided; nil if none did.
 	Budget *policyv1.PodDisruptionBudget
-	// Spends is set if the eviction uses up one of the disruptions that the budget allows.
+	// Spends is set if the eviction uses up one of the disruptions allowed by the budget.
 	Spends bool
-	// Message is why the pod is not evicted.
+	// Message is the reason for not evicting the pod.
 	Message string
 }
 
-// mostDisrupted is how many evictions a budget may have that its controller has not
-// seen yet: the API server's own limit. Beyond it, the controller is taken to be
-// down.
+// mostDisrupted is the maximum number of a budget's evictions not yet seen by its controller: the
+// API server's own limit. Beyond it, the controller is considered down.
 const mostDisrupted = 2000
 
-// MayEvict answers as the Eviction API does for a pod that these budgets cover. ready
-// says whether the pod counts as healthy. It changes nothing: the API server would
-// subtract one from DisruptionsAllowed if Spends is set.
+// MayEvict returns the Eviction API's verdict on a pod covered by these budgets. ready reports
+// whether the pod counts as healthy. MayEvict changes nothing: the API server would subtract one
+// from DisruptionsAllowed if Spends is set.
 func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) Verdict {
 	switch {
 	case len(covering) == 0, Ungoverned(p):
@@ -54,9 +53,9 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 
 	b := covering[0]
 	s, answer := &b.Status, Verdict{Budget: b}
-	// A pod that is not ready may go without spending anything: always, by the
-	// budget's policy, or as long as enough others are healthy. Otherwise a pod that
-	// never becomes ready could block every drain.
+	// An unready pod may go without spending anything: always, by the budget's policy, or as long
+	// as enough other pods are healthy. Otherwise a pod that never becomes ready could block every
+	// drain.
 	if !ready {
 		always := b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow
 		if always || s.CurrentHealthy >= s.DesiredHealthy && s.DesiredHealthy > 0 {
@@ -65,7 +64,7 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 	}
 
 	switch {
-	// The budget was changed, and its numbers are of before.
+	// The budget was changed, and its numbers are outdated.
 	case s.ObservedGeneration < b.Generation:
 		answer.Answer, answer.Message = Later, fmt.Sprintf("the disruption budget %s is still being processed by the server", b.Name)
 		if FailedSync(s) { // and so it stays
@@ -86,8 +85,8 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 	return answer
 }
 
-// why says why a budget allows no disruption: what its controller says, or its
-// numbers. It completes a message for users.
+// why explains why a budget allows no disruption: by its controller's message, or by its numbers.
+// It completes a message for users.
 func why(b *policyv1.PodDisruptionBudget) string {
 	s := &b.Status
 	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
@@ -105,19 +104,17 @@ func why(b *policyv1.PodDisruptionBudget) string {
 	return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently", b.Name)
 }
 
-// Ungoverned reports whether the Eviction API deletes a pod whatever budgets say: its
-// containers have not started yet, it has ended, or it is being deleted. A pod of a
-// manifest, of which nobody has reported anything, is taken to run: the phase Pending
-// is only the default there.
+// Ungoverned reports whether the Eviction API deletes a pod regardless of budgets: its containers
+// have not started yet, it has ended, or it is being deleted. A pod of a manifest, without any
+// reported status, is considered running: the phase Pending is only the default there.
 func Ungoverned(p *v1.Pod) bool {
 	starting := p.Status.Phase == v1.PodPending && reported(p)
 	return starting || rules.IsTerminal(p) || p.DeletionTimestamp != nil
 }
 
-// Hopeless reports whether a budget allows no disruption even when all pods that it
-// covers are healthy, as with minAvailable: 100%. No drain comes to an end that waits
-// for it. bare is how many of them have no controller: in a budget that is of scales,
-// these are healthy beyond what is expected.
+// Hopeless reports whether a budget allows no disruption even with all of its pods healthy, as with
+// minAvailable: 100%. A drain waiting for it never ends. bare is the number of its pods without a
+// controller: in a budget relating to scales, these are healthy beyond the expected pods.
 func Hopeless(b *policyv1.PodDisruptionBudget, bare int) bool {
 	s, most := &b.Status, int(b.Status.ExpectedPods)
 	if OfScale(&b.Spec) {
@@ -126,18 +123,18 @@ func Hopeless(b *policyv1.PodDisruptionBudget, bare int) bool {
 	return s.ExpectedPods > 0 && int(s.DesiredHealthy) >= most && s.DisruptionsAllowed == 0
 }
 
-// Counted reports whether the disruption controller has written the budget's status
-// for its present spec, or that it cannot. In manifests, budgets may have none. An
-// all-zero status with generation 0 is taken for none.
+// Counted reports whether the disruption controller has written the budget's status for its present
+// spec, or that it cannot. Budgets of manifests may lack a status. An all-zero status with
+// generation 0 counts as missing.
 func Counted(b *policyv1.PodDisruptionBudget) bool {
 	s := &b.Status
 	return FailedSync(s) || s.ObservedGeneration >= b.Generation && (s.ObservedGeneration != 0 || s.ExpectedPods != 0 ||
 		s.DisruptionsAllowed != 0 || len(s.Conditions) > 0)
 }
 
-// Desired is how many pods a budget wants healthy of those that are expected.
-// Percentages are rounded up. A value that cannot be read wants all of them. For
-// example, with 5 expected pods:
+// Desired returns the number of healthy pods required by a budget, given the expected pods.
+// Percentages are rounded up. A malformed value requires all of them. For example, with 5 expected
+// pods:
 //
 //	minAvailable: 50%      3
 //	maxUnavailable: 50%    2, because 3 may be unavailable

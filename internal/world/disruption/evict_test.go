@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// The disruption controller cannot count a budget's pods, and never could: it is not counted in its
-// place, which the API server does not do either.
+// The disruption controller cannot count this budget's pods, and never could: like the API server,
+// MayEvict does not count them itself.
 func TestABudgetThatWasNeverCounted(t *testing.T) {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b", Generation: 1}}
 	if disruption.Counted(b) {
@@ -28,8 +28,8 @@ func TestABudgetThatWasNeverCounted(t *testing.T) {
 	}
 }
 
-// Of three replicas that a budget covers none may be unavailable. One healthy pod without a
-// controller beside them may be, in a budget that is of scales.
+// None of a budget's three replicas may be unavailable. One more healthy pod without a controller
+// may be, in a budget relating to scales.
 func TestHopelessBudgets(t *testing.T) {
 	none, three := intstr.FromInt32(0), intstr.FromInt32(3)
 	status := policyv1.PodDisruptionBudgetStatus{ExpectedPods: 3, DesiredHealthy: 3, CurrentHealthy: 2}

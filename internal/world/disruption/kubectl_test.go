@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// TestRulingsAreKubectls draws pods and flags, and compares what is ruled with what kubectl's own
-// filters make of them.
+// TestRulingsAreKubectls draws pods and flags, and compares the rulings with those of kubectl's own
+// filters.
 func TestRulingsAreKubectls(t *testing.T) {
 	rulings := map[string]int{}
 	for seed := range uint64(3000) {
@@ -71,7 +71,7 @@ func TestRulingsAreKubectls(t *testing.T) {
 	}
 }
 
-// errorsOf are the words in which kubectl refuses to begin.
+// errorsOf returns kubectl's messages for refusing to begin.
 func errorsOf(helper *drain.Helper) (list []string) {
 	_, faults := helper.GetPodsForDeletion("node")
 	for _, err := range faults {
@@ -80,7 +80,7 @@ func errorsOf(helper *drain.Helper) (list []string) {
 	return list
 }
 
-// drawPods makes up to four pods with what kubectl's filters look at.
+// drawPods makes up to four pods with the properties examined by kubectl's filters.
 func drawPods(r *rand.Rand) (pods []*v1.Pod) {
 	owners := []*metav1.OwnerReference{
 		nil, {APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, {APIVersion: "apps/v1", Kind: "DaemonSet", Name: "there"},

@@ -1,8 +1,9 @@
-// Package hostile generates what one tenant may store, for tests of what it costs everybody else.
+// Package hostile generates objects within one tenant's permissions, for tests of their cost to the
+// rest of the cluster.
 //
 // [Kinds] are the kinds that the ClusterRole edit lets a tenant write in a namespace, and that
-// Berth reads. [Paths] finds, by reflection, every field of such a kind that may be of any length:
-// text, lists and maps. A [Generator] makes objects in which one of these fields is as long as
-// there is room for, and the others are empty or short. A field that a later version of the API
-// adds is found without a change here.
+// Berth reads. [Paths] finds, by reflection, every field of such a kind of unbounded length: text,
+// lists and maps. A [Generator] makes objects with one of these fields as long as room allows, and
+// the rest empty or short. A field added by a later version of the API is found without a change
+// here.
 package hostile

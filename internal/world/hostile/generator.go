@@ -15,29 +15,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// RoomOfObject is how long the fields of an object are together at most, in bytes:
-// below what the API server and etcd accept (1.5 MiB).
+// RoomOfObject is the maximum total length of the fields of an object, in bytes: below the limits
+// of the API server and etcd (1.5 MiB).
 const RoomOfObject = 1_300_000
 
-// Generator makes objects of one tenant. Its zero values but for Rand are good. The
-// same Rand gives the same objects. It is not safe for concurrent use.
+// Generator makes objects of one tenant. Its zero values but for Rand are good. The same Rand gives
+// the same objects. It is not safe for concurrent use.
 type Generator struct {
 	*rand.Rand
-	// Known is how many of a hundred words are words that others use, too. The others
-	// are unique: what is indexed by them grows with each.
+	// Known is the percentage of words in use by other tenants. The rest are unique: indexes over
+	// them grow with each.
 	Known int
-	// Prefix is that of the unique words.
+	// Prefix begins the unique words.
 	Prefix string
 
-	// made counts objects and unique words. full is set if an object's other fields
-	// are filled, too.
+	// made counts objects and unique words. full requests filling an object's other fields as well.
 	made int
 	full bool
 }
 
-// Object returns an object of a kind in which the field at the path is as long as
-// room allows, in bytes. Its other fields are short; full also fills those that the
-// path does not meet. path has to be one of Paths(kind).
+// Object returns an object of a kind with the field at the path as long as room allows, in bytes.
+// Its other fields are short; full also fills those outside the path. path must be one of
+// Paths(kind).
 func (g *Generator) Object(kind Kind, path Path, room int, full bool) Object {
 	object := kind.New()
 	v := reflect.ValueOf(object).Elem()
@@ -57,12 +56,12 @@ func (g *Generator) Object(kind Kind, path Path, room int, full bool) Object {
 // Namespace is the tenant's. All objects are in it.
 const Namespace = "tenant"
 
-// objects is how many names of objects there are: fields that refer to one have one
-// of them, so that many references hit.
+// objects is the number of object names: referring fields use one of them, so that many references
+// hit.
 const objects = 300
 
-// grow makes the field at the path as long as room allows, and returns what it used.
-// Where the path leads through a list or a map, the room is shared by its items.
+// grow makes the field at the path as long as room allows, and returns the room used. If the path
+// leads through a list or a map, its items share the room.
 func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 	if len(path) == 0 {
 		return g.growLast(v, room)
@@ -81,7 +80,7 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 			field.SetLen(most)
 		}
 		return used
-	// A new value, in place of one that fill may have made.
+	// A new value, replacing one possibly made by fill.
 	case aPointer:
 		one := reflect.New(v.Type().Elem())
 		v.Set(one)
@@ -107,9 +106,9 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 	return used
 }
 
-// appendItems appends so many items to a list, or as many as there is room for, and
-// returns what they use. Items are made in place: a list may have a hundred thousand.
-// Eight bytes are reckoned for each item, for its brackets and commas.
+// appendItems appends up to most items to a list, as far as room allows, and returns the room used.
+// Items are made in place: a list may have a hundred thousand. Eight bytes are reckoned for each
+// item, for its brackets and commas.
 func appendItems(v reflect.Value, most, room int, fill func(reflect.Value) int) (used int) {
 	for i := 0; i < most && used < room; i++ {
 		// Doubling keeps the number of copies small.
@@ -122,8 +121,7 @@ func appendItems(v reflect.Value, most, room int, fill func(reflect.Value) int) 
 	return used
 }
 
-// growLast makes a list, a map or a text as long as room allows, or as its validation
-// does.
+// growLast makes a list, a map or a text as long as room or its validation allows.
 func (g *Generator) growLast(v reflect.Value, room int) (used int) {
 	most := room
 	if n := mostItems[v.Type()]; n > 0 {
@@ -155,20 +153,19 @@ func (g *Generator) growLast(v reflect.Value, room int) (used int) {
 	return used
 }
 
-// longText is text that goes on, as an expression for devices would, and that
-// compiles as one. Its beginning is unique.
+// longText returns a long text that compiles as an expression for devices. Its beginning is unique.
 func longText(begin string, room int) string {
 	const on = ` && device.driver != "x"`
 	begin = `device.driver != "` + begin + `"`
 	return begin + strings.Repeat(on, max(0, min(room, mostText)-len(begin))/len(on))
 }
 
-// mostText is how long a single text is at most: expressions for devices are, by their validation.
+// mostText is the maximum length of a single text: expressions for devices are bounded by their
+// validation.
 const mostText = 10 << 10
 
-// many is how many items there are on the way to the field that is to be long: from
-// one with all of the room to thousands with a little each. Which of them costs most
-// is what a test is to find out.
+// many is the number of items on the way to the long field: from one with all of the room to
+// thousands with a little each. Finding the costliest is up to the test.
 func (g *Generator) many(t reflect.Type, room int) int {
 	n := []int{1, 1, 3, 30, 1000, room/50 + 1}[g.IntN(6)]
 	if most := mostItems[t]; most > 0 {
@@ -177,12 +174,12 @@ func (g *Generator) many(t reflect.Type, room int) int {
 	return n
 }
 
-// mostDepth is how deep fields are filled that no path leads to. Types of the API are
+// mostDepth is the depth to which fields outside the path are filled. Types of the API are
 // recursive.
 const mostDepth = 7
 
-// fill gives a field short content: lists of one or two items, and half of the
-// pointers. It returns about how many bytes that is.
+// fill gives a field short content: lists of one or two items, and half of the pointers. It returns
+// the approximate number of bytes.
 func (g *Generator) fill(v reflect.Value, field string, depth int) (used int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -219,8 +216,8 @@ func (g *Generator) fill(v reflect.Value, field string, depth int) (used int) {
 	return used
 }
 
-// fillFields fills what a struct has that is neither a list nor a struct, and, if
-// deep, some of the rest. Without its scalars most structs are not valid.
+// fillFields fills the scalar fields of a struct, and, if deep, some of the rest. Without its
+// scalars most structs are invalid.
 func (g *Generator) fillFields(v reflect.Value, depth int, deep bool) (used int) {
 	for _, f := range fieldsOf(v.Type()) {
 		if f.scalar {
@@ -239,7 +236,7 @@ type writable struct {
 	scalar bool
 }
 
-// fieldsKnown has the fields by type: reflection is dear, and objects have thousands of items.
+// fieldsKnown has the fields by type: reflection is expensive, and objects have thousands of items.
 var fieldsKnown sync.Map
 
 // fieldsOf lists the fields of a struct that a tenant may write.
@@ -287,11 +284,11 @@ func (g *Generator) fillLeaf(v reflect.Value) int {
 // hugeQuantities are cheap to parse and to store, and would take seconds to compare.
 var hugeQuantities = []resource.Quantity{resource.MustParse("1e60000000"), resource.MustParse("123456789e2147483640"), resource.MustParse("0e2000000000")}
 
-// word returns a value of a field: one of those that its type has, one that others
-// use, or one that nobody else does. field is "" where only the type counts.
+// word returns a value of a field: one of its type's values, one in use by other tenants, or a
+// unique one. field is "" if only the type counts.
 func (g *Generator) word(t reflect.Type, field string) string {
 	if t != plainText {
-		// A value that the API knows, so that the object is read to its end.
+		// A value known to the API, so that the object is read to its end.
 		if of := words[t]; of != nil {
 			return of[g.IntN(len(of))]
 		}
@@ -312,9 +309,9 @@ func (g *Generator) word(t reflect.Type, field string) string {
 	return g.Prefix + "-" + strconv.FormatInt(int64(g.made), 36)
 }
 
-// plainText is the type of texts without a meaning of their own.
+// plainText is the type of texts without a special meaning.
 var plainText = reflect.TypeFor[string]()
 
-// known are words that nodes and pods of others have.
+// known are words on nodes and pods of other tenants.
 var known = []string{"app", "app-1", "app-2", "k0", "k1", "k19", "0", "1", v1.LabelHostname, v1.LabelTopologyZone,
 	"z0", "gpu", Namespace, "metadata.name", "node-1"}

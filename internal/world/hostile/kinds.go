@@ -19,15 +19,15 @@ type Object interface {
 	runtime.Object
 }
 
-// Kind is one that a tenant may write. New returns an empty object of it.
+// Kind is a kind writable by a tenant. New returns an empty object of it.
 type Kind struct {
 	Name string
 	New  func() Object
 }
 
-// Kinds are those that the ClusterRole edit lets a tenant write, and that the
-// scheduler, the controllers or the commands about recordings read. Nodes, volumes
-// and classes are an administrator's.
+// Kinds lists the kinds that the ClusterRole edit lets a tenant write, and that the scheduler, the
+// controllers or the commands about recordings read. Nodes, volumes and classes are an
+// administrator's.
 var Kinds = []Kind{
 	{"Pod", func() Object { return &v1.Pod{} }},
 	{"PersistentVolumeClaim", func() Object { return &v1.PersistentVolumeClaim{} }},

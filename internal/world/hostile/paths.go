@@ -12,18 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Path leads from an object to one of its fields. The path of the object itself is
-// empty.
+// Path leads from an object to one of its fields. The path of the object itself is empty.
 type Path []step
 
-// step is a field of a struct, or what a list, a map or a pointer holds.
+// step is a field of a struct, or the content of a list, a map or a pointer.
 type step struct {
 	field int // of a struct
 	name  string
 	of    held
 }
 
-// held is which part of a value a step goes to.
+// held is the part of a value selected by a step.
 type held int
 
 const (
@@ -34,8 +33,8 @@ const (
 	aPointer
 )
 
-// String returns the path as in "Spec.Containers[].Name", by the names of Go.
-// Pointers are not shown.
+// String returns the path as in "Spec.Containers[].Name", by the names of Go. Pointers are not
+// shown.
 func (p Path) String() string {
 	var text strings.Builder
 	for _, s := range p {
@@ -51,7 +50,7 @@ func (p Path) String() string {
 	return strings.TrimPrefix(text.String(), ".")
 }
 
-// leaves are types that are filled as a whole, and that have no part of any length.
+// leaves are types filled as a whole, without a part of unbounded length.
 var leaves = map[reflect.Type]bool{
 	reflect.TypeFor[resource.Quantity]():         true,
 	reflect.TypeFor[intstr.IntOrString]():        true,
@@ -61,31 +60,30 @@ var leaves = map[reflect.Type]bool{
 	reflect.TypeFor[metav1.ManagedFieldsEntry](): true,
 }
 
-// rawExtension is JSON of any length, as the parameters of a device have it.
+// rawExtension is JSON of any length, such as the parameters of a device.
 var rawExtension = reflect.TypeFor[runtime.RawExtension]()
 
-// ofTheServer are fields that the API server sets, or that are written as a
-// subresource to which a tenant has no access, and names, which are bounded. They are
-// the fields of objects and their metadata.
+// ofTheServer are fields of objects and their metadata that the API server sets, or that are
+// written through a subresource inaccessible to a tenant, and names, which are bounded.
 var ofTheServer = []string{
 	"Name", "GenerateName", "Status", "UID", "ResourceVersion", "ManagedFields", "SelfLink", "Generation",
 	"CreationTimestamp", "DeletionTimestamp",
 	"DeletionGracePeriodSeconds", "Namespace",
 }
 
-// byTheServer reports whether a field of a type is not the tenant's to write. Only at the top of
-// an object is Status the server's.
+// byTheServer reports whether a tenant cannot write a field of a type. Only at the top of an object
+// is Status the server's.
 func byTheServer(t reflect.Type, field string) bool {
 	_, top := t.FieldByName("ObjectMeta")
 	return (top || t == reflect.TypeFor[metav1.ObjectMeta]()) && slices.Contains(ofTheServer, field)
 }
 
-// pathsKnown has the paths by kind: a pod has thousands.
+// pathsKnown caches the paths by kind: a pod has thousands.
 var pathsKnown sync.Map
 
-// Paths returns the paths to all fields of a kind that may be of any length: texts
-// without a fixed choice, lists and maps. A type that contains itself is followed
-// once. The result is shared; it must not be changed.
+// Paths returns the paths to all fields of a kind with unbounded length: texts without a fixed
+// choice, lists and maps. A recursive type is followed once. The result is shared; it must not be
+// changed.
 func Paths(kind Kind) (all []Path) {
 	if known, is := pathsKnown.Load(kind.Name); is {
 		return known.([]Path)
@@ -99,7 +97,7 @@ func Paths(kind Kind) (all []Path) {
 		if leaves[t] || slices.Contains(within, t) {
 			return
 		}
-		// Clipped: several paths go on from the same one.
+		// Clipped: several paths continue from the same one.
 		further := func(s step) Path { return append(slices.Clip(to), s) }
 		switch t.Kind() {
 		case reflect.Pointer:

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestEveryFieldGrows: there is no field of any length that the generator leaves short, and no
-// object that is larger than what the API server accepts by far.
+// TestEveryFieldGrows: the generator leaves no unbounded field short, and makes no object far
+// beyond the API server's limit.
 func TestEveryFieldGrows(t *testing.T) {
 	const room = 20_000
 	for _, kind := range Kinds {
@@ -32,7 +32,7 @@ func TestEveryFieldGrows(t *testing.T) {
 	}
 }
 
-// TestLongPodsFit: an API server takes them, and not much more.
+// TestLongPodsFit: an API server accepts them, and not much more.
 func TestLongPodsFit(t *testing.T) {
 	for _, pod := range LongPods("t7-") {
 		if size := pod.Size(); size < 500_000 || size > 1_500_000 {

@@ -8,11 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LongPods returns pods of 10,000 containers, which is about what an object has room
-// for: with requests and limits alone; with an image of its own each; with a resource
-// of its own each; with more resources of their own in a few; with a host port each;
-// and as sidecars. What is unique of their texts begins with the prefix. They are
-// what a generator, which grows one field at a time, does not make.
+// LongPods returns pods of 10,000 containers, about the maximum for an object: with only requests
+// and limits; with a different image each; with a different resource each; with more different
+// resources in a few; with a host port each; and as sidecars. Their unique texts begin with the
+// prefix. A generator, which grows one field at a time, does not make such pods.
 func LongPods(prefix string) (pods []*v1.Pod) {
 	const containers, many, each = 10_000, 10, 1500
 	one, always := resource.MustParse("1"), v1.ContainerRestartPolicyAlways

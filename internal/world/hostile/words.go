@@ -10,9 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// words are the values of types that have few: with others an object is read no
-// further, and what is behind the field would not be tested. A type without an entry
-// gets any text.
+// words are the values of types with few: with any other value an object is read no further, and
+// the part behind the field would not be tested. A type without an entry gets any text.
 var words = map[reflect.Type][]string{
 	reflect.TypeFor[metav1.LabelSelectorOperator]():            {"In", "NotIn", "Exists", "DoesNotExist"},
 	reflect.TypeFor[v1.NodeSelectorOperator]():                 {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"},
@@ -33,8 +32,8 @@ var words = map[reflect.Type][]string{
 	reflect.TypeFor[batchv1.ConcurrencyPolicy]():               {"Allow"},
 }
 
-// byField are the values of fields that refer to what the cluster has, by the names
-// of Go. Terms that match nothing cost nothing.
+// byField are the values of fields that refer to the cluster's objects, by the names of Go. Terms
+// that match nothing cost nothing.
 var byField = map[string][]string{
 	"TopologyKey":      {v1.LabelHostname, v1.LabelTopologyZone, "k0", "k1", "k2", "k18"},
 	"StorageClassName": {"made", "local"},
@@ -47,11 +46,11 @@ var byField = map[string][]string{
 	"Expression":       {`device.driver == "gpu.example.com"`, `quantity("1e60000000").isGreaterThan(quantity("1"))`},
 }
 
-// referring are fields with the name of another object of the tenant's. Three times
-// in four they name one that may exist.
+// referring are fields naming another object of the tenant's. Three times in four they name a
+// possibly existing one.
 var referring = map[string]bool{"ClaimName": true, "ResourceClaimName": true, "ResourceClaimTemplateName": true, "PodGroupName": true}
 
-// mostNames is how many requests a part of a claim names at most.
+// mostNames is the maximum number of requests named by a part of a claim.
 var mostNames = map[reflect.Type]int{
 	reflect.TypeFor[resourcev1.DeviceConstraint]():         32,
 	reflect.TypeFor[resourcev1.DeviceClaimConfiguration](): 32,
@@ -60,7 +59,7 @@ var mostNames = map[reflect.Type]int{
 // namesType is the type of a list of names.
 var namesType = reflect.TypeFor[[]string]()
 
-// mostItems is how long lists and maps are at most that the API bounds.
+// mostItems is the maximum length of lists and maps bounded by the API.
 var mostItems = map[reflect.Type]int{
 	// Two of them must not have the same key and action, and byField has six keys.
 	reflect.TypeFor[[]v1.TopologySpreadConstraint]():         12,

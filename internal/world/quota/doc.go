@@ -1,4 +1,4 @@
-// Package quota has the rules of ResourceQuotas: which pods a quota covers, what a pod counts for,
-// and in which words the API server refuses one. They are pure rules over API objects: simulations
-// and the plan of a drain ask the same.
+// Package quota has the rules of ResourceQuotas: the pods covered by a quota, the usage of a pod,
+// and the API server's messages of refusal. They are pure rules over API objects, shared by
+// simulations and the plan of a drain.
 package quota

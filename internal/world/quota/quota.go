@@ -13,22 +13,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// The rules of kube-controller-manager's quota controller and of the API server's
-// admission plugin ResourceQuota. Amounts are kept under the names that quotas use:
+// The rules of kube-controller-manager's quota controller and of the API server's admission plugin
+// ResourceQuota. Amounts are kept under the names used by quotas:
 //
 //	container request cpu: 1    -> cpu: 1, requests.cpu: 1
 //	container limit   cpu: 2    -> limits.cpu: 2
 //	the pod itself              -> pods: 1, count/pods: 1
 
-// Covers reports whether the pod matches all the quota's scopes. A quota without
-// scopes covers all pods of its namespace; the caller compares the namespaces.
+// Covers reports whether the pod matches all the quota's scopes. A quota without scopes covers all
+// pods of its namespace; the caller compares the namespaces.
 func Covers(q *v1.ResourceQuota, p *v1.Pod) bool {
 	for _, scope := range q.Spec.Scopes {
 		if !inScope(p, v1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: v1.ScopeSelectorOpExists}) {
 			return false
 		}
 	}
-	// All scopes of both kinds have to match.
+	// All scopes of both kinds must match.
 	if q.Spec.ScopeSelector != nil {
 		for _, requirement := range q.Spec.ScopeSelector.MatchExpressions {
 			if !inScope(p, requirement) {
@@ -39,9 +39,8 @@ func Covers(q *v1.ResourceQuota, p *v1.Pod) bool {
 	return true
 }
 
-// inScope reports whether a pod matches one scope. Scopes other than that of priority
-// classes have no operator that matters. An unknown scope matches no pod, so a newer
-// API's quota counts nothing here.
+// inScope reports whether a pod matches one scope. Only the scope of priority classes has a
+// relevant operator. An unknown scope matches no pod, so a newer API's quota counts nothing here.
 func inScope(p *v1.Pod, r v1.ScopedResourceSelectorRequirement) bool {
 	deadline := p.Spec.ActiveDeadlineSeconds != nil
 	bestEffort := rules.QOS(p) == v1.PodQOSBestEffort
@@ -73,9 +72,8 @@ func inScope(p *v1.Pod, r v1.ScopedResourceSelectorRequirement) bool {
 	return false
 }
 
-// namesNamespaces reports whether a term of pod affinity or anti-affinity is about
-// other namespaces than the pod's own. Preferred terms count as well as required
-// ones.
+// namesNamespaces reports whether a term of pod affinity or anti-affinity selects other namespaces
+// than the pod's own. Preferred terms count as well as required ones.
 func namesNamespaces(a *v1.Affinity) bool {
 	if a == nil {
 		return false
@@ -94,12 +92,12 @@ func namesNamespaces(a *v1.Affinity) bool {
 			preferred(far.PreferredDuringSchedulingIgnoredDuringExecution))
 }
 
-// Refuses returns why the quota refuses a new pod, in the API server's words: the pod
-// does not specify an amount that the quota counts, or exceeds it. It is empty if the
-// quota does not. of is what the quota's pods use, and usage what the pod counts for.
-// The caller has checked that the quota covers the pod.
+// Refuses returns why the quota refuses a new pod, in the API server's words: the pod lacks an
+// amount counted by the quota, or exceeds it. It returns "" if the quota does not refuse. of is the
+// usage of the quota's pods, and usage that of the new pod. The caller must have checked that the
+// quota covers the pod.
 func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.ResourceList) string {
-	// As the API server: what is not specified cannot be counted.
+	// Like in the API server: an unspecified amount cannot be counted.
 	if missing := missing(q, p); missing != "" {
 		return fmt.Sprintf("failed quota: %s: must specify %s", q.Name, missing)
 	}
@@ -109,8 +107,8 @@ func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.Resour
 		if !ok {
 			continue
 		}
-		// All amounts that are exceeded are named, sorted: users compare the message
-		// with that of the API server.
+		// All exceeded amounts are named, sorted: users compare the message with that of the API
+		// server.
 		sum, before, hard := of[name].DeepCopy(), of[name], q.Spec.Hard[name]
 		if sum.Add(amount); sum.Cmp(hard) > 0 {
 			requested = append(requested, fmt.Sprintf("%s=%s", name, amount.String()))
@@ -126,8 +124,8 @@ func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.Resour
 		q.Name, strings.Join(requested, ","), strings.Join(used, ","), strings.Join(limited, ","))
 }
 
-// missing lists the containers that must specify CPU or memory because the quota
-// counts it, by amount. Requests of the pod as a whole make that unnecessary.
+// missing lists the containers that must specify CPU or memory because the quota counts it, by
+// amount. Requests of the pod as a whole make that unnecessary.
 func missing(q *v1.ResourceQuota, p *v1.Pod) string {
 	if resource.IsPodLevelResourcesSet(p) {
 		return ""
@@ -154,8 +152,8 @@ func missing(q *v1.ResourceQuota, p *v1.Pod) string {
 	return strings.Join(parts, "; ")
 }
 
-// mustBeSaid are the amounts that a pod has to specify if a quota counts them.
-// Others, such as devices, count as none if they are missing.
+// mustBeSaid are the amounts that a pod must specify if a quota counts them. A missing amount of
+// any other resource, such as devices, counts as zero.
 var mustBeSaid = map[v1.ResourceName]bool{
 	v1.ResourceCPU: true, v1.ResourceRequestsCPU: true, v1.ResourceLimitsCPU: true,
 	v1.ResourceMemory: true, v1.ResourceRequestsMemory: true, v1.ResourceLimitsMemory: true,
@@ -171,9 +169,8 @@ func sorted(list v1.ResourceList) []v1.ResourceName {
 	return names
 }
 
-// UsageOf returns what a pod that has not ended counts for, overhead included, by the
-// names that quotas use. Of a pod that is being resized in place, what its kubelet
-// has allocated counts, too.
+// UsageOf returns the usage of a pod that has not ended, overhead included, under the names used by
+// quotas. For a pod being resized in place, its kubelet's allocation counts as well.
 func UsageOf(p *v1.Pod) v1.ResourceList {
 	options := resource.PodResourcesOptions{UseStatusResources: true}
 	usage := amountsOf(rules.PodRequests(p, options), rules.PodLimits(p, options))
@@ -181,7 +178,7 @@ func UsageOf(p *v1.Pod) v1.ResourceList {
 	return usage
 }
 
-// Sum returns two lists added. Neither is changed.
+// Sum returns the sum of two lists. Neither is changed.
 func Sum(a, b v1.ResourceList) v1.ResourceList {
 	sum := a.DeepCopy()
 	if sum == nil {
@@ -195,8 +192,8 @@ func Sum(a, b v1.ResourceList) v1.ResourceList {
 	return sum
 }
 
-// amountsOf puts requests and limits under the names that quotas use. Extended
-// resources are counted as requests only, and limits of them are the same.
+// amountsOf puts requests and limits under the names used by quotas. Extended resources are counted
+// as requests only, and their limits are the same.
 func amountsOf(requests, limits v1.ResourceList) v1.ResourceList {
 	usage := v1.ResourceList{}
 	for name, amount := range requests {

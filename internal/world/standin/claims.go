@@ -15,23 +15,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// Claims stands in for the controllers of ephemeral volumes and of claim templates:
-// they make a pod's claims, and delete them when the pod has gone. All fields but
-// StorageClass have to be set.
+// Claims stands in for the controllers of ephemeral volumes and of claim templates: they make a
+// pod's claims, and delete them after the pod. All fields but StorageClass must be set.
 type Claims struct {
 	Cluster *cluster.Cluster
 	// StorageClass is the default one, or nil.
 	StorageClass *storagev1.StorageClass
-	// Template returns the template of device claims that has a name.
+	// Template returns the template of device claims with a name.
 	Template func(namespace, name string) (*resourcev1.ResourceClaimTemplate, bool)
-	// Show and ShowGone are called with what is made, and with what is deleted.
+	// Show is called with each created object, ShowGone with each deleted one.
 	Show, ShowGone func(kind cycle.Kind, object metav1.Object)
 }
 
-// MakeFor creates what controllers create for a pod before it can be scheduled: a
-// claim for each ephemeral volume, and for each device claim template. Existing
-// claims are left alone. It records the names of device claims in the pod's status,
-// so it changes the pod.
+// MakeFor creates the objects that controllers create for a pod before it can be scheduled: a claim
+// for each ephemeral volume, and for each device claim template. It skips existing claims. It
+// records the names of device claims in the pod's status, so it changes the pod.
 func (c *Claims) MakeFor(p *v1.Pod) {
 	for i := range p.Spec.Volumes {
 		if ephemeral := p.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
@@ -45,7 +43,7 @@ func (c *Claims) MakeFor(p *v1.Pod) {
 	}
 }
 
-// volumeClaim creates the claim of an ephemeral volume, which is named POD-VOLUME.
+// volumeClaim creates the claim of an ephemeral volume, named POD-VOLUME.
 func (c *Claims) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVolumeClaimTemplate) {
 	name := p.Name + "-" + volume
 	if _, there := c.Cluster.Claims.Get(p.Namespace, name); there {
@@ -63,8 +61,8 @@ func (c *Claims) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVo
 	c.Show(cycle.Claims, claim)
 }
 
-// Release deletes the claims of a pod's ephemeral volumes, and volumes that go with their claims,
-// as the garbage collector does when the pod has gone. Another pod of its name gets new ones.
+// Release deletes the claims of a pod's ephemeral volumes, and the volumes deleted with them, like
+// the garbage collector after the pod's removal. Another pod of its name gets new ones.
 func (c *Claims) Release(p *v1.Pod) {
 	all := c.Cluster
 	for i := range p.Spec.Volumes {
@@ -72,7 +70,7 @@ func (c *Claims) Release(p *v1.Pod) {
 			continue
 		}
 		claim, there := all.Claims.Get(p.Namespace, p.Name+"-"+p.Spec.Volumes[i].Name)
-		// A claim of that name that is not the pod's is left alone.
+		// A claim of that name that is not the pod's is kept.
 		if !there || !metav1.IsControlledBy(claim, p) {
 			continue
 		}
@@ -84,12 +82,11 @@ func (c *Claims) Release(p *v1.Pod) {
 	}
 }
 
-// deviceClaim creates the claim and records its name in the pod's status. Without the
-// template, the pod waits for both. The pods of a group that has the same claim share
-// one. Upstream generates the name; here it is POD-CLAIM or GROUP-CLAIM, the same in
-// every run.
+// deviceClaim creates the claim and records its name in the pod's status. Without the template, the
+// pod waits for both. The pods of a group with the same claim share one. Upstream generates the
+// name; here it is POD-CLAIM or GROUP-CLAIM, the same in every run.
 func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
-	// It was made before: the pod came from an API server.
+	// It was made before: the pod was read from an API server.
 	for i := range p.Status.ResourceClaimStatuses {
 		if p.Status.ResourceClaimStatuses[i].Name == of.Name {
 			return
@@ -130,8 +127,8 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 		v1.PodResourceClaimStatus{Name: of.Name, ResourceClaimName: &name})
 }
 
-// sharingGroup is the pod's group if it has the same claim, or nil: then the claim is
-// the pod's own.
+// sharingGroup returns the pod's group if it has the same claim, or nil: then the claim is the
+// pod's own.
 func (c *Claims) sharingGroup(p *v1.Pod, of *v1.PodResourceClaim) *schedulingv1beta1.PodGroup {
 	g, there := c.Cluster.PodGroups.Get(p.Namespace, groups.NameOf(p))
 	if !there {
@@ -143,7 +140,7 @@ func (c *Claims) sharingGroup(p *v1.Pod, of *v1.PodResourceClaim) *schedulingv1b
 	return g
 }
 
-// ownedBy makes the pod the owner of its claim, so that the claim goes with it.
+// ownedBy makes the pod the owner of its claim, so that both are deleted together.
 func ownedBy(p *v1.Pod) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(p, v1.SchemeGroupVersion.WithKind("Pod"))}
 }

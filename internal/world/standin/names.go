@@ -9,9 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Name generates the name of a pod that begins with base, as the API server would:
-// five letters of its alphabet, the same ones for the same seed. One that is taken is
-// not given.
+// Name generates the name of a pod beginning with base, like the API server: five letters of its
+// alphabet, the same ones for the same seed. It avoids names already taken.
 func Name(namespace, base string, seed any, taken func(name string) bool) string {
 	const alphabet, suffix = "bcdfghjklmnpqrstvwxz2456789", 5
 	h := fnv.New64a()
@@ -28,8 +27,8 @@ func Name(namespace, base string, seed any, taken func(name string) bool) string
 	}
 }
 
-// BaseOf is what the names of a controller's pods begin with: that of an existing
-// pod, or the controller's name and a dash.
+// BaseOf returns the beginning of the names of a controller's pods: that of an existing pod, or the
+// controller's name and a dash.
 func BaseOf(p *v1.Pod, owner *metav1.OwnerReference) string {
 	return cmp.Or(p.GenerateName, owner.Name+"-")
 }

@@ -1,6 +1,6 @@
-// Package standin stands in for the controllers of volumes and device claims where a scheduling
-// core runs in virtual time. The core's writes to these succeed at once, and the core is shown what
-// a cluster would then show.
+// Package standin stands in for the controllers of volumes and device claims for a scheduling core
+// in virtual time. The core's writes to these succeed immediately, and the core is shown the
+// effects a cluster would then show.
 package standin
 
 import (
@@ -17,22 +17,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Controllers react to a core's actions on the basis of the core's own cluster. What
-// they write is shown to the core before they return. They are used where the core
-// is, on one goroutine.
+// Controllers react to a core's actions on the basis of the core's own cluster. Their writes are
+// shown to the core before they return. They run on the core's goroutine.
 type Controllers struct {
 	Cluster *cluster.Cluster
-	// Feed gives the core an event, and carries out what follows. It may call
-	// CarryOut again.
+	// Feed gives the core an event, and carries out the resulting actions. It may call CarryOut
+	// again.
 	Feed func(cycle.Event)
-	// Named, if set, is called with the name of the claim that has a pod's extended resources.
+	// Named, if set, is called with the name of the claim for a pod's extended resources.
 	Named func(pod types.UID, status *v1.PodExtendedResourceClaimStatus)
 	// Now is the time in the world.
 	Now func() metav1.Time
 }
 
-// CarryOut carries out an action on volumes or claims, and answers it as done. It
-// returns false for any other action, which is then the caller's.
+// CarryOut carries out an action on volumes or claims, and acknowledges it. It returns false for
+// any other action, which is then the caller's.
 func (c *Controllers) CarryOut(action cycle.Action) bool {
 	switch a := action.(type) {
 	case cycle.WriteVolumes:
@@ -55,8 +54,8 @@ func (c *Controllers) CarryOut(action cycle.Action) bool {
 	return true
 }
 
-// Gone releases the devices of a pod that is gone, as the resource claim controller
-// does. The claims of its ephemeral volumes are those of Claims.Release.
+// Gone releases the devices of a removed pod, like the resource claim controller. Claims.Release
+// handles the claims of its ephemeral volumes.
 func (c *Controllers) Gone(p *cluster.Pod) {
 	changed, gone := plugins.ClaimsWithout(c.Cluster, p)
 	for _, claim := range changed {
@@ -67,7 +66,7 @@ func (c *Controllers) Gone(p *cluster.Pod) {
 	}
 }
 
-// change shows the core a claim that was changed, or that was deleted (gone).
+// change shows the core a changed or deleted (gone) claim.
 func (c *Controllers) change(claim *resourcev1.ResourceClaim, gone bool) {
 	if gone {
 		c.Feed(cycle.Gone{Kind: cycle.ResourceClaims, Object: claim})
@@ -76,29 +75,28 @@ func (c *Controllers) change(claim *resourcev1.ResourceClaim, gone bool) {
 	c.show(cycle.ResourceClaims, claim.DeepCopy())
 }
 
-// show gives the core an object of the caller's own that was written. It has no
-// version any more: a core takes an object of a version that it knows for one that is
-// only listed again.
+// show gives the core a written object owned by the caller. It removes the version: a core treats
+// an object of a known version as merely listed again.
 func (c *Controllers) show(kind cycle.Kind, object metav1.Object) {
 	object.SetResourceVersion("")
 	c.Feed(cycle.Seen{Kind: kind, Object: object})
 }
 
-// answer answers an action of the core.
+// answer acknowledges an action of the core.
 func (c *Controllers) answer(ticket cycle.Ticket, o cycle.Outcome) {
 	c.Feed(cycle.Answered{Ticket: ticket, Outcome: o})
 }
 
-// bindVolumes binds the volumes of a pod that is about to be bound. The core waits
-// for the answer before it binds the pod.
+// bindVolumes binds the volumes of a pod about to be bound. The core waits for the response before
+// it binds the pod.
 func (c *Controllers) bindVolumes(a cycle.WriteVolumes) {
 	c.Bind(a.Volumes, c.Cluster.Node(a.Attempt.Node))
 	c.answer(a.Ticket, cycle.Outcome{})
 }
 
-// Bind does the work of provisioners and of the volume binding controller for a pod's
-// volumes: those that were chosen are bound to their claims, and those that have to
-// be made are. node is where the pod goes, or nil.
+// Bind does the work of provisioners and of the volume binding controller for a pod's volumes:
+// chosen ones are bound to their claims, and the rest provisioned. node is the pod's future node,
+// or nil.
 func (c *Controllers) Bind(volumes plugins.PodVolumes, node *cluster.Node) {
 	for _, volume := range volumes.Volumes {
 		c.show(cycle.Volumes, volume.DeepCopy())
@@ -115,8 +113,8 @@ func (c *Controllers) Bind(volumes plugins.PodVolumes, node *cluster.Node) {
 	}
 }
 
-// bindClaim binds a claim to a volume, with the annotation without which no scheduler
-// trusts the binding.
+// bindClaim binds a claim to a volume, with the annotation without which no scheduler trusts the
+// binding.
 func (c *Controllers) bindClaim(claim *v1.PersistentVolumeClaim, volume string) {
 	claim = claim.DeepCopy()
 	claim.Spec.VolumeName, claim.Status.Phase = volume, v1.ClaimBound
@@ -124,9 +122,8 @@ func (c *Controllers) bindClaim(claim *v1.PersistentVolumeClaim, volume string) 
 	c.show(cycle.Claims, claim)
 }
 
-// provision creates the volume for a claim within reach of the selected node,
-// according to the driver's topology. Without a class it is a volume that every node
-// can reach.
+// provision creates the volume for a claim within reach of the selected node, according to the
+// driver's topology. Without a class the volume is reachable from every node.
 func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.Node) *v1.PersistentVolume {
 	uid := claim.UID
 	if uid == "" {
@@ -155,9 +152,9 @@ func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.N
 	return volume
 }
 
-// reach returns where a volume that a driver creates for a node can be used: on all
-// nodes with the same values of the driver's topology keys. nil means everywhere: the
-// driver has no topology, or is not known on the node.
+// reach returns the nodes that can use a volume created by a driver for a node: all nodes with the
+// same values of the driver's topology keys. nil means everywhere: the driver has no topology, or
+// is unknown on the node.
 func (c *Controllers) reach(node *cluster.Node, driver string) *v1.VolumeNodeAffinity {
 	// Without a node, the volume is not bound to any topology.
 	if node == nil {
@@ -186,8 +183,8 @@ func (c *Controllers) reach(node *cluster.Node, driver string) *v1.VolumeNodeAff
 	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: same}}}}
 }
 
-// writeClaims does the work of the API server and of device drivers for a pod's
-// claims: each is written, and its devices are ready at once.
+// writeClaims does the work of the API server and of device drivers for a pod's claims: each is
+// written, and its devices are ready immediately.
 func (c *Controllers) writeClaims(a cycle.WriteClaims) {
 	o := cycle.Outcome{Written: make([]bool, len(a.Claims.Claims))}
 	for i := range a.Claims.Claims {
@@ -207,8 +204,8 @@ func (c *Controllers) writeClaims(a cycle.WriteClaims) {
 	c.answer(a.Ticket, o)
 }
 
-// makeClaim gives the claim for extended resources, which the core has made up, the name and UID
-// that the API server would. The name is derived from the ticket: it is the same in every run.
+// makeClaim gives the core's provisional claim for extended resources the name and UID that the API
+// server would. The name is derived from the ticket: it is the same in every run.
 func (c *Controllers) makeClaim(a cycle.WriteClaims, claim *resourcev1.ResourceClaim) {
 	standIn, pod := cluster.Name{Namespace: claim.Namespace, Name: claim.Name}, a.Attempt.Pod
 	claim.Name, claim.UID = fmt.Sprintf("%s-extended-resources-%d", pod.Name, a.Ticket), pod.UID+"/extended-resources"
@@ -220,8 +217,8 @@ func (c *Controllers) makeClaim(a cycle.WriteClaims, claim *resourcev1.ResourceC
 	}
 }
 
-// prepareDevices makes a claim's devices ready, if they have to be before the pod is
-// bound: all conditions that the allocation asks for become true.
+// prepareDevices makes a claim's devices ready, if required before the pod is bound: all conditions
+// requested by the allocation become true.
 func (c *Controllers) prepareDevices(claim *resourcev1.ResourceClaim) {
 	if claim.Status.Allocation == nil {
 		return

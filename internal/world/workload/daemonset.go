@@ -11,14 +11,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// RunsDaemon reports whether the DaemonSet's controller wants a pod on the node. The
-// node's name, labels and taints decide, its free room does not: a pod for which
-// there is no room is created, and stays pending.
+// RunsDaemon reports whether the DaemonSet's controller wants a pod on the node. The node's name,
+// labels and taints decide, its free room does not: a pod without room is created, and stays
+// pending.
 func RunsDaemon(set *appsv1.DaemonSet, node *v1.Node) bool { return NodesOf(set)(node) }
 
-// NodesOf returns a function that is RunsDaemon for one set: its template is read
-// once, which takes long where it has tens of thousands of terms. The function may be
-// used as long as the set is not changed.
+// NodesOf returns a function equivalent to RunsDaemon for one set: its template is read once, which
+// takes long with tens of thousands of terms. The function is valid until the set changes.
 func NodesOf(set *appsv1.DaemonSet) func(*v1.Node) bool {
 	spec := set.Spec.Template.Spec
 	spec.Tolerations = slices.Clone(spec.Tolerations)
@@ -33,8 +32,8 @@ func NodesOf(set *appsv1.DaemonSet) func(*v1.Node) bool {
 	}
 }
 
-// DaemonNode returns the node that a DaemonSet's pod is for: the one that it is on,
-// or the one that its controller has pinned it to by affinity; "" if neither.
+// DaemonNode returns the node of a DaemonSet's pod: the one it is bound to, or the one its
+// controller has pinned it to by affinity; "" if neither.
 func DaemonNode(pod *v1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
@@ -53,7 +52,7 @@ func DaemonNode(pod *v1.Pod) string {
 	return ""
 }
 
-// DaemonPod is the pod that the DaemonSet's controller creates for one node, without a name.
+// DaemonPod returns the pod created by the DaemonSet's controller for one node, without a name.
 func DaemonPod(set *appsv1.DaemonSet, node string) *v1.Pod {
 	pod := Of(set).NewPod()
 	tolerateNodeTrouble(&pod.Spec)
@@ -61,9 +60,8 @@ func DaemonPod(set *appsv1.DaemonSet, node string) *v1.Pod {
 	return pod
 }
 
-// PinTo restricts a pod to one node, as the DaemonSet's controller does: the node's
-// name replaces the template's required node affinity, which the node meets. It
-// changes the pod.
+// PinTo restricts a pod to one node, like the DaemonSet's controller: the node's name replaces the
+// template's required node affinity, which the node meets. It changes the pod.
 func PinTo(pod *v1.Pod, node string) {
 	if pod.Spec.Affinity == nil {
 		pod.Spec.Affinity = &v1.Affinity{}
@@ -78,9 +76,8 @@ func PinTo(pod *v1.Pod, node string) {
 	}
 }
 
-// tolerateNodeTrouble adds the tolerations that keep a DaemonSet's pod on an
-// unhealthy node: such pods are often there to repair it. The list is upstream's
-// AddOrUpdateDaemonPodTolerations.
+// tolerateNodeTrouble adds the tolerations that keep a DaemonSet's pod on an unhealthy node: such
+// pods are often there to repair it. The list is upstream's AddOrUpdateDaemonPodTolerations.
 func tolerateNodeTrouble(spec *v1.PodSpec) {
 	tolerate := func(key string, effect v1.TaintEffect) {
 		wanted := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: effect}

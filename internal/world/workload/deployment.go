@@ -14,9 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// In these annotations of a ReplicaSet, the Deployment's controller notes the scale
-// that it has seen last, and the most pods at that scale. The second is what
-// proportions are computed from.
+// In these annotations of a ReplicaSet, the Deployment's controller records the last observed
+// scale, and the maximum number of pods at that scale. Proportions are computed from the second.
 const (
 	scaleSeen = "deployment.kubernetes.io/desired-replicas"
 	mostSeen  = "deployment.kubernetes.io/max-replicas"
@@ -32,17 +31,15 @@ func Active(sets []*appsv1.ReplicaSet) (active []*appsv1.ReplicaSet) {
 	return active
 }
 
-// ScaleSets returns the ReplicaSets of a Deployment that its controller changes when
-// it sees that the Deployment was scaled, as they are then. The only active one gets
-// all replicas; while a rollout is under way, each grows or shrinks in proportion, to
-// what the rollout may have. The given objects are not changed. For example, scaled
+// ScaleSets returns the ReplicaSets changed by a Deployment's controller on a new scale, in their
+// new state. A sole active one gets all replicas; during a rollout, each grows or shrinks in
+// proportion, up to the rollout's maximum. The given objects are not changed. For example, scaled
 // from 10 to 15 with maxSurge 2, in the middle of a rollout:
 //
 //	old 8, new 4 (max-replicas 12)    -> 17 in all: old 11, new 6
 func ScaleSets(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
 	wanted, current, active := ptr.Deref(d.Spec.Replicas, 1), currentSet(d, sets), Active(sets)
-	// Scaled up from zero: the ReplicaSet of the present template, or else the
-	// newest.
+	// Scaled up from zero: the ReplicaSet of the present template, or else the newest.
 	if len(active) == 0 && len(sets) > 0 {
 		active = []*appsv1.ReplicaSet{current}
 		if current == nil {
@@ -54,7 +51,7 @@ func ScaleSets(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) []*appsv1.Replic
 	switch rolling := d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType; {
 	case len(active) == 1:
 		sizes[active[0]] = wanted
-	// The rollout is over, but for old pods that are still counted.
+	// The rollout is complete, except for old pods still counted.
 	case current != nil && isSaturated(current, wanted):
 		for _, set := range active {
 			sizes[set] = 0
@@ -73,8 +70,8 @@ func ScaleSets(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) []*appsv1.Replic
 	return scaled
 }
 
-// currentSet returns the oldest ReplicaSet of the Deployment's template, or nil.
-// There can be several with the same template after hash collisions.
+// currentSet returns the oldest ReplicaSet of the Deployment's template, or nil. Several may have
+// the same template after hash collisions.
 func currentSet(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	same := slices.DeleteFunc(slices.Clone(sets), func(set *appsv1.ReplicaSet) bool {
 		return !equality.Semantic.DeepEqual(withoutHash(&set.Spec.Template), withoutHash(&d.Spec.Template))
@@ -85,8 +82,8 @@ func currentSet(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *appsv1.Replica
 	return slices.MinFunc(same, compareMade)
 }
 
-// withoutHash is a template without the label that the controller adds to tell
-// ReplicaSets apart. The given one is not changed.
+// withoutHash returns a template without the label added by the controller to distinguish
+// ReplicaSets. The given one is not changed.
 func withoutHash(template *v1.PodTemplateSpec) *v1.PodTemplateSpec {
 	t := *template
 	t.Labels = maps.Clone(t.Labels)
@@ -99,15 +96,15 @@ func compareMade(a, b *appsv1.ReplicaSet) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// isSaturated reports whether a ReplicaSet has all replicas of its Deployment, all
-// available, and the controller knows it.
+// isSaturated reports whether a ReplicaSet has all replicas of its Deployment, all available, and
+// the controller has observed that.
 func isSaturated(set *appsv1.ReplicaSet, wanted int32) bool {
 	seen, err := strconv.Atoi(set.Annotations[scaleSeen])
 	return err == nil && int32(seen) == wanted && ptr.Deref(set.Spec.Replicas, 1) == wanted && set.Status.AvailableReplicas == wanted
 }
 
-// proportions distributes what the Deployment may have more or less, the largest
-// ReplicaSet first. That one gets what rounding has left. It sorts active.
+// proportions distributes the change of the Deployment's scale, the largest ReplicaSet first, which
+// also gets the rounding remainder. It sorts active.
 func proportions(d *appsv1.Deployment, active []*appsv1.ReplicaSet) map[*appsv1.ReplicaSet]int32 {
 	change, sizes := int32(0), map[*appsv1.ReplicaSet]int32{}
 	if wanted := ptr.Deref(d.Spec.Replicas, 1); wanted > 0 {
@@ -142,8 +139,8 @@ func proportions(d *appsv1.Deployment, active []*appsv1.ReplicaSet) map[*appsv1.
 	return sizes
 }
 
-// fraction returns by how much a ReplicaSet grows if it keeps its part of the
-// Deployment; negative if it shrinks. It is rounded to the nearest whole pod.
+// fraction returns the growth of a ReplicaSet that keeps its share of the Deployment; negative if
+// it shrinks. It is rounded to the nearest whole pod.
 func fraction(d *appsv1.Deployment, set *appsv1.ReplicaSet) int32 {
 	size, wanted := ptr.Deref(set.Spec.Replicas, 1), ptr.Deref(d.Spec.Replicas, 1)
 	if wanted == 0 {
@@ -159,8 +156,8 @@ func fraction(d *appsv1.Deployment, set *appsv1.ReplicaSet) int32 {
 	return int32(float64(size)*float64(wanted+maxSurge(d))/float64(before)+0.5) - size
 }
 
-// maxSurge returns how many pods a Deployment may have beyond its scale during a
-// rollout. A percentage is rounded up; the API's default is 25%.
+// maxSurge returns the number of pods allowed beyond a Deployment's scale during a rollout. A
+// percentage is rounded up; the API's default is 25%.
 func maxSurge(d *appsv1.Deployment) int32 {
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		return 0

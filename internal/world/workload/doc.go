@@ -1,7 +1,7 @@
-// Package workload has the rules of the controllers that make pods: which pods they make, which one
-// replaces another and when, which ones they remove when they are scaled down, and when a rollout
-// is done. They are pure rules over API objects: forecasts, plans of moves and drains ask the same.
+// Package workload has the rules of pod-making controllers: the pods they create, the replacement
+// of pods and its time, the pods removed on scaling down, and the completion of rollouts. They are
+// pure rules over API objects, shared by forecasts, plans of moves and drains.
 //
-// Whose pod it is, and which pod is the successor of another, is in package rules, because the
-// scheduler asks that, too.
+// The owner of a pod, and the relation between predecessor and successor, are in package rules,
+// because the scheduler needs them as well.
 package workload

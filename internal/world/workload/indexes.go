@@ -8,8 +8,8 @@ import (
 // span is a range of completion indexes, both ends included.
 type span struct{ first, last int }
 
-// CountIndexes returns how many indexes a Job's completedIndexes or failedIndexes
-// has: 5 for "1,3-5,7".
+// CountIndexes returns the number of indexes in a Job's completedIndexes or failedIndexes: 5 for
+// "1,3-5,7".
 func CountIndexes(text string) (count int) {
 	for _, s := range parseIndexes(text) {
 		count += s.last - s.first + 1
@@ -17,8 +17,8 @@ func CountIndexes(text string) (count int) {
 	return count
 }
 
-// parseIndexes parses a Job's completedIndexes or failedIndexes, such as "1,3-5,7". What cannot be
-// parsed is left out.
+// parseIndexes parses a Job's completedIndexes or failedIndexes, such as "1,3-5,7". It skips
+// malformed parts.
 func parseIndexes(text string) (spans []span) {
 	for part := range strings.SplitSeq(text, ",") {
 		low, high, isRange := strings.Cut(part, "-")

@@ -12,16 +12,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// MakesPods reports whether the Job controller makes pods for the Job: it is the one
-// to manage it, and the Job is neither suspended nor deleted nor over.
+// MakesPods reports whether the Job controller creates pods for the Job: it manages the Job, and
+// the Job is neither suspended nor deleted nor finished.
 func MakesPods(job *batchv1.Job) bool {
 	managed := ptr.Deref(job.Spec.ManagedBy, batchv1.JobControllerName) == batchv1.JobControllerName
 	return managed && job.DeletionTimestamp == nil && !ptr.Deref(job.Spec.Suspend, false) && !isFinished(job)
 }
 
-// Replaces reports whether the Job makes a pod in place of one that it loses: it is neither
-// suspended nor over, and no work queue of which a pod has succeeded. Those that are left finish
-// that.
+// Replaces reports whether the Job replaces a lost pod: it is neither suspended nor finished, nor a
+// work queue with a succeeded pod. The remaining pods finish such a queue.
 func Replaces(job *batchv1.Job) bool {
 	finishing := job.Spec.Completions == nil && job.Status.Succeeded > 0
 	return !ptr.Deref(job.Spec.Suspend, false) && !isFinished(job) && !finishing
@@ -36,9 +35,9 @@ func isFinished(job *batchv1.Job) bool {
 	})
 }
 
-// wantedPods returns how many pods the job wants to run now: as many as may run at a time, but no
-// more than the completions that are left. Without a number of completions, no pod is added after
-// the first success.
+// wantedPods returns the number of pods the job wants to run now: its parallelism, bounded by the
+// remaining completions. Without a number of completions, the first success ends the creation of
+// pods.
 func wantedPods(job *batchv1.Job, pods []*v1.Pod, running int) int {
 	succeeded := 0
 	for _, pod := range pods {
@@ -52,28 +51,27 @@ func wantedPods(job *batchv1.Job, pods []*v1.Pod, running int) int {
 	if job.Spec.Completions != nil {
 		return max(0, min(parallel, int(*job.Spec.Completions)-succeeded))
 	}
-	// A work queue: the pods that run finish what is left.
+	// A work queue: the running pods finish the rest.
 	if succeeded > 0 {
 		return running
 	}
 	return parallel
 }
 
-// MissingPods returns how many pods the job makes now; negative if there are more
-// than it wants. pods are all of the job's, those that have ended included.
+// MissingPods returns the number of pods the job creates now; negative if it has a surplus. pods
+// are all of the job's, including terminal ones.
 func MissingPods(job *batchv1.Job, pods []*v1.Pod) int {
 	running := len(slices.DeleteFunc(slices.Clone(pods), rules.IsTerminal))
 	return min(wantedPods(job, pods, running), Most) - running
 }
 
-// NextIndexes returns the indexes that an Indexed Job with these pods makes pods for
-// now, in ascending order.
+// NextIndexes returns the indexes of the pods that an Indexed Job with these pods creates now, in
+// ascending order.
 func NextIndexes(job *batchv1.Job, pods []*v1.Pod) []int {
 	return openIndexes(job, pods, MissingPods(job, pods))
 }
 
-// openIndexes returns the lowest indexes that no pod works on, and that are neither completed nor
-// failed.
+// openIndexes returns the lowest indexes without a pod, neither completed nor failed.
 func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
 	taken := slices.Concat(parseIndexes(job.Status.CompletedIndexes), parseIndexes(ptr.Deref(job.Status.FailedIndexes, "")))
 	for _, pod := range pods {
@@ -99,8 +97,8 @@ func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
 	return open
 }
 
-// JobPod is a pod that the Job controller creates, without a name. It has the labels
-// of both generations: selectors of old Jobs use those without a prefix.
+// JobPod returns the pod created by the Job controller, without a name. It has the labels of both
+// generations: selectors of old Jobs use those without a prefix.
 func JobPod(job *batchv1.Job) *v1.Pod {
 	pod := Of(job).NewPod()
 	for _, label := range []string{batchv1.JobNameLabel, "job-name"} {
@@ -112,8 +110,7 @@ func JobPod(job *batchv1.Job) *v1.Pod {
 	return pod
 }
 
-// SetIndex makes a pod that of an index of an Indexed Job. It replaces another index,
-// if the pod had one.
+// SetIndex gives a pod the index of an Indexed Job, replacing another one.
 func SetIndex(pod *v1.Pod, job string, index int) {
 	number := strconv.Itoa(index)
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, number)

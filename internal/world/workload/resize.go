@@ -6,13 +6,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// autoscaled is the annotation of pods whose requests a vertical autoscaler set as they were made.
+// autoscaled is the annotation of pods with requests set by a vertical autoscaler at their
+// creation.
 const autoscaled = "vpaUpdates"
 
-// AsMade returns the pod with what its containers requested when its controller made it of a
-// template that it still has: a pod that was resized in place comes back as it was before. The pod
-// itself is not changed, and is returned where there is nothing to put back: its controller is not
-// known, or what sets requests as pods are made will set them again.
+// AsMade returns the pod with the requests of its containers at their creation, from a template
+// still in use: the successor of a pod resized in place has the original size. The pod itself is
+// not changed. AsMade returns it if there is no original size to restore: its controller is
+// unknown, or its requests will be set again at the creation of the successor.
 func (t *Table) AsMade(p *v1.Pod) *v1.Pod {
 	// The first change of a spec makes it 2.
 	if p.Generation < 2 || p.Annotations[autoscaled] != "" {
@@ -48,8 +49,8 @@ func putBackAll(containers, of []v1.Container) (changed bool) {
 	return changed
 }
 
-// putBack sets what a template names. A limit stands for a request that is not named, as the API
-// server has it; what is named nowhere was filled in when the pod was made.
+// putBack restores the template's values. A limit replaces a missing request, following the API
+// server; amounts missing from both were filled in when the pod was created.
 func putBack(to, of *v1.ResourceRequirements) (changed bool) {
 	requests := maps.Clone(of.Limits)
 	if requests == nil {

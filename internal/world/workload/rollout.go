@@ -9,9 +9,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Rolling returns why a rollout of a workload is not done, by the rules of kubectl
-// rollout status, or "". Of a workload whose controller has not reported anything, as
-// in manifests, it is done. Other kinds have no rollouts.
+// Rolling returns why a rollout of a workload is incomplete, by the rules of kubectl rollout
+// status, or "". Without a report by its controller, as in manifests, the rollout counts as
+// complete. Other kinds have no rollouts.
 func Rolling(object metav1.Object) string {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -24,12 +24,11 @@ func Rolling(object metav1.Object) string {
 	return ""
 }
 
-// rolledOut is the reason as long as pods of the old template are there, or the
-// controller has not seen the change.
+// rolledOut is the reason as long as pods of the old template exist, or the controller has not
+// observed the change.
 const rolledOut = "is being rolled out"
 
-// rollingDeployment: all replicas are updated, old ones are gone, and the updated
-// ones are available.
+// rollingDeployment: all replicas are updated, old ones removed, and the updated ones available.
 func rollingDeployment(d *appsv1.Deployment) string {
 	switch s := &d.Status; {
 	case s.ObservedGeneration == 0:
@@ -41,9 +40,8 @@ func rollingDeployment(d *appsv1.Deployment) string {
 	}
 }
 
-// rollingStatefulSet: all pods have the update revision, or those above the partition
-// do, and all are ready. A set whose pods others have to delete (OnDelete) is never
-// rolled out by itself.
+// rollingStatefulSet: all pods have the update revision, or those above the partition do, and all
+// are ready. A set with manually deleted pods (OnDelete) is never rolled out by itself.
 func rollingStatefulSet(set *appsv1.StatefulSet) string {
 	s, replicas, strategy := &set.Status, ptr.Deref(set.Spec.Replicas, 1), &set.Spec.UpdateStrategy
 	rolling := s.UpdateRevision != s.CurrentRevision
@@ -59,8 +57,7 @@ func rollingStatefulSet(set *appsv1.StatefulSet) string {
 	return awaited(replicas - s.ReadyReplicas)
 }
 
-// rollingDaemonSet: all nodes that should have a pod have an updated one that is
-// available.
+// rollingDaemonSet: all nodes that should have a pod have an updated and available one.
 func rollingDaemonSet(set *appsv1.DaemonSet) string {
 	switch s := &set.Status; {
 	case s.ObservedGeneration == 0, set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType:
@@ -72,7 +69,7 @@ func rollingDaemonSet(set *appsv1.DaemonSet) string {
 	}
 }
 
-// awaited says how many pods are not available yet; "" if none.
+// awaited describes the number of pods not yet available; "" if zero.
 func awaited(count int32) string {
 	switch {
 	case count <= 0:
@@ -83,20 +80,20 @@ func awaited(count int32) string {
 	return fmt.Sprintf("waits for %d of its pods to be available", count)
 }
 
-// templateGeneration is the annotation of a DaemonSet that counts the changes of its template.
-// Its pods have the count, as it was when they were made, in the label madeOfGeneration.
+// templateGeneration is the annotation of a DaemonSet that counts the changes of its template. Its
+// pods have the count at their creation in the label madeOfGeneration.
 const (
 	templateGeneration = appsv1.DeprecatedTemplateGeneration
 	madeOfGeneration   = "pod-template-generation"
 )
 
-// Annotations are those of workloads and pods that forecasts read: how a Deployment's ReplicaSets
-// share its scale, how often a DaemonSet's template was changed, and what set a pod's requests.
+// Annotations are the annotations of workloads and pods read by forecasts: a Deployment's division
+// of its scale between ReplicaSets, the number of changes of a DaemonSet's template, and the source
+// of a pod's requests.
 var Annotations = []string{scaleSeen, mostSeen, templateGeneration, autoscaled}
 
-// Outdated reports whether a workload makes another pod in place of this one of its pods: its
-// template was changed since, and waits for pods to be deleted or for the rollout to come to this
-// one.
+// Outdated reports whether a workload would replace this pod by a different one: its template was
+// changed since, and the change waits for pods to be deleted or for the rollout to reach this one.
 func Outdated(object metav1.Object, p *v1.Pod) bool {
 	if set, is := object.(*appsv1.StatefulSet); is {
 		rolls := set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType
@@ -107,8 +104,8 @@ func Outdated(object metav1.Object, p *v1.Pod) bool {
 	return isOfAnotherTemplate(object, p)
 }
 
-// isOfAnotherTemplate reports whether a workload's pod was made of another template than it has
-// now. Pods of a ReplicaSet are made of the one that it has.
+// isOfAnotherTemplate reports whether a workload's pod was created from another template than the
+// present one. Pods of a ReplicaSet always have its template.
 func isOfAnotherTemplate(object metav1.Object, p *v1.Pod) bool {
 	made, now := "", ""
 	switch o := object.(type) {

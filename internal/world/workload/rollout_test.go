@@ -15,8 +15,7 @@ import (
 )
 
 // TestRolloutsAreDoneWhenKubectlSaysSo draws workloads and their statuses, and compares with
-// kubectl rollout status. It refuses to speak of sets whose pods others have to delete: those are
-// done.
+// kubectl rollout status. kubectl refuses to report on OnDelete sets: those are complete.
 func TestRolloutsAreDoneWhenKubectlSaysSo(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(6000) {
@@ -72,8 +71,8 @@ func drawWorkload(r *rand.Rand) (metav1.Object, polymorphichelpers.StatusViewer)
 	return s, &polymorphichelpers.StatefulSetStatusViewer{}
 }
 
-// TestOutdatedPods: a pod that leaves is made again from another template if its set has one by
-// now, unless it is below the partition, which counts from the first ordinal.
+// TestOutdatedPods: the successor of a pod is created from another template if its set has a new
+// one, unless the pod is below the partition, which counts from the first ordinal.
 func TestOutdatedPods(t *testing.T) {
 	set := func(start, partition int32, strategy appsv1.StatefulSetUpdateStrategyType) *appsv1.StatefulSet {
 		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: appsv1.StatefulSetSpec{Ordinals: &appsv1.StatefulSetOrdinals{Start: start}}}

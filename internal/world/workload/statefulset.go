@@ -12,8 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// FirstOrdinal is the ordinal of the set's first pod: 0 unless spec.ordinals says
-// otherwise.
+// FirstOrdinal returns the ordinal of the set's first pod: 0 unless spec.ordinals overrides it.
 func FirstOrdinal(set *appsv1.StatefulSet) int {
 	if set.Spec.Ordinals == nil {
 		return 0
@@ -21,9 +20,9 @@ func FirstOrdinal(set *appsv1.StatefulSet) int {
 	return int(set.Spec.Ordinals.Start)
 }
 
-// StatefulPod is the pod of that ordinal that the StatefulSet's controller creates,
-// with the claims that it creates first. Claims that exist already are used by the
-// pod as they are; whether they do is the caller's business.
+// StatefulPod returns the pod of that ordinal created by the StatefulSet's controller, with the
+// claims created first. The pod uses existing claims unchanged; checking for them is up to the
+// caller.
 //
 //	set db, ordinal 2, claim template data -> pod db-2, claim data-db-2
 func StatefulPod(set *appsv1.StatefulSet, ordinal int) (*v1.Pod, []*v1.PersistentVolumeClaim) {
@@ -49,7 +48,7 @@ func StatefulPod(set *appsv1.StatefulSet, ordinal int) (*v1.Pod, []*v1.Persisten
 	return pod, claimsOf(set, name)
 }
 
-// claimsOf returns the claims of one pod of the set, with the labels that the set selects by.
+// claimsOf returns the claims of one pod of the set, with the labels of the set's selector.
 func claimsOf(set *appsv1.StatefulSet, pod string) []*v1.PersistentVolumeClaim {
 	var claims []*v1.PersistentVolumeClaim
 	for i := range set.Spec.VolumeClaimTemplates {
@@ -67,8 +66,7 @@ func claimsOf(set *appsv1.StatefulSet, pod string) []*v1.PersistentVolumeClaim {
 	return claims
 }
 
-// CompleteClaim fills in what the API server and the volume controller do in a claim that was
-// written by hand.
+// CompleteClaim completes a hand-written claim like the API server and the volume controller.
 func CompleteClaim(claim *v1.PersistentVolumeClaim) {
 	if claim.Spec.VolumeMode == nil {
 		claim.Spec.VolumeMode = ptr.To(v1.PersistentVolumeFilesystem)
@@ -83,8 +81,8 @@ func CompleteClaim(claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-// OrdinalOf is the number of the set's pod of that name, or -1 if it is none of the
-// set's. The number may be beyond the set's replicas.
+// OrdinalOf returns the number of the set's pod of that name, or -1 if the name is not the set's.
+// The number may be beyond the set's replicas.
 func OrdinalOf(set *appsv1.StatefulSet, name string) int {
 	number, ok := strings.CutPrefix(name, set.Name+"-")
 	ordinal, err := strconv.Atoi(number)
@@ -94,26 +92,24 @@ func OrdinalOf(set *appsv1.StatefulSet, name string) int {
 	return ordinal
 }
 
-// OrdinalName is the name of the set's pod of that number.
+// OrdinalName returns the name of the set's pod of that number.
 func OrdinalName(set *appsv1.StatefulSet, ordinal int) string {
 	return set.Name + "-" + strconv.Itoa(ordinal)
 }
 
-// InOrder reports whether the set makes and removes its pods one after the other, which is the
-// API's default.
+// InOrder reports whether the set creates and removes its pods sequentially, the API's default.
 func InOrder(set *appsv1.StatefulSet) bool {
 	return set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
 }
 
-// HasReplica reports whether a pod of that name is one of the set's replicas, if it
-// has so many of them.
+// HasReplica reports whether a pod of that name is one of the set's replicas, given their number.
 func HasReplica(set *appsv1.StatefulSet, name string, replicas int) bool {
 	first, ordinal := FirstOrdinal(set), OrdinalOf(set, name)
 	return first <= ordinal && ordinal < first+replicas
 }
 
-// KeepsRevision reports whether a rolling update leaves the set's pod of that number
-// at the old template: it is below the partition, which counts from the first pod.
+// KeepsRevision reports whether a rolling update keeps the set's pod of that number at the old
+// template: it is below the partition, which counts from the first pod.
 func KeepsRevision(set *appsv1.StatefulSet, ordinal int) bool {
 	r := set.Spec.UpdateStrategy.RollingUpdate
 	return r != nil && r.Partition != nil && ordinal < FirstOrdinal(set)+int(*r.Partition)

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Succession is when a controller makes a pod in place of one that is deleted. It
-// decides whether the victim and its replacement are in the cluster at the same time.
+// Succession is the time at which a controller replaces a deleted pod. It decides whether the
+// victim and its replacement exist simultaneously.
 type Succession int
 
 // The values of Succession.
@@ -25,10 +25,9 @@ const (
 	WhenGone                   // once the pod has ended
 )
 
-// SuccessionOf returns when a pod of a controller is made again. job is the
-// controller if that is a Job and was read; nil otherwise. Controllers of unknown
-// kinds are taken to act at once. Static pods, whose owner is a Node, are none of the
-// API server's.
+// SuccessionOf returns when a controller replaces a pod. job is the controller if that is a Job and
+// was read; nil otherwise. Controllers of unknown kinds are assumed to act immediately. Static
+// pods, owned by a Node, are not the API server's.
 func SuccessionOf(controller *metav1.OwnerReference, job *batchv1.Job) Succession {
 	switch rules.KindOf(controller) {
 	default:
@@ -50,16 +49,15 @@ func SuccessionOf(controller *metav1.OwnerReference, job *batchv1.Job) Successio
 	}
 }
 
-// AwaitsFailure reports whether a Job replaces its pods only once they have ended.
-// With a podFailurePolicy, that is the API's default.
+// AwaitsFailure reports whether a Job replaces its pods only once they have ended. With a
+// podFailurePolicy, that is the API's default.
 func AwaitsFailure(job *batchv1.Job) bool {
 	return job.Spec.PodFailurePolicy != nil || ptr.Deref(job.Spec.PodReplacementPolicy, "") == batchv1.Failed
 }
 
-// Successor returns the pod that a controller makes in place of one, from the
-// template that this one was made of, without claims of its own. A StatefulSet's has
-// the name of the other. The old pod is not changed. name is asked for the new name,
-// with the new pod and its controller.
+// Successor returns the replacement of a pod made by its controller, from the pod's own template,
+// without individual claims. A StatefulSet's keeps the name. The old pod is not changed. name
+// returns the new name, given the new pod and its controller.
 func Successor(of *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *metav1.OwnerReference) string, now metav1.Time) *v1.Pod {
 	next := of.DeepCopy()
 	next.UID, next.CreationTimestamp = uid, now
@@ -71,8 +69,7 @@ func Successor(of *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *metav
 	switch rules.KindOf(controller) {
 	case rules.KindOf(nil), rules.StatefulSet:
 	case rules.DaemonSet:
-		// The old pod may have been created by name on its node; the controller pins
-		// by affinity.
+		// The old pod may have been created by name on its node; the controller pins by affinity.
 		PinTo(next, DaemonNode(of))
 		next.Name = name(next, controller)
 	default:
@@ -81,9 +78,9 @@ func Successor(of *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *metav
 	return next
 }
 
-// Next returns a pod as its controller makes it next, under its own name: of the template that its
-// controller has by now, or as it was before it was resized in place. That is the pod itself where
-// neither makes a difference.
+// Next returns the next pod made by the controller, under the pod's own name: from the controller's
+// present template, or with the size before a resize in place. If neither makes a difference, Next
+// returns the pod itself.
 func (t *Table) Next(p *v1.Pod) *v1.Pod {
 	l := t.ControllerOf(p)
 	if l == nil {
@@ -95,9 +92,9 @@ func (t *Table) Next(p *v1.Pod) *v1.Pod {
 	return t.AsMade(p)
 }
 
-// updated returns a set's pod of the set's present template, with what admission gave the pod that
-// is there: the priority of the same class, the overhead of the same runtime, and for how long it
-// tolerates a node that does not answer.
+// updated returns a set's pod of the set's present template, with the existing pod's additions by
+// admission: the priority of the same class, the overhead of the same runtime, and the toleration
+// seconds for an unresponsive node.
 func updated(set *appsv1.StatefulSet, p *v1.Pod) *v1.Pod {
 	ordinal := OrdinalOf(set, p.Name)
 	if ordinal < 0 {

@@ -12,32 +12,31 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Phase is how far a pod has come.
+// Phase is the progress of a pod.
 type Phase int
 
-// The phases, in the order in which their pods are removed.
+// The phases, in order of removal.
 const (
 	Pending Phase = iota
 	Unknown
 	Running
 )
 
-// Replica is a pod of a workload as its controller sees it. Callers fill it in from
-// an API object, or from a simulated state.
+// Replica is a pod of a workload from its controller's point of view. Callers fill it in from an
+// API object, or from a simulated state.
 type Replica struct {
 	Object *v1.Pod
 	UID    types.UID
 	Node   string // empty: none
-	// Phase and Ready are what the kubelet has reported.
+	// Phase and Ready are reported by the kubelet.
 	Phase          Phase
 	Ready          bool
 	Since, Created time.Time // since when it is ready, if it is
 }
 
-// CompareSurplus orders the pods of a workload as the ReplicaSet controller does:
-// those that it removes first stand at the front. together counts the pods of the
-// workload by node, for a Deployment those of all its ReplicaSets. The order is
-// upstream's ActivePodsWithRanks:
+// CompareSurplus orders the pods of a workload like the ReplicaSet controller: those removed first
+// are at the front. together counts the pods of the workload by node, for a Deployment those of all
+// its ReplicaSets. The order is upstream's ActivePodsWithRanks:
 //
 //	no node, before a node
 //	Pending, before Unknown, before Running
@@ -51,14 +50,14 @@ func CompareSurplus(a, b *Replica, together map[string]int, now time.Time) int {
 		trueFirst(a.Node == "", b.Node == ""), cmp.Compare(a.Phase, b.Phase), trueFirst(!a.Ready, !b.Ready),
 		cmp.Compare(rules.DeletionCost(a.Object), rules.DeletionCost(b.Object)), cmp.Compare(together[b.Node], together[a.Node]),
 	)
-	// Upstream returns here, too: restarts and ages are not looked at.
+	// Upstream returns here as well: restarts and ages are not looked at.
 	if order == 0 && a.Ready && !a.Since.Equal(b.Since) {
 		return cmp.Or(compareAge(now, a.Since, b.Since), cmp.Compare(a.UID, b.UID))
 	}
 	return cmp.Or(order, compareRestarts(a.Object, b.Object), compareAge(now, a.Created, b.Created), cmp.Compare(a.UID, b.UID))
 }
 
-// trueFirst orders true before false, as cmp.Compare would order numbers.
+// trueFirst orders true before false, like cmp.Compare for numbers.
 func trueFirst(a, b bool) int {
 	switch {
 	case a == b:
@@ -69,16 +68,16 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-// compareRestarts orders pods whose containers were restarted more often first; sidecars count if
-// the others are equal.
+// compareRestarts orders pods with more container restarts first; sidecars count if those are
+// equal.
 func compareRestarts(a, b *v1.Pod) int {
 	containers, sidecars := restartCounts(a)
 	others, theirs := restartCounts(b)
 	return cmp.Or(cmp.Compare(others, containers), cmp.Compare(theirs, sidecars))
 }
 
-// restartCounts is how often the pod's most restarted container, and its most
-// restarted sidecar, were restarted.
+// restartCounts returns the restarts of the pod's most restarted container, and of its most
+// restarted sidecar.
 func restartCounts(p *v1.Pod) (containers, sidecars int32) {
 	for i := range p.Status.ContainerStatuses {
 		containers = max(containers, p.Status.ContainerStatuses[i].RestartCount)
@@ -92,16 +91,14 @@ func restartCounts(p *v1.Pod) (containers, sidecars int32) {
 	return containers, sidecars
 }
 
-// compareAge orders what is younger first. Ages are compared on a logarithmic scale:
-// to the ReplicaSet controller, pods of about the same age are equal, so that not all
-// of the newest go. Ages of 40 and 60 minutes may be equal, and those of 1 and 3 days
-// are not.
+// compareAge orders the younger first. Ages are compared on a logarithmic scale: to the ReplicaSet
+// controller, pods of about the same age are equal, so that not all of the newest go. Ages of 40
+// and 60 minutes may be equal, and those of 1 and 3 days are not.
 func compareAge(now, x, y time.Time) int {
 	return cmp.Compare(ageMagnitude(now.Sub(x)), ageMagnitude(now.Sub(y)))
 }
 
-// ageMagnitude is the logarithm of an age to the base 2, in nanoseconds; -1 for the
-// future.
+// ageMagnitude returns the logarithm of an age to the base 2, in nanoseconds; -1 for the future.
 func ageMagnitude(age time.Duration) int {
 	if age <= 0 {
 		return -1

@@ -13,18 +13,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Table has the workloads of a cluster, in the order in which they came. One that is
-// replaced keeps its place. The zero value is empty. It is not safe for concurrent
-// use; the workloads in it must not be changed, but replaced by Put.
+// Table has the workloads of a cluster, in order of addition. A replaced one keeps its place. The
+// zero value is empty. It is not safe for concurrent use; the workloads in it must not be changed,
+// but replaced by Put.
 type Table struct {
 	list []*Workload // with nil where one was dropped; see tidy
-	// byOwner and byName have the indexes in list. A workload is found by its UID if
-	// it has one, and by its name.
+	// byOwner and byName have the indexes in list. A workload is found by its UID if it has one,
+	// and by its name.
 	byOwner map[rules.Owner]int
 	byName  map[named]int
-	// made are the workloads that others control, such as the ReplicaSets of
-	// Deployments, by these, the oldest first. Lists in it are replaced, never
-	// changed: callers of MadeBy may still go through one.
+	// made has the workloads controlled by another one, such as the ReplicaSets of Deployments, by
+	// controller, the oldest first. Lists in it are replaced, never changed: callers of MadeBy may
+	// still be iterating over one.
 	made map[rules.Owner][]*Workload
 }
 
@@ -34,13 +34,12 @@ type named struct {
 	namespace, name string
 }
 
-// named is the workload's key in Table.byName.
+// named returns the workload's key in Table.byName.
 func (l *Workload) named() named {
 	return named{l.Kind.GroupKind(), l.Object.GetNamespace(), l.Object.GetName()}
 }
 
-// Put adds a workload, or replaces the one of its kind and name. Other objects are
-// not kept.
+// Put adds a workload, or replaces the one of its kind and name. It ignores other objects.
 func (t *Table) Put(object metav1.Object) {
 	l := Of(object)
 	if l == nil {
@@ -67,7 +66,7 @@ func (t *Table) Put(object metav1.Object) {
 	}
 }
 
-// Drop removes a workload by its kind and name. The workloads that it controls stay.
+// Drop removes a workload by its kind and name. The workloads under its control stay.
 func (t *Table) Drop(l *Workload) {
 	if i, there := t.byName[l.named()]; there {
 		t.unlink(t.list[i])
@@ -76,11 +75,11 @@ func (t *Table) Drop(l *Workload) {
 	}
 }
 
-// mostDropped is how many places of dropped workloads a list keeps, however short it is.
+// mostDropped is the number of empty places a list keeps, however short it is.
 const mostDropped = 64
 
-// tidy makes a new list once most of it is places of workloads that were dropped. A table that
-// follows a cluster would grow with each rollout.
+// tidy makes a new list once most of it is places of dropped workloads. A table following a cluster
+// would otherwise grow with each rollout.
 func (t *Table) tidy() {
 	if len(t.list) <= 2*len(t.byName)+mostDropped {
 		return
@@ -91,7 +90,7 @@ func (t *Table) tidy() {
 	}
 }
 
-// Clone returns a table with the same workloads, which changes by itself.
+// Clone returns a table with the same workloads, to be changed independently.
 func (t *Table) Clone() *Table {
 	return &Table{
 		list: slices.Clone(t.list), byOwner: maps.Clone(t.byOwner), byName: maps.Clone(t.byName),
@@ -99,8 +98,8 @@ func (t *Table) Clone() *Table {
 	}
 }
 
-// unlink removes a workload from the maps by owner. Its place in list and its name
-// are the caller's business.
+// unlink removes a workload from the maps by owner. The caller handles its place in list and its
+// name.
 func (t *Table) unlink(l *Workload) {
 	delete(t.byOwner, l.Owner())
 	by := rules.OwnerOf(l.Object)
@@ -110,8 +109,8 @@ func (t *Table) unlink(l *Workload) {
 	}
 }
 
-// By returns the workload that is an owner, or nil. The owner is as [rules.OwnerOf]
-// returns it for a pod.
+// By returns the workload identified by an owner, or nil. The owner has the form returned by
+// [rules.OwnerOf] for a pod.
 func (t *Table) By(owner rules.Owner) *Workload {
 	if i, there := t.byOwner[owner]; there {
 		return t.list[i]
@@ -122,8 +121,8 @@ func (t *Table) By(owner rules.Owner) *Workload {
 // ControllerOf returns the workload that controls an object, or nil.
 func (t *Table) ControllerOf(object metav1.Object) *Workload { return t.By(rules.OwnerOf(object)) }
 
-// JobOf returns the Job that controls a pod; nil if it has another controller, none, or its Job
-// was not read.
+// JobOf returns the Job controlling a pod; nil if it has another controller, none, or its Job was
+// not read.
 func (t *Table) JobOf(object metav1.Object) *batchv1.Job {
 	l := t.ControllerOf(object)
 	if l == nil {
@@ -141,8 +140,8 @@ func (t *Table) Named(kind schema.GroupKind, namespace, name string) *Workload {
 	return nil
 }
 
-// All lists the workloads, those of Deployments included. The table may be changed
-// meanwhile: what is dropped is left out, and what is added is not listed.
+// All lists the workloads, those of Deployments included. The table may be changed meanwhile:
+// dropped workloads are skipped, and added ones not listed.
 func (t *Table) All() iter.Seq[*Workload] {
 	return func(yield func(*Workload) bool) {
 		for _, l := range t.list {
@@ -157,13 +156,12 @@ func (t *Table) All() iter.Seq[*Workload] {
 	}
 }
 
-// MadeBy returns the workloads that another one controls, the newest last. The list
-// must not be changed.
+// MadeBy returns the workloads controlled by another one, the newest last. The list must not be
+// changed.
 func (t *Table) MadeBy(l *Workload) []*Workload { return t.made[l.Owner()] }
 
-// MakersOf returns the workloads that own a workload's pods: itself or, of a
-// Deployment, its ReplicaSets, the newest last. A Deployment whose ReplicaSets were
-// not read has none.
+// MakersOf returns the workloads that own a workload's pods: itself or, for a Deployment, its
+// ReplicaSets, the newest last; nil if those were not read.
 func (t *Table) MakersOf(l *Workload) []*Workload {
 	if l.Kind.GroupKind() == rules.Deployment {
 		return t.MadeBy(l)
@@ -171,7 +169,7 @@ func (t *Table) MakersOf(l *Workload) []*Workload {
 	return []*Workload{l}
 }
 
-// DeploymentOf returns the Deployment that a workload belongs to, or nil.
+// DeploymentOf returns the Deployment owning a workload, or nil.
 func (t *Table) DeploymentOf(l *Workload) *Workload {
 	if top := t.ControllerOf(l.Object); top != nil && top.Kind.GroupKind() == rules.Deployment {
 		return top
@@ -179,9 +177,8 @@ func (t *Table) DeploymentOf(l *Workload) *Workload {
 	return nil
 }
 
-// KindNamed returns the kind of workloads that kubectl knows by a word, such as
-// deploy. ok is false for pods, and for kinds that are no workloads here, such as
-// CronJobs.
+// KindNamed returns the kind of workloads for one of kubectl's words, such as deploy. ok is false
+// for pods, and for kinds that are not workloads here, such as CronJobs.
 func KindNamed(word string) (kind schema.GroupKind, ok bool) {
 	switch strings.ToLower(word) {
 	case "deployment", "deployments", "deploy":

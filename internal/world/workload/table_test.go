@@ -13,8 +13,8 @@ func replicaSet(name string) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
 }
 
-// A table that follows a cluster for long does not grow with what comes and goes, and those who go
-// through it meanwhile see what is there.
+// A table following a cluster for long does not grow with the workloads added and dropped, and
+// callers iterating over it meanwhile see the remaining ones.
 func TestATableDoesNotGrowWithWhatIsDropped(t *testing.T) {
 	var table Table
 	for _, name := range []string{"first", "kept", "last"} {

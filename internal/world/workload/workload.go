@@ -11,24 +11,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Most is how many pods workloads are expanded to at most, one alone and all together: several
-// times what Kubernetes is tested with in a whole cluster. Anybody who may create a Deployment may
-// write 2,000,000,000 into it, whatever the namespace's quota.
+// Most is the maximum number of pods that workloads are expanded to, each and in total: several
+// times the size of a whole cluster in Kubernetes' tests. Any user with permission to create a
+// Deployment may write 2,000,000,000 into it, whatever the namespace's quota.
 const Most = 500_000
 
-// Workload is a controller's object and the template of its pods. Template points
-// into the object.
+// Workload is a controller's object and the template of its pods. Template points into the object.
 type Workload struct {
 	Kind     schema.GroupVersionKind
 	Object   metav1.Object
 	Template *v1.PodTemplateSpec
-	// Replicas is how many pods are wanted, with the API's default; nil for kinds
-	// whose number of pods is not a field. It is a copy: setting it does not change
-	// the object, see Resized.
+	// Replicas is the wanted number of pods, with the API's default; nil for kinds without such a
+	// field. It is a copy: setting it does not change the object, see Resized.
 	Replicas *int32
 }
 
-// Of returns an object as a workload; nil if it is none. The object is not copied.
+// Of returns an object as a workload; nil if it is not one. The object is not copied.
 func Of(object metav1.Object) *Workload {
 	apps := appsv1.SchemeGroupVersion.WithKind
 	switch o := object.(type) {
@@ -52,17 +50,17 @@ func Of(object metav1.Object) *Workload {
 	return nil
 }
 
-// orOne is a copy of the number, or the API's default of one.
+// orOne returns a copy of the number, or the API's default of one.
 func orOne(n *int32) *int32 { return ptr.To(ptr.Deref(n, 1)) }
 
-// Ref names the workload as references do: Kind/name.
+// Ref names the workload like references: Kind/name.
 func (l *Workload) Ref() string { return l.Kind.Kind + "/" + l.Object.GetName() }
 
-// Owner returns what [rules.OwnerOf] returns for the workload's pods.
+// Owner returns the same as [rules.OwnerOf] for the workload's pods.
 func (l *Workload) Owner() rules.Owner { return rules.AsOwner(l.Kind.GroupKind(), l.Object) }
 
-// Resized returns a copy of the workload's object with that number of replicas. The
-// copy shares the rest with it. Kinds without replicas are returned as they are.
+// Resized returns a copy of the workload's object with that number of replicas. The copy shares the
+// rest with it. Kinds without replicas are returned unchanged.
 func (l *Workload) Resized(replicas int) metav1.Object {
 	n := int32(replicas)
 
@@ -88,8 +86,8 @@ func (l *Workload) Resized(replicas int) metav1.Object {
 	return l.Object
 }
 
-// NewPod makes a pod from the template, without a name. It shares nothing with the
-// template, and its labels are not nil.
+// NewPod makes a pod from the template, without a name. It shares nothing with the template, and
+// its labels are not nil.
 func (l *Workload) NewPod() *v1.Pod {
 	template := l.Template.DeepCopy()
 	pod := &v1.Pod{

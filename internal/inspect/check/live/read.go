@@ -24,11 +24,11 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
-// pageSize is how many objects are asked for at a time: kubectl's own page size.
+// pageSize is the number of objects per list request: kubectl's own page size.
 const pageSize = 500
 
-// Read reads the facts. It returns an error only if the cluster cannot be reached at
-// all: whatever else fails is noted in Facts.Unread, and reading goes on.
+// Read reads the facts. It returns an error only if the cluster is unreachable: it records other
+// failures in Facts.Unread, and continues.
 func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error) {
 	version, err := client.Discovery().ServerVersion()
 	if err != nil {
@@ -40,7 +40,7 @@ func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error
 		Denied: map[deploy.Part][]string{}, WebhookEndpoints: -1,
 	}}
 
-	// An aggregated API that is down must not keep the rest from being judged.
+	// A broken aggregated API must not prevent judging the rest.
 	if groups, err := client.Discovery().ServerGroups(); err != nil {
 		r.missed("API groups", err)
 	} else {
@@ -62,13 +62,13 @@ type reader struct {
 	facts  *check.Facts
 }
 
-// missed notes what could not be read, and why.
+// missed records an unreadable part, and the reason.
 func (r *reader) missed(what string, err error) {
 	r.facts.Unread = append(r.facts.Unread, fmt.Sprintf("%s: %v", what, err))
 }
 
-// each lists a kind in pages, and calls take for each object. If a page fails, what
-// was taken before stays, and the kind is noted as unread.
+// each lists a kind in pages, and calls take for each object. If a page fails, the objects taken so
+// far stay, and the kind is recorded as unread.
 func each[L runtime.Object, T any](ctx context.Context, r *reader, what string,
 	list func(context.Context, metav1.ListOptions) (L, error), take func(*T)) {
 	options := metav1.ListOptions{Limit: pageSize}
@@ -83,7 +83,7 @@ func each[L runtime.Object, T any](ctx context.Context, r *reader, what string,
 			return
 		}
 
-		// No continue token: this was the last page.
+		// Without a continue token this was the last page.
 		about, err := meta.ListAccessor(page)
 		if err != nil || about.GetContinue() == "" {
 			return
@@ -98,8 +98,7 @@ func collect[L runtime.Object, T any](ctx context.Context, r *reader, what strin
 	each(ctx, r, what, list, func(o *T) { *into = append(*into, *o) })
 }
 
-// objects reads the kinds whose objects are judged one by one, and the Leases of
-// schedulers.
+// objects reads the individually judged kinds, and the schedulers' Leases.
 func (r *reader) objects(ctx context.Context) {
 	collect(ctx, r, "nodes", r.client.CoreV1().Nodes().List, &r.facts.Nodes)
 	collect(ctx, r, "priority classes", r.client.SchedulingV1().PriorityClasses().List, &r.facts.PriorityClasses)
@@ -109,7 +108,7 @@ func (r *reader) objects(ctx context.Context) {
 	hooks := r.client.AdmissionregistrationV1()
 	collect(ctx, r, "mutating webhooks", hooks.MutatingWebhookConfigurations().List, &r.facts.Mutating)
 	collect(ctx, r, "validating webhooks", hooks.ValidatingWebhookConfigurations().List, &r.facts.Validating)
-	// Schedulers hold Leases in system namespaces. The many Leases of nodes are of no interest.
+	// Schedulers hold Leases in system namespaces. Skip the many Leases of nodes.
 	for _, namespace := range []string{metav1.NamespaceSystem, deploy.Namespace} {
 		leases, err := r.client.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -117,7 +116,7 @@ func (r *reader) objects(ctx context.Context) {
 			continue
 		}
 		for _, lease := range leases.Items {
-			// A Lease that was given up has no holder.
+			// A released Lease has no holder.
 			if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
 				r.facts.Leases[namespace+"/"+lease.Name] = *holder
 			}
@@ -125,19 +124,19 @@ func (r *reader) objects(ctx context.Context) {
 	}
 }
 
-// attachesWithin is how long attaching a volume usually takes at most. Beyond it, the
-// attachment counts as waiting.
+// attachesWithin is the usual maximum duration of attaching a volume. Beyond it, the attachment
+// counts as waiting.
 const attachesWithin = 2 * time.Minute
 
-// attachments counts volume attachments by driver. If they cannot be read,
-// Facts.Attachments stays nil: no attachment is not the same as none seen.
+// attachments counts volume attachments by driver. If they cannot be read, Facts.Attachments stays
+// nil: unlike zero attachments, the number is unknown.
 func (r *reader) attachments(ctx context.Context) {
 	counts, unread := map[string]check.Count{}, len(r.facts.Unread)
 	each(ctx, r, "volume attachments", r.client.StorageV1().VolumeAttachments().List, func(a *storagev1.VolumeAttachment) {
-		// By driver, because each has an attacher of its own.
+		// Count by driver, because each has a separate attacher.
 		count := counts[a.Spec.Attacher]
 		count.All++
-		// Attachments that have just been made are under way.
+		// Recent attachments are still in progress.
 		if !a.Status.Attached && time.Since(a.CreationTimestamp.Time) > attachesWithin {
 			count.Waiting++
 		}
@@ -148,15 +147,15 @@ func (r *reader) attachments(ctx context.Context) {
 	}
 }
 
-// answeredWithin is after how long an EvictionRequest that no controller has looked
-// at counts as waiting.
+// answeredWithin is the age from which an EvictionRequest not yet observed by a controller counts
+// as waiting.
 const answeredWithin = time.Minute
 
-// requests counts EvictionRequests, where they are served.
+// requests counts EvictionRequests, if served.
 func (r *reader) requests(ctx context.Context) {
 	served, err := r.client.Discovery().ServerResourcesForGroupVersion(lifecyclev1alpha1.SchemeGroupVersion.String())
 	switch {
-	// The API server has no such group: before 1.37, or the feature is off.
+	// The API server lacks the group: before 1.37, or with the feature off.
 	case apierrors.IsNotFound(err):
 		return
 	case err != nil:
@@ -170,21 +169,21 @@ func (r *reader) requests(ctx context.Context) {
 	list := r.client.LifecycleV1alpha1().EvictionRequests("").List
 	each(ctx, r, "eviction requests", list, func(e *lifecyclev1alpha1.EvictionRequest) {
 		r.facts.Requests.All++
-		// It is written by whoever looks at the request.
+		// The controller handling the request writes it.
 		if e.Status.ObservedGeneration == nil && time.Since(e.CreationTimestamp.Time) > answeredWithin {
 			r.facts.Requests.Waiting++
 		}
 	})
 }
 
-// programs are those whose command lines matter.
+// programs lists the programs with relevant command lines.
 var programs = []string{"kube-scheduler", "kube-controller-manager"}
 
-// pods counts the pods by scheduler, and finds the processes of the control plane
-// among them. Pods are many, so none is kept.
+// pods counts the pods by scheduler, and finds the processes of the control plane among them.
+// Because there are many pods, it does not retain them.
 func (r *reader) pods(ctx context.Context) {
 	each(ctx, r, "pods", r.client.CoreV1().Pods("").List, func(pod *v1.Pod) {
-		// Pods that have ended are no business of any scheduler.
+		// Terminated pods do not concern schedulers.
 		if pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
 			count := r.facts.Pods[pod.Spec.SchedulerName]
 			count.All++
@@ -205,15 +204,13 @@ func (r *reader) pods(ctx context.Context) {
 	})
 }
 
-// processOf returns the process of a container that runs one of the programs: by its
-// command or, without one, by the name of its image. Berth's controller is known by
-// its subcommand.
+// processOf returns the process of a container that runs one of the programs: by its command or,
+// without one, by the name of its image. Berth's controller is identified by its subcommand.
 func processOf(pod *v1.Pod, container v1.Container) (check.Process, bool) {
 	line := slices.Concat(container.Command, container.Args)
 	image, _, _ := strings.Cut(path.Base(container.Image), ":")
 	name := image
-	// The image's entrypoint is not known; its name is, by convention, that of the
-	// image.
+	// The image's entrypoint is unknown; by convention its name is the image's.
 	if len(container.Command) > 0 {
 		name, line = path.Base(line[0]), line[1:]
 	}
@@ -227,9 +224,8 @@ func processOf(pod *v1.Pod, container v1.Container) (check.Process, bool) {
 	return check.Process{Name: name, Where: pod.Namespace + "/" + pod.Name, Image: container.Image, Args: line}, true
 }
 
-// installation finds out which components of Berth are installed, and whether they
-// have their permissions. A component counts as installed if its ServiceAccount
-// exists.
+// installation determines the installed components of Berth and their permissions. A component
+// counts as installed if its ServiceAccount exists.
 func (r *reader) installation(ctx context.Context) {
 	for _, part := range []deploy.Part{deploy.Scheduler, deploy.Controller, deploy.Webhook} {
 		_, err := r.client.CoreV1().ServiceAccounts(deploy.Namespace).Get(ctx, "berth-"+string(part), metav1.GetOptions{})
@@ -243,15 +239,15 @@ func (r *reader) installation(ctx context.Context) {
 		r.facts.Installed = append(r.facts.Installed, part)
 	}
 
-	// Before the permissions: which Lease the scheduler needs depends on it.
+	// Read it before the permissions: it determines the scheduler's Lease.
 	r.configuration(ctx)
 	for _, part := range r.facts.Installed {
-		// Asked about the ServiceAccount, not the caller.
+		// Query the ServiceAccount, not the caller.
 		account := Of(r.client, "system:serviceaccount:"+deploy.Namespace+":berth-"+string(part))
 		denied, err := Denied(ctx, account, part, r.facts.Version, r.facts.SchedulerLease)
 		if err == nil && part == deploy.Controller && r.facts.AnswersRequests() {
-			// Only where the controller is to answer EvictionRequests: by default it
-			// needs no permission for that.
+			// Only a controller configured to respond to EvictionRequests needs this permission; by
+			// default it does not respond.
 			var more []string
 			more, err = deniedToAnswer(ctx, account)
 			denied = append(denied, more...)
@@ -261,7 +257,7 @@ func (r *reader) installation(ctx context.Context) {
 		}
 	}
 
-	// An endpoint is ready unless it says otherwise, as in the API.
+	// As in the API, an endpoint is ready unless marked otherwise.
 	slices, err := r.client.DiscoveryV1().EndpointSlices(deploy.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=berth-webhook"})
 	if err != nil {
@@ -271,7 +267,7 @@ func (r *reader) installation(ctx context.Context) {
 
 	for _, slice := range slices.Items {
 		r.facts.WebhookEndpoints = max(r.facts.WebhookEndpoints, 0)
-		// Only ready replicas answer the API server.
+		// Only ready replicas respond to the API server.
 		for _, endpoint := range slice.Endpoints {
 			if ready := endpoint.Conditions.Ready; ready == nil || *ready {
 				r.facts.WebhookEndpoints++
@@ -280,10 +276,10 @@ func (r *reader) installation(ctx context.Context) {
 	}
 }
 
-// configuration reads which schedulerNames the installed scheduler serves, and the name of its
+// configuration reads the schedulerNames served by the installed scheduler, and the name of its
 // Lease.
 func (r *reader) configuration(ctx context.Context) {
-	// Without it there is no configuration to read.
+	// Without a scheduler there is no configuration to read.
 	if !slices.Contains(r.facts.Installed, deploy.Scheduler) {
 		return
 	}

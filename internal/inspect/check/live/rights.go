@@ -15,13 +15,12 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/check"
 )
 
-// Asker asks the API server whether something is allowed: to whom, is the Asker's
-// business. It may be called concurrently.
+// Asker queries the API server for a permission. The Asker determines the user. It must be safe for
+// concurrent use.
 type Asker func(context.Context, *authorizationv1.ResourceAttributes) (bool, error)
 
-// Of returns an Asker about another user, which not every caller may use: it takes
-// the permission to create SubjectAccessReviews. The user is taken for a
-// ServiceAccount, with the groups that these have.
+// Of returns an Asker for another user. Its callers need permission to create SubjectAccessReviews.
+// The user is assumed to be a ServiceAccount, with the groups of ServiceAccounts.
 func Of(client kubernetes.Interface, user string) Asker {
 	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
@@ -35,7 +34,7 @@ func Of(client kubernetes.Interface, user string) Asker {
 	}
 }
 
-// Mine returns an Asker about the caller, which every caller may use.
+// Mine returns an Asker for the caller, available to every caller.
 func Mine(client kubernetes.Interface) Asker {
 	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
@@ -51,10 +50,9 @@ func Mine(client kubernetes.Interface) Asker {
 // atATime bounds the concurrent queries: a component has dozens of permissions.
 const atATime = 8
 
-// sinceMinor is the minor of Kubernetes since which a permission matters; 0: always. In earlier
-// versions the role system:kube-scheduler lacks it. 36 are those for the claims that the scheduler
-// creates for extended resources, and the subresource for allocations; 37 those for
-// DeviceTaintRules.
+// sinceMinor returns the first Kubernetes minor with a permission; 0: always. In earlier versions
+// the role system:kube-scheduler lacks it. 36 covers the scheduler's claims for extended resources,
+// and the subresource for allocations; 37 covers DeviceTaintRules.
 func sinceMinor(r deploy.Right) int {
 	switch {
 	case r.Group != "resource.k8s.io":
@@ -67,13 +65,13 @@ func sinceMinor(r deploy.Right) int {
 }
 
 // ofPodGroups matches permissions that matter only where feature gates enable pod groups. Elsewhere
-// the role system:kube-scheduler lacks them, too.
+// the role system:kube-scheduler also lacks them.
 func ofPodGroups(r deploy.Right) bool {
 	return r.Group == "scheduling.k8s.io" && (strings.HasPrefix(r.Resource, "podgroups") || r.Resource == "compositepodgroups")
 }
 
-// Denied lists the permissions that a component needs on an API server of this version and that the
-// caller lacks. lease is the scheduler's Lease as namespace/name; empty means the one in the
+// Denied lists the permissions required by a component on an API server of this version but denied
+// to the caller. lease is the scheduler's Lease as namespace/name; empty means the one in the
 // manifests.
 func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease string) ([]string, error) {
 	rights, err := deploy.RightsOf(part)
@@ -81,14 +79,14 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 		return nil, err
 	}
 
-	// Lacking these is no fault by itself, so they are not asked about.
+	// Lacking these is not a fault, so do not query them.
 	rights = slices.DeleteFunc(rights, ofPodGroups)
 	if minor := check.MinorOf(version); minor >= 0 {
 		rights = slices.DeleteFunc(rights, func(r deploy.Right) bool { return sinceMinor(r) > minor })
 	}
 
-	// The manifests name one Lease; the configuration may name another. That of the rebalance
-	// controller, which shows rooms to keep, is elsewhere, and keeps its name.
+	// The manifests name one Lease; the configuration may name another. The Lease of the rebalance
+	// controller, which shows rooms to keep, is separate, and keeps its name.
 	for i := range rights {
 		if namespace, name, ok := strings.Cut(lease, "/"); ok && part == deploy.Scheduler && rights[i].Resource == "leases" &&
 			rights[i].Namespace == deploy.Namespace {
@@ -101,8 +99,8 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 	return deniedOf(ctx, ask, rights)
 }
 
-// deniedToAnswer lists what the caller lacks to answer EvictionRequests, which is off
-// by default and has permissions of its own.
+// deniedToAnswer lists the permissions denied to the caller for responding to EvictionRequests,
+// which is off by default and needs additional permissions.
 func deniedToAnswer(ctx context.Context, ask Asker) ([]string, error) {
 	rights, err := deploy.EvictionRequestRights()
 	if err != nil {
@@ -111,8 +109,8 @@ func deniedToAnswer(ctx context.Context, ask Asker) ([]string, error) {
 	return deniedOf(ctx, ask, rights)
 }
 
-// deniedOf asks about each permission, and lists those that are denied in the order
-// of rights. If none is, the list is empty and not nil.
+// deniedOf queries each permission, and lists the denied ones in the order of rights. Without any,
+// the list is empty but not nil.
 func deniedOf(ctx context.Context, ask Asker, rights []deploy.Right) ([]string, error) {
 	allowed := make([]bool, len(rights))
 	group, ctx := errgroup.WithContext(ctx)

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// TestRightsOfALease: what a configuration names is the Lease by which replicas agree who leads;
-// the one that shows rooms keeps its name.
+// TestRightsOfALease verifies that the configuration renames only the leader election Lease; the
+// Lease that shows rooms keeps its name.
 func TestRightsOfALease(t *testing.T) {
 	none := func(context.Context, *authorizationv1.ResourceAttributes) (bool, error) { return false, nil }
 	leases := func(lease string) []string {
@@ -42,7 +42,8 @@ func TestRightsOfALease(t *testing.T) {
 	}
 }
 
-// TestRightsByVersion: before v1.37 no role of Kubernetes has DeviceTaintRules, and none is missed.
+// TestRightsByVersion verifies that DeviceTaintRules, absent from Kubernetes' roles before v1.37,
+// are not reported as missing there.
 func TestRightsByVersion(t *testing.T) {
 	for version, want := range map[string]bool{"v1.35.4": false, "v1.36.3": false, "v1.37.2": true, "unknown": true} {
 		asked := false

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Kind of an action.
+// Kind is the kind of an action.
 type Kind int
 
 const (
@@ -22,7 +22,7 @@ const (
 	PatchPod
 	// DeletePod removes the pod: its processes have ended.
 	DeletePod
-	// DeleteNode removes a node that an earlier, larger run left behind.
+	// DeleteNode removes a node left behind by an earlier, larger run.
 	DeleteNode
 	// Report emits an event about the pod.
 	Report
@@ -34,8 +34,8 @@ func (k Kind) String() string {
 }
 
 // Action is one request for the shell to carry out. At most one action for a node's status, a Lease
-// or a pod is in flight at a time; Done ends it. Reports have no answer. It shares nothing that the
-// fleet changes later, and may be carried out at any time.
+// or a pod is in flight at a time; Done ends it. Reports get no Done. An action shares nothing that
+// the fleet changes later, and may be carried out at any time.
 type Action struct {
 	Kind Kind
 	Node string
@@ -48,10 +48,10 @@ type Action struct {
 	Event  *Event   // Report
 }
 
-// Event is what a Report says. Type is Normal or Warning.
+// Event is the content of a Report. Type is Normal or Warning.
 type Event struct{ Type, Reason, Message string }
 
-// String writes the action as tests compare it.
+// String formats the action for comparison in tests.
 func (a Action) String() string {
 	what := a.Node
 	if a.Pod.Name != "" {
@@ -66,7 +66,7 @@ func (a Action) String() string {
 	return fmt.Sprintf("%s %s", a.Kind, what)
 }
 
-// Outcome is how an action ended.
+// Outcome is the outcome of an action.
 type Outcome int
 
 const (
@@ -80,8 +80,8 @@ const (
 	Refused
 )
 
-// retryDelay is how long to wait after n failures in a row. It doubles from 0.4 s on, up to half a
-// minute: an API server that is restarted is not flooded.
+// retryDelay returns the delay after n failures in a row. It doubles from 0.4 s on, up to half a
+// minute: a restarting API server is not flooded.
 func retryDelay(failures int) time.Duration {
 	return min(200*time.Millisecond<<min(failures, 10), 30*time.Second)
 }

@@ -2,24 +2,24 @@ package kubelet
 
 import "net/netip"
 
-// ipPool hands out the addresses of a node's pod range in turn, so that an address is not used
-// again right after it was freed. The zero value has no range, and hands out nothing.
+// ipPool hands out the addresses of a node's pod range in turn, so that an address is not reused
+// right after it was freed. The zero value has an empty range, and hands out nothing.
 type ipPool struct {
 	prefix netip.Prefix
 	taken  map[netip.Addr]struct{} // by a pod, also of an earlier process
 	last   netip.Addr              // the address that was handed out last; zero: none yet
 }
 
-// setRange sets the range, which comes with the node's object and never changes. A dual-stack
-// node's second range is not used.
+// setRange sets the range, read from the node's object; it never changes. A dual-stack node's
+// second range is not used.
 func (p *ipPool) setRange(cidr string) {
 	if prefix, err := netip.ParsePrefix(cidr); err == nil {
 		p.prefix = prefix.Masked()
 	}
 }
 
-// takeFree takes a free address; "" when there is none. The first of the range is left to the
-// network, the second to the node.
+// takeFree takes a free address; "" if the range is exhausted. It reserves the first address of the
+// range for the network, the second for the node.
 func (p *ipPool) takeFree() string {
 	if !p.prefix.IsValid() {
 		return ""
@@ -45,8 +45,8 @@ func (p *ipPool) takeFree() string {
 	}
 }
 
-// takeAddress marks an address as taken, such as one that a pod had before this process began. It
-// may be outside of the range.
+// takeAddress marks an address as taken, such as that of a pod older than this process. It may be
+// outside of the range.
 func (p *ipPool) takeAddress(ip string) {
 	if a, err := netip.ParseAddr(ip); err == nil {
 		if p.taken == nil {
@@ -56,7 +56,7 @@ func (p *ipPool) takeAddress(ip string) {
 	}
 }
 
-// freeAddress gives an address back. It returns "", for the owner to store in its place.
+// freeAddress gives an address back. It returns "", for the owner to store as its new value.
 func (p *ipPool) freeAddress(ip string) string {
 	if a, err := netip.ParseAddr(ip); err == nil {
 		delete(p.taken, a)

@@ -14,19 +14,19 @@ import (
 const (
 	prefix = "berth.dev/"
 
-	// LabelSimulated marks simulated nodes, which have no machine.
+	// LabelSimulated marks simulated nodes, as opposed to machines.
 	LabelSimulated = prefix + "simulated"
 
 	// On a node: HeartbeatStopped as the value of AnnotationHeartbeat silences it, until the time
-	// in AnnotationHeartbeatUntil if there is one.
+	// in AnnotationHeartbeatUntil if present.
 	AnnotationHeartbeat      = prefix + "heartbeat"
 	AnnotationHeartbeatUntil = prefix + "heartbeat-until"
 	HeartbeatStopped         = "stopped"
 	// On a node: conditions to report, as in "MemoryPressure=True,Ready=False".
 	AnnotationConditions = prefix + "conditions"
 
-	// On a pod: how long containers run, with which code they end, how long they take to end after
-	// SIGTERM, how long each init container runs, and what every readiness probe answers.
+	// On a pod: the running time of containers, their exit code, the time they take to end after
+	// SIGTERM, the running time of each init container, and the result of every readiness probe.
 	AnnotationRunFor         = prefix + "run-for"
 	AnnotationExitCode       = prefix + "exit-code"
 	AnnotationTerminateAfter = prefix + "terminate-after"
@@ -37,11 +37,11 @@ const (
 // forEver is the running time of a process that does not end by itself.
 const forEver time.Duration = -1
 
-// script is how a pod's processes behave. It is read anew each time, since annotations may change
-// while the pod runs.
+// script is the behavior of a pod's processes. It is parsed again each time, since annotations may
+// change while the pod runs.
 type script struct {
-	// runFor and exitCode apply to containers whose command line does not tell how they end; given:
-	// an annotation sets one of them, so they apply to all.
+	// runFor and exitCode apply to containers without an evident ending in their command line;
+	// given is set if an annotation sets one of them, so they apply to all.
 	runFor         time.Duration
 	exitCode       int32
 	given          bool
@@ -49,12 +49,12 @@ type script struct {
 	initFor        time.Duration
 	// ready overrides the readiness probes unless nil.
 	ready *bool
-	// bad names the first annotation that could not be read; it is ignored.
+	// bad names the first malformed annotation; it is ignored.
 	bad error
 }
 
-// scriptOf reads how a pod's processes behave: a Job's pod ends by itself, any other runs until it
-// is deleted, and annotations override both.
+// scriptOf determines the behavior of a pod's processes: a Job's pod ends by itself, any other runs
+// until deleted, and annotations override both.
 func (s *Shape) scriptOf(pod *v1.Pod) script {
 	sc := script{runFor: forEver, terminateAfter: s.TerminateAfter}
 	// Otherwise a Job without annotations would never complete.
@@ -67,7 +67,7 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	sc.parseDuration(pod, AnnotationInitFor, &sc.initFor)
 	_, runFor := pod.Annotations[AnnotationRunFor]
 	_, exitCode := pod.Annotations[AnnotationExitCode]
-	// Also if the value cannot be read: the intent counts.
+	// Even if the value is malformed: the intent counts.
 	sc.given = runFor || exitCode
 
 	if text, ok := pod.Annotations[AnnotationExitCode]; ok {
@@ -91,8 +91,7 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	return sc
 }
 
-// endingFor is how a container ends by itself. With annotations on the pod, command lines do not
-// matter.
+// endingFor returns a container's ending by itself. Annotations on the pod override command lines.
 func (sc *script) endingFor(c *v1.Container) ending {
 	if e, known := endingOf(c); known && !sc.given {
 		return e
@@ -100,8 +99,9 @@ func (sc *script) endingFor(c *v1.Container) ending {
 	return ending{sc.runFor, sc.exitCode}
 }
 
-// initEnding is how an init container ends: after initFor and with success, unless its command line
-// says otherwise. AnnotationInitFor makes a known command line take longer, never shorter.
+// initEnding returns an init container's ending: after initFor and with success, unless its command
+// line implies another one. AnnotationInitFor makes a known command line take longer, never
+// shorter.
 func (sc *script) initEnding(c *v1.Container) ending {
 	if e, known := endingOf(c); known {
 		if e.runFor != forEver {
@@ -112,7 +112,7 @@ func (sc *script) initEnding(c *v1.Container) ending {
 	return ending{runFor: sc.initFor}
 }
 
-// parseDuration reads an annotation; one that cannot be read leaves what was there.
+// parseDuration parses an annotation; a malformed one leaves the old value.
 func (sc *script) parseDuration(pod *v1.Pod, key string, into *time.Duration) {
 	text, ok := pod.Annotations[key]
 	if !ok {
@@ -134,7 +134,7 @@ func (sc *script) addFault(key, value, allowed string) {
 }
 
 // silentUntil reports whether an annotation stops a node's heartbeat, and when it resumes; the zero
-// time means never. A time that cannot be read counts as none: the node stays silent.
+// time means never. A malformed time is ignored: the node stays silent.
 func silentUntil(node *v1.Node, now time.Time) (bool, time.Time) {
 	if node.Annotations[AnnotationHeartbeat] != HeartbeatStopped {
 		return false, time.Time{}
@@ -146,12 +146,11 @@ func silentUntil(node *v1.Node, now time.Time) (bool, time.Time) {
 	return now.Before(until), until
 }
 
-// Conditions are node conditions by type, as the annotation writes them. A nil one has no
-// conditions.
+// Conditions are node conditions by type, in the annotation's form. A nil one is empty.
 type Conditions map[v1.NodeConditionType]v1.ConditionStatus
 
-// ParseConditions reads "Type=Status[,Type=Status...]". An empty text has none. A type that comes
-// twice has the last status.
+// ParseConditions parses "Type=Status[,Type=Status...]". An empty text yields no conditions. A
+// repeated type has the last status.
 func ParseConditions(text string) (Conditions, error) {
 	conditions := Conditions{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -173,7 +172,7 @@ func ParseConditions(text string) (Conditions, error) {
 	return conditions, nil
 }
 
-// isConditionType accepts letters and digits after a capital letter, as Kubernetes' own types are.
+// isConditionType accepts letters and digits after a capital letter, like Kubernetes' own types.
 func isConditionType(s string) bool {
 	for i, r := range s {
 		upper, lower := r >= 'A' && r <= 'Z', r >= 'a' && r <= 'z'
@@ -184,7 +183,7 @@ func isConditionType(s string) bool {
 	return s != ""
 }
 
-// String writes them for the annotation, sorted.
+// String formats them for the annotation, sorted.
 func (c Conditions) String() string {
 	parts := make([]string, 0, len(c))
 	for kind, status := range c {

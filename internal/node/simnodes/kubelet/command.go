@@ -10,15 +10,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ending is how a process ends by itself. The zero value ends at once, with success.
+// ending is the way a process ends by itself. The zero value ends immediately, with success.
 type ending struct {
 	runFor   time.Duration
 	exitCode int32
 }
 
-// endingOf derives from a container's command line how it ends, where that is evident without
-// running anything: true, false, sleep, and shell lines of these with exit and echo. That is what
-// users write to try a failing Job, or a restarting pod.
+// endingOf derives a container's ending from its command line, if evident without running anything:
+// true, false, sleep, and shell lines of these with exit and echo. Users write such lines to try a
+// failing Job, or a restarting pod.
 //
 //	["sh", "-c", "sleep 30; exit 1"]   after 30 s, with code 1
 //	["sh", "-c", "sleep 5 && false"]   after 5 s, with code 1
@@ -27,7 +27,7 @@ type ending struct {
 func endingOf(c *v1.Container) (ending, bool) {
 	argv := slices.Concat(c.Command, c.Args)
 	if len(c.Command) == 0 {
-		// Its arguments go to a program that only the image knows.
+		// Its arguments go to a program known only to the image.
 		return ending{runFor: forEver}, imageName(c.Image) == "pause"
 	}
 	switch name := path.Base(argv[0]); {
@@ -42,11 +42,11 @@ func endingOf(c *v1.Container) (ending, bool) {
 	}
 }
 
-// endingOfScript reads a shell script of plain statements. It knows ;, newlines and &&, and gives
-// up on everything else.
+// endingOfScript parses a shell script of plain statements. It handles ;, newlines and &&, and
+// gives up on everything else.
 func endingOfScript(text string) (ending, bool) {
 	var e ending
-	// What a shell would expand, pipe or group is not plain; neither is & alone.
+	// Expansions, pipes and groups of a shell are not plain; neither is a single &.
 	text = strings.ReplaceAll(text, "&&", "\x00")
 	if strings.ContainsAny(text, "$`|&<>()[]{}*?!\\") {
 		return e, false

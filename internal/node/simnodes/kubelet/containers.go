@@ -12,48 +12,49 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// play advances one pod's status to now: what has started, ended, restarted or become ready since
-// the status was written. It knows little but the status, so that a new process goes on where the
-// last one was stopped.
+// play advances one pod's status to now: containers started, ended, restarted or become ready since
+// the status was written. Its input is little more than the status, so that a new process continues
+// where the last one was stopped.
 //
 // A container that ran out at 10:00:05 and is looked at at 10:00:30 is played as
 //
-//	Running -> Terminated at 10:00:05 -> (restarted at once) Running since 10:00:30
+//	Running -> Terminated at 10:00:05 -> (restarted immediately) Running since 10:00:30
 //
-// with the time of the end computed and that of the restart as it is seen.
+// with a computed time of the end and the present time for the restart.
 type play struct {
 	pod    *v1.Pod
 	script script
 	now    time.Time
 	// status is changed in place.
 	status *v1.PodStatus
-	// forgotten is how many of its restarts do not count any more for a container's back-off. A new
+	// forgotten is the number of restarts that no longer count for a container's back-off. A new
 	// process counts all of them.
 	forgotten map[string]int32
-	// wake is when the status changes next by itself; zero is never.
+	// wake is the time of the next spontaneous change of the status; zero means never.
 	wake time.Time
 }
 
-// Exit codes of a process that a signal ended: 128 plus the signal's number.
+// Exit codes of a process ended by a signal: 128 plus the signal's number.
 const (
 	exitTerminated = 143
 	exitKilled     = 137
 )
 
-// wakeAt notes a time at which the status changes by itself; the earliest counts.
+// wakeAt records a time of a spontaneous change of the status; the earliest counts.
 func (p *play) wakeAt(t time.Time) {
 	if p.wake.IsZero() || t.Before(p.wake) {
 		p.wake = t
 	}
 }
 
-// playContainers plays init containers in order, then the others beside the sidecars, which end
-// when all others have ended for good. All regular containers start together.
+// playContainers plays init containers in order, then the regular containers concurrently with the
+// sidecars, which end when all regular containers have ended for good. All regular containers start
+// together.
 func (p *play) playContainers() {
 	spec := &p.pod.Spec
 	p.status.InitContainerStatuses = p.knownStatuses(spec.InitContainers, p.status.InitContainerStatuses)
 	p.status.ContainerStatuses = p.knownStatuses(spec.Containers, p.status.ContainerStatuses)
-	// The others wait; they keep the statuses that they have.
+	// The regular containers wait, keeping their statuses.
 	if !p.initContainers() {
 		return
 	}
@@ -68,7 +69,7 @@ func (p *play) playContainers() {
 }
 
 // ephemeralContainers plays the containers added for debugging. They run until the pod ends, unless
-// their command line says otherwise, and are never restarted. They share the play of regular
+// their command line implies another ending, and are never restarted. They are played like regular
 // containers, and do not count for phase and readiness.
 func (p *play) ephemeralContainers() {
 	never := v1.ContainerRestartPolicyNever
@@ -79,7 +80,7 @@ func (p *play) ephemeralContainers() {
 	}
 	p.status.EphemeralContainerStatuses = p.knownStatuses(containers, p.status.EphemeralContainerStatuses)
 	for i := range containers {
-		// Only what the command line itself says: annotations are about the pod's own containers.
+		// Only the command line itself counts: annotations are about the pod's own containers.
 		e, known := endingOf(&containers[i])
 		if !known {
 			e = ending{runFor: forEver}
@@ -88,8 +89,8 @@ func (p *play) ephemeralContainers() {
 	}
 }
 
-// initContainers plays the init containers. It is true once the regular containers may start. A
-// sidecar only has to have started; the one after it does not wait until it is ready.
+// initContainers plays the init containers. It returns true once the regular containers may start.
+// A sidecar must merely have started; the next one does not wait for its readiness.
 func (p *play) initContainers() bool {
 	for i := range p.pod.Spec.InitContainers {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
@@ -116,8 +117,8 @@ func (p *play) initContainers() bool {
 	return true
 }
 
-// stopSidecars ends the running sidecars when an init container has failed for good. Those that
-// have not started are left waiting.
+// stopSidecars ends the running sidecars when an init container has failed for good. Sidecars not
+// yet started stay waiting.
 func (p *play) stopSidecars() {
 	for i := range p.status.InitContainerStatuses {
 		if cs := &p.status.InitContainerStatuses[i]; cs.State.Running != nil {
@@ -127,7 +128,7 @@ func (p *play) stopSidecars() {
 }
 
 // knownStatuses returns a status for every container of the spec, in the spec's order. A container
-// that has none yet is waiting. Statuses of containers that the spec does not have are dropped.
+// without one is waiting. Statuses of containers missing from the spec are dropped.
 func (p *play) knownStatuses(containers []v1.Container, have []v1.ContainerStatus) []v1.ContainerStatus {
 	if len(containers) == 0 {
 		return nil
@@ -146,8 +147,8 @@ func (p *play) knownStatuses(containers []v1.Container, have []v1.ContainerStatu
 	return out
 }
 
-// playContainer plays one container until it has to wait for something. Each turn of the loop is
-// one change of its state.
+// playContainer plays one container until it must wait for something. Each turn of the loop is one
+// change of its state.
 func (p *play) playContainer(c *v1.Container, cs *v1.ContainerStatus, e ending) {
 	for {
 		switch state := &cs.State; {
@@ -169,9 +170,10 @@ func (p *play) playContainer(c *v1.Container, cs *v1.ContainerStatus, e ending) 
 				p.runProbes(c, cs)
 				return
 			}
-			// At the time when it ended, which may be before now; the loop goes on with a restart.
+			// At the time of its end, possibly before now; the loop continues with a restart.
 			p.endContainer(cs, end, e.exitCode)
-		// It has ended, or waits in back-off: then State is Waiting and only the last state tells.
+		// It has ended, or waits in back-off: then State is Waiting and only the last state is
+		// informative.
 		case state.Terminated != nil || cs.LastTerminationState.Terminated != nil:
 			if !p.restartContainer(c, cs) {
 				return
@@ -185,12 +187,12 @@ func (p *play) playContainer(c *v1.Container, cs *v1.ContainerStatus, e ending) 
 	}
 }
 
-// longRun is how long a container has to run for its restarts to be forgotten, as by a kubelet:
+// longRun is the running time after which a container's restarts are forgotten, as in a kubelet:
 // twice the longest back-off.
 const longRun = 10 * time.Minute
 
-// restartContainer starts a container again, or puts it into back-off. It is false when there is
-// nothing to do now.
+// restartContainer restarts a container, or puts it into back-off. It returns false if nothing can
+// be done now.
 func (p *play) restartContainer(c *v1.Container, cs *v1.ContainerStatus) bool {
 	last := cs.State.Terminated
 	if last == nil {
@@ -223,13 +225,13 @@ func (p *play) restartContainer(c *v1.Container, cs *v1.ContainerStatus) bool {
 	return true
 }
 
-// mayRestart reports whether a container that ended with this code is started again. A policy of
-// the container itself wins over the pod's.
+// mayRestart reports whether a container that ended with this code is restarted. A policy of the
+// container itself overrides the pod's.
 func (p *play) mayRestart(c *v1.Container, exitCode int32) bool {
 	policy := p.pod.Spec.RestartPolicy
 	if isInit := slices.ContainsFunc(p.pod.Spec.InitContainers,
 		func(i v1.Container) bool { return i.Name == c.Name }); isInit && policy == v1.RestartPolicyAlways && !isSidecar(c) {
-		// An init container has to succeed once, not run forever.
+		// An init container must succeed once, not run forever.
 		policy = v1.RestartPolicyOnFailure
 	}
 	if c.RestartPolicy != nil {
@@ -238,7 +240,7 @@ func (p *play) mayRestart(c *v1.Container, exitCode int32) bool {
 	return policy == v1.RestartPolicyAlways || policy == v1.RestartPolicyOnFailure && exitCode != 0
 }
 
-// backOff is the kubelet's: the first restart at once, then 10 s, doubled up to 5 min.
+// backOff is the kubelet's: the first restart immediately, then 10 s, doubled up to 5 min.
 //
 //	restarts          0   1    2    3    4    5     6 and more
 //	back-off          0   10s  20s  40s  80s  160s  5m
@@ -249,8 +251,8 @@ func backOff(restarts int32) time.Duration {
 	return min(10*time.Second<<min(restarts-1, 10), 5*time.Minute)
 }
 
-// startContainer starts a container. IDs are hashes of what identifies the run, so that a run can
-// be repeated.
+// startContainer starts a container. IDs are hashes of the run's identity, so that a run can be
+// repeated.
 func (p *play) startContainer(c *v1.Container, cs *v1.ContainerStatus, restarts int32) {
 	cs.State = v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: toSeconds(p.now)}}
 	cs.RestartCount = restarts
@@ -260,8 +262,8 @@ func (p *play) startContainer(c *v1.Container, cs *v1.ContainerStatus, restarts 
 	p.reportSize(c, cs)
 }
 
-// reportSize reports the container's resources as they are in the spec. They are copies: the spec
-// is the watch's.
+// reportSize reports the resources of the container's spec. They are copies: the spec belongs to
+// the watch.
 func (p *play) reportSize(c *v1.Container, cs *v1.ContainerStatus) {
 	cs.AllocatedResources = c.Resources.Requests.DeepCopy()
 	cs.Resources = &v1.ResourceRequirements{
@@ -306,7 +308,7 @@ func (p *play) endedForGood() bool {
 	return true
 }
 
-// stopAll ends whatever still runs; what never ran is ended, too.
+// stopAll ends all running containers, and those that never ran.
 func (p *play) stopAll(exitCode int32) {
 	for _, list := range [][]v1.ContainerStatus{p.status.InitContainerStatuses, p.status.ContainerStatuses,
 		p.status.EphemeralContainerStatuses} {
@@ -318,12 +320,13 @@ func (p *play) stopAll(exitCode int32) {
 	}
 }
 
-// isSidecar reports whether an init container is restarted always, and so runs beside the others.
+// isSidecar reports whether an init container is always restarted, and so runs concurrently with
+// the regular containers.
 func isSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// endOf is the end of a duration that began at a stored time. The API truncates times to whole
+// endOf returns the end of a duration that began at a stored time. The API truncates times to whole
 // seconds: a second is added so that the end is never too early.
 //
 //	stored 12:00:00 (really 12:00:00.9), 5 s: the end is 12:00:06, not before 12:00:05.9
@@ -334,7 +337,7 @@ func endOf(t metav1.Time, d time.Duration) time.Time {
 	return t.Add(d + time.Second)
 }
 
-// hashParts is a hash that looks like a real ID. The zero byte keeps parts apart.
+// hashParts returns a hash that looks like a real ID. The zero byte keeps parts apart.
 func hashParts(parts ...string) string {
 	h := sha256.New()
 	for _, part := range parts {

@@ -12,19 +12,19 @@ import (
 
 // Fleet is all simulated nodes of one process. It belongs to one goroutine.
 //
-// Every method takes the time, and does what is due for the object that it is about; whatever has
-// to happen later sets a timer. The state of nodes and pods is what the API has: an action that was
-// lost is noticed because the API still lacks it, and is sent again.
+// Every method takes the time, and does everything due for its object; later work sets a timer. The
+// state of nodes and pods is that of the API: a lost action is noticed because the API still lacks
+// its effect, and is sent again.
 type Fleet struct {
 	shape Shape
 	// nodes by name: always those with the numbers 1 to Count, and the deleted ones of an earlier,
-	// larger run, whose pods have to be removed.
+	// larger run as long as pods of theirs must be removed.
 	nodes map[string]*node
-	// pods that are bound to one of nodes.
+	// pods bound to one of nodes.
 	pods   map[types.UID]*pod
 	timers timers
 	out    []Action
-	// live counts nodes that are registered.
+	// live counts registered nodes.
 	live int
 	// rand jitters heartbeats; seeded, so that a run can be repeated.
 	rand *rand.Rand
@@ -33,17 +33,18 @@ type Fleet struct {
 // node is one simulated node.
 type node struct {
 	// number counts from 1; 0 for a node of an earlier, larger run, which is only there to be
-	// deleted. The latter is only there to be deleted.
+	// deleted.
 	number int
 	name   string
-	// object is the newest seen; nil before it is registered and after it is deleted. It belongs to
-	// the watch, and is never changed.
+	// object is the newest seen; nil before registration and after deletion. It belongs to the
+	// watch, and is never changed.
 	object *v1.Node
-	// gone: it was deleted. It stays gone until a Node of this name is seen again, which this
-	// process does not create.
+	// gone is set after a deletion. It stays set until a Node of this name is seen again, which
+	// this process does not create.
 	gone bool
-	// silent: an annotation stops its heartbeat; its pods are frozen. They neither start nor end,
-	// and a deletion is not noticed, as on a machine that is cut off.
+	// silent is set while an annotation stops the heartbeat; the node's pods are frozen. They
+	// neither start nor end, and a deletion is not noticed, as on a machine cut off from the
+	// network.
 	silent   bool
 	labelled bool // labels were checked once in this process
 	pods     map[types.UID]*pod
@@ -58,7 +59,7 @@ type node struct {
 	asked    time.Time // when the last renewal was requested
 	renew    timer
 
-	// core is nil until a pod of the node uses anything; pressed are the conditions that follow. It
+	// core is nil until a pod of the node uses anything; pressed are the resulting conditions. It
 	// is made with the first such pod, so that other nodes cost nothing.
 	core    *pressure.Core
 	pressed []v1.NodeConditionType
@@ -83,8 +84,8 @@ func New(shape Shape) *Fleet {
 	return f
 }
 
-// Start registers the nodes that do not exist. NodesListed must be called before, with those that
-// do. The order is that of the numbers.
+// Start registers the missing nodes, in the order of their numbers. NodesListed must be called
+// before, with the existing ones.
 func (f *Fleet) Start(now time.Time) {
 	for number := 1; number <= f.shape.Count; number++ {
 		if n := f.nodes[f.shape.Name(number)]; n.object == nil && !n.busy {
@@ -93,9 +94,9 @@ func (f *Fleet) Start(now time.Time) {
 	}
 }
 
-// NodesListed applies a list of all nodes at a version: those that are not in it are gone. Nodes of
-// this shape beyond its count are removed. A list may be older than what a watch or an answer has
-// shown meanwhile; versions tell.
+// NodesListed applies a list of all nodes at a version: nodes missing from it have been deleted.
+// Nodes of this shape beyond its count are removed. A list may be older than the objects shown
+// meanwhile by a watch or a response; versions decide.
 func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 	there := make(map[string]bool, len(list))
 	for _, object := range list {
@@ -107,7 +108,7 @@ func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 		f.NodeSeen(object, now)
 	}
 	for number := 1; number <= f.shape.Count; number++ {
-		// A node that was registered after the list was made is not in it.
+		// A node registered after the list was made is not in it.
 		n := f.nodes[f.shape.Name(number)]
 		if n.object != nil && !there[n.name] && olderThan(n.object.ResourceVersion, version) {
 			f.NodeGone(n.object, now)
@@ -115,9 +116,9 @@ func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 	}
 }
 
-// retireNode removes a node that an earlier, larger run left, and treats its pods as those of a
-// deleted node. It does so only for a node that was seen to be simulated: a machine may have a name
-// of this shape. Its number is 0, so that it is never registered again.
+// retireNode removes a node left by an earlier, larger run, and treats its pods like those of a
+// deleted node. It does so only for a node seen to be simulated: a machine may have a name of this
+// shape. Its number is 0, so that it is never registered again.
 func (f *Fleet) retireNode(object *v1.Node) {
 	if f.nodes[object.Name] == nil {
 		n := &node{name: object.Name, gone: true, pods: map[types.UID]*pod{}}
@@ -129,30 +130,30 @@ func (f *Fleet) retireNode(object *v1.Node) {
 }
 
 // Take returns the actions to carry out, and forgets them. Actions on different objects may be
-// carried out in any order, and at the same time.
+// carried out in any order, and concurrently.
 func (f *Fleet) Take() []Action {
 	out := f.out
 	f.out = nil
 	return out
 }
 
-// Next is when Tick has something to do next; false if never. It may be in the past.
+// Next returns the time of the next work for Tick; false if never. It may be in the past.
 func (f *Fleet) Next() (time.Time, bool) { return f.timers.nextTime() }
 
-// Tick does what is due. It may be called too early: then it does nothing.
+// Tick does the work that is due. It may be called too early: then it does nothing.
 func (f *Fleet) Tick(now time.Time) { f.timers.fireDue(now) }
 
-// Live is how many nodes are registered. A node that is silent counts.
+// Live returns the number of registered nodes. Silent ones count.
 func (f *Fleet) Live() int { return f.live }
 
-// Pods is how many pods are on the nodes.
+// Pods returns the number of pods on the nodes.
 func (f *Fleet) Pods() int { return len(f.pods) }
 
-// emitAction adds an action to those that Take returns.
+// emitAction adds an action to the next result of Take.
 func (f *Fleet) emitAction(a Action) { f.out = append(f.out, a) }
 
-// NodeSeen applies a node's newest object. An object that is not newer than the known one is
-// ignored: watches and answers to own writes overtake each other.
+// NodeSeen applies a node's newest object. It ignores an object not newer than the known one:
+// watches and responses to own writes overtake each other.
 func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	n := f.nodes[object.Name]
 	if n == nil || n.number == 0 || object.Labels[LabelSimulated] == "" || n.object != nil &&
@@ -166,7 +167,7 @@ func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	n.ips.setRange(object.Spec.PodCIDR)
 	if first {
 		f.live++
-		// The first report is anywhere within the interval, so that nodes that register together do
+		// The first report is anywhere within the interval, so that nodes registered together do
 		// not report together ever after.
 		n.statusAt = now.Add(time.Duration(spreadName(n.name) * float64(f.shape.StatusInterval)))
 		n.silent, _ = silentUntil(object, now)
@@ -179,15 +180,15 @@ func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	}
 }
 
-// NodeGone applies the deletion of a node: its pods go with it. As a kubelet that goes on running,
-// it does not register again.
+// NodeGone applies the deletion of a node: its pods are removed with it. Like a kubelet that keeps
+// running, it does not register again.
 func (f *Fleet) NodeGone(object *v1.Node, now time.Time) {
 	n := f.nodes[object.Name]
-	// A late event about a node that had the name before.
+	// A late event about a predecessor of the same name.
 	if n == nil || n.object == nil || n.object.UID != object.UID {
 		return
 	}
-	// Timers of a node that is gone would act on an object that is not there.
+	// Timers of a deleted node would act on a missing object.
 	f.live--
 	n.object, n.gone, n.silent, n.failures = nil, true, false, 0
 	f.timers.clearTimer(&n.status)
@@ -197,8 +198,8 @@ func (f *Fleet) NodeGone(object *v1.Node, now time.Time) {
 	f.checkPods(n, now)
 }
 
-// Done applies the outcome of an action, with the object that the API server answered, if any. An
-// answer may come after the node is gone; pods are looked up by UID.
+// Done applies the outcome of an action, with the object returned by the API server, if any. It may
+// be called after the node was deleted; pods are looked up by UID.
 func (f *Fleet) Done(a Action, outcome Outcome, object any, now time.Time) {
 	n := f.nodes[a.Node]
 	if n == nil {
@@ -222,7 +223,7 @@ func (f *Fleet) Done(a Action, outcome Outcome, object any, now time.Time) {
 	}
 }
 
-// nodeDone applies the answer to a registration or a patch.
+// nodeDone applies the response to a registration or a patch.
 func (f *Fleet) nodeDone(n *node, outcome Outcome, object any, now time.Time) {
 	switch outcome {
 	case OK:
@@ -234,10 +235,10 @@ func (f *Fleet) nodeDone(n *node, outcome Outcome, object any, now time.Time) {
 		n.failures++
 		f.timers.setTimer(&n.status, now.Add(retryDelay(n.failures)))
 	case Refused:
-		// A retry would be refused, too: the next report is sent when it is due.
+		// A retry would be refused as well: the next report is sent when it is due.
 		f.timers.setTimer(&n.status, now.Add(f.shape.StatusInterval))
 	case Gone:
-		// The watch will say so.
+		// The watch will show it.
 	}
 }
 
@@ -248,8 +249,8 @@ func (f *Fleet) registerNode(n *node, now time.Time) {
 }
 
 // checkNode registers the node if it does not exist, and reports its status if it has changed or a
-// report is due. It may be called at any time: it does nothing while an action for the node is
-// under way, and the answer to that calls it again.
+// report is due. It may be called at any time: it does nothing while an action for the node is in
+// flight, and the response to that calls it again.
 func (f *Fleet) checkNode(n *node, now time.Time) {
 	if n.object == nil {
 		if !n.gone && !n.busy {
@@ -257,7 +258,7 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 		}
 		return
 	}
-	// The annotation is followed even while an action is under way.
+	// The annotation is followed even while an action is in flight.
 	if f.followHeartbeat(n, now); n.silent || n.busy {
 		return
 	}
@@ -275,7 +276,7 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 		f.timers.setTimer(&n.status, soonest)
 		return
 	}
-	// Only for a report that is sent anyway: heartbeat times alone are no news.
+	// Only for a report that is sent anyway: new heartbeat times do not justify one.
 	renewHeartbeats(&status, now)
 	n.busy, n.reported = true, now
 	n.statusAt = now.Add(f.shape.StatusInterval)
@@ -285,7 +286,7 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 }
 
 // followHeartbeat follows the heartbeat annotation: into silence and out of it. A node that falls
-// silent keeps its pods as they are, as one whose network is cut does.
+// silent keeps its pods unchanged, like one cut off from the network.
 func (f *Fleet) followHeartbeat(n *node, now time.Time) {
 	silent, until := silentUntil(n.object, now)
 	if silent {
@@ -307,8 +308,8 @@ func (f *Fleet) followHeartbeat(n *node, now time.Time) {
 	}
 }
 
-// addLabels patches missing labels, once per process. It is true if there were any. A label that
-// someone changes later is left alone.
+// addLabels patches missing labels, once per process. It returns true if there were any. It leaves
+// later changes of labels alone.
 func (f *Fleet) addLabels(n *node) bool {
 	if n.labelled {
 		return false
@@ -324,7 +325,7 @@ func (f *Fleet) addLabels(n *node) bool {
 	return true
 }
 
-// renewLease asks for a renewal, unless one is under way.
+// renewLease requests a renewal, unless one is in flight.
 func (f *Fleet) renewLease(n *node, now time.Time) {
 	if n.object == nil || n.silent || n.renewing {
 		return
@@ -334,10 +335,10 @@ func (f *Fleet) renewLease(n *node, now time.Time) {
 }
 
 // scheduleRenewal sets the next renewal. The first is anywhere within the interval, so that nodes
-// that came together do not renew together. The others follow an interval after the previous one
-// was requested (a slow API server must not stretch it), with a kubelet's jitter.
+// created together do not renew together. Each further one follows an interval after the previous
+// one was requested (a slow API server must not stretch it), with a kubelet's jitter.
 //
-//	interval 10 s, asked at 12:00:00, answered at 12:00:04: next at about 12:00:10
+//	interval 10 s, requested at 12:00:00, completed at 12:00:04: next at about 12:00:10
 func (f *Fleet) scheduleRenewal(n *node, outcome Outcome, now time.Time) {
 	if n.object == nil || n.silent {
 		return

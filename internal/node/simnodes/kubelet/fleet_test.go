@@ -21,8 +21,8 @@ func testShape() Shape {
 	}
 }
 
-// TestCases plays testdata/*.txt. Time is virtual; each answer is what happened
-// and when. The commands:
+// TestCases plays testdata/*.txt. Time is virtual; each result lists the events and their times.
+// The commands:
 //
 //	nodes [count=N] [zones=N] [pods=N] [cpu=Q] [terminate-after=D] [soft=memory] [grace=D] [max-pod-grace=N] [verbose]
 //	pod                       a manifest; nodeName defaults to node-1
@@ -32,7 +32,7 @@ func testShape() Shape {
 //	node NAME [annotation=value ...] [taint=key:Effect] [capacity=name:Q] [unknown] [delete]
 //	show NAME                 the pod's or node's status in full, as YAML
 //	restart [as nodes]        a new process takes over
-//	answer KIND OUTCOME...    how the next requests of a kind end
+//	answer KIND OUTCOME...    the outcomes of the next requests of a kind
 func TestCases(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var w *world
@@ -169,7 +169,7 @@ func editNode(t *testing.T, w *world, d *datadriven.TestData, name string) {
 			case "no-capacity":
 				delete(node.Status.Capacity, v1.ResourceName(key))
 			case "unknown":
-				// What the node lifecycle controller does to a silent node.
+				// The effect of the node lifecycle controller on a silent node.
 				for i := range node.Status.Conditions {
 					node.Status.Conditions[i].Status = v1.ConditionUnknown
 				}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// heartbeats runs a fleet for a while and notes when each node does what.
+// heartbeats runs a fleet for a while and records the times of each node's renewals and reports.
 func heartbeats(t *testing.T, count int, during time.Duration) (renewals, reports map[string][]time.Duration) {
 	t.Helper()
 	shape := testShape()

@@ -9,13 +9,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// missing are parts of names that no existing image has: a user who writes one wants to see what
-// happens if the image is missing.
+// missing are parts of names of nonexistent images: their users want to see the effect of a missing
+// image.
 var missing = []string{"non-existent", "nonexistent", "does-not-exist", "doesnt-exist"}
 
-// isPullable is false for an image that says that it does not exist: in the last part of its name,
-// by the tag 404, or by a registry called invalid. Any other image counts as present on every node,
-// and nothing is pulled.
+// isPullable returns false for an image declared nonexistent: in the last part of its name, by the
+// tag 404, or by a registry called invalid. Any other image counts as present on every node,
+// without a pull.
 func isPullable(image string) bool {
 	image, _, _ = strings.Cut(image, "@")
 	registry, rest, qualified := strings.Cut(image, "/")
@@ -36,7 +36,7 @@ func (p *play) pullImage(c *v1.Container, cs *v1.ContainerStatus) bool {
 	if isPullable(c.Image) {
 		return true
 	}
-	// The status has one state: how the last run ended is kept beside it.
+	// The status has one state: the end of the last run is kept separately.
 	if ended := cs.State.Terminated; ended != nil {
 		cs.LastTerminationState.Terminated = ended
 	}

@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// reasonSimulated marks conditions that an annotation requested, so that they can be withdrawn when
-// it no longer does. It is also how heartbeat times are kept for them.
+// reasonSimulated marks conditions requested by an annotation, so that they can be withdrawn when
+// it no longer requests them. It also marks them for renewing their heartbeat times.
 const reasonSimulated = "SimulatedByAnnotation"
 
-// Node is the object with which a node registers: already Ready, like that of a kubelet whose
-// runtime is up. Its pod range comes with it: no controller has to assign one.
+// Node returns the object for registering a node: already Ready, like that of a kubelet with its
+// runtime up. It includes the pod range, so that none needs to be assigned by a controller.
 func (s *Shape) Node(number int, now time.Time) *v1.Node {
 	name := s.Name(number)
 	podRange := s.podRange(number).String()
@@ -22,7 +22,7 @@ func (s *Shape) Node(number int, now time.Time) *v1.Node {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   name,
 			Labels: s.nodeLabels(number),
-			// What kubelets set, for clients that look at it.
+			// Set by kubelets, for clients that look at it.
 			Annotations: map[string]string{"node.alpha.kubernetes.io/ttl": "0"},
 		},
 		Spec: v1.NodeSpec{
@@ -35,8 +35,8 @@ func (s *Shape) Node(number int, now time.Time) *v1.Node {
 	return node
 }
 
-// nodeLabels are those of a kubelet on Linux, the zone, and the shape's own, which win over the
-// others.
+// nodeLabels returns the labels of a kubelet on Linux, the zone, and the shape's own, which take
+// precedence.
 func (s *Shape) nodeLabels(number int) map[string]string {
 	labels := map[string]string{
 		v1.LabelHostname:           s.Name(number),
@@ -59,28 +59,28 @@ func (s *Shape) nodeLabels(number int) map[string]string {
 	return labels
 }
 
-// nodeStatus is what the node's kubelet reports now, based on what the API holds: resources that
-// others added to the capacity stay, conditions keep their transition times, and heartbeats are not
-// touched (renewHeartbeats does that). The result is a copy.
+// nodeStatus returns the present status of the node's kubelet, based on the API's: resources added
+// to the capacity by other writers stay, conditions keep their transition times, and heartbeats are
+// not touched (renewHeartbeats does that). The result is a copy.
 func (s *Shape) nodeStatus(node *v1.Node, number int, pressed []v1.NodeConditionType, now time.Time) v1.NodeStatus {
 	// The object belongs to the watch; only the copy is changed.
 	st := node.Status.DeepCopy()
 	if st.Capacity == nil {
 		st.Capacity = v1.ResourceList{}
 	}
-	// Resources that the shape does not name stay: someone patched them in, to try extended
-	// resources.
+	// Resources not named by the shape stay: a user patched them in, to try extended resources.
 	for name, quantity := range s.Capacity {
 		st.Capacity[name] = quantity
 	}
-	// Nothing is reserved for the system. A resource that vanished from capacity vanishes here too.
+	// The system reserves no resources. A resource that vanished from capacity vanishes here as
+	// well.
 	st.Allocatable = st.Capacity.DeepCopy()
 	ip := s.addressOf(number).String()
 	st.Addresses = []v1.NodeAddress{
 		{Type: v1.NodeInternalIP, Address: ip},
 		{Type: v1.NodeHostName, Address: node.Name},
 	}
-	// The kubelet's port, on which nothing listens.
+	// The kubelet's port, without a listener.
 	st.DaemonEndpoints.KubeletEndpoint.Port = 10250
 	st.NodeInfo = v1.NodeSystemInfo{
 		MachineID:               node.Name,
@@ -106,7 +106,7 @@ type nodeCondition struct {
 	sickReason, sickMessage string
 }
 
-// kubeletConditions are those that every kubelet reports, in the kubelet's order: Ready comes last.
+// kubeletConditions are reported by every kubelet, in the kubelet's order: Ready is last.
 var kubeletConditions = []nodeCondition{
 	{v1.NodeMemoryPressure, v1.ConditionFalse,
 		"KubeletHasSufficientMemory", "kubelet has sufficient memory available",
@@ -122,14 +122,14 @@ var kubeletConditions = []nodeCondition{
 		"KubeletNotReady", "not ready because the annotation " + AnnotationConditions + " says so"},
 }
 
-// nodeConditions sets the kubelet's conditions, and those that the annotation asks for. The
-// annotation wins over measured pressure. A condition that it no longer asks for becomes False
-// rather than disappearing, so that the change is seen; what other writers have set is left alone.
+// nodeConditions sets the kubelet's conditions, and those requested by the annotation, which
+// overrides measured pressure. A condition no longer requested becomes False rather than
+// disappearing, so that the change is seen; conditions of other writers are not touched.
 func (s *Shape) nodeConditions(node *v1.Node, st *v1.NodeStatus, pressed []v1.NodeConditionType, now time.Time) {
-	// An annotation that cannot be parsed is ignored; `berth nodes condition` never writes one.
+	// A malformed annotation is ignored; `berth nodes condition` never writes one.
 	asked, _ := ParseConditions(node.Annotations[AnnotationConditions])
 	for _, c := range kubeletConditions {
-		// What is left in asked afterwards are types that no kubelet reports by itself.
+		// The rest of asked afterwards are types that no kubelet reports by itself.
 		status, ok := asked[c.kind]
 		delete(asked, c.kind)
 		if !ok && slices.Contains(pressed, c.kind) {
@@ -171,21 +171,21 @@ func setNodeCondition(st *v1.NodeStatus, kind v1.NodeConditionType, status v1.Co
 	c.Status, c.Reason, c.Message = status, reason, message
 }
 
-// renewHeartbeats renews the heartbeat times of the conditions that the node's kubelet owns. It
+// renewHeartbeats renews the heartbeat times of the conditions owned by the node's kubelet. It
 // changes st.
 func renewHeartbeats(st *v1.NodeStatus, now time.Time) {
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
 		own := slices.ContainsFunc(kubeletConditions, func(k nodeCondition) bool { return k.kind == c.Type })
-		// Heartbeats of others' conditions are theirs.
+		// Heartbeats of foreign conditions are up to their writers.
 		if own || c.Reason == reasonSimulated {
 			c.LastHeartbeatTime = toSeconds(now)
 		}
 	}
 }
 
-// labelsToAdd are the labels that the node lacks or has with another value, as after a run with
-// other zones or labels. Labels that others have added are not touched.
+// labelsToAdd returns the labels that the node lacks or has with another value, as after a run with
+// other zones or labels. Labels added by other writers are not touched.
 func (s *Shape) labelsToAdd(node *v1.Node, number int) map[string]string {
 	missing := map[string]string{}
 	for k, v := range s.nodeLabels(number) {
@@ -196,5 +196,5 @@ func (s *Shape) labelsToAdd(node *v1.Node, number int) map[string]string {
 	return missing
 }
 
-// toSeconds is a time as the API stores it: whole seconds.
+// toSeconds truncates a time to whole seconds, like the API.
 func toSeconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// inOrder is the order in which a kubelet looks at pods that it finds: running ones first, since
-// they are not admitted again, then by age. The result is new, so that pods may come and go while
-// it is gone through.
+// inOrder returns pods in the order of a kubelet after a restart: running ones first, since they
+// are not admitted again, then by age. The result is new, so that pods may be added and removed
+// during an iteration.
 func inOrder(pods map[types.UID]*pod) []*pod {
 	list := make([]*pod, 0, len(pods))
 	for _, p := range pods {
@@ -21,8 +21,7 @@ func inOrder(pods map[types.UID]*pod) []*pod {
 	return list
 }
 
-// olderFirst compares two pods for inOrder; no two are equal, so that the order is the same each
-// time.
+// olderFirst compares two pods for inOrder. The order is total, so that it is the same each time.
 func olderFirst(a, b *v1.Pod) int {
 	if started := a.Status.StartTime != nil; started != (b.Status.StartTime != nil) {
 		if started {
@@ -37,16 +36,16 @@ func olderFirst(a, b *v1.Pod) int {
 	)
 }
 
-// isNewer compares versions of one object. Versions that cannot be compared count as newer, since
-// the watch is in order. A watch event and the answer to a write of the same object can arrive in
-// either order.
+// isNewer compares versions of one object. Incomparable versions count as newer, since the watch is
+// in order. A watch event and the response to a write of the same object can arrive in either
+// order.
 func isNewer(is, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(is, than)
 	return err != nil || order > 0
 }
 
-// olderThan reports whether a list at this version would include the object. If it is not known,
-// the answer is no: an object is not taken for gone without proof.
+// olderThan reports whether a list at this version would include the object. If unknown, it returns
+// false: an object is not considered deleted without proof.
 func olderThan(object, list string) bool {
 	order, err := resourceversion.CompareResourceVersion(object, list)
 	return err == nil && order <= 0

@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The patches are strategic merge patches, like a kubelet's: only what changed, conditions merged
+// The patches are strategic merge patches, like a kubelet's: only changed fields, conditions merged
 // by type so that those of other writers stay, and the UID as a precondition so that a pod is never
 // mistaken for its successor of the same name. They are built directly: comparing two whole objects
 // by reflection costs more than everything else that a simulated kubelet does.
 
-// podPatch is nil when nothing changed. was is what the API is known to have.
+// podPatch returns nil if nothing changed. was is the known status in the API.
 func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	status := map[string]any{}
 	set := func(key string, changed bool, value any) {
@@ -28,7 +28,7 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	set("reason", was.Reason != is.Reason, orNull(is.Reason))
 	set("message", was.Message != is.Message, orNull(is.Message))
 	set("hostIP", was.HostIP != is.HostIP, is.HostIP)
-	// Addresses never change: it is enough to see that there are some now.
+	// Addresses never change: it is enough to check their presence.
 	set("hostIPs", len(was.HostIPs) != len(is.HostIPs), is.HostIPs)
 	set("podIP", was.PodIP != is.PodIP, is.PodIP)
 	set("podIPs", len(was.PodIPs) != len(is.PodIPs), is.PodIPs)
@@ -51,8 +51,8 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 		}
 	}
 
-	// A condition that is gone, such as one about a resize, has to be deleted by name: in a
-	// strategic merge patch, leaving it out keeps it.
+	// A removed condition, such as one about a resize, must be deleted by name: a strategic merge
+	// patch keeps an omitted one.
 	for i := range was.Conditions {
 		if podCondition(is, was.Conditions[i].Type) == nil {
 			conditions = append(conditions, map[string]any{"type": was.Conditions[i].Type, "$patch": "delete"})
@@ -66,7 +66,7 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	return mustMarshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// nodePatch is nil when nothing changed. is begins with the conditions of was, in their order: they
+// nodePatch returns nil if nothing changed. is begins with the conditions of was, in order: they
 // are compared by place.
 func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) []byte {
 	status := map[string]any{}
@@ -112,8 +112,8 @@ func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) 
 	return mustMarshal(patch)
 }
 
-// resourcesPatch contains what is new or changed, and null for what is gone. In a merge patch, null
-// removes a field.
+// resourcesPatch contains new and changed resources, and null for removed ones. In a merge patch,
+// null removes a field.
 func resourcesPatch(was, is v1.ResourceList) map[v1.ResourceName]any {
 	patch := map[v1.ResourceName]any{}
 	for name, quantity := range is {
@@ -129,8 +129,8 @@ func resourcesPatch(was, is v1.ResourceList) map[v1.ResourceName]any {
 	return patch
 }
 
-// conditionPatch writes null for an empty reason or message: in a merge a field that is left out
-// keeps its old value. The API's own type leaves out empty fields.
+// conditionPatch writes null for an empty reason or message: in a merge an omitted field keeps its
+// old value. The API's own type omits empty fields.
 type conditionPatch struct {
 	Type               string             `json:"type"`
 	Status             v1.ConditionStatus `json:"status"`
@@ -141,7 +141,7 @@ type conditionPatch struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 }
 
-// orNull is nil for the empty text.
+// orNull returns nil for the empty text.
 func orNull(s string) *string {
 	if s == "" {
 		return nil
@@ -149,8 +149,7 @@ func orNull(s string) *string {
 	return &s
 }
 
-// semanticEqual compares as the API does: 1 and 1000m CPU are equal, and so are nil and empty
-// lists.
+// semanticEqual compares by meaning: 1 and 1000m CPU are equal, and so are nil and empty lists.
 func semanticEqual(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
 // mustMarshal panics on types that JSON cannot represent; the patches contain none.

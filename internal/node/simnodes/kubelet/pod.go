@@ -10,32 +10,32 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// pod is a pod on one of the fleet's nodes. What it does next is decided from object and the time;
-// the other fields are what the API does not have.
+// pod is a pod on one of the fleet's nodes. Its next step is decided from object and the time; the
+// remaining fields are missing from the API.
 type pod struct {
 	node   *node
 	object *v1.Pod
-	// admitted: it counts against the node's room until it ends.
+	// admitted is set while the pod counts against the node's room, until it ends.
 	admitted bool
-	// ip is the address given to it, before and after the API knows.
+	// ip is the pod's address, before and after it is written to the API.
 	ip string
-	// stopBy is when the processes of a deleted or evicted pod have ended. It is set when the node
-	// sees the deletion, and brought forward by one with a shorter grace period.
+	// stopBy is the end of the processes of a deleted or evicted pod. It is set when the node sees
+	// the deletion, and brought forward by one with a shorter grace period.
 	stopBy    time.Time
 	stopGrace time.Duration
-	// leftAt is when a pod that the API server should have removed by itself counts as left behind;
-	// see patience.
+	// leftAt is the time from when a pod not removed by the API server itself counts as left
+	// behind; see patience.
 	leftAt time.Time
-	// refused: the API server rejected a status for this version of the object.
+	// refused is set if the API server rejected a status for this version of the object.
 	refused bool
-	// complained: a problem with the pod has been reported; once is enough. It stays set for the
-	// life of the pod in this process.
+	// complained is set after a problem with the pod has been reported; once is enough. It stays
+	// set for the life of the pod in this process.
 	complained bool
-	// deferred: a resize waits for room. roomMade looks at it again.
+	// deferred is set while a resize waits for room. roomMade looks at it again.
 	deferred bool
 	// forgotten: see play.
 	forgotten map[string]int32
-	// uses is what its processes use, by its annotation; nil: nothing is known.
+	// uses is the usage of its processes, by its annotation; nil: unknown.
 	uses v1.ResourceList
 	// eviction, if set, ends it under pressure: at stopBy, when its status is written.
 	eviction *pressure.Eviction
@@ -48,17 +48,17 @@ type pod struct {
 	counted *admit.Demand // of object and deferred; nil when stale
 }
 
-// PodsListed applies a list of all pods at a version: what is not in it is gone. The order is that
-// in which a kubelet admits pods that it finds after a restart.
+// PodsListed applies a list of all pods at a version: pods missing from it have been deleted. The
+// order is that of a kubelet admitting pods after a restart.
 func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
-	// Not the fleet's own entries: only what inOrder looks at.
+	// Not the fleet's own entries: only the fields read by inOrder.
 	there := make(map[types.UID]*pod, len(list))
 	for _, object := range list {
 		if n := f.nodes[object.Spec.NodeName]; n != nil {
 			there[object.UID] = &pod{object: object}
 		}
 	}
-	// Those that are gone first, so that their room is free for the others.
+	// Deleted pods first, so that their room is free for the rest.
 	for uid, p := range f.pods {
 		if there[uid] == nil && olderThan(p.object.ResourceVersion, version) {
 			f.PodGone(uid, now)
@@ -69,8 +69,8 @@ func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
 	}
 }
 
-// PodSeen applies a pod's newest object. A pod without a node, or on a node of others, is ignored.
-// It never moves to another node.
+// PodSeen applies a pod's newest object. It ignores a pod without a node, or on a foreign node. A
+// pod never moves to another node.
 func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	n := f.nodes[object.Spec.NodeName]
 	if n == nil {
@@ -126,9 +126,9 @@ func (f *Fleet) PodGone(uid types.UID, now time.Time) {
 	f.measureNode(p.node, now)
 }
 
-// roomMade retries what waits for room on the node, in a fixed order, once the pod that had the
-// room is gone or its newest object says that it has ended: demandsWithout goes by that. Pods that
-// did not fit were rejected, and do not wait: only resizes do.
+// roomMade retries the resizes waiting for room on the node, in a fixed order, once the holder of
+// the room has been removed or has ended according to its newest object, on which demandsWithout
+// relies. Pods that did not fit were rejected, and do not wait: only resizes do.
 func (f *Fleet) roomMade(n *node, now time.Time) {
 	waiting := map[types.UID]*pod{}
 	for uid, p := range n.pods {
@@ -141,8 +141,8 @@ func (f *Fleet) roomMade(n *node, now time.Time) {
 	}
 }
 
-// checkPod does the next thing for a pod, if there is one to do now. At most one action for a pod
-// is under way; its answer leads here again.
+// checkPod takes a pod's next step, if it is due. A pod has at most one action in flight; its
+// response leads here again.
 func (f *Fleet) checkPod(p *pod, now time.Time) {
 	n := p.node
 	switch {
@@ -157,11 +157,12 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 	// Its containers have ended, and the address is free while the object stays.
 	case isTerminal(p.object.Status.Phase):
 		p.ip = n.ips.freeAddress(p.ip)
-	// It has been told to end, and ends at stopBy.
+	// Its termination has begun, and ends at stopBy.
 	case p.eviction != nil:
 		f.endEvicted(p, now)
 	case !p.admitted:
-		// A kubelet asks its admission handlers in this order, and the first refusal is the reason.
+		// A kubelet calls its admission handlers in this order, and the first refusal is the
+		// reason.
 		r := admit.UnderPressure(p.object, n.pressed)
 		if r == nil {
 			r = admit.Fit(p.object, n.object, n.demandsWithout(p))
@@ -179,9 +180,9 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 	}
 }
 
-// demandsWithout returns those of all admitted pods that have not ended, except one. Each is
-// computed once for every version of the object. What a pod asks for in a resize that waits does
-// not count, or two such pods would keep the room from each other.
+// demandsWithout returns the demands of all admitted, unfinished pods except one. Each is computed
+// once for every version of the object. The request of a waiting resize does not count, or two such
+// pods would keep the room from each other.
 func (n *node) demandsWithout(without *pod) []admit.Demand {
 	list := make([]admit.Demand, 0, len(n.pods))
 	for _, p := range n.pods {
@@ -201,8 +202,8 @@ func (n *node) demandsWithout(without *pod) []admit.Demand {
 	return list
 }
 
-// rejectPod ends a pod that the node does not admit. It is Failed, and its controller makes another
-// one, as with a kubelet.
+// rejectPod ends a pod not admitted by the node. It becomes Failed, and its controller makes
+// another one, as with a kubelet.
 func (f *Fleet) rejectPod(p *pod, r *admit.Refusal, now time.Time) {
 	status := p.object.Status.DeepCopy()
 	started := toSeconds(now)
@@ -213,9 +214,8 @@ func (f *Fleet) rejectPod(p *pod, r *admit.Refusal, now time.Time) {
 	f.writeStatus(p, status)
 }
 
-// advancePod plays the pod's containers up to now, writes what has changed, and sets the timer for
-// the next change. Ends that were missed, as after a restart of this process, get the times that
-// they should have had.
+// advancePod plays the pod's containers up to now, writes the changes, and sets the timer for the
+// next one. Missed ends, as after a restart of this process, get their proper times.
 func (f *Fleet) advancePod(p *pod, now time.Time) {
 	sc := f.shape.scriptOf(p.object)
 	if sc.bad != nil {
@@ -248,7 +248,7 @@ func (f *Fleet) advancePod(p *pod, now time.Time) {
 	f.writeStatus(p, status)
 }
 
-// placePod gives a pod that has not started its addresses; false when the node has none left. A pod
+// placePod assigns addresses to a pod not yet started; false if the node has no address left. A pod
 // in the host's network has the node's address.
 func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
 	if status.StartTime == nil {
@@ -272,7 +272,7 @@ func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
 	case ip == "":
 		if ip = p.node.ips.takeFree(); ip == "" {
 			f.complainOnce(p, "FailedCreatePodSandBox", "no address left in "+p.node.object.Spec.PodCIDR)
-			// An address may become free meanwhile; there is no event for that here.
+			// An address may become free meanwhile, without an event here.
 			f.timers.setTimer(&p.timer, now.Add(10*time.Second))
 			return false
 		}
@@ -284,7 +284,7 @@ func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
 	return true
 }
 
-// writeStatus sends what changed, and nothing if nothing did.
+// writeStatus sends the changes, if any.
 func (f *Fleet) writeStatus(p *pod, status *v1.PodStatus) {
 	patch := podPatch(p.object.UID, &p.object.Status, status)
 	if patch == nil {
@@ -300,13 +300,13 @@ func (f *Fleet) removePod(p *pod) {
 	f.emitAction(p.actionFor(Action{Kind: DeletePod}))
 }
 
-// reportEvent emits an event about the pod, which is not answered.
+// reportEvent emits an event about the pod, without a Done.
 func (f *Fleet) reportEvent(p *pod, kind, reason, message string) {
 	f.emitAction(p.actionFor(Action{Kind: Report, Event: &Event{kind, reason, message}}))
 }
 
-// complainOnce emits a warning, one for each pod: what is wrong with it is usually wrong each time
-// that it is looked at.
+// complainOnce emits a warning, one for each pod: a problem usually persists from one look to the
+// next.
 func (f *Fleet) complainOnce(p *pod, reason, message string) {
 	if !p.complained {
 		p.complained = true
@@ -314,15 +314,15 @@ func (f *Fleet) complainOnce(p *pod, reason, message string) {
 	}
 }
 
-// actionFor fills in which pod an action is about.
+// actionFor sets the pod of an action.
 func (p *pod) actionFor(a Action) Action {
 	a.Node, a.UID = p.node.name, p.object.UID
 	a.Pod = types.NamespacedName{Namespace: p.object.Namespace, Name: p.object.Name}
 	return a
 }
 
-// podDone applies the answer to an action on a pod. The pod may be gone. A refused write is not
-// repeated before the object has changed; the node goes on with other pods.
+// podDone applies the response to an action on a pod. The pod may have been removed. A refused
+// write is not repeated before the object has changed; the node continues with other pods.
 func (f *Fleet) podDone(a Action, outcome Outcome, object any, now time.Time) {
 	p := f.pods[a.UID]
 	if p == nil {
@@ -333,11 +333,11 @@ func (f *Fleet) podDone(a Action, outcome Outcome, object any, now time.Time) {
 	switch outcome {
 	case OK, Gone:
 		p.failures = 0
-		// Only the watch says that it is gone: with finalizers it may still be there.
+		// Only the watch confirms the removal: with finalizers the pod may still exist.
 		if p.sent = a.Kind == DeletePod || outcome == Gone; p.sent {
 			return
 		}
-		// The answer is as good as the watch event that follows, and comes sooner.
+		// The response is as good as the following watch event, and faster.
 		if seen, ok := object.(*v1.Pod); ok && seen != nil && isNewer(seen.ResourceVersion, p.object.ResourceVersion) {
 			f.PodSeen(seen, now)
 			return

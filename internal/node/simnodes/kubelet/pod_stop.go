@@ -6,10 +6,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// stopPod terminates a deleted pod: SIGTERM when the node sees the deletion, the end after as long
-// as the processes take or the grace period allows, then the removal. Only a pod that a finalizer
-// keeps (such as the Job controller's) gets a final status: any other is removed before that could
-// be read.
+// stopPod terminates a deleted pod: SIGTERM when the node sees the deletion, the end once the
+// processes are done or the grace period is over, then the removal. Only a pod kept by a finalizer
+// (such as the Job controller's) gets a final status: any other is removed before that could be
+// read.
 //
 // It is called again with each timer and each new version. A second deletion with a shorter grace
 // period brings the end forward, and never puts it off.
@@ -23,7 +23,7 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 		p.stopBy, p.stopGrace = now.Add(takes), grace
 	case grace < p.stopGrace:
 		p.stopGrace = grace
-		// The new grace period counts from when the node sees it.
+		// The new grace period counts from its observation by the node.
 		if sooner := now.Add(grace); sooner.Before(p.stopBy) {
 			p.stopBy, killed = sooner, true
 		}
@@ -42,7 +42,7 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 		return
 	}
 
-	// A deletion with grace 0 is carried out by the API server itself: the pod should be gone any
+	// The API server itself carries out a deletion with grace 0: the pod should be removed any
 	// moment.
 	if p.leftAt.IsZero() {
 		p.leftAt = now.Add(patience)
@@ -54,12 +54,12 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 	f.removePod(p)
 }
 
-// patience is how long a pod without grace left may remain. The API server writes the deletion and
-// then removes the pod, in two steps; after a failure in between, the pod remains until it is
-// deleted again.
+// patience is the time for which a pod without grace left may remain. The API server writes the
+// deletion and then removes the pod, in two steps; after a failure in between, the pod remains
+// until deleted again.
 const patience = 5 * time.Second
 
-// graceOf is the grace period that the API server granted with the deletion.
+// graceOf returns the grace period granted by the API server with the deletion.
 func graceOf(pod *v1.Pod) time.Duration {
 	if pod.DeletionGracePeriodSeconds == nil {
 		return 0
@@ -67,8 +67,8 @@ func graceOf(pod *v1.Pod) time.Duration {
 	return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
 }
 
-// stopTakes is how long a pod takes to end, and whether it has to be killed then: preStop sleeps,
-// then SIGTERM, all within the grace period. For example, with a preStop sleep of 5 s and
+// stopTakes returns the time a pod takes to end, and whether it must be killed then: preStop
+// sleeps, then SIGTERM, all within the grace period. For example, with a preStop sleep of 5 s and
 // terminateAfter 10 s, a pod takes 15 s of its grace period of 30 s; with a grace period of 12 s it
 // is killed after these.
 func (sc script) stopTakes(pod *v1.Pod, grace time.Duration) (time.Duration, bool) {
@@ -82,8 +82,8 @@ func (sc script) stopTakes(pod *v1.Pod, grace time.Duration) (time.Duration, boo
 	return min(takes, grace), takes > grace
 }
 
-// endedStatus is the status of a pod whose containers have just ended: it has failed if one of them
-// ended with another code than 0.
+// endedStatus returns the status of a pod right after its containers have ended: it has failed if
+// one of them ended with another code than 0.
 func endedStatus(object *v1.Pod, killed bool, now time.Time) *v1.PodStatus {
 	status := object.Status.DeepCopy()
 	pl := play{pod: object, now: now, status: status}

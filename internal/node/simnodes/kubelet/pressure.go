@@ -9,14 +9,14 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// This file evicts pods under pressure. Package pressure decides, from what annotations say that
-// pods use; here its verdict becomes node conditions and the end of a pod.
+// This file evicts pods under pressure. Package pressure decides, from the usage declared in pods'
+// annotations; here its verdict becomes node conditions and the end of a pod.
 
 // measureEvery is the kubelet's interval between two looks at the signals of a node under pressure.
 const measureEvery = 10 * time.Second
 
-// usesOf reads what the pod's processes use. An annotation that cannot be read is complained of,
-// and says nothing. The result is nil then, as for a pod without the annotation.
+// usesOf returns the usage of the pod's processes. It reports a malformed annotation, and returns
+// nil then, as for a pod without the annotation.
 func (f *Fleet) usesOf(p *pod) v1.ResourceList {
 	uses, err := pressure.Uses(p.object)
 	if err != nil {
@@ -25,9 +25,9 @@ func (f *Fleet) usesOf(p *pod) v1.ResourceList {
 	return uses
 }
 
-// measureNode looks at what the pods of a node use: the node reports the pressure that follows, and
-// evicts one pod at a time, in the kubelet's order. Nodes whose pods say nothing of it cost
-// nothing. It is called whenever a pod of the node changes, and every measureEvery under pressure.
+// measureNode measures the usage of a node's pods: the node reports the resulting pressure, and
+// evicts one pod at a time, in the kubelet's order. Nodes without annotated pods cost nothing. It
+// is called whenever a pod of the node changes, and every measureEvery under pressure.
 func (f *Fleet) measureNode(n *node, now time.Time) {
 	if n.object == nil || n.silent {
 		return
@@ -43,7 +43,7 @@ func (f *Fleet) measureNode(n *node, now time.Time) {
 		f.checkNode(n, now)
 	}
 
-	// One at a time: what the victim uses is freed only when it has ended.
+	// One at a time: the victim's usage is freed only when it has ended.
 	if verdict.Starved != nil && !leaving {
 		if victim := pressure.Victim(verdict.Starved, pressure.Rank(verdict.Starved, candidates)); victim != nil {
 			f.evictPod(n.pods[victim.Pod.UID], victim, now)
@@ -59,12 +59,12 @@ func (f *Fleet) measureNode(n *node, now time.Time) {
 	}
 }
 
-// beginToMeasure a node with the first pod that says what it uses. It is false while no pod of the
-// node says anything.
+// beginToMeasure starts measuring a node with the first annotated pod. It returns false while the
+// node has no such pod.
 func (f *Fleet) beginToMeasure(n *node) bool {
 	for _, p := range n.pods {
 		if p.uses != nil {
-			// Each node has a core of its own; all have the same thresholds.
+			// Each node has a separate core; all have the same thresholds.
 			core, err := pressure.NewCore(f.shape.Eviction)
 			n.core = core
 			return err == nil // the command has checked the thresholds
@@ -73,23 +73,23 @@ func (f *Fleet) beginToMeasure(n *node) bool {
 	return false
 }
 
-// evictionCandidates are the pods that run, each with what it uses: nothing, if it does not say.
-// leaving: one of them has been evicted, and the API does not say so yet.
+// evictionCandidates returns the running pods, each with its usage: zero without an annotation.
+// leaving is set if one of them has been evicted, but not yet in the API.
 func (n *node) evictionCandidates() (candidates []pressure.Candidate, leaving bool) {
 	// In a fixed order, which Rank keeps among equals.
 	for _, p := range inOrder(n.pods) {
 		if !p.admitted || isTerminal(p.object.Status.Phase) {
 			continue
 		}
-		// It still uses what it uses, and counts as a candidate until it has ended.
+		// The usage of an evicted pod lasts, and the pod stays a candidate, until it has ended.
 		leaving = leaving || p.eviction != nil
 		candidates = append(candidates, pressure.Candidate{Pod: p.object, Usage: pressure.UsageOf(p.object, p.uses)})
 	}
 	return candidates, leaving
 }
 
-// evictPod has the kubelet's event now, and its status once the pod has ended: it has the
-// eviction's grace period for it. A pod that is being changed is not evicted now.
+// evictPod emits the kubelet's event now, and has the status written once the pod has ended, after
+// the eviction's grace period at most. It does not evict a pod with an action in flight.
 func (f *Fleet) evictPod(p *pod, why *pressure.Eviction, now time.Time) {
 	if p.busy || p.object.DeletionTimestamp != nil {
 		return // looked at again when that is done

@@ -8,14 +8,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This file answers probes without running anything: a probe passes after the times in its spec,
+// This file evaluates probes without running anything: a probe passes after the times in its spec,
 // unless its command can only fail.
 
-// runProbes answers a running container's startup and readiness probes. Readiness counts only once
-// the startup probe has passed. AnnotationReady overrides the probe.
+// runProbes evaluates a running container's startup and readiness probes. Readiness counts only
+// once the startup probe has passed. AnnotationReady overrides the probe.
 func (p *play) runProbes(c *v1.Container, cs *v1.ContainerStatus) {
 	began := cs.State.Running.StartedAt.Time
-	// Probes are not run: when they pass follows from the spec and the start time alone.
+	// Probes are not run: the time of passing follows from the spec and the start time.
 	up, upAt := probeResult(c.StartupProbe, began)
 	started := up && !p.now.Before(upAt)
 	ready := false
@@ -30,7 +30,7 @@ func (p *play) runProbes(c *v1.Container, cs *v1.ContainerStatus) {
 		}
 	}
 
-	// The annotation says what every readiness probe answers.
+	// The annotation sets the result of every readiness probe.
 	if p.script.ready != nil {
 		ready = started && *p.script.ready
 	}
@@ -40,7 +40,7 @@ func (p *play) runProbes(c *v1.Container, cs *v1.ContainerStatus) {
 
 // probeResult reports whether a probe passes, and from when on. A command that can only fail always
 // fails; any other probe passes after its initial delay and as many periods as its success
-// threshold. began is when the container started; the time is zero for a probe that never passes.
+// threshold. began is the start of the container; the time is zero for a probe that never passes.
 func probeResult(probe *v1.Probe, began time.Time) (bool, time.Time) {
 	if probe == nil {
 		return true, began
@@ -48,8 +48,7 @@ func probeResult(probe *v1.Probe, began time.Time) (bool, time.Time) {
 	if probe.Exec != nil && alwaysFails(probe.Exec.Command) {
 		return false, time.Time{}
 	}
-	// The first success comes right after the delay; each further one that is needed takes a
-	// period.
+	// The first success is right after the delay; each further one required takes a period.
 	wait := int64(probe.InitialDelaySeconds)
 	if more := int64(probe.SuccessThreshold) - 1; more > 0 {
 		wait += more * int64(max(probe.PeriodSeconds, 1))
@@ -61,8 +60,8 @@ func probeResult(probe *v1.Probe, began time.Time) (bool, time.Time) {
 	return true, began.Add(time.Duration(wait+1) * time.Second)
 }
 
-// alwaysFails recognises `false` and `exit N`, alone or run by a shell. Any other command is
-// thought to succeed: nothing can be run.
+// alwaysFails recognises `false` and `exit N`, directly or run by a shell. Any other command is
+// assumed to succeed: nothing can be run.
 func alwaysFails(command []string) bool {
 	shells := []string{"sh", "/bin/sh", "bash", "/bin/bash", "ash", "/bin/ash"}
 	if len(command) == 3 && slices.Contains(shells, command[0]) && command[1] == "-c" {
@@ -78,7 +77,7 @@ func alwaysFails(command []string) bool {
 }
 
 // isUnhealthy reports whether the readiness probe of a running container always fails, which a
-// kubelet reports as an event. It asks for no event if AnnotationReady decides.
+// kubelet reports as an event. It returns false if AnnotationReady decides.
 func (p *play) isUnhealthy() bool {
 	for i := range p.status.ContainerStatuses {
 		probe := p.pod.Spec.Containers[i].ReadinessProbe

@@ -12,9 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAnyCourseOfEvents creates, edits and deletes pods, silences and deletes
-// nodes, makes requests fail and restarts the process, in any order, and
-// checks after every step what must always be true.
+// TestAnyCourseOfEvents creates, edits and deletes pods, silences and deletes nodes, makes requests
+// fail and restarts the process, in any order, and checks the invariants after every step.
 func TestAnyCourseOfEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		shape := testShape()
@@ -27,8 +26,8 @@ func TestAnyCourseOfEvents(t *testing.T) {
 			step(t, w, i)
 			check(t, w, containers)
 		}
-		// However it went: when nothing fails any more and all nodes speak,
-		// everything that was deleted goes.
+		// In any case: once nothing fails any more and all nodes send heartbeats, everything
+		// deleted is removed.
 		for name := range w.nodes {
 			w.changeNode(name, func(n *v1.Node) { delete(n.Annotations, AnnotationHeartbeat) })
 		}

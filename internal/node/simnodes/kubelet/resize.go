@@ -8,13 +8,13 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
-// This file resizes pods in place, as the kubelet's allocation manager does: at once if the node
-// has room, and otherwise the condition PodResizePending says why not.
+// This file resizes pods in place, like the kubelet's allocation manager: immediately if the node
+// has room; otherwise the condition PodResizePending has the reason.
 
-// resizePod changes the pod's resources in place if the node has room. Otherwise the pod keeps what
-// it has, and a condition reports that the resize is pending. A resize that is Deferred is tried
-// again when room is made; one that is Infeasible is larger than the node. As in the kubelet, a pod
-// resizes all its containers or none.
+// resizePod changes the pod's resources in place if the node has room. Otherwise the pod keeps its
+// resources, and a condition reports that the resize is pending. A Deferred resize is retried when
+// room is made; an Infeasible one is larger than the node. As in the kubelet, a pod resizes all its
+// containers or none.
 func (f *Fleet) resizePod(p *pod, pl *play) {
 	var changed []int
 	for i := range pl.status.ContainerStatuses {
@@ -34,7 +34,7 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 		return
 	}
 
-	// With the amounts of the spec; the other pods count with what they have been allocated.
+	// With the amounts of the spec; the other pods count with their allocation.
 	wants := admit.DemandOf(p.object, false)
 	if r := admit.Room(wants, p.node.object, p.node.demandsWithout(p)); r != nil {
 		p.deferred, p.counted = true, nil
@@ -53,8 +53,8 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 	dropCondition(pl.status, v1.PodResizePending)
 }
 
-// allocatedPod returns a pod as its node counts it while a resize waits: each container with what
-// it has been allocated. A kubelet takes that from its checkpoint, here the status has it.
+// allocatedPod returns a pod with its size on the node while a resize waits: each container with
+// its allocation. A kubelet takes that from its checkpoint, here the status has it.
 func allocatedPod(object *v1.Pod) *v1.Pod {
 	o := *object
 	o.Spec.Containers = slices.Clone(object.Spec.Containers)

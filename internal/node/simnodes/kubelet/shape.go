@@ -16,13 +16,13 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// Shape is what all simulated nodes of one process have in common. It must not be changed after
-// New.
+// Shape is the common configuration of all simulated nodes of one process. It must not be changed
+// after New.
 type Shape struct {
 	// Prefix and a number from 1 to Count make the names: node-1, node-2, ...
 	Prefix string
 	Count  int
-	// Zones is the number of zones z1..zN, assigned in turn; 0: no zone labels.
+	// Zones is the number of zones z1..zN, assigned in turn; 0: without zone labels.
 	Zones  int
 	Region string
 
@@ -30,22 +30,24 @@ type Shape struct {
 	// Taints are set when a node is created and never again, like the kubelet's
 	// --register-with-taints.
 	Taints []v1.Taint
-	// Capacity is what every node reports: cpu, memory, pods, ephemeral-storage and extended
-	// resources, as a device plugin would.
+	// Capacity is reported by every node: cpu, memory, pods, ephemeral-storage and extended
+	// resources, as with a device plugin.
 	Capacity v1.ResourceList
 	// Version is the kubelet version that the nodes report.
 	Version string
 
 	// RenewInterval is the time between two renewals of a node's Lease.
 	RenewInterval time.Duration
-	// StatusInterval is the time between two status reports without news; news is reported at once.
+	// StatusInterval is the time between two status reports without news; news is reported
+	// immediately.
 	StatusInterval time.Duration
-	// TerminateAfter is how long a process takes to end after SIGTERM, limited by the pod's grace
+	// TerminateAfter is the time a process takes to end after SIGTERM, limited by the pod's grace
 	// period.
 	TerminateAfter time.Duration
-	// JobRunFor is how long the containers of a Job's pod run when no annotation says otherwise.
+	// JobRunFor is the default running time of the containers of a Job's pod, overridden by
+	// annotations.
 	JobRunFor time.Duration
-	// Eviction has the thresholds of pressure; the zero value has none.
+	// Eviction has the thresholds of pressure; the zero value is empty.
 	Eviction pressure.Config
 }
 
@@ -54,16 +56,16 @@ const (
 	LeaseDuration = 40 * time.Second
 	// MinRenewInterval is the kubelet's: a quarter of the lease's duration.
 	MinRenewInterval = 10 * time.Second
-	// maxRenewInterval leaves two renewals within a lease's duration, so that one that is late or
-	// lost never makes a node silent.
+	// maxRenewInterval leaves two renewals within a lease's duration, so that a single late or lost
+	// one never makes a node silent.
 	maxRenewInterval = 20 * time.Second
 	// cheapRenewals is the rate of renewals per second that is negligible for an API server on one
 	// or two cores. Above 1,000 nodes the interval grows to keep to it.
 	cheapRenewals = 100
 )
 
-// RenewIntervalFor is the kubelet's interval for up to 1,000 nodes and a longer one for more; it
-// stays well under the node monitor's grace of 50 s.
+// RenewIntervalFor returns the kubelet's interval for up to 1,000 nodes and a longer one for more;
+// it stays well under the node monitor's grace of 50 s.
 //
 //	nodes     up to 1,000   1,500   2,000 and more
 //	interval  10 s          15 s    20 s
@@ -72,8 +74,8 @@ func RenewIntervalFor(count int) time.Duration {
 	return min(max(interval, MinRenewInterval), maxRenewInterval)
 }
 
-// DefaultCapacity is a mid-sized machine with the kubelet's default of 110 pods. The list is new
-// with each call.
+// DefaultCapacity returns the capacity of a mid-sized machine with the kubelet's default of 110
+// pods. The list is new with each call.
 func DefaultCapacity() v1.ResourceList {
 	return v1.ResourceList{
 		v1.ResourceCPU:              resource.MustParse("32"),
@@ -101,7 +103,7 @@ func (s *Shape) Beyond(name string) bool {
 	return ok && number > s.Count
 }
 
-// numberOf is the number in a name of this shape.
+// numberOf returns the number in a name of this shape.
 func (s *Shape) numberOf(name string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, s.Prefix)
 	if !ok {
@@ -116,33 +118,33 @@ func (s *Shape) zoneOf(number int) string {
 	return fmt.Sprintf("z%d", (number-1)%s.Zones+1)
 }
 
-// Addresses: nodes live in 172.16.0.0/12, their pods in 10.128.0.0/9, which leave the usual service
-// ranges (10.0.0.0/16, 10.96.0.0/12) alone.
+// Addresses: nodes live in 172.16.0.0/12, their pods in 10.128.0.0/9, avoiding the usual service
+// ranges (10.0.0.0/16, 10.96.0.0/12).
 var (
 	nodeNetwork = netip.MustParsePrefix("172.16.0.0/12")
 	podNetwork  = netip.MustParsePrefix("10.128.0.0/9")
 )
 
-// MaxCount is how many nodes the address ranges have room for. The number 0 is left out in both.
+// MaxCount returns the number of nodes that fit into the address ranges. Both skip the number 0.
 func (s *Shape) MaxCount() int {
 	return min(1<<(32-nodeNetwork.Bits()), 1<<(s.podRangeBits()-podNetwork.Bits())) - 1
 }
 
-// podRangeBits is the prefix length of a node's pod range: as small as its pods allow, with a
-// quarter to spare for pods that are on their way out. For example, 110 pods need 139 addresses and
-// get a /24. A range is never smaller than a /28.
+// podRangeBits returns the prefix length of a node's pod range: as small as its pods allow, with a
+// quarter to spare for terminating pods. For example, 110 pods need 139 addresses and get a /24. A
+// range is never smaller than a /28.
 func (s *Shape) podRangeBits() int {
 	pods := s.Capacity[v1.ResourcePods]
 	wanted := uint64(max(pods.Value(), 1)*5/4 + 2)
 	return 32 - max(bits.Len64(wanted), 4)
 }
 
-// addressOf is the node's own address.
+// addressOf returns the node's own address.
 func (s *Shape) addressOf(number int) netip.Addr {
 	return addOffset(nodeNetwork.Addr(), uint32(number))
 }
 
-// podRange is the range of the node's pods. The ranges of different nodes never overlap.
+// podRange returns the range of the node's pods. The ranges of different nodes never overlap.
 func (s *Shape) podRange(number int) netip.Prefix {
 	size := s.podRangeBits()
 	return netip.PrefixFrom(addOffset(podNetwork.Addr(), uint32(number)<<(32-size)), size)
@@ -157,7 +159,7 @@ func addOffset(a netip.Addr, n uint32) netip.Addr {
 
 // spreadName maps a name to a number in [0,1): it distributes heartbeats evenly over an interval,
 // the same way in every run. For example, with an interval of 10 s and 0.37, a node's first
-// heartbeat comes after 3.7 s.
+// heartbeat is sent after 3.7 s.
 func spreadName(name string) float64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))

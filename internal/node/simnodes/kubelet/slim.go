@@ -7,14 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Slim removes from a pod what a simulated kubelet never reads, so that 150,000 of them fit into
-// memory. It changes its argument. What it keeps is what admission, scripts and statuses look at.
+// Slim removes the parts of a pod that a simulated kubelet never reads, so that 150,000 pods fit
+// into memory. It changes its argument, and keeps the inputs of admission, scripts and statuses.
 // The object must never be written back as a whole: the fleet writes patches only.
 func Slim(pod *v1.Pod) *v1.Pod {
 	meta := &pod.ObjectMeta
 	meta.ManagedFields = nil
 	meta.GenerateName = ""
-	// The label that the kubelet's admission looks at; see package admit.
+	// The label examined by the kubelet's admission; see package admit.
 	meta.Labels = filterMap(meta.Labels, func(k string) bool { return k == v1.LabelOSStable })
 	meta.Annotations = filterMap(meta.Annotations, func(k string) bool { return strings.HasPrefix(k, prefix) })
 	// Only a Job's pod behaves differently because of its owner.
@@ -47,8 +47,8 @@ func Slim(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// slimContainer does it for a container. The command line stays where it says how the container
-// ends.
+// slimContainer does it for a container. The command line stays if it determines the container's
+// ending.
 func slimContainer(c *v1.Container) {
 	// Command lines can be long scripts.
 	if _, known := endingOf(c); !known {
@@ -73,7 +73,7 @@ func slimContainer(c *v1.Container) {
 	}
 }
 
-// filterMap returns the entries to keep; nil if there are none. m is not changed.
+// filterMap returns the entries to keep, nil instead of an empty map. m is not changed.
 func filterMap(m map[string]string, keep func(string) bool) map[string]string {
 	var kept map[string]string
 	for k, v := range m {

@@ -9,10 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This file derives a pod's phase and conditions from the states of its containers, which
-// containers.go has played. The rules and their order are the kubelet's.
+// This file derives a pod's phase and conditions from the states of its containers, as played by
+// containers.go. The rules and their order are the kubelet's.
 
-// podPhase follows from the containers' states, as the kubelet derives it:
+// podPhase returns the phase derived from the containers' states, by the kubelet's rules:
 //
 //	an init container has not ended, a regular one not begun  Pending
 //	one runs, or will be restarted                            Running
@@ -27,7 +27,7 @@ func (p *play) podPhase() v1.PodPhase {
 		case isSidecar(c):
 		case t == nil:
 			waiting++
-		// The others are never started.
+		// The regular containers are never started.
 		case t.ExitCode != 0 && !p.mayRestart(c, t.ExitCode):
 			return v1.PodFailed
 		}
@@ -57,7 +57,7 @@ func (p *play) podPhase() v1.PodPhase {
 	}
 
 	switch {
-	// Also if others run: a pod is Running only when all have been started once.
+	// Even if others run: a pod is Running only when all have been started once.
 	case waiting > 0:
 		return v1.PodPending
 	case running > 0 || restarting > 0:
@@ -69,8 +69,8 @@ func (p *play) podPhase() v1.PodPhase {
 	return v1.PodSucceeded
 }
 
-// enforceDeadline ends a pod that was active for as long as it may be. It counts from the start
-// time, not from when containers have started.
+// enforceDeadline ends a pod at the end of its active deadline, counted from the start time of the
+// pod, not of its containers.
 func (p *play) enforceDeadline() {
 	seconds := p.pod.Spec.ActiveDeadlineSeconds
 	if seconds == nil || isTerminal(p.status.Phase) {
@@ -88,8 +88,8 @@ func (p *play) enforceDeadline() {
 	p.status.Message = "Pod was active on the node longer than the specified deadline"
 }
 
-// setConditions are the kubelet's own, in its order; those of others stay. Whether the pod is Ready
-// follows from its containers and its readiness gates.
+// setConditions sets the kubelet's conditions, in its order; those of other writers stay. The
+// condition Ready follows from the pod's containers and its readiness gates.
 func (p *play) setConditions() {
 	p.setCondition(v1.PodReadyToStartContainers, p.status.Phase == v1.PodPending || p.status.Phase == v1.PodRunning, "", "")
 	p.setInitialized()
@@ -160,7 +160,7 @@ func (p *play) containersReady() (bool, string, string) {
 	return true, "", ""
 }
 
-// gatesClosed says which readiness gates keep the pod from being Ready. It is empty if all are
+// gatesClosed lists the readiness gates that keep the pod from being Ready. It is empty if all are
 // open.
 func (p *play) gatesClosed() string {
 	var closed []string
@@ -198,7 +198,7 @@ func setPodCondition(st *v1.PodStatus, kind v1.PodConditionType, is bool, reason
 	c.Status, c.Reason, c.Message, c.ObservedGeneration = status, reason, message, generation
 }
 
-// podCondition returns the condition of that type, nil if there is none. It points into st.
+// podCondition returns the condition of that type, or nil. It points into st.
 func podCondition(st *v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
 	for i := range st.Conditions {
 		if st.Conditions[i].Type == kind {

@@ -12,8 +12,8 @@ type timer struct {
 	fire func(now time.Time)
 }
 
-// timers is a heap of set timers: one structure for the heartbeats of 5,000 nodes and everything
-// that pods wait for, instead of a goroutine or runtime timer for each.
+// timers is a heap of set timers: one structure for the heartbeats of 5,000 nodes and all waits of
+// pods, instead of a goroutine or runtime timer for each.
 type timers []*timer
 
 // setTimer sets a timer, or moves it. One in the past fires with the next Tick.
@@ -26,14 +26,14 @@ func (h *timers) setTimer(t *timer, at time.Time) {
 	}
 }
 
-// clearTimer stops a timer; one that is not set is left alone.
+// clearTimer stops a timer; it ignores an unset one.
 func (h *timers) clearTimer(t *timer) {
 	if t.slot > 0 {
 		heap.Remove(h, t.slot-1)
 	}
 }
 
-// nextTime is the earliest time of all; false when none is set.
+// nextTime returns the earliest time of all; false if none is set.
 func (h timers) nextTime() (time.Time, bool) {
 	if len(h) == 0 {
 		return time.Time{}, false
@@ -41,8 +41,8 @@ func (h timers) nextTime() (time.Time, bool) {
 	return h[0].at, true
 }
 
-// fireDue fires what is due, earliest first. A timer that is set anew by what it fires fires again
-// if that is due, too.
+// fireDue fires the due timers, earliest first. A timer set again by its own function fires again
+// if it is due.
 func (h *timers) fireDue(now time.Time) {
 	for len(*h) > 0 && !(*h)[0].at.After(now) {
 		t := heap.Pop(h).(*timer)

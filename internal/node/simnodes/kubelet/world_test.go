@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// world is an API server in memory, a fleet on it, and a clock: what the fleet
-// does is applied at once and written down.
+// world is an API server in memory, a fleet on it, and a clock: the fleet's actions are applied
+// immediately and recorded.
 type world struct {
 	shape   Shape
 	fleet   *Fleet
@@ -26,9 +26,9 @@ type world struct {
 	pods    map[string]*v1.Pod
 	renewed map[string]time.Time
 	trace   []string
-	// outcomes are given to the next actions of a kind, in place of OK.
+	// outcomes are given to the next actions of a kind, instead of OK.
 	outcomes map[Kind][]Outcome
-	// quiet leaves renewals and reports without news out of the trace.
+	// quiet omits renewals and reports without news from the trace.
 	quiet bool
 }
 
@@ -41,7 +41,7 @@ func newWorld(shape Shape) *world {
 	}
 }
 
-// start starts a fleet on what is in the API, as a new process would.
+// start starts a fleet on the API's present state, like a new process.
 func (w *world) start() {
 	w.fleet = New(w.shape)
 	var nodes []*v1.Node
@@ -59,7 +59,7 @@ func (w *world) start() {
 	w.settle()
 }
 
-// wait lets time pass, stopping wherever the fleet wants to do something.
+// wait lets time pass, stopping at each timer of the fleet.
 func (w *world) wait(d time.Duration) {
 	until := w.now.Add(d)
 	for {
@@ -76,7 +76,7 @@ func (w *world) wait(d time.Duration) {
 	w.now = until
 }
 
-// settle carries out actions until there are none.
+// settle carries out actions until the fleet has no more.
 func (w *world) settle() {
 	for {
 		actions := w.fleet.Take()
@@ -222,7 +222,7 @@ func (w *world) createPod(pod *v1.Pod) {
 	w.settle()
 }
 
-// deletePod marks the pod, or removes it if there is nothing to wait for.
+// deletePod marks the pod, or removes it if its deletion need not wait.
 func (w *world) deletePod(name string, grace int64) {
 	pod := w.pods[name].DeepCopy()
 	at := toSeconds(w.now.Add(time.Duration(grace) * time.Second))
@@ -254,7 +254,7 @@ func (w *world) say(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf("%-5s ", at)+fmt.Sprintf(format, args...))
 }
 
-// told hands the trace over.
+// told returns the trace, and clears it.
 func (w *world) told() string {
 	trace := w.trace
 	w.trace = nil
@@ -264,8 +264,7 @@ func (w *world) told() string {
 	return strings.Join(trace, "\n")
 }
 
-// describePod is one line: phase, how many containers are ready, and whatever
-// is out of the ordinary.
+// describePod formats a pod in one line: phase, number of ready containers, and anything unusual.
 func describePod(pod *v1.Pod) string {
 	st := &pod.Status
 	ready := 0
@@ -301,7 +300,7 @@ func describePod(pod *v1.Pod) string {
 	return strings.Join(parts, " ")
 }
 
-// nodeNews is what changed about a node, heartbeats aside.
+// nodeNews describes the changes of a node, heartbeats aside.
 func nodeNews(was, is *v1.Node) string {
 	var news []string
 	for _, c := range is.Status.Conditions {
