@@ -15,7 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
-// TestRightsArePlain: no right is for all verbs, groups or resources, and each says what it is for.
+// TestRightsArePlain verifies that rights do not use wildcards for verbs, groups or resources, and
+// that each has a purpose in a comment.
 func TestRightsArePlain(t *testing.T) {
 	for _, part := range Parts() {
 		rights, err := RightsOf(part)
@@ -56,8 +57,8 @@ func TestRightsReadAsASentence(t *testing.T) {
 	}
 }
 
-// TestViewIsWhatTheCommandsRead: berth-view has every kind that explain, what-if and record read,
-// the events of the page, and no other.
+// TestViewIsWhatTheCommandsRead verifies that berth-view has exactly the kinds read by explain,
+// what-if and record, and the events of the page.
 func TestViewIsWhatTheCommandsRead(t *testing.T) {
 	rights, err := RightsOf(View)
 	if err != nil {
@@ -80,7 +81,7 @@ func TestViewIsWhatTheCommandsRead(t *testing.T) {
 	}
 }
 
-// TestPrintedWebhookHasTheSameRights: `berth webhook --print-manifests` is another way to the same.
+// TestPrintedWebhookHasTheSameRights verifies that `berth webhook --print-manifests` is equivalent.
 func TestPrintedWebhookHasTheSameRights(t *testing.T) {
 	options := webhook.DefaultOptions()
 	var printed strings.Builder
@@ -105,8 +106,8 @@ func TestPrintedWebhookHasTheSameRights(t *testing.T) {
 
 var metricName = regexp.MustCompile(`\b(?:scheduler|berth|taint_eviction_controller|node_collector|leader_election|rest_client|process)_[a-z0-9_]+`)
 
-// TestMetricsExist: what the dashboard shows and alerts look at are metrics that the documentation,
-// which is made from the code, knows.
+// TestMetricsExist verifies that the metrics in the dashboard and in alerts are in the
+// documentation, which is generated from the code.
 func TestMetricsExist(t *testing.T) {
 	var documented string
 	for _, page := range []string{"reference/metrics.md"} {
@@ -181,8 +182,9 @@ func alertRules(t *testing.T) (all []alertRule) {
 	return all
 }
 
-// TestAlertsAreAboutBerthAlone: kube-scheduler and kube-controller-manager, which Prometheus may
-// scrape as well, have metrics of the same names.
+// TestAlertsAreAboutBerthAlone verifies that alerts exclude kube-scheduler and
+// kube-controller-manager: Prometheus may scrape them as well, and their metrics have the same
+// names.
 func TestAlertsAreAboutBerthAlone(t *testing.T) {
 	looked := 0
 	for _, rule := range alertRules(t) {
@@ -202,7 +204,8 @@ func TestAlertsAreAboutBerthAlone(t *testing.T) {
 	}
 }
 
-// TestEveryAlertHasARunbook, which says what to do, and no section is about an alert that is gone.
+// TestEveryAlertHasARunbook verifies that each alert has a section with the remedy, and that each
+// section has an alert.
 func TestEveryAlertHasARunbook(t *testing.T) {
 	page, err := os.ReadFile("../docs/runbooks.md")
 	if err != nil {
@@ -224,8 +227,8 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 	}
 }
 
-// TestShadowReadsWhatTheOthersRead: the overlay's account can list and watch whatever scheduler and
-// controller list and watch, and can do nothing else.
+// TestShadowReadsWhatTheOthersRead verifies that the overlay's account can list and watch exactly
+// the scheduler's and the controller's resources, and can do nothing else.
 func TestShadowReadsWhatTheOthersRead(t *testing.T) {
 	text, err := manifests.ReadFile("kustomize/overlays/shadow/shadow-rbac.yaml")
 	if err != nil {
@@ -242,7 +245,7 @@ func TestShadowReadsWhatTheOthersRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, right := range rights {
-			// The scheduler that a shadow is compared with keeps no room for what Berth moves.
+			// The scheduler being compared does not keep room for pods moved by Berth.
 			if isRoom := right.Resource == "leases" && right.Name == "berth-rebalance"; !isRoom && (right.Verb == "list" || right.Verb == "watch") {
 				want = append(want, right)
 			}
@@ -257,7 +260,7 @@ func TestShadowReadsWhatTheOthersRead(t *testing.T) {
 	}
 }
 
-// TestPatchesAreOneDocument verifies that no patch of a kustomization has several documents: with
+// TestPatchesAreOneDocument verifies that each patch of a kustomization is a single document: with
 // two deletions in one patch, kustomize 5.5 and 5.6 crash (kubectl 1.32).
 func TestPatchesAreOneDocument(t *testing.T) {
 	files, err := filepath.Glob("kustomize/*/*/kustomization.yaml")

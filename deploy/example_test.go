@@ -61,7 +61,7 @@ func ExampleRightsOf() {
 	// create secrets in berth-system
 }
 
-// Any manifests can be asked what they grant to a ServiceAccount.
+// Granted lists the rights of a ServiceAccount in any manifests.
 func ExampleGranted() {
 	const manifests = `
 apiVersion: rbac.authorization.k8s.io/v1

@@ -30,10 +30,10 @@ const (
 	View       Part = "view"
 )
 
-// Parts returns all of them.
+// Parts returns all parts.
 func Parts() []Part { return []Part{Scheduler, Controller, Webhook, View} }
 
-// files has the manifest of each component's roles.
+// files maps components to the manifests of their roles.
 var files = map[Part]string{
 	Scheduler:  "kustomize/base/scheduler-rbac.yaml",
 	Controller: "kustomize/components/controller/controller-rbac.yaml",
@@ -41,18 +41,18 @@ var files = map[Part]string{
 	View:       "kustomize/base/view.yaml",
 }
 
-// Namespace is the one that Berth is installed in.
+// Namespace is Berth's namespace.
 const Namespace = "berth-system"
 
 // Right is one permission of a component.
 type Right struct {
-	// Namespace is the one that it holds in; empty: all.
+	// Namespace restricts the right; empty: all.
 	Namespace string
 	Verb      string
 	Group     string
 	// Resource has its subresource after a slash.
 	Resource string
-	// Name is that of the only object that it is for; empty: all.
+	// Name restricts the right to one object; empty: all.
 	Name string
 }
 
@@ -94,7 +94,7 @@ func RightsOf(part Part) ([]Right, error) {
 	return all.grantedTo(Namespace, "berth-"+string(part)), nil
 }
 
-// EvictionRequestRights returns the permissions that the controller needs beside to answer
+// EvictionRequestRights returns the additional permissions that the controller needs to respond to
 // EvictionRequests.
 func EvictionRequestRights() ([]Right, error) {
 	text, err := manifests.ReadFile("kustomize/components/eviction-requests/rbac.yaml")
@@ -113,7 +113,7 @@ func Granted(manifests, namespace, account string) ([]Right, error) {
 	return all.grantedTo(namespace, account), nil
 }
 
-// roles are the roles and bindings of manifests.
+// roles holds the roles and bindings of manifests.
 type roles struct {
 	rules    map[string][]rbacv1.PolicyRule // by kind, namespace and name
 	bindings []rbacv1.RoleBinding           // without a namespace: a ClusterRoleBinding

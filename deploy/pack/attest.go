@@ -15,9 +15,9 @@ import (
 	"strings"
 )
 
-// What a release says of itself: how it was made, and that it is as it was made.
+// Attestations of a release: its provenance and its integrity.
 
-// writeProvenance says how the files were made: an in-toto statement with SLSA's predicate.
+// writeProvenance writes the provenance of the files: an in-toto statement with SLSA's predicate.
 func (r *Release) writeProvenance(folder string) error {
 	_, compiler, err := r.listModules()
 	if err != nil {
@@ -77,8 +77,8 @@ func (r *Release) writeChecksums(folder string) error {
 	return os.WriteFile(filepath.Join(folder, sumsFile), []byte(b.String()), 0o644)
 }
 
-// signChecksums signs the checksums, if there is a key, as `cosign sign-blob --key` and `openssl
-// dgst -sha256 -sign` do.
+// signChecksums signs the checksums, if there is a key, like `cosign sign-blob --key` and `openssl
+// dgst -sha256 -sign`.
 func (r *Release) signChecksums(folder string) error {
 	if r.Key == "" {
 		return nil

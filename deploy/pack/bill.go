@@ -18,7 +18,7 @@ import (
 	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
 
-// writeBill lists the modules that the programs are built from (SBOM), as an SPDX document.
+// writeBill lists the programs' modules (SBOM) as an SPDX document.
 func (r *Release) writeBill(folder string) error {
 	modules, compiler, err := r.listModules()
 	if err != nil {
@@ -62,7 +62,8 @@ func (r *Release) writeBill(folder string) error {
 	return file.Close()
 }
 
-// noAssertion is said of a module's licence and copyright, which its checksum does not tell.
+// noAssertion is the value for a module's licence and copyright, which its checksum does not
+// reveal.
 const noAssertion = "NOASSERTION"
 
 func describePackage(id common.ElementID, path, version, license string) *spdx.Package {
@@ -83,7 +84,7 @@ func relate(from common.ElementID, relationship string, to common.ElementID) *sp
 
 type module struct{ version, sum string }
 
-// listModules are what the programs say that they are built from; they must agree.
+// listModules returns the modules recorded in the programs, which must agree.
 func (r *Release) listModules() (all map[string]module, compiler string, err error) {
 	all = map[string]module{}
 	for _, p := range r.listPlatforms() {

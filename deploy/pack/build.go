@@ -8,20 +8,20 @@ import (
 	"regexp"
 )
 
-// kubelet is upstream's, with which `berth agent` makes a machine a node.
+// kubelet is upstream's; `berth agent` uses it to make a machine a node.
 const kubelet = "kubelet"
 
-// Platform is what programs run on.
+// Platform is the target of programs.
 type Platform struct{ OS, Architecture string }
 
-// String is as in linux-amd64.
+// String returns the form linux-amd64.
 func (p Platform) String() string { return p.OS + "-" + p.Architecture }
 
-// compilerFlags are those of the Makefile: what it has compiled is not compiled again.
+// compilerFlags equal the Makefile's, to share its compilation results.
 const compilerFlags = "-gcflags=all=-dwarf=false '-toolexec=env GOGC=off GOMEMLIMIT=1GiB'"
 
-// Compile compiles programs for a platform into a folder. The paths of this machine are not in
-// them, nor is a build id.
+// Compile compiles programs for a platform into a folder. They contain neither paths of this
+// machine nor a build id.
 func Compile(root string, p Platform, version, folder string, programs ...string) error {
 	kubernetes, minor, err := kubernetesOf(root)
 	if err != nil {
@@ -55,8 +55,8 @@ func Compile(root string, p Platform, version, folder string, programs ...string
 	return build(".", own...)
 }
 
-// kubernetesOf returns the version that Kubernetes' libraries report of themselves, and its minor:
-// that of the libraries in go.mod, as in the Makefile.
+// kubernetesOf returns the version reported by Kubernetes' libraries, and its minor: the libraries'
+// version in go.mod, as in the Makefile.
 func kubernetesOf(root string) (version, minor string, err error) {
 	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {

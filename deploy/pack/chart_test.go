@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the renders in testdata anew")
 
-// cases are values of the chart and the kustomization that says the same.
+// cases pairs values of the chart with the equivalent kustomization.
 var cases = []struct {
 	name       string
 	values     string
@@ -42,8 +42,8 @@ dashboard: {enabled: true}
 	{"second-scheduler-with-webhook", "webhook: {enabled: true}", "second-scheduler", []string{"webhook"}},
 }
 
-// TestChartAndKustomizationAreTheSame, but for what Helm adds to everything, and for the namespace,
-// which is `helm install --create-namespace`'s.
+// TestChartAndKustomizationAreTheSame ignores Helm's general additions, and the namespace, created
+// by `helm install --create-namespace`.
 func TestChartAndKustomizationAreTheSame(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func withoutNamespace(t *testing.T, objects []object) []object {
 	return sameText(out)
 }
 
-// sameText leaves out what a block of text ends with.
+// sameText removes trailing white space from blocks of text.
 func sameText(objects []object) []object {
 	for _, o := range objects {
 		if data, ok := o["data"].(map[string]any); ok {
@@ -105,8 +105,8 @@ func sameText(objects []object) []object {
 	return objects
 }
 
-// TestRendersAreKnown compares with what is kept, so that every change of what users install is
-// seen in review.
+// TestRendersAreKnown compares the renders with stored ones, so that review shows every change of
+// the installed objects.
 func TestRendersAreKnown(t *testing.T) {
 	for _, c := range cases {
 		file := filepath.Join("testdata", c.name+".yaml")
@@ -126,8 +126,8 @@ func TestRendersAreKnown(t *testing.T) {
 	}
 }
 
-// TestMemoryIsLimited: a component that grows is ended by itself, and not its neighbours, and Go
-// knows of the limit before the kernel does.
+// TestMemoryIsLimited verifies that a growing component is ended instead of its neighbours, and
+// that Go learns the limit before the kernel enforces it.
 func TestMemoryIsLimited(t *testing.T) {
 	for _, c := range cases {
 		for name, objects := range map[string][]object{"chart": mustRender(t, c.values), "kustomization": kustomized(t, c.overlay, c.components...)} {
@@ -157,7 +157,7 @@ func TestMemoryIsLimited(t *testing.T) {
 			}
 		}
 	}
-	// In another unit it is handed on by the kubelet; without a limit there is none.
+	// The kubelet passes a limit in another unit on; without a limit there is nothing to pass.
 	if text := asYAML(t, mustRender(t, "scheduler: {resources: {limits: {memory: 2G}}}")); !strings.Contains(text, "resource: limits.memory") {
 		t.Errorf("2G:\n%s", text)
 	}
@@ -166,12 +166,12 @@ func TestMemoryIsLimited(t *testing.T) {
 	}
 }
 
-// limits are a container's, and what Go is told, in MiB.
+// limits holds a container's limit and Go's, in MiB.
 type limits struct{ limit, goLimit int }
 
 func (l limits) fits() bool { return l.goLimit >= l.limit*85/100 && l.goLimit <= l.limit*95/100 }
 
-// memory is what the containers of a deployment have.
+// memory returns the memory limits of a deployment's containers.
 func memory(t *testing.T, o object) map[string]limits {
 	t.Helper()
 	of := func(value any, keys ...string) any {
@@ -223,7 +223,7 @@ func TestChartIsLinted(t *testing.T) {
 	}
 }
 
-// TestWrongValuesAreRefused before anything reaches a cluster.
+// TestWrongValuesAreRefused verifies errors before anything reaches a cluster.
 func TestWrongValuesAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		values map[string]any
@@ -246,7 +246,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-// TestValuesHaveEffect, each where it should, under another release's name and namespace.
+// TestValuesHaveEffect checks the effect of each value, under another release name and namespace.
 func TestValuesHaveEffect(t *testing.T) {
 	objects, err := render("blue", "team", map[string]any{
 		"image":             map[string]any{"repository": "registry.example.org/b", "digest": "sha256:" + strings.Repeat("a", 64)},
@@ -290,8 +290,8 @@ func TestValuesHaveEffect(t *testing.T) {
 	}
 }
 
-// TestAShadowTakesConfigurationAndFlags: it compares by the profiles and periods of the cluster's
-// own components.
+// TestAShadowTakesConfigurationAndFlags verifies that a shadow compares by the profiles and periods
+// of the cluster's own components.
 func TestAShadowTakesConfigurationAndFlags(t *testing.T) {
 	text := asYAML(t, mustRender(t, `
 mode: shadow
@@ -313,7 +313,7 @@ controller: {args: [--node-monitor-grace-period=40s]}
 	}
 }
 
-// TestAlertsAreOfWhatIsInstalled: nobody is alarmed about a component that is not there.
+// TestAlertsAreOfWhatIsInstalled verifies that components not installed cause no alerts.
 func TestAlertsAreOfWhatIsInstalled(t *testing.T) {
 	for _, c := range []struct {
 		values string
@@ -339,7 +339,7 @@ func TestAlertsAreOfWhatIsInstalled(t *testing.T) {
 	}
 }
 
-// TestVersionsAgree: what the chart runs is what the kustomization runs.
+// TestVersionsAgree verifies that the chart and the kustomization run the same version.
 func TestVersionsAgree(t *testing.T) {
 	chart, err := loader.LoadDir(chartFolder)
 	if err != nil {

@@ -21,11 +21,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// User is whom the processes run as: nobody's account on any machine, by the number that distroless
-// images use.
+// User is the processes' user: unassigned on any machine, with the number used by distroless
+// images.
 const User = "65532"
 
-// Image is what an image is made of.
+// Image holds the inputs of an image.
 type Image struct {
 	// Reference is its name, with a tag: registry.example.com/berth:v1.0.0.
 	Reference string
@@ -33,20 +33,20 @@ type Image struct {
 	// Revision is the commit, and Created its time, so that the same commit gives the same bytes.
 	Revision string
 	Created  time.Time
-	// License is the text, which goes into the image as /LICENSE.
+	// License is the text of /LICENSE in the image.
 	License []byte
-	// Binaries are folders by architecture (amd64, arm64), each with the binaries that become
-	// /berth and /berth-scheduler.
+	// Binaries maps architectures (amd64, arm64) to folders with the binaries for /berth and
+	// /berth-scheduler.
 	Binaries map[string]string
-	// Node: the kubelet is in it, too, to be copied to a machine. It does not run in a container of
-	// this image, which has neither root nor mount.
+	// Node adds the kubelet, to be copied to a machine. It cannot run in a container of this image,
+	// which has neither root nor mount.
 	Node bool
 }
 
-// programs are what is in every image; the first is what it runs.
+// programs lists the programs of every image, beginning with the entrypoint.
 var programs = []string{"berth", "berth-scheduler"}
 
-// ImagePrograms are what is in an image.
+// ImagePrograms returns the programs of an image.
 func ImagePrograms(node bool) []string {
 	if node {
 		return append(slices.Clone(programs), kubelet)
@@ -69,7 +69,7 @@ func (i *Image) Write(file string) error {
 	})
 }
 
-// Digest is that of the index, by which an image is named that must not change.
+// Digest returns the index's digest, for immutable references to the image.
 func (i *Image) Digest() (string, error) {
 	index, err := i.buildIndex()
 	if err != nil {
@@ -98,7 +98,7 @@ func (i *Image) buildIndex() (v1.ImageIndex, error) {
 	return mutate.Annotations(index, i.imageLabels()).(v1.ImageIndex), nil
 }
 
-// imageLabels are on the image, its manifest and the index.
+// imageLabels returns the labels of the image, its manifest and the index.
 func (i *Image) imageLabels() map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.title":         "berth",
@@ -148,7 +148,7 @@ func (i *Image) buildImage(architecture string) (v1.Image, error) {
 	return mutate.Annotations(image, i.imageLabels()).(v1.Image), nil
 }
 
-// packFiles is the one layer, as a tar.
+// packFiles returns the only layer, as a tar.
 func (i *Image) packFiles(architecture string) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -183,7 +183,7 @@ func (i *Image) packFiles(architecture string) ([]byte, error) {
 
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// checkStatic refuses what would not start in an image that has nothing else.
+// checkStatic rejects programs that would not start in an otherwise empty image.
 func checkStatic(path, architecture string) error {
 	file, err := elf.Open(path)
 	if err != nil {

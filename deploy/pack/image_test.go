@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// program writes the head of a Linux program; with interpreter, of one that is linked dynamically.
+// program writes the header of a Linux program; with interpreter, it is dynamically linked.
 func program(t *testing.T, path string, machine elf.Machine, interpreter bool) {
 	t.Helper()
 	header := elf.Header64{
@@ -69,8 +69,8 @@ func write(t *testing.T, image *Image) []byte {
 	return content
 }
 
-// TestSameBytes: from the same commit and binaries the same image, whenever and wherever it is
-// made.
+// TestSameBytes verifies that the same commit and binaries give the same image, whenever and
+// wherever it is built.
 func TestSameBytes(t *testing.T) {
 	first := write(t, example(t))
 	if !bytes.Equal(first, write(t, example(t))) {
@@ -83,7 +83,7 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// unpack puts the tar into a folder and opens it as what it is, an OCI layout.
+// unpack extracts the tar into a folder and opens it as an OCI layout.
 func unpack(t *testing.T, content []byte) v1.ImageIndex {
 	t.Helper()
 	folder := t.TempDir()
@@ -125,7 +125,8 @@ func unpack(t *testing.T, content []byte) v1.ImageIndex {
 	return index
 }
 
-// What a cluster runs has no kubelet; the image that carries one is another.
+// TestWhatIsInTheImage verifies that the image for clusters lacks the kubelet, which is in a
+// separate image.
 func TestWhatIsInTheImage(t *testing.T) {
 	node := example(t)
 	node.Node = true
@@ -173,7 +174,7 @@ func checkImage(t *testing.T, packed *Image, want string) {
 	}
 }
 
-// contents are the files of an image with their modes: none that its user may write.
+// contents lists the files of an image with their modes, none of them writable by its user.
 func contents(t *testing.T, image v1.Image) string {
 	t.Helper()
 	in := mutate.Extract(image)
@@ -199,7 +200,8 @@ func owner(h *tar.Header) string {
 	return "another owner"
 }
 
-// TestWhatWouldNotStartIsRefused: an image has no loader, and no other machine's code.
+// TestWhatWouldNotStartIsRefused covers programs that need a loader, which an image lacks, and
+// another machine's code.
 func TestWhatWouldNotStartIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		spoil func(*Image)

@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What Helm, krew and Homebrew install Berth from.
+// Inputs for installing Berth by Helm, krew and Homebrew.
 
-// writeChartArtifact writes the packed chart as Helm keeps it in a registry: an OCI artifact whose
-// configuration is what Chart.yaml says and whose one layer is the packed chart.
+// writeChartArtifact writes the packed chart in Helm's registry format: an OCI artifact with
+// Chart.yaml as its configuration and the packed chart as its only layer.
 func (r *Release) writeChartArtifact(folder string) error {
 	chart, err := os.ReadFile(filepath.Join(folder, r.chartFile()))
 	if err != nil {
@@ -68,7 +68,7 @@ func writeBlob(path layout.Path, kind types.MediaType, content []byte) (v1.Descr
 	return v1.Descriptor{MediaType: kind, Digest: hash, Size: size}, path.WriteBlob(hash, io.NopCloser(bytes.NewReader(content)))
 }
 
-// krew is the manifest by which kubectl's plugin manager installs kubectl berth.
+// krew is the manifest used by kubectl's plugin manager to install kubectl berth.
 var krew = template.Must(template.New("krew").Parse(`apiVersion: krew.googlecontainertools.github.com/v1alpha2
 kind: Plugin
 metadata:
@@ -98,7 +98,7 @@ spec:
 {{- end}}
 `))
 
-// formula is what Homebrew installs the commands by, from a tap that has it.
+// formula is used by Homebrew to install the commands from a tap.
 var formula = template.Must(template.New("formula").Parse(`class Berth < Formula
   desc "Explain placements in a Kubernetes cluster, and forecast changes"
   homepage "https://github.com/berth-k8s/berth"

@@ -36,7 +36,7 @@ func writeLayout(file string, created time.Time, fill func(layout.Path) error) e
 	return os.Rename(archive, file)
 }
 
-// writeTar puts a folder into a tar file that says nothing of the machine.
+// writeTar packs a folder into a tar file, without information about the machine.
 func writeTar(folder, file string, created time.Time) error {
 	out, err := os.Create(file)
 	if err != nil {

@@ -14,25 +14,25 @@ import (
 	"time"
 )
 
-// Release is what a release is made of. The same commit and version give the same bytes.
+// Release holds the inputs of a release. The same commit and version give the same bytes.
 type Release struct {
 	Root     string // Berth's source
 	Version  string // v1.2.3
 	Revision string // the commit
 	Created  time.Time
-	// Repository is where the image will be pushed: registry.example.com/berth.
+	// Repository is the destination of the image: registry.example.com/berth.
 	Repository string
-	// Programs are folders with what was compiled, by platform.
+	// Programs maps platforms to folders of compiled programs.
 	Programs map[Platform]string
 	// Key, if set, is the PEM file of an ECDSA key that signs the checksums.
 	Key string
 }
 
-// Platforms are those that a release has programs for. On darwin these are the commands that ask a
-// cluster.
+// Platforms lists the platforms of a release. On darwin, the programs are limited to the inspection
+// commands.
 var Platforms = []Platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 
-// ProgramsOf are the programs of a platform: on Linux the kubelet, too.
+// ProgramsOf returns the programs of a platform, including the kubelet on Linux.
 func ProgramsOf(p Platform) []string {
 	if p.OS == "linux" {
 		return ImagePrograms(true)
@@ -43,7 +43,7 @@ func ProgramsOf(p Platform) []string {
 // Versions of releases are semantic ones.
 var semantic = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
 
-// Check refuses what cannot be released.
+// Check rejects invalid releases.
 func (r *Release) Check() error {
 	if !semantic.MatchString(r.Version) {
 		return fmt.Errorf("version %q: must be like v1.2.3 or v1.2.3-rc.1", r.Version)
@@ -51,7 +51,7 @@ func (r *Release) Check() error {
 	return nil
 }
 
-// Write writes everything into a folder that must be empty, or not there.
+// Write writes all files to a folder, which must be empty or missing.
 func (r *Release) Write(folder string) error {
 	if err := r.Check(); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (r *Release) Write(folder string) error {
 	return nil
 }
 
-// WriteChart writes the chart alone, which needs no programs, and returns its file.
+// WriteChart writes only the chart, which needs no programs, and returns its file.
 func (r *Release) WriteChart(folder string) (file string, err error) {
 	if err := r.Check(); err != nil {
 		return "", err
@@ -106,7 +106,7 @@ func (r *Release) writeImage(folder string) (digest string, err error) {
 	return image.Digest()
 }
 
-// writeArchives are the programs, by platform.
+// writeArchives writes the programs, by platform.
 func (r *Release) writeArchives(folder string) error {
 	license, err := os.ReadFile(filepath.Join(r.Root, "LICENSE"))
 	if err != nil {
@@ -145,7 +145,7 @@ func (r *Release) listPlatforms() (list []Platform) {
 
 func (r *Release) chartFile() string { return "berth-chart-" + r.Version + ".tgz" }
 
-// chartVersion is the release's, as Helm and Homebrew want it: without the v.
+// chartVersion returns the release's version without the v, as required by Helm and Homebrew.
 func (r *Release) chartVersion() string { return strings.TrimPrefix(r.Version, "v") }
 
 const (
@@ -153,7 +153,7 @@ const (
 	chartAbout = "Chart.yaml"
 )
 
-// writeChart is the Helm chart, at the version of the release.
+// writeChart writes the Helm chart with the version of the release.
 func (r *Release) writeChart(folder string) error {
 	files, err := r.readTree(chartTree, "berth", r.editChart)
 	if err != nil {
@@ -162,7 +162,7 @@ func (r *Release) writeChart(folder string) error {
 	return r.writePacked(filepath.Join(folder, r.chartFile()), files)
 }
 
-// editChart makes a file of the chart in the tree that of the release.
+// editChart converts a file of the tree's chart for the release.
 func (r *Release) editChart(name, text string) string {
 	switch name {
 	case chartAbout:
@@ -174,11 +174,10 @@ func (r *Release) editChart(name, text string) string {
 	return text
 }
 
-// treeRepository is the image repository that the manifests in the tree name; a release replaces it
-// with its own.
+// treeRepository is the image repository in the tree's manifests; a release replaces it.
 const treeRepository = "registry.example.com/berth"
 
-// writeKustomization has the image by its digest.
+// writeKustomization writes the kustomization with the image's digest.
 func (r *Release) writeKustomization(folder, digest string) error {
 	image := regexp.MustCompile(`image: ` + regexp.QuoteMeta(treeRepository) + `:\S+`)
 	files, err := r.readTree("deploy/kustomize", "kustomize", func(_, text string) string {
@@ -190,8 +189,7 @@ func (r *Release) writeKustomization(folder, digest string) error {
 	return r.writePacked(filepath.Join(folder, "berth-kustomize-"+r.Version+".tar.gz"), files)
 }
 
-// writeNotes writes the changelog's section for the version, or its Unreleased section if there is
-// none.
+// writeNotes writes the changelog's section for the version, or else its Unreleased section.
 func (r *Release) writeNotes(folder string) error {
 	text, err := os.ReadFile(filepath.Join(r.Root, "CHANGELOG.md"))
 	if err != nil {
@@ -217,7 +215,7 @@ type entry struct {
 	content []byte
 }
 
-// readTree are the files below a folder of the source, sorted, as change makes them.
+// readTree returns the files below a source folder, sorted and converted by change.
 func (r *Release) readTree(from, as string, change func(name, text string) string) (files []entry, err error) {
 	root := filepath.Join(r.Root, filepath.FromSlash(from))
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -241,8 +239,7 @@ func (r *Release) readTree(from, as string, change func(name, text string) strin
 	return files, err
 }
 
-// writePacked writes a compressed archive that has nothing in it of the machine, or of the time at
-// which it is made.
+// writePacked writes a compressed archive independent of the machine and of the current time.
 func (r *Release) writePacked(file string, files []entry) error {
 	var out bytes.Buffer
 	compressed := gzip.NewWriter(&out)

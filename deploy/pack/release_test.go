@@ -38,7 +38,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// sample is what stands for Berth's in these releases: one that is built from modules, too.
+// sample replaces Berth's programs in these releases; it is also built from modules.
 var sample = sync.OnceValues(func() ([]byte, error) {
 	folder, err := os.MkdirTemp("", "berth-pack-")
 	if err != nil {
@@ -53,7 +53,7 @@ var sample = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(filepath.Join(folder, "program"))
 })
 
-// released makes a release of that program.
+// released builds a release of that program.
 func released(t *testing.T, key string) (folder string) {
 	t.Helper()
 	content, err := sample()
@@ -121,7 +121,7 @@ func TestAReleaseIsTheSameBytesTwice(t *testing.T) {
 	}
 }
 
-// The bill has every module that the programs say they are built from, and no other.
+// TestTheBillIsComplete verifies that the bill lists exactly the modules recorded in the programs.
 func TestTheBillIsComplete(t *testing.T) {
 	folder := released(t, "")
 	content, err := sample()
@@ -166,8 +166,8 @@ func TestTheBillIsComplete(t *testing.T) {
 	}
 }
 
-// The chart that is released loads, with the version of the release and its image; the
-// kustomization names the image by its digest.
+// TestWhatIsInstalledIsWhatWasReleased verifies that the released chart loads, with the version of
+// the release and its image, and that the kustomization names the image by its digest.
 func TestWhatIsInstalledIsWhatWasReleased(t *testing.T) {
 	folder := released(t, "")
 	loaded, err := loader.LoadFile(filepath.Join(folder, "berth-chart-v1.2.3.tgz"))
@@ -201,7 +201,8 @@ func TestWhatIsInstalledIsWhatWasReleased(t *testing.T) {
 	}
 }
 
-// Helm pulls from a registry what was packed, once the OCI layout has been pushed there as it is.
+// TestHelmPullsTheChart verifies that Helm pulls the packed chart from a registry after the OCI
+// layout was pushed unchanged.
 func TestHelmPullsTheChart(t *testing.T) {
 	folder := released(t, "")
 	laidOut := t.TempDir()
@@ -258,7 +259,8 @@ func TestHelmPullsTheChart(t *testing.T) {
 	}
 }
 
-// krew and Homebrew are told of every archive, where it is downloaded from and its checksum.
+// TestInstallersNameTheArchives verifies that krew and Homebrew have the URL and checksum of every
+// archive.
 func TestInstallersNameTheArchives(t *testing.T) {
 	files := contentsOf(t, released(t, ""))
 	archive := "berth-v1.2.3-linux-" + runtime.GOARCH + ".tar.gz"
@@ -328,7 +330,7 @@ func untarred(t *testing.T, packed io.Reader) map[string]string {
 	}
 }
 
-// With a key the checksums are signed, so that whoever has the public half can tell.
+// TestChecksumsAreSigned verifies a signature with the public half of the key.
 func TestChecksumsAreSigned(t *testing.T) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -34,7 +34,7 @@ func (o object) id() string {
 	return fmt.Sprintf("%v %s/%v", o["kind"], namespace, meta["name"])
 }
 
-// render renders the chart as `helm template RELEASE -n NAMESPACE` does, hooks and notes left out.
+// render renders the chart like `helm template RELEASE -n NAMESPACE`, without hooks and notes.
 func render(release, namespace string, values map[string]any) ([]object, error) {
 	chart, err := loader.LoadDir(chartFolder)
 	if err != nil {
@@ -95,10 +95,10 @@ func sorted(objects []object) []object {
 	return objects
 }
 
-// kustomized is a kustomization with components added, as a user would in an overlay of their own.
+// kustomized renders an overlay with components added, as in a user's own overlay.
 func kustomized(t *testing.T, overlay string, components ...string) []object {
 	t.Helper()
-	// kustomize reads files below its root only, but other kustomizations wherever they are.
+	// kustomize restricts files to its root, but not other kustomizations.
 	disk := filesys.MakeFsOnDisk()
 	own := t.TempDir()
 	root, err := disk.ReadDir(kustomizeFolder)
@@ -154,7 +154,7 @@ func asYAML(t *testing.T, objects []object) string {
 	return out.String()
 }
 
-// clone is a deep copy.
+// clone returns a deep copy.
 func clone(t *testing.T, o object) object {
 	t.Helper()
 	text, err := json.Marshal(o)

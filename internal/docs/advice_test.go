@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestEveryAdviceIsFollowed: each kind of change that `berth explain` suggests has a row in the
-// live tables of test/e2e_explain, in which it is carried out as it is printed, and is in the table
-// of docs/explain.md.
+// TestEveryAdviceIsFollowed verifies that each kind of change suggested by `berth explain` is in
+// the table of docs/explain.md, and has a row in the live tables of test/e2e_explain, which carry
+// it out as printed.
 func TestEveryAdviceIsFollowed(t *testing.T) {
 	table := source(t, "../../test/e2e_explain/advice_test.go") + source(t, "../../test/e2e_explain/advice_groups_test.go")
 	followed := map[string]bool{}

@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// authorityPage lists every field that Berth reads as an instruction, and who can write it.
+// authorityPage lists every field read by Berth as an instruction, with its possible writers.
 const authorityPage = "docs/reference/authority.md"
 
-// ownKey finds keys of Berth's domain in code, and those made of a constant prefix.
+// ownKey matches keys of Berth's domain in code, including those with a constant prefix.
 var ownKey = regexp.MustCompile(`"berth\.dev/([a-z-]+)"|\bprefix \+ "([a-z-]+)"`)
 
-// noInstructions are names of Berth's domain that nothing follows from: of components, and of
-// fields of its own documents.
+// noInstructions lists names in Berth's domain without effect: of components, and of fields of
+// Berth's own documents.
 var noInstructions = map[string]bool{"nodes": true, "level": true}
 
-// TestEveryInstructionHasAnAuthor verifies that the page has every key of Berth's domain that the
-// code has, and that the tests it names exist.
+// TestEveryInstructionHasAnAuthor verifies that the page has every key of Berth's domain in the
+// code, and that the tests it names exist.
 func TestEveryInstructionHasAnAuthor(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, authorityPage))
 	if err != nil {

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Command is one that a page shows and that is in no script: behind a prompt of a console, in an
-// indented block, or within a sentence.
+// Command is a command on a page outside of scripts: after a prompt of a console, in an indented
+// block, or within a sentence.
 type Command struct {
 	Line int    // from 1
 	Text string // without the prompt; lines that go on are one
 }
 
-// typed is what an indented line begins with that is a command and not what one prints.
+// typed matches the beginning of an indented line with a command, as opposed to output.
 var typed = regexp.MustCompile(`^(\$ )?(sudo )?(bin/)?(berth|kubectl|make|go|cd|helm|curl|sh) `)
 
-// Commands are those of a block that is shown and is no script.
+// Commands returns the commands of a block that is not a script.
 func (b Block) Commands() (all []Command) {
 	goesOn := false
 	for i, line := range b.Lines {
@@ -35,8 +35,8 @@ func (b Block) Commands() (all []Command) {
 	return all
 }
 
-// Fence is the line that opens a block, without its backticks: the language and what stands behind
-// it. Of an indented block it is empty.
+// Fence returns the line that opens a block, without its backticks: the language and the rest of
+// the line. It is empty for an indented block.
 func (p *Page) Fence(b Block) string {
 	if b.Language == "" {
 		return ""
@@ -46,7 +46,7 @@ func (p *Page) Fence(b Block) string {
 
 var span = regexp.MustCompile("`([^`]+)`")
 
-// Spans are pieces of code within sentences, in one line each.
+// Spans returns the code spans within sentences, each as one line.
 func (p *Page) Spans() (all []Command) {
 	prose := p.Prose()
 	for i, line := range prose {
@@ -62,9 +62,9 @@ func (p *Page) Spans() (all []Command) {
 	return all
 }
 
-// Unrun are the commands that pages show and no test runs as they stand, by how they begin, each
-// with the reason. All others of a console go on until Ctrl-C, and test/e2e runs them until they
-// say that they are ready.
+// Unrun lists the commands on pages not run verbatim by any test, by prefix, each with the reason.
+// All other commands of a console run until Ctrl-C, and test/e2e runs them until they report
+// readiness.
 var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/eviction.md", "berth replay DIR --pod shop/web-0", "TestReplayOfTheControllersJournals prints it, of a journal that it writes"},
 	{"README.md", "make up", "all live tests start what it starts"},
@@ -123,10 +123,10 @@ const (
 	longer       = "minutes: make test has it with less"
 )
 
-// Unruns tells whether a command of the page is one that no test runs as it stands.
+// Unruns reports whether a command of the page is not run verbatim by any test.
 func (p *Page) Unruns(c Command) bool { return p.entry(c) >= 0 }
 
-// entry is the place in Unrun; -1 for none.
+// entry returns the command's index in Unrun, or -1.
 func (p *Page) entry(c Command) int {
 	for i, u := range Unrun {
 		if u.Page == p.Path && strings.HasPrefix(c.Text, u.Begins) {

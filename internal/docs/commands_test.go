@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestEveryCommandIsRun: scripts (sh) are run by test/e2e, e2e_deploy and e2e_node; of what is
-// only shown, Unrun has all that no test runs. A new command that is neither, and an entry whose
-// command is gone, are found here.
+// TestEveryCommandIsRun verifies the division of commands: test/e2e, e2e_deploy and e2e_node run
+// scripts (sh); Unrun lists the commands shown elsewhere and not run by any test. It finds new
+// commands in neither group, and entries without a command.
 func TestEveryCommandIsRun(t *testing.T) {
 	shown := map[int]bool{}
 	for _, page := range pages(t) {
@@ -40,11 +40,11 @@ func TestEveryCommandIsRun(t *testing.T) {
 	}
 }
 
-// fences are the kinds of blocks that something runs or reads; an indented one has none.
-// docs/agent.md has one of `sh agent`, too, which test/e2e_node runs.
+// fences lists the kinds of blocks that are run or read; an indented block has an empty one.
+// docs/agent.md also has one of `sh agent`, run by test/e2e_node.
 var fences = []string{"", "sh", "console", "yaml", "json", "go", "text"}
 
-// untilCtrlC are commands that say that they are ready, and go on, by page. test/e2e runs them.
+// untilCtrlC lists commands that report readiness and keep running, by page. test/e2e runs them.
 var untilCtrlC = map[string]string{"docs/ui.md": "berth ui", "docs/simulated-nodes.md": "berth nodes --count"}
 
 func TestCommandsThatAreShownAreFound(t *testing.T) {

@@ -24,17 +24,17 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
-// entry is a row of the page: a field, what it is if it is left out, and what becomes of it.
+// entry is a row of the page: a field, its default, and its fate.
 type entry struct {
 	initial, fate string
 	line          int
 }
 
-// fates are what may become of a field.
+// fates lists the possible fates of a field.
 var fates = []string{"used", "checked only", "ignored", "refused"}
 
-// elsewhereDefaulted are fields whose default is not in the configuration but where they are used,
-// and what it is there.
+// elsewhereDefaulted lists fields defaulted at their point of use instead of in the configuration,
+// with that default.
 var elsewhereDefaulted = map[string]string{
 	"Extender.httpTimeout": extender.DefaultTimeout.String(),
 	"ResourceSpec.name":    "", // those of the default list are not the field's
@@ -43,7 +43,7 @@ var elsewhereDefaulted = map[string]string{
 }
 
 // TestConfigurationPageIsComplete compares the page with the types of
-// kubescheduler.config.k8s.io/v1, and defaults with what Berth fills in.
+// kubescheduler.config.k8s.io/v1, and its defaults with Berth's.
 func TestConfigurationPageIsComplete(t *testing.T) {
 	page := configurationPage(t)
 	types := map[string]reflect.Type{}
@@ -67,7 +67,7 @@ func TestConfigurationPageIsComplete(t *testing.T) {
 	}
 }
 
-// ownTables are headings of tables about something other than fields.
+// ownTables lists headings of tables about something other than fields.
 var ownTables = []string{"Plugins by name", "Predicates", "Priorities"}
 
 func compare(t *testing.T, name string, fields []string, defaults map[string]reflect.Value, rows map[string]entry) {
@@ -106,7 +106,7 @@ func known(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-// inEffect is what holds without a file and flags.
+// inEffect returns the configuration in effect without a file and flags.
 func inEffect(t *testing.T) configv1.KubeSchedulerConfiguration {
 	t.Helper()
 	flags := options.Add(pflag.NewFlagSet("scheduler", pflag.ContinueOnError))
@@ -121,12 +121,12 @@ func inEffect(t *testing.T) configv1.KubeSchedulerConfiguration {
 	return *settings.Full(read)
 }
 
-// ours are the packages of the types that a configuration is made of. Those of Kubernetes' API are
-// documented there.
+// ours lists the packages of a configuration's types. The types of Kubernetes' API are documented
+// there.
 var ours = []string{reflect.TypeFor[plugins.FragmentationArgs]().PkgPath(), reflect.TypeFor[configv1.Extender]().PkgPath(), reflect.TypeFor[componentbase.LeaderElectionConfiguration]().PkgPath()}
 
-// gather lists the types that a value is made of, and the values of their fields: of a list, those
-// of its first element.
+// gather collects the types within a value, and the values of their fields, using the first element
+// of each list.
 func gather(value reflect.Value, types map[string]reflect.Type, defaults map[string]reflect.Value) {
 	switch value.Kind() {
 	case reflect.Pointer:
@@ -168,7 +168,7 @@ func gatherField(owner string, field reflect.StructField, value reflect.Value, t
 	}
 }
 
-// fieldsOf a struct, by their names in a file.
+// fieldsOf returns the names of a struct's fields in a file.
 func fieldsOf(typ reflect.Type) (names []string) {
 	for i := range typ.NumField() {
 		field := typ.Field(i)
@@ -183,8 +183,8 @@ func fieldsOf(typ reflect.Type) (names []string) {
 	return names
 }
 
-// printed is a default as a file would have it; none of what is empty, and of what has fields of
-// its own.
+// printed formats a default as in a file; it returns "" for an empty value, and for a struct with
+// documented fields.
 func printed(value reflect.Value) string {
 	for value.Kind() == reflect.Pointer { // nil becomes the invalid value, which is of no kind below
 		value = value.Elem()
@@ -206,7 +206,7 @@ func printed(value reflect.Value) string {
 	return ""
 }
 
-// short is 10m and not 10m0s.
+// short formats ten minutes as 10m instead of 10m0s.
 func short(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -215,7 +215,7 @@ func short(d time.Duration) string {
 	return text
 }
 
-// list prints resources in one line of YAML.
+// list formats resources as one line of YAML.
 func list(resources []configv1.ResourceSpec) string {
 	var items []string
 	for _, r := range resources {
@@ -270,7 +270,7 @@ func TestPluginsOnThePageAreThoseThatThereAre(t *testing.T) {
 	}
 }
 
-// sameLists compares what a page has with what there is.
+// sameLists compares a page's list with the actual one.
 func sameLists(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	for _, name := range want {

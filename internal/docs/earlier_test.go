@@ -11,15 +11,14 @@ import (
 	"testing"
 )
 
-// legacyTypes are those of package config that earlier files are read into, by their headings on
-// the page.
+// legacyTypes lists package config's types for earlier files, by their headings on the page.
 var legacyTypes = map[string][]string{
 	"Policy":                   {"policy", "predicate", "predicateArgument", "priority", "priorityArgument", "policyExtender"},
 	"componentconfig/v1alpha1": {"componentConfig", "algorithmSource", "leaderElection"},
 }
 
 // TestEarlierFilesAreOnThePage compares the fields of legacy files with the page, and the
-// predicates and priorities with the plugins that they become.
+// predicates and priorities with their replacement plugins.
 func TestEarlierFilesAreOnThePage(t *testing.T) {
 	page := configurationPage(t)
 	code := searchOf(t, "internal/engine/config")
@@ -76,7 +75,7 @@ func searchOf(t *testing.T, dir string) *search {
 	return s
 }
 
-// tags are the names of a struct's fields in a file.
+// tags returns the names of a struct's fields in a file.
 func (s *search) tags(t *testing.T, name string) (all []string) {
 	t.Helper()
 	found := false
@@ -102,7 +101,7 @@ func (s *search) tags(t *testing.T, name string) (all []string) {
 	return all
 }
 
-// table is a map of strings, or of lists of strings, that the code declares.
+// table returns a map of strings, or of lists of strings, declared in the code.
 func (s *search) table(t *testing.T, name string) map[string]string {
 	t.Helper()
 	rows := map[string]string{}

@@ -17,25 +17,26 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// event is what the page and the code must agree on.
+// event holds the fields on which the page and the code must agree.
 type event struct{ part, reason, kind string }
 
 func (e event) String() string { return fmt.Sprintf("%s: %s (%s)", e.part, e.reason, e.kind) }
 
-// parts are the commands whose events the code of a folder writes.
+// parts maps folders to the commands emitting their events.
 var parts = map[string]string{
 	"internal/scheduler": "berth scheduler", "scheduler": "berth scheduler", "internal/engine/cycle": "berth scheduler", "internal/controller": "berth controller",
 	"internal/node/simnodes": "berth nodes",
 }
 
-// carriers are structs that take a reason from where it is known to where the event is written, by
-// the expression that reads it there.
+// carriers lists structs that pass a reason on to the code that writes the event, by the expression
+// that reads it there.
 var carriers = map[string]carrier{
 	"internal/controller/nodehealth/live: a.Reason": {"internal/controller/nodehealth", "Record", "Reason"},
 	"internal/node/simnodes/kubelet: r.Reason":      {"internal/node/admit", "Refusal", "Reason"},
 }
 
-// onlyAMachine refuses pods like this: simulated nodes ask the rest of package admit.
+// onlyAMachine lists pod rejections of real machines; simulated nodes use the rest of package
+// admit.
 var onlyAMachine = []string{"NodeName"}
 
 // TestEventsPageIsComplete compares the page with the code, in both directions.
@@ -85,7 +86,7 @@ func TestLeaderElectionWritesItsEvent(t *testing.T) {
 	}
 }
 
-// eventsOfPage reads the tables: the reason stands first, the type second.
+// eventsOfPage reads the tables: the reason in the first column, the type in the second.
 func eventsOfPage(t *testing.T) map[event]int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "reference", "events.md"))
@@ -105,7 +106,7 @@ func eventsOfPage(t *testing.T) map[event]int {
 	return found
 }
 
-// cellsOf a row of a table.
+// cellsOf returns the cells of a table row.
 func cellsOf(line string) []string {
 	if !strings.HasPrefix(line, "|") {
 		return nil
@@ -117,7 +118,7 @@ func cellsOf(line string) []string {
 	return cells
 }
 
-// TestEventsAreFoundHoweverTheyAreWritten runs the search on code of every form that the tree has.
+// TestEventsAreFoundHoweverTheyAreWritten runs the search on code in every form found in the tree.
 func TestEventsAreFoundHoweverTheyAreWritten(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

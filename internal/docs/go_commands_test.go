@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestCommandsOfGoAndMakeExist reads the command lines of go and make on all pages, in blocks and
-// within sentences: most take minutes, and so nothing runs them as they stand. The folders, the
-// tests and the flags that they name must be there.
+// TestCommandsOfGoAndMakeExist parses the command lines of go and make on all pages, in blocks and
+// within sentences: most take minutes, so no test runs them verbatim. The folders, tests and flags
+// that they name must exist.
 func TestCommandsOfGoAndMakeExist(t *testing.T) {
 	read := 0
 	for _, page := range pages(t) {
@@ -52,7 +52,7 @@ func TestCommandsOfGoAndMakeThatDoNotExistAreFound(t *testing.T) {
 
 var goOrMake = regexp.MustCompile(`^(cd \S+ && )?(go (test|run|build) |make )`)
 
-// goAndMake are such command lines of a page.
+// goAndMake returns such command lines of a page.
 func goAndMake(p *Page) (all []Command) {
 	add := func(line int, text string) {
 		if goOrMake.MatchString(text) {
@@ -75,8 +75,8 @@ func goAndMake(p *Page) (all []Command) {
 	return all
 }
 
-// exists looks whether what a command line names is there. Without cd, a sentence may have named
-// the folder of the module before.
+// exists checks the names in a command line. Without cd, the sentence may have named the module's
+// folder earlier.
 func exists(line string) error {
 	if change, command, found := strings.Cut(line, " && "); found {
 		return existsIn(filepath.Join(root, strings.TrimPrefix(change, "cd ")), command)
@@ -101,7 +101,7 @@ func existsIn(folder, line string) error {
 	return packagesExist(folder, words[2:])
 }
 
-// wordsOf are those of a line of shell, without quotes and comment.
+// wordsOf splits a line of shell into words, without quotes and comment.
 func wordsOf(line string) (all []string) {
 	for _, word := range regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`).FindAllString(line, -1) {
 		if strings.HasPrefix(word, "#") {
@@ -130,7 +130,7 @@ func targetsExist(words []string) error {
 }
 
 var (
-	// goFlags are those of go itself; others are defined by what is tested or run.
+	// goFlags lists the flags of go itself; other flags belong to the test or program.
 	goFlags  = []string{"v", "run", "bench", "benchtime", "timeout", "count", "race", "short", "p", "o"}
 	testName = regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz)\w*)\(`)
 )
@@ -172,7 +172,7 @@ func packagesExist(folder string, args []string) error {
 	return nil
 }
 
-// readSource reads the Go files of a folder, and with /... of those below.
+// readSource reads the Go files of a folder, and with /... those below it.
 func readSource(into *strings.Builder, pattern string) error {
 	folder, below := strings.CutSuffix(pattern, "...")
 	folder = filepath.Clean(folder)

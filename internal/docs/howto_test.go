@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestHowTosNameTheirCluster: a reader sees before the first command on which cluster it works.
+// TestHowTosNameTheirCluster verifies that the target cluster is named before the first command.
 func TestHowTosNameTheirCluster(t *testing.T) {
 	paths, err := filepath.Glob("../../docs/how-to/*.md")
 	if err != nil || len(paths) == 0 {

@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// scheduler and controllers are the manifests of kubeadm v1.36, as far as it matters here.
+// scheduler and controllers are the relevant parts of kubeadm v1.36's manifests.
 const (
 	scheduler   = "spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --leader-elect=true\n"
 	controllers = "spec:\n  containers:\n  - command:\n    - kube-controller-manager\n    - --bind-address=127.0.0.1\n" +
 		"    - --controllers=*,bootstrapsigner,tokencleaner\n    - --leader-elect=true\n"
 )
 
-// TestFilesOfKubeadm does to copies of kubeadm's files what docs/how-to/replace-kube-scheduler.md
-// has done on a control plane node. After its "Back" they are as before.
+// TestFilesOfKubeadm applies the steps of docs/how-to/replace-kube-scheduler.md on a control plane
+// node to copies of kubeadm's files. The section "Back" must restore the originals.
 func TestFilesOfKubeadm(t *testing.T) {
 	page, back := onControlPlaneNodes(t)
 	etc := t.TempDir()
@@ -49,7 +49,7 @@ func TestFilesOfKubeadm(t *testing.T) {
 	}
 }
 
-// onControlPlaneNodes are the commands that the page has root type, and those behind its heading
+// onControlPlaneNodes returns the commands that the page has root type, and those below its heading
 // "Back".
 func onControlPlaneNodes(t *testing.T) (there, back []string) {
 	t.Helper()

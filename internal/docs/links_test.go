@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	// link is [text](target) or ![text](target); the text may be a picture itself.
+	// link is [text](target) or ![text](target); the text may be an image itself.
 	link      = regexp.MustCompile(`\]\(\s*<?([^)\s>]+)>?(?:\s+"[^"]*")?\s*\)`)
 	reference = regexp.MustCompile(`^ {0,3}\[[^\]^]+\]:\s+<?(\S+?)>?(?:\s|$)`)
 	attribute = regexp.MustCompile(`<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)="([^"]+)"`)

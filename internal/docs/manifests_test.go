@@ -17,13 +17,12 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// examplePlugins are those that pages name as plugins of one's own.
+// examplePlugins lists the user-written plugins named on pages.
 var examplePlugins = map[string]plugins.Point{
 	"PowerBudget": plugins.PreFilter | plugins.Filters | plugins.PreScore | plugins.Score,
 }
 
-// unread are groups that Kubernetes' client knows nothing of: of their objects only the YAML is
-// read.
+// unread lists groups unknown to Kubernetes' client: only the YAML of their objects is parsed.
 var unread = []string{"kustomize.config.k8s.io"}
 
 // document is one document of YAML or JSON on a page.
@@ -35,10 +34,10 @@ type document struct {
 
 func (d *document) text() string { return strings.Join(d.lines, "\n") + "\n" }
 
-// padded has the document stand on its line, so that errors name that of the page.
+// padded pads the document to its line, so that errors have the page's line numbers.
 func (d *document) padded() string { return strings.Repeat("\n", d.line-1) + d.text() }
 
-// documents are those in fenced blocks, and those that commands write into files.
+// documents returns the documents in fenced blocks, and those written to files by commands.
 func documents(p *Page) (all []document) {
 	for _, block := range p.Blocks {
 		switch block.Language {
@@ -51,7 +50,7 @@ func documents(p *Page) (all []document) {
 	return all
 }
 
-// heredocs are what `cat > file.yaml <<'END'` writes.
+// heredocs returns the documents of `cat > file.yaml <<'END'`.
 func heredocs(page string, block Block) (all []document) {
 	for i := 0; i < len(block.Lines); i++ {
 		command, end, found := strings.Cut(block.Lines[i], "<<")
@@ -84,9 +83,8 @@ func split(page string, line int, lines []string) (all []document) {
 	return all
 }
 
-// TestEveryManifestCanBeRead reads Kubernetes' objects as berth simulate -f does, and what is
-// Berth's own as Berth does. Classes and nodes that a manifest names may stand elsewhere on its
-// page.
+// TestEveryManifestCanBeRead reads Kubernetes' objects like berth simulate -f, and Berth's own
+// documents like Berth. Classes and nodes named by a manifest may be elsewhere on its page.
 func TestEveryManifestCanBeRead(t *testing.T) {
 	read := 0
 	for _, page := range pages(t) {
@@ -153,7 +151,7 @@ func problemsOf(p *Page) (problems []string) {
 	return problems
 }
 
-// objectProblems says what is wrong with objects of Kubernetes.
+// objectProblems returns the errors in Kubernetes objects.
 func objectProblems(d *document, page []document) (problems []string) {
 	set, err := manifest.Read([]string{"-"}, strings.NewReader(d.padded()), manifest.Options{Workers: 1})
 	var list manifest.Errors
@@ -176,7 +174,7 @@ func objectProblems(d *document, page []document) (problems []string) {
 	return nil
 }
 
-// elsewhere tells whether what a manifest names, and does not bring, is on the same page.
+// elsewhere reports whether an object missing from a manifest is on the same page.
 func elsewhere(e *manifest.Error, page []document) bool {
 	_, kind, named := strings.Cut(e.Text, "must be a ")
 	if !named {
@@ -195,7 +193,7 @@ func elsewhere(e *manifest.Error, page []document) bool {
 
 var strict = serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 
-// decode reads an object that Berth has no use for.
+// decode parses an object not used by Berth.
 func decode(text string) error {
 	_, _, err := strict.Decode([]byte(text), nil, nil)
 	return err

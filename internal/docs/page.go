@@ -51,7 +51,7 @@ func Pages(root string) ([]*Page, error) {
 	return pages, nil
 }
 
-// Read takes a page apart.
+// Read parses a page.
 func Read(path, text string) *Page {
 	p := &Page{Path: path, Lines: strings.Split(strings.TrimSuffix(text, "\n"), "\n")}
 	for i := 0; i < len(p.Lines); i++ {
@@ -76,7 +76,7 @@ func Read(path, text string) *Page {
 	return p
 }
 
-// fenceOf is what opens a block, and its language.
+// fenceOf returns a block's opening fence and language.
 func fenceOf(line string) (fence, language string) {
 	line = strings.TrimLeft(line, " ")
 	rest := strings.TrimLeft(line, "`")

@@ -42,13 +42,13 @@ func TestAPageIsTakenApart(t *testing.T) {
 	}
 }
 
-// longestCell is as long as one thought is, in characters: what needs more is a sentence of its
-// own, above or below the table.
+// longestCell is the length of one thought, in characters: longer text belongs in a sentence above
+// or below the table.
 const longestCell = 250
 
 var cellBorder = regexp.MustCompile(`(?:^|[^\\])\|`)
 
-// TestATableCellHoldsOneThought leaves out pages that are made from the code.
+// TestATableCellHoldsOneThought skips pages generated from the code.
 func TestATableCellHoldsOneThought(t *testing.T) {
 	cells := 0
 	for _, p := range pages(t) {

@@ -7,7 +7,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
-// TestExampleProfilesAreGood: each file of examples/profiles is read without a note.
+// TestExampleProfilesAreGood verifies that each file of examples/profiles is read without a note.
 func TestExampleProfilesAreGood(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "examples", "profiles", "*.yaml"))
 	if err != nil || len(files) == 0 {

@@ -14,14 +14,14 @@ import (
 	"strings"
 )
 
-// carrier is a field of a struct that is declared in a folder.
+// carrier is a struct field declared in a folder.
 type carrier struct{ dir, name, field string }
 
-// search finds the reasons of events. Every event has a type, and every type of the API
-// (v1.EventTypeNormal, v1.EventTypeWarning) that the code mentions is followed: the reason stands
-// right behind it, or in the same literal. What is behind it may be a parameter, whose callers are
-// asked, a variable of the function, or a field of a carrier. What is none of these is an error, so
-// that no event goes unseen.
+// search finds the reasons of events. Every event has a type, and search follows every mention in
+// the code of the API's types (v1.EventTypeNormal, v1.EventTypeWarning): the reason is the next
+// argument, or in the same literal. That expression may be a parameter, resolved from the callers,
+// a variable of the function, or a field of a carrier. Anything else is an error, so that no event
+// is missed.
 type search struct {
 	root     string
 	set      *token.FileSet
@@ -50,7 +50,7 @@ func searchEvents(root string, carriers map[string]carrier) (map[event]string, [
 	return s.found, s.errs
 }
 
-// parse reads the module's code, without its tests and without the modules in it.
+// parse parses the module's code, without its tests and without nested modules.
 func (s *search) parse() error {
 	return filepath.WalkDir(s.root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
@@ -79,8 +79,8 @@ func (s *search) parse() error {
 	})
 }
 
-// each visits all that a folder declares, with the function around it, if there is one, and the way
-// down to it.
+// each visits all declarations of a folder, with the enclosing function, if any, and the path to
+// the node.
 func (s *search) each(dir string, visit func(in *ast.FuncDecl, stack []ast.Node)) {
 	for _, file := range s.folders[dir] {
 		for _, declared := range file.Decls {
@@ -99,7 +99,7 @@ func (s *search) each(dir string, visit func(in *ast.FuncDecl, stack []ast.Node)
 	}
 }
 
-// event takes up what stands beside a type.
+// event records the reason that accompanies a type.
 func (s *search) event(dir string, in *ast.FuncDecl, stack []ast.Node) {
 	kind, parent := stack[len(stack)-1].(*ast.SelectorExpr), stack[len(stack)-2]
 	var reason ast.Expr
@@ -134,7 +134,7 @@ func (s *search) fail(at ast.Node, expr ast.Expr) {
 	s.errs = append(s.errs, fmt.Errorf("%s: not understood: %s", s.set.Position(at.Pos()), types.ExprString(expr)))
 }
 
-// reasons are the values that an expression may have.
+// reasons returns the possible values of an expression.
 func (s *search) reasons(dir string, in *ast.FuncDecl, expr ast.Expr) (all []string) {
 	switch e := expr.(type) {
 	case *ast.BasicLit:
@@ -180,7 +180,7 @@ func (s *search) reasons(dir string, in *ast.FuncDecl, expr ast.Expr) (all []str
 	return nil
 }
 
-// constant is what a folder's code declares by that name.
+// constant returns the value of a name declared in a folder's code.
 func (s *search) constant(dir, name string) ast.Expr {
 	for _, file := range s.folders[dir] {
 		for _, declared := range file.Decls {
@@ -201,7 +201,7 @@ func (s *search) constant(dir, name string) ast.Expr {
 	return nil
 }
 
-// parameter is the place of a function's parameter, or -1.
+// parameter returns the index of a function's parameter, or -1.
 func parameter(in *ast.FuncDecl, name string) int {
 	if in == nil {
 		return -1
@@ -218,7 +218,7 @@ func names(list *ast.FieldList) (all []string) {
 	return all
 }
 
-// given are the values of a parameter, by all calls in the folder.
+// given returns the values of a parameter in all calls in the folder.
 func (s *search) given(dir string, to *ast.FuncDecl, i int) (all []string) {
 	s.each(dir, func(in *ast.FuncDecl, stack []ast.Node) {
 		call, ok := stack[len(stack)-1].(*ast.CallExpr)
@@ -239,7 +239,7 @@ func (s *search) given(dir string, to *ast.FuncDecl, i int) (all []string) {
 	return all
 }
 
-// assignedTo a variable of the function is any of these.
+// assignedTo returns the values assigned to a variable of the function.
 func assignedTo(in *ast.FuncDecl, name string) (values []ast.Expr) {
 	if in == nil {
 		return nil
@@ -257,7 +257,7 @@ func assignedTo(in *ast.FuncDecl, name string) (values []ast.Expr) {
 	return values
 }
 
-// carried are the values of the field in all literals of the struct.
+// carried returns the values of the field in all literals of the struct.
 func (s *search) carried(c carrier) (all []string) {
 	place := s.placeOf(c)
 	for dir := range s.folders {
@@ -280,7 +280,7 @@ func (s *search) carried(c carrier) (all []string) {
 	return all
 }
 
-// placeOf a field in its struct.
+// placeOf returns the index of a field in its struct.
 func (s *search) placeOf(c carrier) int {
 	place := -1
 	s.each(c.dir, func(_ *ast.FuncDecl, stack []ast.Node) {
@@ -293,7 +293,7 @@ func (s *search) placeOf(c carrier) int {
 	return place
 }
 
-// valueOf a field in a literal, by its name or by its place; nil if the literal does not say it.
+// valueOf returns the value of a field in a literal, by name or index; nil if it is unset.
 func valueOf(literal *ast.CompositeLit, field string, place int) ast.Expr {
 	for i, element := range literal.Elts {
 		pair, keyed := element.(*ast.KeyValueExpr)

@@ -275,7 +275,7 @@ func (s *Server) lookAtCluster(w http.ResponseWriter, r *http.Request, look func
 	return err == nil
 }
 
-// listedWithin is the time for which a request waits for a cluster being read.
+// listedWithin is the maximum time a request waits for a cluster being read.
 const listedWithin = 10 * time.Second
 
 // whenListed makes requests wait until the cluster has been read: before that, everything would

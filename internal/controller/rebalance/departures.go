@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// budgetWaits returns the reasons why budgets do not allow pods to leave yet. The remaining
-// pods may leave immediately, all of them together; they are deducted from the budgets.
+// budgetWaits returns the reasons why budgets do not allow pods to leave yet. The remaining pods
+// may leave immediately, all of them together; they are deducted from the budgets.
 //
 //	budget web allows 1, three of its pods leave: the first goes, and for the others the reason is
 //	"the disruption budget web allows 1 at a time"

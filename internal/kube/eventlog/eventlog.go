@@ -69,7 +69,7 @@ type Log struct {
 	// Busy, if set before Run, reports whether there is work with priority over events. Otherwise
 	// events are written as fast as the API server accepts them.
 	Busy func() bool
-	// Drain is the time for which Run continues to write queued events after its context has ended.
+	// Drain is the maximum time Run continues to write queued events after its context has ended.
 	Drain time.Duration
 	// Host is the reporting node, if any.
 	Host string

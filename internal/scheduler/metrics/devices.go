@@ -37,7 +37,7 @@ func (r *Recorder) lookAtDevices() {
 
 // measureDevices sets the gauges, in whole devices; amounts are in thousandths.
 func (r *Recorder) measureDevices(v cycle.View) {
-	r.devices.Reset() // pools come and go
+	r.devices.Reset() // pools may have been removed
 	for name, profile := range v.Profiles {
 		valuer := profile.DeviceValuer()
 		if valuer == nil {

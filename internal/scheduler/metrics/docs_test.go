@@ -90,7 +90,7 @@ func TestMetricsPageIsCurrent(t *testing.T) {
 	for _, part := range []struct {
 		title   string
 		metrics []metrics.Registerable
-		pods    []*prometheus.Desc // of kube-state-metrics
+		pods    []*prometheus.Desc // kube-state-metrics'
 	}{
 		{"berth scheduler", newRecorded().all(), described(&overheads{})},
 		{"berth controller", controller.Metrics(), nil},

@@ -29,7 +29,7 @@ type groupWorld struct {
 	now  time.Time
 	r    *Recorder
 	pods map[types.UID]*v1.Pod
-	seen map[string]string // the lines of the last look
+	seen map[string]string // lines at the last look
 }
 
 func newGroupWorld(t *testing.T) *groupWorld {
@@ -136,7 +136,7 @@ func (w *groupWorld) news(step string, begins []string, want ...string) {
 	}
 }
 
-// TestMetricsOfEntities: a gang is gated, enters the active queue, and leaves it as a single
+// TestMetricsOfEntities: a gang is gated, activated, and removed from the active queue as a single
 // entity; a pod outside of it counts separately.
 func TestMetricsOfEntities(t *testing.T) {
 	w, begins := newGroupWorld(t), []string{"queue_incoming_", "queued_entities", "pending_pods"}
@@ -242,7 +242,7 @@ func TestMetricsOfPlacements(t *testing.T) {
 	w.group("g", 2, 0, rack)
 	w.pod("g1", "g", "", 0)
 	w.pod("g2", "g", "", 0)
-	w.pod("one", "", "n1", 0) // so that n1 is no place for it
+	w.pod("one", "", "n1", 0) // so that it does not fit on n1
 	w.rest()
 	w.news("three racks, one fits", begins,
 		`generated_placements_total{profile="default-scheduler"} 3`,

@@ -30,7 +30,7 @@ type recorded struct {
 	entering      *metrics.CounterVec // queue_incoming_entities_total
 	unschedulable *metrics.GaugeVec   // unschedulable_pods; counted up and down
 	cacheSize     *metrics.GaugeVec   // cache_size; set at each scrape
-	goroutines    *metrics.GaugeVec   // goroutines; of bindings only
+	goroutines    *metrics.GaugeVec   // goroutines; only of bindings
 	panics        *metrics.Counter    // berth_scheduler_panics_total
 	lostRecords   *metrics.Counter    // berth_journal_lost_records_total
 

@@ -23,7 +23,7 @@ var (
 type overheads struct {
 	cycle.Objects
 	mu   sync.Mutex
-	pods map[types.UID]overhead // only of pods that have one
+	pods map[types.UID]overhead // only pods with overhead
 }
 
 // overhead is the overhead of one pod, with the labels of its series.

@@ -22,10 +22,10 @@ import (
 type Recorder struct {
 	*recorded
 	registry metrics.KubeRegistry
-	sizes    atomic.Pointer[func() cycle.Sizes]     // see Watch; nil: gauges of sizes stay as they are
+	sizes    atomic.Pointer[func() cycle.Sizes]     // see Watch; nil: gauges of sizes are unchanged
 	look     atomic.Pointer[func(func(cycle.View))] // see WatchDevices
 	looking  atomic.Bool                            // one look at a time
-	labels   sync.Map                               // of what is handled, to its label: a string that takes long to make
+	labels   sync.Map                               // from handled to its label, a string that is slow to build
 }
 
 // handled is the label of a change of an object.
@@ -140,9 +140,8 @@ func entity(group bool) string {
 	return string(fwk.PodKeyType)
 }
 
-// EntityQueued counts a pod group, or a pod without a group, entering a queue. Like upstream, moves
-// by its own attempt or by an event to back-off are not counted: a rejected pod, and an entity sent
-// to back-off by an event.
+// EntityQueued counts a pod group, or a pod without a group, entering a queue. Like upstream, it
+// skips a rejected pod returning to the queue, and an entity sent to back-off by an event.
 func (r *Recorder) EntityQueued(place queue.Place, event string, group bool) {
 	returns := event == queue.AttemptFailed
 	if returns && !group && place != queue.Gated || place == queue.Backoff && !returns {

@@ -1,11 +1,12 @@
 // Package shadow compares the choices of another scheduler with Berth's.
 //
-// Beside a scheduler at work, Berth follows the cluster and keeps a queue of the pending pods, but
-// decides and writes nothing. When such a pod is bound, every node is evaluated as it was when the
-// pod can have been decided, and the chosen node is compared with the best. Berth always takes one
-// of the best, so the gain is what the cluster would win, in points of the profile's scores.
+// In parallel with an active scheduler, Berth follows the cluster and keeps a queue of the pending
+// pods, but decides and writes nothing. When such a pod is bound, every node is evaluated in a
+// state possible at the time of the decision, and the chosen node is compared with the best. Berth
+// always takes one of the best, so the gain is the cluster's potential improvement, in points of
+// the profile's scores.
 //
-// A scheduler that writes several bindings at a time writes them in another order than it decides
-// pods. A difference is one only if it is one in every state in which the pod can have been
-// decided; what cannot be judged is counted by itself. Which states these are is found by the core.
+// A scheduler with several concurrent bindings writes them in another order than its decisions. A
+// difference counts only if it exists in every possible state at the time of the decision;
+// undecidable cases are counted separately. The core determines the possible states.
 package shadow

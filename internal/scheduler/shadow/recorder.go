@@ -10,13 +10,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// Recorder sums comparisons up. It is safe for concurrent use: the scheduler's owner reports
-// bindings, others read.
+// Recorder accumulates comparisons. It is safe for concurrent use: the scheduler's owner reports
+// bindings, other goroutines read.
 type Recorder struct {
 	mu     sync.Mutex
 	report Report
 	totals struct{ chosen, best, gain int64 } // of judged pods, in points
-	judged int                                // pods in totals: those placed on a node that could take them
+	judged int                                // pods in totals, placed on a feasible node
 }
 
 // New returns a recorder that begins now.
@@ -24,9 +24,9 @@ func New(now time.Time) *Recorder {
 	return &Recorder{report: Report{APIVersion: "berth.dev/v1alpha1", Kind: "Shadow", Since: now.UTC()}}
 }
 
-// Bound records a binding by the other scheduler, and the evaluation of all nodes as they were when
-// it was decided. unclear says that they can also have been otherwise: then a node that is not the
-// best is no difference.
+// Bound records a binding by the other scheduler, and the evaluation of all nodes at the time of
+// its decision. unclear means that other states are possible as well: then choosing a worse node is
+// not counted as a difference.
 func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear bool) {
 	// Outside of the lock: an evaluation has thousands of nodes.
 	c := compare(pod, node, e)
@@ -43,7 +43,7 @@ func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear
 		return
 	case Rejected:
 		r.report.Rejected++
-		// The first ones are as good as any; how many there are is counted.
+		// The first ones are as good as any; all of them are counted.
 		if len(r.report.Refused) < answer.Most {
 			r.report.Refused = append(r.report.Refused, c)
 		}
@@ -81,8 +81,8 @@ func (r *Recorder) Report(now time.Time) *Report {
 	return &report
 }
 
-// compare finds the chosen node among the verdicts. An evaluation that failed, or a node that is
-// not in it, counts as rejected.
+// compare finds the chosen node among the verdicts. A failed evaluation, or a missing node, counts
+// as rejected.
 func compare(pod *v1.Pod, node string, e *decide.Evaluation) Comparison {
 	c := Comparison{Namespace: pod.Namespace, Name: pod.Name, Node: node, Outcome: Rejected, Feasible: e.Feasible}
 	if e.Err != nil {
@@ -97,8 +97,7 @@ func compare(pod *v1.Pod, node string, e *decide.Evaluation) Comparison {
 		}
 	}
 
-	// Several nodes may have the highest total. A scheduler that took any of them chose as well as
-	// Berth would.
+	// Several nodes may have the highest total. Choosing any of them is as good as Berth's choice.
 	best := e.Best()
 	if len(best) > 0 {
 		c.BestTotal = best[0].Total

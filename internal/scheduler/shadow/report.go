@@ -10,34 +10,34 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Outcome is how a choice compares with the best.
+// Outcome is the comparison of a choice with the best.
 type Outcome string
 
 const (
 	Best     Outcome = "Best"     // one of the nodes with the highest total
 	Worse    Outcome = "Worse"    // another node had a higher one
-	Rejected Outcome = "Rejected" // the node could not take the pod
-	Unclear  Outcome = "Unclear"  // one of the last two, or it was decided by a state that is not known
+	Rejected Outcome = "Rejected" // the pod did not fit on the node
+	Unclear  Outcome = "Unclear"  // one of the last two, or decided in an unknown state
 )
 
-// Comparison is one pod that the other scheduler bound.
+// Comparison describes one pod bound by the other scheduler.
 type Comparison struct {
 	Namespace string  `json:"namespace"`
 	Name      string  `json:"name"`
 	Node      string  `json:"node"`
 	Outcome   Outcome `json:"outcome"`
-	// Best is a node with the highest total, where the chosen one has a lower one.
+	// Best is a node with the highest total, if the chosen node has a lower one.
 	Best string `json:"best,omitempty"`
 	// Total and BestTotal are the sums of the plugins' scores times their weights.
 	Total     int64 `json:"total"`
 	BestTotal int64 `json:"bestTotal"`
-	// Feasible is how many nodes could take the pod.
+	// Feasible is the number of feasible nodes.
 	Feasible int `json:"feasible"`
-	// Why is the reason why the node could not take it.
+	// Why is the reason why the pod did not fit on the node.
 	Why string `json:"why,omitempty"`
 }
 
-// Gain is how many more points the best node has.
+// Gain returns the points by which the best node exceeds the chosen one.
 func (c *Comparison) Gain() int64 {
 	if c.Outcome != Worse {
 		return 0
@@ -45,7 +45,7 @@ func (c *Comparison) Gain() int64 {
 	return c.BestTotal - c.Total
 }
 
-// Report sums up all comparisons.
+// Report summarizes all comparisons.
 type Report struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -55,37 +55,36 @@ type Report struct {
 	Best       int       `json:"best"`
 	Worse      int       `json:"worse"`
 	Rejected   int       `json:"rejected"`
-	// Unclear counts the pods that could not be judged: while they were decided, the cluster
-	// changed in an order that is not known, and the node was not the best in any state that was
-	// tried.
+	// Unclear counts the undecidable pods: while they were decided, the cluster changed in an
+	// unknown order, and the node was not the best in any of the states tried.
 	Unclear int `json:"unclear"`
-	// MeanGain is the mean over the pods that were judged, also those that were placed best;
-	// MeanGainWorse over the others alone.
+	// MeanGain is the mean over all judged pods, including optimally placed ones; MeanGainWorse
+	// excludes those.
 	MeanGain      float64 `json:"meanGain"`
 	MeanGainWorse float64 `json:"meanGainWorse"`
 	MaxGain       int64   `json:"maxGain"`
-	// MeanTotal is of the nodes chosen, MeanBestTotal of the best ones.
+	// MeanTotal is over the chosen nodes, MeanBestTotal over the best ones.
 	MeanTotal     float64 `json:"meanTotal"`
 	MeanBestTotal float64 `json:"meanBestTotal"`
-	// Widest are the comparisons with the largest gains, Refused the first with a node that could
-	// not take the pod.
+	// Widest holds the comparisons with the largest gains, Refused the first ones with an
+	// infeasible node.
 	Widest  []Comparison `json:"widest,omitempty"`
 	Refused []Comparison `json:"refused,omitempty"`
 }
 
-// Line is the report in one line.
+// Line returns the report in one line.
 func (r *Report) Line() string {
 	return fmt.Sprintf("%d pods bound by others: %d on a best node, %d not (%.1f points below the best on average, at "+
 		"most %d), %d on a node that could not take them, %d could not be judged",
 		r.Pods, r.Best, r.Worse, r.MeanGainWorse, r.MaxGain, r.Rejected, r.Unclear)
 }
 
-// Write writes the report in one of answer.Formats; any other is for people.
+// Write writes the report in one of answer.Formats; any other means the text form.
 func (r *Report) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, r, r.text)
 }
 
-// text writes the report for people.
+// text writes the report in the text form.
 func (r *Report) text(out *answer.Page) {
 	out.Line("%s.", r.Line())
 	if r.Pods == 0 {
@@ -102,7 +101,7 @@ func (r *Report) text(out *answer.Page) {
 	list(out, "Nodes that could not take their pod:", r.Refused)
 }
 
-// share tells a part of a whole, with its percentage.
+// share formats a part of a whole, with its percentage.
 func share(part, whole int) string {
 	if whole == 0 {
 		return "-"
@@ -126,7 +125,7 @@ func list(out *answer.Page, title string, all []Comparison) {
 	out.Table("  ", rows)
 }
 
-// orDash is the text, or a dash for none.
+// orDash returns the text, or a dash if it is empty.
 func orDash(text string) string {
 	if text == "" {
 		return "-"
@@ -134,8 +133,8 @@ func orDash(text string) string {
 	return text
 }
 
-// widest keeps the comparisons with the largest gains, the first of equal ones before later ones.
-// The list is sorted, and has answer.Most entries at most.
+// widest keeps the comparisons with the largest gains, earlier before later ones if they are equal.
+// The list is sorted, and has at most answer.Most entries.
 func widest(list []Comparison, c Comparison) []Comparison {
 	if c.Gain() == 0 {
 		return list

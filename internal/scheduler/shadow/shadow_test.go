@@ -17,7 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// judged are nodes with room for n pods of a CPU each, and what is said of them.
+// judged returns a pod and an evaluation of nodes with room for the given numbers of pods of one
+// CPU each.
 func judged(rooms ...int) (*v1.Pod, *decide.Evaluation) {
 	c := cluster.New()
 	for i, room := range rooms {
@@ -59,8 +60,8 @@ func TestChoicesAreComparedWithTheBest(t *testing.T) {
 	}
 }
 
-// A placement that can have been decided in a state that is not known is no difference. One that is
-// the best in a known state is judged.
+// TestWhatCannotBeJudgedIsCounted: a placement possibly decided in an unknown state is not a
+// difference. The best placement in a known state is judged.
 func TestWhatCannotBeJudgedIsCounted(t *testing.T) {
 	r := New(time.Unix(0, 0))
 	pod, verdicts := judged(8, 2, 0)

@@ -75,7 +75,7 @@ func (c *Cluster) kubeconfigOf(component string) string {
 	return filepath.Join(filepath.Dir(c.kubeconfig), component+".kubeconfig")
 }
 
-// schedulerArgv prefers the stand-alone scheduler next to this executable, if any, because it needs
+// schedulerArgv prefers the scheduler-only executable next to this one, if any, because it needs
 // less memory.
 func (c *Cluster) schedulerArgv() []string {
 	argv := []string{c.berth, "scheduler"}

@@ -36,7 +36,7 @@ func serviceRange(dir string) string {
 }
 
 // serviceDoor lets pods reach the API server, which listens on loopback only, at its expected
-// address: that of the Service kubernetes. There is no kube-proxy.
+// address: that of the Service kubernetes. The node runs without kube-proxy.
 type serviceDoor struct {
 	listener net.Listener
 	prefix   netip.Prefix

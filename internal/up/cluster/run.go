@@ -78,7 +78,7 @@ func (c *Cluster) Run(ctx context.Context, stdout io.Writer) error {
 }
 
 // checkPorts verifies that user-specified ports are free before anything is started or deleted: a
-// component would fail only seconds later, with the others running.
+// component would fail only seconds later, after the other parts have started.
 func (c *Cluster) checkPorts() error {
 	for _, named := range []struct {
 		flag string

@@ -70,7 +70,7 @@ func run() error {
 	return nil
 }
 
-// sourceOf tells what is packed: the commit and its time, or SOURCE_DATE_EPOCH where there is no
+// sourceOf returns the sources of the image: the commit and its time, or SOURCE_DATE_EPOCH without
 // git.
 func sourceOf(root, version string) (*pack.Image, error) {
 	git := func(arguments ...string) string {

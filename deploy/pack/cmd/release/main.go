@@ -1,4 +1,4 @@
-// Release makes what a release has: see docs/release.md and `make release`.
+// Release builds the files of a release: see docs/release.md and `make release`.
 package main
 
 import (

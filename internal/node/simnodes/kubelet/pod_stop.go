@@ -54,7 +54,7 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 	f.removePod(p)
 }
 
-// patience is the time for which a pod without grace left may remain. The API server writes the
+// patience is the maximum time a pod without grace left may remain. The API server writes the
 // deletion and then removes the pod, in two steps; after a failure in between, the pod remains
 // until deleted again.
 const patience = 5 * time.Second
