@@ -27,7 +27,7 @@ func newBerth(m *Mode, nodes int) *berth {
 	return b
 }
 
-// placePod decides on a pod and counts it there.
+// placePod decides on a pod and counts it on its node.
 func (b *berth) placePod(pod *v1.Pod) error {
 	p := b.cluster.Pending(pod)
 	decision := b.decider.Decide(p)
@@ -41,8 +41,8 @@ func (b *berth) placePod(pod *v1.Pod) error {
 	return nil
 }
 
-// placeUntil places pods from the first on, made in batches beside the clock, until there are so
-// many or the clock is done.
+// placeUntil places pods from the first on, created in batches with the clock stopped, until there
+// are most or the clock is done.
 func (b *berth) placeUntil(m *Mode, first, most int, clock *rounds) error {
 	const largest = 1000
 	var pods []*v1.Pod
@@ -64,8 +64,8 @@ func (b *berth) placeUntil(m *Mode, first, most int, clock *rounds) error {
 	return nil
 }
 
-// Steady is what a decision costs on a cluster that has a pod on every node and has seen each kind
-// of pod before.
+// Steady is the cost of a decision on a cluster with a pod on every node, after each kind of pod
+// has been seen.
 type Steady struct {
 	Mode     string
 	Nodes    int
@@ -89,18 +89,18 @@ func measureBerth(m *Mode, nodes, most int, atMost time.Duration) (Steady, error
 	return Steady{m.Name, nodes, clock.costOfStep(), clock.all}, err
 }
 
-// Filling is what it takes to fill a cluster from nothing, on all cores, and what stays in memory.
+// Filling is the cost of filling an empty cluster, on all cores, and the memory in use afterwards.
 type Filling struct {
 	Mode        string
 	Nodes, Pods int
-	// Took is the time for all pods, First that part of it in which the first pod of each kind was
+	// Took is the time for all pods, First the part of it until the first pod of each kind was
 	// placed.
 	Took, First Cost
-	// NodeBytes counts with what is kept for each kind of pod, PodBytes what a pod adds.
+	// NodeBytes includes the data kept for each kind of pod; PodBytes is the increase per pod.
 	NodeBytes, PodBytes int64
-	// Complete tells whether all pods were placed in the time there was.
+	// Complete reports whether all pods were placed in time.
 	Complete bool
-	// Steady is what a decision costs on the full cluster, on one core.
+	// Steady is the cost of a decision on the full cluster, on one core.
 	Steady Steady
 }
 

@@ -13,22 +13,21 @@ import (
 // Mode is one kind of cluster and of pods.
 type Mode struct {
 	driver.Mode
-	// Goal is how many times faster than kube-scheduler's sampled decision Berth is to be, 5,000
-	// nodes.
+	// Goal is Berth's targeted speedup over kube-scheduler's sampled decision, with 5,000 nodes.
 	Goal float64
-	// Within is what a decision of Berth's may take, the first looks at new kinds of pods included;
-	// 0 where the ratio is the goal.
+	// Within limits a decision of Berth's, including the first evaluation of new kinds of pods; 0
+	// where the ratio is the goal.
 	Within time.Duration
-	// Bound is within how many seconds 1,000,000 pods are to be placed on 1,000,000 nodes; 0 where
-	// that is no goal.
+	// Bound is the targeted number of seconds for placing 1,000,000 pods on 1,000,000 nodes; 0
+	// without a target.
 	Bound float64
 
 	taint bool
 	kinds int // of pods, where they are more than few
 }
 
-// Modes are those of the goals: pods of 10 apps with 100m and 200Mi each, nodes of 32 CPU, 64Gi and
-// 110 pods in 3 zones.
+// Modes lists the modes with goals: pods of 10 apps with 100m and 200Mi each, nodes of 32 CPU, 64Gi
+// and 110 pods in 3 zones.
 var Modes = listModes()
 
 func listModes() []Mode {
@@ -44,7 +43,7 @@ func listModes() []Mode {
 	return modes
 }
 
-// diverse is the goal for clusters where much is new.
+// diverse is the goal for clusters with many new kinds of pods.
 const diverse = 12 * time.Microsecond
 
 // groups of nodes, in taints mode.
@@ -55,11 +54,11 @@ var (
 	high = int32(1000)
 )
 
-// countKinds is how many pods come before all kinds of them were there. Where there are ever new
-// ones, they belong to what is measured.
+// countKinds returns the number of pods until all kinds have appeared. Constantly new kinds are
+// part of the measurement.
 func (m *Mode) countKinds() int { return max(driver.Few, m.kinds) }
 
-// newNode makes the i-th node.
+// newNode returns the i-th node.
 func (m *Mode) newNode(i int) *v1.Node {
 	n := driver.NewNode(i)
 	n.UID = types.UID(n.Name)
@@ -69,7 +68,7 @@ func (m *Mode) newNode(i int) *v1.Node {
 	return n
 }
 
-// newNodes makes so many.
+// newNodes returns n nodes.
 func (m *Mode) newNodes(n int) []*v1.Node {
 	list := make([]*v1.Node, n)
 	for i := range list {
@@ -78,7 +77,7 @@ func (m *Mode) newNodes(n int) []*v1.Node {
 	return list
 }
 
-// newPod makes the i-th pod, as the API would have it.
+// newPod returns the i-th pod, as read from the API.
 func (m *Mode) newPod(i int) *v1.Pod {
 	pod := m.NewPod(i)
 	pod.Namespace, pod.UID = "default", types.UID(pod.Name)

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// Plot writes an SVG file of what a decision costs by the number of nodes, with kube-scheduler's as
-// points.
+// Plot writes an SVG file of the cost of a decision by the number of nodes, with kube-scheduler's
+// as points.
 func (r *Report) Plot(path string) error {
 	p := newPlot("One decision, from a pod to its node", "nodes")
 	for i, m := range Modes {
@@ -35,8 +35,8 @@ func (r *Report) Plot(path string) error {
 	return savePlot(p, path)
 }
 
-// PlotWorkloads writes an SVG file of what a decision costs by the number of workloads with
-// selectors of their own, both sides, in processor time.
+// PlotWorkloads writes an SVG file of the cost of a decision by the number of workloads with
+// distinct selectors, both sides, in processor time.
 func (r *Report) PlotWorkloads(path string) error {
 	p := newPlot(fmt.Sprintf("One decision, from a pod to its node: %s nodes, processor time", driver.Thousands(r.Nodes)), "workloads")
 	for i, m := range driver.Selecting {
@@ -57,12 +57,12 @@ func (r *Report) PlotWorkloads(path string) error {
 	return savePlot(p, path)
 }
 
-// pointOf is what a decision takes, in microseconds.
+// pointOf returns the cost of a decision in microseconds.
 func pointOf(x int, took time.Duration) plotter.XY {
 	return plotter.XY{X: float64(x), Y: float64(took.Nanoseconds()) / 1e3}
 }
 
-// newPlot has both axes logarithmic.
+// newPlot returns a plot with two logarithmic axes.
 func newPlot(title, x string) *plot.Plot {
 	p := plot.New()
 	p.Title.Text = title
@@ -83,7 +83,7 @@ func savePlot(p *plot.Plot, path string) error {
 	return nil
 }
 
-// addLine adds the i-th line, with its points, if it has any.
+// addLine adds the i-th line, with its points, if any.
 func addLine(p *plot.Plot, i int, name string, line plotter.XYs, dashes []vg.Length) error {
 	if len(line) == 0 {
 		return nil

@@ -18,17 +18,16 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// PreemptionGoal is how many times faster than kube-scheduler's, which looks at a tenth of the
-// candidates, Berth is to be.
+// PreemptionGoal is Berth's targeted speedup over kube-scheduler, which evaluates a tenth of the
+// candidates.
 const PreemptionGoal = 100
 
-// full is a cluster in which every node is full of pods of low priority, and the pods that come
-// have a high one.
+// full is a cluster with every node full of low-priority pods, and arriving high-priority pods.
 var full = Mode{Mode: driver.Mode{Name: "preemption"}}
 
 const lowPerNode = 10
 
-// lowPod is the k-th pod on the i-th node: a tenth of its CPU.
+// lowPod returns the k-th pod on the i-th node: a tenth of its CPU.
 func lowPod(i, k int) *v1.Pod {
 	pod := full.newPod(i*lowPerNode + k)
 	driver.Request(&pod.Spec, 3200, 1000)
@@ -38,7 +37,7 @@ func lowPod(i, k int) *v1.Pod {
 	return pod
 }
 
-// highPod is a pod that fits where one low pod has gone.
+// highPod returns a pod that fits after one low pod has left.
 func highPod(i int) *v1.Pod {
 	pod := full.newPod(10_000_000 + i)
 	driver.Request(&pod.Spec, 3000, 1000)
@@ -46,8 +45,8 @@ func highPod(i int) *v1.Pod {
 	return pod
 }
 
-// preemptUpstream decides that a pod fits nowhere and who must go, has them gone and the pod
-// placed.
+// preemptUpstream determines that a pod fits nowhere and its victims, removes them and places the
+// pod.
 func preemptUpstream(ctx context.Context, nodes, most int, percentage int32, atMost time.Duration) (Cost, error) {
 	u, err := newUpstream(ctx, full.newNodes(nodes), 0)
 	if err != nil {

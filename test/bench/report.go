@@ -109,7 +109,7 @@ func (r *Report) writeFilled(w io.Writer) {
 	driver.Table(w, "Berth alone, as many pods onto as many empty nodes", lines)
 }
 
-// boundOf is the mode's; see Mode.Bound.
+// boundOf returns the mode's bound; see Mode.Bound.
 func boundOf(mode string) float64 {
 	return Modes[slices.IndexFunc(Modes, func(m Mode) bool { return m.Name == mode })].Bound
 }

@@ -6,16 +6,15 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Cost is what one decision takes.
+// Cost is the cost of one decision.
 type Cost struct {
-	// Wall is the time that passes, CPU what all threads of the process use in it, garbage
-	// collection included.
+	// Wall is the elapsed time, CPU the usage of all threads of the process in it, including
+	// garbage collection.
 	Wall, CPU time.Duration
 }
 
-// rounds divides a measurement into ten rounds and keeps the fastest: whatever else runs on the
-// machine disturbs the others more. A round is long enough to have its share of garbage
-// collections.
+// rounds divides a measurement into ten rounds and keeps the fastest, the one least disturbed by
+// the machine's other work. A round is long enough to have its share of garbage collections.
 type rounds struct {
 	each time.Duration // of all rounds together
 
@@ -29,7 +28,7 @@ type rounds struct {
 
 func (r *rounds) startStep() { r.started, r.startCPU = time.Now(), process.Own() }
 
-// stopSteps counts steps that were taken since start.
+// stopSteps counts the steps since start.
 func (r *rounds) stopSteps(steps int) {
 	took := Cost{time.Since(r.started), process.Own() - r.startCPU}
 	r.round, r.total = r.round.plus(took), r.total.plus(took)
@@ -54,7 +53,7 @@ func (r *rounds) finishRound() {
 
 func (r *rounds) isDone() bool { return r.total.Wall >= r.each }
 
-// costOfStep is what a step takes.
+// costOfStep returns the cost of a step.
 func (r *rounds) costOfStep() Cost {
 	if r.best.Wall == 0 { // not even one round
 		return r.total.over(max(r.all, 1))

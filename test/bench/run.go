@@ -9,26 +9,26 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// Options say what is measured.
+// Options selects the measurements.
 type Options struct {
-	// Modes are named; none means all. "preemption" is one, too.
+	// Modes by name; empty means all. They include "preemption".
 	Modes []string
 	// Nodes is the size at which both sides are compared.
 	Nodes int
-	// Sizes are those at which Berth is measured alone.
+	// Sizes lists the sizes for measuring only Berth.
 	Sizes []int
-	// Workloads are the numbers of workloads with selectors of their own at which both sides are
+	// Workloads lists the numbers of workloads with distinct selectors at which both sides are
 	// compared.
 	Workloads []int
-	// Large nodes are filled with as many pods; 0 leaves it out.
+	// Large nodes are filled with as many pods; 0 skips it.
 	Large int
 	// Each measurement takes about so long.
 	Each time.Duration
-	// Progress is told what is being done.
+	// Progress receives progress messages.
 	Progress io.Writer
 }
 
-// Report is what was measured.
+// Report holds the measurements.
 type Report struct {
 	Nodes     int
 	Compared  []Comparison // preemption, which has no size, is the last
@@ -43,10 +43,9 @@ type Comparison struct {
 	// Apps is the number of workloads, in Report.Workloads.
 	Apps int
 	Goal float64
-	// Within is the goal instead where it is not 0; see Mode.
+	// Within is the goal instead if it is not 0; see Mode.
 	Within time.Duration
-	// Sampled is kube-scheduler's default; All is with all nodes (or all candidates) looked at, as
-	// Berth does.
+	// Sampled is kube-scheduler's default; All evaluates all nodes (or all candidates), like Berth.
 	Sampled, All, Berth Cost
 }
 
@@ -105,8 +104,8 @@ func (r *Report) compareMode(ctx context.Context, o Options, m *Mode) (err error
 	return err
 }
 
-// byWorkloads compares both sides with ever more workloads of a kind. What they cost with the first
-// pods of each is included.
+// byWorkloads compares both sides with increasing numbers of workloads of a kind, including the
+// cost of the first pods of each.
 func (r *Report) byWorkloads(ctx context.Context, o Options, of driver.Mode) (err error) {
 	for _, apps := range o.Workloads {
 		o.printProgress("%d workloads, %s: kube-scheduler and Berth, %d nodes", apps, of.Name, o.Nodes)

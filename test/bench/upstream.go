@@ -16,8 +16,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// upstream is kube-scheduler without an API: its informers hold nothing and never run, its cache is
-// filled by hand.
+// upstream is kube-scheduler without an API: its informers are empty and never run, its cache is
+// filled manually.
 type upstream struct {
 	scheduler *scheduler.Scheduler
 	framework framework.Framework
@@ -26,7 +26,7 @@ type upstream struct {
 	stop      context.CancelFunc
 }
 
-// newUpstream brings it up; percentage is percentageOfNodesToScore, 0 for the default sampling.
+// newUpstream starts it; percentage is percentageOfNodesToScore, 0 for the default sampling.
 func newUpstream(ctx context.Context, nodes []*v1.Node, percentage int32) (*upstream, error) {
 	ctx, stop := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	client := clientset.NewClientset()
@@ -71,8 +71,7 @@ func (u *upstream) placePod(ctx context.Context, pod *v1.Pod) error {
 	return u.scheduler.Cache.AssumePod(u.logger, assumed)
 }
 
-// measureUpstream decides on pods, at most so many and for at most so long, and returns what one
-// takes.
+// measureUpstream decides on pods, limited in number and time, and returns the cost of one.
 func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, most int, atMost time.Duration) (Cost, error) {
 	list := m.newNodes(nodes)
 	u, err := newUpstream(ctx, list, percentage)
@@ -93,8 +92,8 @@ func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, 
 	})
 }
 
-// measureEach decides on one pod after the other, made beside the clock, at most so many and for at
-// most so long. The first ones, which read the whole cluster, do not count.
+// measureEach decides on one pod after the other, created with the clock stopped, limited in number
+// and time. It excludes the first ones, which read the whole cluster.
 func measureEach(first, most int, atMost time.Duration, newPod func(i int) *v1.Pod, decide func(*v1.Pod) error) (Cost, error) {
 	clock := rounds{each: atMost}
 	runtime.GC() // what filled the cluster is not to be paid for here

@@ -13,23 +13,23 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Berth has fixes of v1.38 that upstream's v1.37.2 lacks. Here v1.37.2 is shown objects of the same
-// meaning that its bugs do not concern, so that everything else is still compared exactly:
+// Berth has fixes of v1.38 missing from upstream's v1.37.2. To compare everything else exactly,
+// v1.37.2 receives equivalent objects that avoid its bugs:
 //
-//   - An empty selector of a topology spread constraint (kubernetes#141340) or of a budget (#141785)
-//     selects all pods, and v1.37.2 takes it for none: it gets one that selects all pods by a
-//     requirement.
-//   - A budget never covers a pod without labels (#141785): such pods get a label that no selector
-//     names.
-//   - A device of which claims hold shares, and which allows no further allocation, is free for
-//     v1.37.2 (#140798): these claims hold it as a whole.
-//   - A request for all devices fails at a node with an incomplete or invalid pool (#141898) as if
-//     the claim were wrong: v1.37.2's error is read as the node's rejection that v1.38 makes of it.
+//   - An empty selector of a topology spread constraint (kubernetes#141340) or of a budget
+//     (#141785) selects all pods, but v1.37.2 treats it as absent: the replacement selects all pods
+//     by a requirement.
+//   - A budget never covers a pod without labels (#141785): such pods get a label unused by any
+//     selector.
+//   - A device partially allocated to claims, and closed to further allocation, is free for v1.37.2
+//     (#140798): these claims get the whole device.
+//   - A request for all devices fails at a node with an incomplete or invalid pool (#141898), like
+//     a wrong claim: v1.37.2's error is converted to v1.38's rejection of the node.
 
-// unusedLabel is a label that no selector of a world names.
+// unusedLabel is a label that selectors in a world never use.
 const unusedLabel = "conformance.example.com/unused"
 
-// everyPod selects all pods, and is not empty.
+// everyPod is a non-empty selector of all pods.
 var everyPod = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 	{Key: unusedLabel + "-either", Operator: metav1.LabelSelectorOpDoesNotExist}}}
 
@@ -38,7 +38,7 @@ func isEmpty(s *metav1.LabelSelector) bool {
 	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0
 }
 
-// podAhead returns the pod as upstream is shown it.
+// podAhead returns the pod in the form passed to upstream.
 func podAhead(pod *v1.Pod) *v1.Pod {
 	spreads := func(c v1.TopologySpreadConstraint) bool { return isEmpty(c.LabelSelector) }
 	if len(pod.Labels) > 0 && !slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, spreads) {
@@ -56,7 +56,7 @@ func podAhead(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// ahead returns the world as upstream is shown it.
+// ahead returns the world in the form passed to upstream.
 func (w *World) ahead() *World {
 	shown := *w
 	for _, pods := range []*[]*v1.Pod{&shown.Placed, &shown.Nominated, &shown.Pending} {
@@ -81,7 +81,7 @@ func (w *World) ahead() *World {
 	return &shown
 }
 
-// claimAhead returns the claim as upstream is shown it.
+// claimAhead returns the claim in the form passed to upstream.
 func claimAhead(w *World, claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
 	if claim.Status.Allocation == nil {
 		return claim
@@ -96,7 +96,7 @@ func claimAhead(w *World, claim *resourcev1.ResourceClaim) *resourcev1.ResourceC
 	return claim
 }
 
-// isExclusive reports whether the device that a claim got exists and allows one allocation.
+// isExclusive reports whether the claim's device exists and allows one allocation.
 func isExclusive(w *World, result resourcev1.DeviceRequestAllocationResult) bool {
 	newest, exclusive := int64(-1), false
 	for _, slice := range ofKind[*resourcev1.ResourceSlice](w) {
@@ -111,7 +111,7 @@ func isExclusive(w *World, result resourcev1.DeviceRequestAllocationResult) bool
 	return exclusive
 }
 
-// statusAhead returns the status that v1.38 gives for one of upstream's.
+// statusAhead converts a status of upstream's to v1.38's.
 func statusAhead(s *fwk.Status) *fwk.Status {
 	if s.Code() != fwk.Error || !strings.Contains(s.Message(), ": asks for all devices, but resource pool ") {
 		return s

@@ -14,13 +14,13 @@ import (
 	plfeature "k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 )
 
-// Upstream does not judge a node anew when it supposes that pods nominated to it have come, or that
-// victims have gone: it corrects what PreFilter found (AddPod, RemovePod). Some plugins correct too
-// little. Where the sides differ for that reason alone, upstream itself, asked anew about the
-// cluster supposed, agrees with Berth; such differences are on purpose.
+// Upstream does not reevaluate a node when it simulates the arrival of nominated pods or the
+// removal of victims: it adjusts the state from PreFilter (AddPod, RemovePod). Some plugins adjust
+// too little. If that is the only cause of a difference, a full evaluation of the simulated cluster
+// by upstream itself agrees with Berth; such differences are on purpose.
 
-// judgeAnew is what upstream says of one node in a world where the pods nominated to it have come,
-// and if it says nothing against that, in one where they will not.
+// judgeAnew returns upstream's verdict on one node in a world where the pods nominated to it have
+// arrived, and if that accepts the pod, in one without them.
 func judgeAnew(ctx context.Context, w *World, only []string, pod *v1.Pod, node string) (*Verdict, error) {
 	guests := slices.DeleteFunc(w.listNominated(), func(g *v1.Pod) bool {
 		return g.Status.NominatedNodeName != node || g.UID == pod.UID || corev1helpers.PodPriority(g) < corev1helpers.PodPriority(pod)
@@ -60,7 +60,7 @@ func judgeNode(ctx context.Context, w *World, only []string, pod *v1.Pod, node s
 	return a.nodes[node], nil
 }
 
-// anew is a handle through which preemption asks anew.
+// anew is a handle that makes preemption reevaluate fully.
 type anew struct {
 	fwk.Handle
 	world *World
@@ -94,13 +94,13 @@ func (h anew) RunFilterPluginsWithNominatedPods(ctx context.Context, _ fwk.Cycle
 	return fwk.NewStatus(fwk.Unschedulable, v.Reasons...)
 }
 
-// preemptionAnew is upstream's preemption, asking anew at every step.
+// preemptionAnew returns upstream's preemption with a full evaluation at every step.
 func (u *upstream) preemptionAnew(ctx context.Context, w *World, only []string) (*defaultpreemption.DefaultPreemption, error) {
 	args := &config.DefaultPreemptionArgs{MinCandidateNodesPercentage: 100}
 	return defaultpreemption.New(ctx, args, anew{u.framework, w, only}, plfeature.NewSchedulerFeaturesFromGates(feature.DefaultFeatureGate))
 }
 
-// preemptAnew lists the candidates as preempt does.
+// preemptAnew lists the candidates like preempt.
 func (u *upstream) preemptAnew(ctx context.Context, w *World, only []string, a *attempt, pod *v1.Pod) ([]victims, error) {
 	plugin, err := u.preemptionAnew(ctx, w, only)
 	if err != nil {
@@ -109,7 +109,7 @@ func (u *upstream) preemptAnew(ctx context.Context, w *World, only []string, a *
 	return u.listCandidates(ctx, w, plugin, a, pod)
 }
 
-// messageAnew is the message of a pod for which there are no candidates.
+// messageAnew returns the message for a pod without candidates.
 func (u *upstream) messageAnew(ctx context.Context, w *World, only []string, a *attempt, pod *v1.Pod) string {
 	plugin, err := u.preemptionAnew(ctx, w, only)
 	if err != nil {

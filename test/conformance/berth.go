@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// berth is Berth looking at a world.
+// berth is Berth's side of a world.
 type berth struct {
 	cluster *cluster.Cluster
 	profile *plugins.Profile
@@ -51,7 +51,8 @@ func newBerth(w *World, only []string) (*berth, error) {
 	return b, nil
 }
 
-// berthProfile is the default profile with the world's arguments, cut down to the plugins named.
+// berthProfile returns the default profile with the world's arguments, limited to the named
+// plugins.
 func berthProfile(w *World, only []string) (*plugins.Profile, error) {
 	defaults := plugins.Default()
 	at := map[plugins.Point][]string{}
@@ -84,8 +85,8 @@ func berthProfile(w *World, only []string) (*plugins.Profile, error) {
 	return plugins.NewProfile(defaults.SchedulerName, at, weights, args)
 }
 
-// Plugins names the plugins that can be compared one by one: those of the default profile that
-// filter or score.
+// Plugins names the individually comparable plugins: those of the default profile that filter or
+// score.
 func Plugins() (names []string) {
 	profile := plugins.Default()
 	for _, f := range profile.Filters {
@@ -99,8 +100,8 @@ func Plugins() (names []string) {
 	return names
 }
 
-// presentPlugins names the plugins of the default profile that Berth has, or does the work of
-// elsewhere: all, when it is complete.
+// presentPlugins names the plugins of the default profile that Berth has, or implements elsewhere:
+// all, when it is complete.
 func presentPlugins() (names []string) {
 	compared := Plugins()
 	for _, entry := range plugins.Catalog() {
@@ -111,7 +112,7 @@ func presentPlugins() (names []string) {
 	return names
 }
 
-// reserveFor asks all plugins to take what the pod needs beside room on its node.
+// reserveFor makes all plugins reserve the pod's needs beyond room on its node.
 func (b *berth) reserveFor(placed *v1.Pod) (undo func(), err error) {
 	var taken []func()
 	undo = func() {
@@ -135,8 +136,8 @@ func (b *berth) reserveFor(placed *v1.Pod) (undo func(), err error) {
 	return undo, nil
 }
 
-// askRepeatedly asks until the search for devices comes to an end within the limit of an attempt:
-// what one attempt has found, the next need not search.
+// askRepeatedly repeats until the search for devices ends within the limit of an attempt: later
+// attempts build on the findings of earlier ones.
 func (b *berth) askRepeatedly(ask func() (searched bool)) {
 	for range b.cluster.Len() + 1 {
 		if ask() {
@@ -150,13 +151,13 @@ func (b *berth) askRepeatedly(ask func() (searched bool)) {
 	}
 }
 
-// searchedNotAll reports whether an error, as a text, is that of a search that goes on in the next
+// searchedNotAll reports whether the text of an error is from a search continued in the next
 // attempt.
 func searchedNotAll(err string) bool {
 	return strings.Contains(err, "timed out trying to allocate devices")
 }
 
-// evaluatePod judges all nodes, in as many attempts as that takes.
+// evaluatePod evaluates all nodes, in as many attempts as needed.
 func (b *berth) evaluatePod(pod *cluster.Pod) (e *decide.Evaluation) {
 	b.askRepeatedly(func() bool {
 		e = decide.NewPlain(b.cluster, b.profile).Evaluate(pod)
@@ -165,7 +166,7 @@ func (b *berth) evaluatePod(pod *cluster.Pod) (e *decide.Evaluation) {
 	return e
 }
 
-// filterNodes asks one filter about all nodes, in as many attempts as that takes.
+// filterNodes runs one filter on all nodes, in as many attempts as needed.
 func (b *berth) filterNodes(name string, pod *cluster.Pod) (f Filtering) {
 	b.askRepeatedly(func() bool {
 		f = b.filterOnce(name, pod)

@@ -15,22 +15,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Totals count what was compared.
+// Totals counts the comparisons.
 type Totals struct {
 	Clusters, Nodes, Pods int
 	Verdicts, Rejections  int
 	Scores                int
 	Messages, Choices     int
 	Preemptions, Victims  int
-	// Ambiguous preemptions are those where upstream's own answer is chance.
+	// Ambiguous counts preemptions with a random choice by upstream.
 	Ambiguous      int
 	UpstreamErrors int
 	Differences    int
-	// OnPurpose counts the differences of each kind that docs/differences.md tells of.
+	// OnPurpose counts the differences of each kind in docs/differences.md.
 	OnPurpose map[string]int
 }
 
-// Add sums two counts.
+// Add adds two counts.
 func (t *Totals) Add(o Totals) {
 	t.Clusters += o.Clusters
 	t.Nodes += o.Nodes
@@ -75,8 +75,8 @@ type comparison struct {
 	found    []Difference
 }
 
-// Compare judges every pending pod of the world on both sides, with the plugins named or all if
-// none is.
+// Compare evaluates every pending pod of the world on both sides, with the named plugins, or all by
+// default.
 func Compare(ctx context.Context, w *World, only []string) (Totals, []Difference, error) {
 	if len(only) == 0 {
 		only = presentPlugins()
@@ -103,8 +103,8 @@ func compareWorld(ctx context.Context, w *World, u *upstream, b *berth, only []s
 		c.totals.Pods++
 		c.compareGates(ctx, pod)
 		node, state := c.comparePod(ctx, pod)
-		// Alone, plugins look at nodes that they are not asked about when all are; what they then
-		// remember comes too late to count.
+		// Run individually, plugins evaluate nodes that they would skip otherwise; the state they
+		// remember from those is too late to count.
 		for _, name := range names {
 			c.comparePlugin(ctx, name, pod)
 		}
@@ -121,8 +121,7 @@ func (c *comparison) addDifference(pod *v1.Pod, node, plugin, what, upstream, be
 		Upstream: upstream, Berth: berth})
 }
 
-// placeOnBoth places the pod on both sides where Berth chose to, and takes away one that was there
-// before.
+// placeOnBoth places the pod on Berth's node on both sides, and removes an earlier one.
 func (c *comparison) placeOnBoth(ctx context.Context, pod *v1.Pod, node string, state fwk.CycleState) error {
 	if !c.world.Sequence {
 		return nil
@@ -154,8 +153,7 @@ func (c *comparison) placeOnBoth(ctx context.Context, pod *v1.Pod, node string, 
 	return nil
 }
 
-// reserveOnBoth takes volumes and devices for the pod on both sides; neither has them if one of
-// them cannot.
+// reserveOnBoth reserves volumes and devices for the pod on both sides, or on neither if one fails.
 func (c *comparison) reserveOnBoth(ctx context.Context, placed *v1.Pod, state fwk.CycleState) bool {
 	status := c.upstream.framework.RunReservePluginsReserve(ctx, state, placed, placed.Spec.NodeName)
 	undo, err := c.berth.reserveFor(placed)
@@ -172,8 +170,8 @@ func (c *comparison) reserveOnBoth(ctx context.Context, placed *v1.Pod, state fw
 	return false
 }
 
-// comparePlugin compares one plugin on its own: neither earlier rejections nor other scores hide
-// what it says.
+// comparePlugin compares one plugin individually, so that earlier rejections or other scores do not
+// hide its result.
 func (c *comparison) comparePlugin(ctx context.Context, name string, pod *v1.Pod) {
 	want, state := c.upstream.filterByPlugin(ctx, name, pod)
 	waiting := c.berth.cluster.Pending(pod)
@@ -217,13 +215,13 @@ func (c *comparison) comparePlugin(ctx context.Context, name string, pod *v1.Pod
 	}
 	c.compareScores(ctx, name, pod, waiting, state, passed)
 	if len(passed) > 3 && c.rand.IntN(3) == 0 {
-		// Other plugins leave fewer nodes; normalisation then sees other extremes.
+		// Other plugins reduce the set of nodes, which changes the extremes for normalisation.
 		c.compareScores(ctx, name, pod, waiting, state,
 			slices.DeleteFunc(slices.Clone(passed), func(fwk.NodeInfo) bool { return c.rand.IntN(2) == 0 }))
 	}
 }
 
-// knownNodes shows those nodes of a set that there are.
+// knownNodes returns the existing nodes of a set.
 func (c *comparison) knownNodes(names sets.Set[string]) string {
 	if names == nil {
 		return "all"
@@ -265,8 +263,7 @@ func (c *comparison) compareScores(ctx context.Context, name string, pod *v1.Pod
 	}
 }
 
-// isZero tells whether the plugin adds nothing to any node: it makes no difference then whether it
-// is listed.
+// isZero reports whether the plugin scores every node zero: its presence then makes no difference.
 func (s Scoring) isZero() bool {
 	return !s.Failed && !slices.ContainsFunc(s.Scores, func(score int64) bool { return score != 0 })
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// compareGates compares what keeps the pod from waiting in the queue at all.
+// compareGates compares the reasons that keep the pod from entering the queue.
 func (c *comparison) compareGates(ctx context.Context, pod *v1.Pod) {
 	waiting := c.berth.cluster.Pending(pod)
 	said := map[string]string{}
@@ -33,7 +33,7 @@ func (c *comparison) compareGates(ctx context.Context, pod *v1.Pod) {
 	}
 }
 
-// preEnqueue is how a plugin that looks at the cluster, too, keeps pods out of the queue.
+// preEnqueue is implemented by plugins that also read the cluster to keep pods out of the queue.
 type preEnqueue interface {
 	PreEnqueue(*cluster.Cluster, *cluster.Pod) (message string)
 }

@@ -42,8 +42,7 @@ func (c *comparison) comparePod(ctx context.Context, pod *v1.Pod) (node string, 
 		if (want.failed == nil) != (got.Err == nil) {
 			c.addDifference(pod, "", "", "error", fmt.Sprint(want.failed), fmt.Sprint(got.Err))
 		}
-		// A pod with a nominated node may be placed there before anybody comes to the node that
-		// fails.
+		// A pod with a nominated node may be placed there before the failing node is evaluated.
 		if d := c.berth.decider.Decide(waiting); d.Err == nil && pod.Status.NominatedNodeName == "" {
 			c.addDifference(pod, "", "", "error of the fast way", fmt.Sprint(want.failed), describeDecision(d))
 		}
@@ -65,8 +64,8 @@ func (c *comparison) comparePod(ctx context.Context, pod *v1.Pod) (node string, 
 	return "", nil
 }
 
-// failsAtGuestsOnly reports whether upstream, which fails, fails at no node but at those where it,
-// asked anew with the nominated pods there, rejects the pod as Berth does.
+// failsAtGuestsOnly reports whether upstream's failure is limited to nodes with nominated pods
+// where upstream's full evaluation rejects the pod like Berth.
 func (c *comparison) failsAtGuestsOnly(ctx context.Context, pod *v1.Pod, got *decide.Evaluation) bool {
 	settled := map[string]bool{}
 	for i := range got.Nodes {
@@ -185,14 +184,14 @@ func (c *comparison) comparePreemption(ctx context.Context, pod *v1.Pod, waiting
 	}
 }
 
-// upstreamMessage is upstream's message and what Berth's must end with to be the same, differences
-// on purpose taken out.
+// upstreamMessage returns upstream's message and the required end of Berth's, without differences
+// on purpose.
 func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims,
 	e *decide.Evaluation, after string) (string, string) {
 	u := c.upstream.failureMessage(ctx, a, pod, candidates)
 	if a.all != nil && a.fit.Diagnosis.PostFilterMsg == "not found" {
-		// PreFilter came to no state for DynamicResources, which then fails at PostFilter. Berth
-		// says what it says of other pods.
+		// PreFilter left no state for DynamicResources, which then fails at PostFilter. Berth
+		// writes the usual message.
 		c.totals.onPurpose(notFound, 1)
 		a.fit.Diagnosis.PostFilterMsg = ""
 		return a.fit.Error(), ""
@@ -202,7 +201,7 @@ func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attemp
 		return u, after
 	}
 	if kept := strings.Replace(u, "deallocation of ResourceClaim completed, ", "", 1); kept == b && c.world.Sequence {
-		// A pod that was placed a moment ago holds the claim; upstream does not know yet.
+		// A just placed pod holds the claim; upstream has not observed it yet.
 		c.totals.onPurpose(allocatedAtOnce, 1)
 		return b, after
 	}
@@ -267,7 +266,7 @@ func (v victims) String() string {
 	return fmt.Sprintf("%s: %v, %d over budget", v.node, v.pods, v.violations)
 }
 
-// postFilterText is what the plugins at PostFilter add to the message.
+// postFilterText returns the plugins' additions to the message at PostFilter.
 func (b *berth) postFilterText(pod *cluster.Pod, p decide.Preemption) string {
 	if p.Node != nil { // upstream's PostFilter is not run then: it would delete the victims
 		return ""

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSameAsUpstream is the promise that Berth's verdicts, scores, messages, choices and victims
-// are Kubernetes' own.
+// TestSameAsUpstream verifies that Berth's verdicts, scores, messages, choices and victims are
+// Kubernetes' own.
 func TestSameAsUpstream(t *testing.T) {
 	only := chosen(t)
 	total, found := compareAll(t, only, *clusters)
@@ -88,8 +88,7 @@ func withDefault(only []string) []string {
 	return only
 }
 
-// TestSameWithTolerationsThatCompare has the gate on behind which tolerations may have the
-// operators Gt and Lt.
+// TestSameWithTolerationsThatCompare enables the gate for tolerations with the operators Gt and Lt.
 func TestSameWithTolerationsThatCompare(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.TaintTolerationComparisonOperators, true)
 	total, found := compareAll(t, []string{"NodeUnschedulable", "TaintToleration", "PodTopologySpread"}, max(1, *clusters/5))

@@ -22,10 +22,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestGangsPreemptWhereUpstreamDoes: a gang with a priority finds pods in its way that matter less,
-// as much, or more. Where the scheduler of Kubernetes places it or makes room for it, Berth does;
-// and where both make room, no more pods leave for Berth. In a few worlds a member has another
-// priority than the gang: both refuse it.
+// TestGangsPreemptWhereUpstreamDoes covers a gang blocked by pods of lower, equal or higher
+// priority. If the Kubernetes scheduler places it or makes room for it, so does Berth; and if both
+// make room, Berth does not preempt more pods. In a few worlds a member's priority differs from the
+// gang's: both refuse it.
 func TestGangsPreemptWhereUpstreamDoes(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
 		features.GenericWorkload: true, features.TopologyAwareWorkloadScheduling: true,
@@ -52,19 +52,19 @@ func TestGangsPreemptWhereUpstreamDoes(t *testing.T) {
 	}
 }
 
-// gangRoom is what becomes of a gang at once.
+// gangRoom is the immediate result for a gang.
 type gangRoom struct {
 	placed  bool
 	victims int // that leave for it
 	refused bool
 }
 
-// gangTally counts worlds by what both schedulers did.
+// gangTally counts worlds by the results of both schedulers.
 type gangTally struct {
 	Placed, Preempted, Fewer, Neither, Refused, OnlyBerth, Repelled int
 }
 
-// compare counts a world, and returns what is wrong with it.
+// compare counts a world, and returns its fault, if any.
 func (g *gangTally) compare(theirs, ours gangRoom, repels bool) (fault string) {
 	helps := func(r gangRoom) bool { return r.placed || r.victims > 0 }
 	switch {
@@ -98,7 +98,8 @@ func (g *gangTally) compare(theirs, ours gangRoom, repels bool) (fault string) {
 	return ""
 }
 
-// setPriorities has the gang matter more than some of the pods that run, of which none is its own.
+// setPriorities gives the gang a higher priority than some of the running pods, none of them its
+// own.
 func (w *gangWorld) setPriorities(rng *rand.Rand) {
 	w.placed = slices.DeleteFunc(w.placed, func(p *v1.Pod) bool { return p.Spec.SchedulingGroup != nil })
 	for _, p := range w.placed {
@@ -118,7 +119,7 @@ func (w *gangWorld) setPriorities(rng *rand.Rand) {
 
 var preempting = regexp.MustCompile(`preempting (\d+) victims`)
 
-// roomByUpstream has the scheduler of Kubernetes decide the gang, in one cycle.
+// roomByUpstream runs one cycle of the Kubernetes scheduler on the gang.
 func (w *gangWorld) roomByUpstream(ctx context.Context) (r gangRoom, err error) {
 	ctx, stop := context.WithTimeout(klog.NewContext(ctx, klog.Logger{}), time.Minute)
 	defer stop()
@@ -133,7 +134,7 @@ func (w *gangWorld) roomByUpstream(ctx context.Context) (r gangRoom, err error) 
 	return r, err
 }
 
-// roomByBerth has Berth's core decide the gang, in one step.
+// roomByBerth runs one step of Berth's core on the gang.
 func (w *gangWorld) roomByBerth() (r gangRoom, err error) {
 	core, err := cycle.New(cycle.Options{
 		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true},

@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// generator draws a world. Names, labels and amounts come from short lists, so that what is drawn
-// independently often meets: that is where plugins have something to decide.
+// generator draws a world. Names, labels and amounts are from short lists, so that independent
+// draws often coincide, which gives plugins something to decide.
 //
-// Each kind of object has a generator of its own, which owns what it has drawn and others refer to:
+// Each kind of object has a separate generator, which owns its objects and the references to them:
 //
 //	generator ──► podGenerator ──► deviceGenerator, storageGenerator ──► termGenerator ──► dice
 //
-// All of them draw from the same dice. The order of the draws is the world: a draw that is added,
-// left out or moved changes what every stored seed stands for.
+// All of them draw from the same dice. The order of the draws determines the world: adding,
+// removing or moving a draw changes the meaning of every stored seed.
 type generator struct {
 	*dice
 	w       *World
@@ -29,19 +29,19 @@ type generator struct {
 	pods    *podGenerator
 }
 
-// dice are what chance decides by: one sequence of draws, one of names and times, and the features
-// that this world leans to.
+// dice is the source of randomness: one sequence of draws, one of names and times, and the
+// preferred features of this world.
 type dice struct {
 	*rand.Rand
-	// leaning makes worlds differ: a feature is likely in some worlds and rare in the others.
+	// leaning makes worlds differ: a feature is likely in some worlds and rare in the rest.
 	leaning map[string]float64
 	serial  int // what the last name or time was numbered; no two are alike
 }
 
-// epoch is when the first thing in a world can have happened; the last is three years later.
+// epoch is the time of the earliest possible event in a world; the last is three years later.
 var epoch = time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// Generate makes the world of a seed, always the same.
+// Generate returns the world of a seed, always the same.
 func Generate(seed uint64) *World {
 	g := newGenerator(seed)
 	g.setLeanings("node affinity", "pod affinity", "spread", "taints", "ports", "volumes", "devices", "sizes", "images", "odd", "nominated",
@@ -60,7 +60,7 @@ func Generate(seed uint64) *World {
 	g.pods.addNominated()
 	g.pods.addPending()
 	g.drawArguments()
-	// Last: what was drawn before for stored seeds stays.
+	// Draw these last: earlier draws must not change for stored seeds.
 	g.devices.taintRules()
 	g.addSlots()
 	return g.w
@@ -83,7 +83,7 @@ func (d *dice) setLeanings(features ...string) {
 	}
 }
 
-// hasLeaning draws whether a thing has the feature, as likely as this world leans to it.
+// hasLeaning draws whether an object has the feature, with this world's probability.
 func (d *dice) hasLeaning(feature string) bool {
 	p, ok := d.leaning[feature]
 	if !ok {
@@ -94,7 +94,7 @@ func (d *dice) hasLeaning(feature string) bool {
 
 func (d *dice) withChance(p float64) bool { return d.Float64() < p }
 
-// drawBetween draws from lo to hi, both included.
+// drawBetween draws from lo to hi, inclusive.
 func (d *dice) drawBetween(lo, hi int) int { return lo + d.IntN(hi-lo+1) }
 
 // drawFew draws a count up to most, small ones far more often.
@@ -120,7 +120,7 @@ func drawSome[T any](d interface{ withChance(float64) bool }, p float64, list ..
 	return drawn
 }
 
-// putAmount sets a resource to one of the amounts; an empty one leaves it out.
+// putAmount sets a resource to one of the amounts; an empty one leaves it unset.
 func (d *dice) putAmount(list v1.ResourceList, name v1.ResourceName, amounts ...string) {
 	if amount := pickOne(d, amounts...); amount != "" {
 		list[name] = resource.MustParse(amount)

@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// termGenerator draws what pods and volumes say about nodes and about other pods. It keeps nothing:
-// all that it draws goes into the object that asked.
+// termGenerator draws the node and pod terms of pods and volumes. It is stateless: all draws go
+// into the requesting object.
 type termGenerator struct {
 	*dice
 	w *World
@@ -132,7 +132,7 @@ func (g *termGenerator) valuesOf(key string) []string {
 var topologyKeys = []string{v1.LabelHostname, v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyZone,
 	v1.LabelTopologyRegion, "rack", "disk", "nowhere"}
 
-// moreKeys are labels of nodes in some worlds; pods there may ask by all of them.
+// moreKeys lists labels of nodes in some worlds; pods there may use all of them in terms.
 var moreKeys = []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9"}
 
 func (g *termGenerator) topologyKey() string {
@@ -181,7 +181,7 @@ func (g *termGenerator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
 				Operator: metav1.LabelSelectorOpDoesNotExist}}})
 	}
 	if rev, ok := pod.Labels["rev"]; ok && t.LabelSelector != nil && g.withChance(0.3) {
-		// As the API server stores it: the key stays, its value is merged into the selector.
+		// As stored by the API server: the key stays, its value is merged into the selector.
 		t.MatchLabelKeys = []string{"rev"}
 		t.LabelSelector = t.LabelSelector.DeepCopy()
 		t.LabelSelector.MatchExpressions = append(t.LabelSelector.MatchExpressions,

@@ -16,7 +16,7 @@ var scorers = []string{
 	"NodeResourcesBalancedAllocation", "ImageLocality",
 }
 
-// drawArguments gives some worlds a profile other than the default.
+// drawArguments gives some worlds a non-default profile.
 func (g *generator) drawArguments() {
 	if g.withChance(0.5) {
 		return
@@ -40,8 +40,8 @@ func (g *generator) drawArguments() {
 		g.w.Args["NodeResourcesFit"] = g.fitArgs()
 	}
 	if g.withChance(0.3) {
-		// Asked to balance a resource that devices stand for, upstream's plugin panics: nobody
-		// gives it a cache of CEL expressions.
+		// Upstream's plugin panics when balancing a resource backed by devices, because it lacks a
+		// cache of CEL expressions.
 		specs := slices.DeleteFunc(g.resourceSpecs(false),
 			func(s config.ResourceSpec) bool { return s.Name == string(g.devices.counted) || s.Name == string(fpga) })
 		g.w.Args["NodeResourcesBalancedAllocation"] = &config.NodeResourcesBalancedAllocationArgs{Resources: specs}
@@ -115,8 +115,8 @@ func (g *generator) addedAffinity() *v1.NodeAffinity {
 			MatchExpressions: []v1.NodeSelectorRequirement{{Key: "disk", Operator: v1.NodeSelectorOpNotIn, Values: []string{"hdd"}}},
 		}}}
 		if g.withChance(0.3) {
-			// A pod may have a term that no node can match for a value that is no number; here both
-			// schedulers would refuse to start.
+			// A pod may have a term that cannot match because of a non-numeric value; in arguments,
+			// both schedulers would refuse to start.
 			term := g.terms.nodeTerm(g.withChance(0.3))
 			if _, err := nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}}); err == nil {
 				terms := &a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms

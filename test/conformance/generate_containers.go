@@ -84,9 +84,9 @@ func (g *podGenerator) drawRequests() v1.ResourceList {
 	return list
 }
 
-// hugeRequest makes the pod ask for nearly as much as 64 bits hold. Only pods that wait do, in one
-// container, and with what is requested on any node it still fits into 64 bits: larger sums wrap
-// around upstream.
+// hugeRequest makes the pod request nearly the maximum of 64 bits. It is limited to one container
+// of pending pods, and together with the requests on any node the sum still fits into 64 bits:
+// larger sums wrap around upstream.
 func (g *podGenerator) hugeRequest(pod *v1.Pod) {
 	pod.Spec.Containers, pod.Spec.InitContainers, pod.Spec.Overhead, pod.Spec.Resources = pod.Spec.Containers[:1], nil, nil, nil
 	list := v1.ResourceList{}
@@ -101,7 +101,7 @@ func (g *podGenerator) hugeRequest(pod *v1.Pod) {
 	pod.Spec.Containers[0].Resources.Requests = list
 }
 
-// asksForHuge tells whether hugeRequest has had its way.
+// asksForHuge reports whether the pod has a huge request.
 func asksForHuge(pod *v1.Pod) bool {
 	for _, quantity := range pod.Spec.Containers[0].Resources.Requests {
 		if quantity.Value() > 1<<50 {
@@ -111,11 +111,11 @@ func asksForHuge(pod *v1.Pod) bool {
 	return false
 }
 
-// anyHuge tells whether a pod that waits asks for nearly as much as 64 bits hold.
+// anyHuge reports whether a pending pod has a huge request.
 func (g *generator) anyHuge() bool { return slices.ContainsFunc(g.w.Pending, asksForHuge) }
 
-// podLevel gives the pod requests of its own, no less than its containers' (the API server refuses
-// others).
+// podLevel gives the pod pod-level requests, at least its containers' (the API server rejects
+// smaller ones).
 func (g *podGenerator) podLevel(pod *v1.Pod) {
 	list := v1.ResourceList{}
 	g.putAmount(list, v1.ResourceCPU, "", "8", "12")
@@ -134,8 +134,8 @@ func (g *podGenerator) podLevel(pod *v1.Pod) {
 	pod.Spec.Resources = &v1.ResourceRequirements{Requests: list}
 }
 
-// drawResize reports amounts in the status as a kubelet does that is changing, or has changed, a
-// pod in place.
+// drawResize sets amounts in the status like a kubelet that is changing, or has changed, a pod in
+// place.
 func (g *podGenerator) drawResize(pod *v1.Pod) {
 	report := func(containers []v1.Container, sidecarsOnly bool) (statuses []v1.ContainerStatus) {
 		for i := range containers {
@@ -168,7 +168,7 @@ func (g *podGenerator) drawResize(pod *v1.Pod) {
 	}
 }
 
-// changeAmounts are the amounts, some of them changed.
+// changeAmounts returns the amounts, some of them changed.
 func (g *podGenerator) changeAmounts(list v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, gpu,

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// deviceClaim draws a claim for devices, waiting or allocated.
+// deviceClaim draws a device claim, pending or allocated.
 func (g *deviceGenerator) deviceClaim(namespace, name string) *resourcev1.ResourceClaim {
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
 	for i := range 1 + g.drawFew(2) {
@@ -97,8 +97,8 @@ func (g *deviceGenerator) exactRequest() *resourcev1.ExactDeviceRequest {
 	return e
 }
 
-// allocateClaim gives the claim a device that is free, or a share of one, as a scheduler did
-// before.
+// allocateClaim allocates a free device, or a share of one, to the claim, as an earlier scheduling
+// would.
 func (g *deviceGenerator) allocateClaim(claim *resourcev1.ResourceClaim) {
 	if len(g.free) == 0 {
 		return
@@ -136,7 +136,7 @@ func (g *deviceGenerator) allocateClaim(claim *resourcev1.ResourceClaim) {
 	}
 }
 
-// podClaims lets a pod ask for devices: by a claim that is there, by one made for it, or as an
+// podClaims gives a pod device requests: by an existing claim, by one created for it, or as an
 // extended resource.
 func (g *deviceGenerator) podClaims(pod *v1.Pod) {
 	if g.leaning["devices"] == 0 || !g.withChance(min(0.3, g.leaning["devices"])) {
@@ -161,8 +161,8 @@ func (g *deviceGenerator) podClaims(pod *v1.Pod) {
 	}
 }
 
-// extendedRequests has some of the containers request devices as extended resources, the first one
-// always.
+// extendedRequests makes some of the containers request devices as extended resources, the first
+// one always.
 func (g *deviceGenerator) extendedRequests(containers []v1.Container) {
 	for i := range containers {
 		if i > 0 && g.withChance(0.5) {
@@ -177,7 +177,7 @@ func (g *deviceGenerator) extendedRequests(containers []v1.Container) {
 	}
 }
 
-// madeClaim is made from a template; it may not be there yet, or be another pod's.
+// madeClaim draws the claim of a template; it may not exist yet, or belong to another pod.
 func (g *deviceGenerator) madeClaim(pod *v1.Pod, c *v1.PodResourceClaim) {
 	c.ResourceClaimTemplateName = ptr.To("template")
 	status := v1.PodResourceClaimStatus{Name: c.Name}

@@ -16,15 +16,15 @@ const (
 	fpga      = v1.ResourceName("example.com/fpga") // counted by devices where nodes do not count it themselves
 )
 
-// deviceID is a device of which something is free.
+// deviceID is a device with free capacity.
 type deviceID struct {
 	driver, pool, device string
 	node                 string // empty: not of one node
 	divisible            bool   // claims have shares of it
 }
 
-// deviceGenerator draws devices and claims for them. A device is in free exactly while no claim
-// that was drawn has it.
+// deviceGenerator draws devices and claims for them. free contains exactly the devices without a
+// drawn claim.
 type deviceGenerator struct {
 	*dice
 	w     *World
@@ -63,7 +63,7 @@ func (g *deviceGenerator) addDevices() {
 	}
 }
 
-// taintRules are DeviceTaintRules, for any devices.
+// taintRules draws DeviceTaintRules for any devices.
 func (g *deviceGenerator) taintRules() {
 	if g.leaning["devices"] == 0 || !g.withChance(0.4) {
 		return
@@ -101,7 +101,7 @@ func (g *deviceGenerator) deviceClasses() {
 	}
 }
 
-// eachPair yields what is listed as name and selectors in turn, in that order.
+// eachPair iterates over alternating names and selectors.
 func eachPair(list ...any) func(func(string, []resourcev1.DeviceSelector) bool) {
 	return func(yield func(string, []resourcev1.DeviceSelector) bool) {
 		for i := 0; i < len(list); i += 2 {
@@ -142,7 +142,7 @@ func (g *deviceGenerator) addSlice(spec resourcev1.ResourceSliceSpec, driver, po
 	g.w.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: spec})
 }
 
-// placedDevice says which nodes reach the device if the slice leaves that to its devices.
+// placedDevice sets the nodes reaching the device if the slice leaves that to its devices.
 func (g *deviceGenerator) placedDevice(spec *resourcev1.ResourceSliceSpec, d resourcev1.Device) resourcev1.Device {
 	if spec.PerDeviceNodeSelection == nil {
 		return d
@@ -160,7 +160,7 @@ func (g *deviceGenerator) placedDevice(spec *resourcev1.ResourceSliceSpec, d res
 	return d
 }
 
-// counterSets are what the devices of a pool that are parts of a larger one have in common.
+// counterSets draws the shared counters of a pool's devices that are parts of a larger one.
 func (g *deviceGenerator) counterSets() []resourcev1.CounterSet {
 	var sets []resourcev1.CounterSet
 	for _, name := range []string{"card-0", "card-1"} {
@@ -212,7 +212,7 @@ func (g *deviceGenerator) drawDevice(driver, name string) resourcev1.Device {
 	return d
 }
 
-// requestPolicy draws how a share of a capacity is rounded, and which shares there can be.
+// requestPolicy draws the rounding and the permitted shares of a capacity.
 func (g *deviceGenerator) requestPolicy() *resourcev1.CapacityRequestPolicy {
 	amount := func(text string) *resource.Quantity { return ptr.To(resource.MustParse(text)) }
 	switch g.IntN(4) {

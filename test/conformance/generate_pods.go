@@ -18,8 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// podGenerator draws pods: those that run, those with a nominated node, those that wait, and the
-// budgets that hold them.
+// podGenerator draws running, nominated and pending pods, and their budgets.
 type podGenerator struct {
 	*dice
 	w       *World
@@ -31,7 +30,7 @@ type podGenerator struct {
 	taken map[string]bool // ports of nodes that placed pods have, and claims that they use
 }
 
-// app is what several pods of this world share: labels, namespace and owner.
+// app holds the labels, namespace and owner shared by several pods of this world.
 type app struct {
 	name      string
 	namespace string
@@ -39,7 +38,7 @@ type app struct {
 	owner     *metav1.OwnerReference
 }
 
-// makeApps draws what some pods have in common: labels, namespace, a controller, a service.
+// makeApps draws the common parts of some pods: labels, namespace, a controller, a service.
 func (g *podGenerator) makeApps() {
 	for i := range g.drawBetween(2, 5) {
 		a := app{name: fmt.Sprintf("app-%d", i), namespace: pickOne(g, "default", "default", "team-a", "team-b")}
@@ -105,9 +104,9 @@ func (g *podGenerator) addPlaced() {
 	}
 }
 
-// packNodes fills all nodes with pods of a few priorities that have begun at a few times, so that
-// there is room only where others leave, and much to choose from. Within a node no two have begun
-// at once: which of them is spared would be chance.
+// packNodes fills all nodes with pods of a few priorities and a few start times, so that room
+// requires preemption, with many choices. Start times within a node are unique: otherwise the
+// spared pod would be random.
 func (g *podGenerator) packNodes() {
 	for _, node := range g.w.Nodes {
 		g.putAmount(node.Status.Allocatable, v1.ResourceCPU, "4")
@@ -141,9 +140,9 @@ func (g *podGenerator) packNodes() {
 	}
 }
 
-// dropTakenPorts takes those ports from the pod that another one on its node has. Such pods cannot
-// both run, and upstream, which keeps a node's ports as a set, holds the port to be free when one
-// of them goes.
+// dropTakenPorts removes ports from the pod that another pod on its node has. Such pods cannot both
+// run, and upstream, which keeps a node's ports as a set, considers the port free when one of them
+// leaves.
 func (g *podGenerator) dropTakenPorts(pod *v1.Pod) {
 	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
@@ -157,8 +156,8 @@ func (g *podGenerator) dropTakenPorts(pod *v1.Pod) {
 	}
 }
 
-// dropTakenClaims takes volumes from the pod whose claims only one pod may use, and another one
-// does.
+// dropTakenClaims removes volumes from the pod if their single-pod claims are already used by
+// another pod.
 func (g *podGenerator) dropTakenClaims(pod *v1.Pod) {
 	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		if v.PersistentVolumeClaim == nil {
@@ -234,8 +233,8 @@ func (g *podGenerator) addPending() {
 	}
 }
 
-// priorities are those of classes, of the least and the most important pods, and few others: pods
-// of the same priority are told apart by age.
+// priorities includes those of classes and the lowest and highest ones, and few more: age
+// distinguishes pods of the same priority.
 var priorities = []int32{math.MinInt32, -10, 0, 0, 100, 1000, 1000, 1000000000, 2000001000}
 
 // drawPod draws a pod of one of the apps.

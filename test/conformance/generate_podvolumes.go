@@ -61,8 +61,8 @@ func (g *storageGenerator) claimName(namespace string) string {
 	return pickOne(g, names...)
 }
 
-// ephemeralClaim makes the claim that belongs to a pod's own volume; sometimes it is not there yet,
-// or is another's.
+// ephemeralClaim draws the claim of a pod's ephemeral volume; sometimes it does not exist yet, or
+// belongs to another pod.
 func (g *storageGenerator) ephemeralClaim(pod *v1.Pod, volume string) {
 	if g.withChance(0.1) {
 		return

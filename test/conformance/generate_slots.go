@@ -49,7 +49,7 @@ func (g *generator) addSlots() {
 	}
 }
 
-// limitVolumes gives a node its one CSINode, with a limit.
+// limitVolumes creates a node's CSINode with a limit.
 func (g *generator) limitVolumes(node string) {
 	limited := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
 		{Name: csiDriver, NodeID: node, Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(g.drawBetween(0, 3)))}},
@@ -63,7 +63,7 @@ func (g *generator) limitVolumes(node string) {
 	g.w.addObject(limited)
 }
 
-// slotPod draws a small pod that uses volumes, most of them its own, and often a host port.
+// slotPod draws a small pod with volumes, most of them exclusive, and often a host port.
 func (g *generator) slotPod(kind string) *v1.Pod {
 	pod := g.pods.drawPod(kind)
 	pod.Spec.Affinity, pod.Spec.NodeSelector, pod.Spec.TopologySpreadConstraints, pod.Spec.ResourceClaims = nil, nil, nil, nil
@@ -92,7 +92,7 @@ func (g *generator) slotPod(kind string) *v1.Pod {
 	return pod
 }
 
-// slotClaim adds a claim that is bound to a volume of a limited driver, and returns the volume.
+// slotClaim adds a claim bound to a volume of a limited driver, and returns the volume.
 func (g *generator) slotClaim(namespace, name string) *v1.PersistentVolume {
 	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: namespace + name}, Spec: v1.PersistentVolumeSpec{

@@ -24,8 +24,8 @@ const (
 
 var classNames = []string{"manual", "immediate", "wait", "zonal", "ebs"}
 
-// storageGenerator draws volumes, claims for them, and the claims that a pod names, some of which
-// are not there.
+// storageGenerator draws volumes, claims for them, and the claims named by pods, some of them
+// missing.
 type storageGenerator struct {
 	*dice
 	w     *World
@@ -135,13 +135,13 @@ func (g *storageGenerator) csiNodes() {
 	}
 }
 
-// addVolume draws a persistent volume without a claim, or with one in mind.
+// addVolume draws a persistent volume without a claim, or with a preset one.
 func (g *storageGenerator) addVolume() *v1.PersistentVolume {
 	name := g.nextName("volume")
 	pv := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}},
 		Spec: v1.PersistentVolumeSpec{
-			// No two sizes are alike: which of them is taken would be chance.
+			// Sizes are unique: the choice among equal ones would be random.
 			Capacity: v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(int64(pickOne(g, 1, 5, 10))*gibi+
 				int64(g.serial)*mebi, resource.BinarySI)},
 			AccessModes: pickOne(g, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
@@ -222,7 +222,7 @@ func (g *storageGenerator) volumeSource() v1.PersistentVolumeSource {
 		ebsDriver, gceDriver, "other.example.com"), VolumeHandle: id}}
 }
 
-// addClaim draws a claim in one of the states that a claim can be in.
+// addClaim draws a claim in one of its possible states.
 func (g *storageGenerator) addClaim(namespace, name string) *v1.PersistentVolumeClaim {
 	g.serial++
 	claim := &v1.PersistentVolumeClaim{
@@ -280,7 +280,7 @@ func (g *storageGenerator) addClaim(namespace, name string) *v1.PersistentVolume
 	return claim
 }
 
-// bindClaim binds the claim to a volume of its own; in some cases not quite.
+// bindClaim binds the claim to an exclusive volume; in some cases incompletely.
 func (g *storageGenerator) bindClaim(claim *v1.PersistentVolumeClaim) {
 	claim.Annotations[bindComplete] = "yes"
 	claim.Status.Phase = v1.ClaimBound

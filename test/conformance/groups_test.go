@@ -32,11 +32,11 @@ import (
 
 var gangClusters = flag.Int("gangs", 40, "how many random clusters with a gang, of each kind")
 
-// TestGangsFitWhereUpstreamsDo: the scheduler of Kubernetes, with the gates on, and Berth's core
-// decide one gang each in the same cluster, of which some pods may be running. Of pods that are all
-// alike and to which no other pod matters the answer is the same. Of pods that differ Berth places
-// every gang that upstream places, and more; but where members have anti-affinity, upstream may
-// place what breaks it (docs/differences.md).
+// TestGangsFitWhereUpstreamsDo compares the Kubernetes scheduler, with the gates on, and Berth's
+// core on one gang each in the same cluster, with some pods of the gang possibly running. For
+// identical pods unaffected by other pods the results are the same. For differing pods Berth places
+// every gang placed by upstream, and more; but if members have anti-affinity, upstream may violate
+// it (docs/differences.md).
 func TestGangsFitWhereUpstreamsDo(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
 		features.GenericWorkload: true, features.TopologyAwareWorkloadScheduling: true,
@@ -74,8 +74,8 @@ func TestGangsFitWhereUpstreamsDo(t *testing.T) {
 	}
 }
 
-// TestGangsGoToTheDomainThatUpstreamPrefers: where both schedulers place all pods of a gang, the
-// rack that Berth chooses is as full as that which kube-scheduler does, by its own score.
+// TestGangsGoToTheDomainThatUpstreamPrefers verifies that, if both schedulers place all pods of a
+// gang, Berth's rack is as full as kube-scheduler's, by the latter's own score.
 func TestGangsGoToTheDomainThatUpstreamPrefers(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
 		features.GenericWorkload: true, features.TopologyAwareWorkloadScheduling: true,
@@ -112,7 +112,7 @@ func TestGangsGoToTheDomainThatUpstreamPrefers(t *testing.T) {
 	}
 }
 
-// rack is that of a node.
+// rack returns the rack of a node.
 func (w *gangWorld) rack(node string) string {
 	for _, n := range w.nodes {
 		if n.Name == node {
@@ -122,7 +122,7 @@ func (w *gangWorld) rack(node string) string {
 	return ""
 }
 
-// fullness is how much of a rack's CPU and memory is requested with the gang there, in percent.
+// fullness returns the requested percentage of a rack's CPU and memory, including the gang.
 func (w *gangWorld) fullness(rack string) int64 {
 	var requested, all [2]int64
 	for _, n := range w.nodes {
@@ -139,7 +139,7 @@ func (w *gangWorld) fullness(rack string) int64 {
 	return (min(requested[0], all[0])*100/all[0] + min(requested[1], all[1])*100/all[1]) / 2
 }
 
-// gangWorld is a cluster in which one gang waits.
+// gangWorld is a cluster with one pending gang.
 type gangWorld struct {
 	nodes  []*v1.Node
 	placed []*v1.Pod
@@ -159,7 +159,7 @@ func (w *gangWorld) String() string {
 	return text
 }
 
-// repels tells whether a member has required anti-affinity to pods.
+// repels reports whether a member has required anti-affinity to pods.
 func (w *gangWorld) repels() bool {
 	return slices.ContainsFunc(w.gang, func(p *v1.Pod) bool { return p.Spec.Affinity != nil && p.Spec.Affinity.PodAntiAffinity != nil })
 }
@@ -250,14 +250,14 @@ func generateGang(seed uint64, alike bool) *gangWorld {
 	return w
 }
 
-// upstream has the scheduler of Kubernetes decide the gang, in one cycle, and tells whether it is
+// upstream runs one cycle of the Kubernetes scheduler on the gang, and reports whether it is
 // scheduled.
 func (w *gangWorld) upstream(ctx context.Context) (bool, error) {
 	node, err := w.firstByUpstream(ctx)
 	return node != "", err
 }
 
-// firstByUpstream is where it binds a pod of the gang first; "" if it binds none.
+// firstByUpstream returns the node of the first binding of a gang pod; "" without any.
 func (w *gangWorld) firstByUpstream(ctx context.Context) (node string, err error) {
 	ctx, stop := context.WithTimeout(klog.NewContext(ctx, klog.Logger{}), time.Minute)
 	defer stop()
@@ -282,7 +282,7 @@ func (w *gangWorld) firstByUpstream(ctx context.Context) (node string, err error
 	}
 }
 
-// newClient serves the objects of the world; a scheduler may change its copies of them.
+// newClient serves copies of the world's objects, which a scheduler may change.
 func (w *gangWorld) newClient() *clientset.Clientset {
 	objects := []runtime.Object{w.group.DeepCopy()}
 	for _, n := range w.nodes {
@@ -294,8 +294,8 @@ func (w *gangWorld) newClient() *clientset.Clientset {
 	return clientset.NewClientset(objects...)
 }
 
-// decideByUpstream has the scheduler of Kubernetes run one cycle, and returns the condition that it
-// gives the gang.
+// decideByUpstream runs one cycle of the Kubernetes scheduler, and returns the condition that it
+// sets on the gang.
 func decideByUpstream(ctx context.Context, client *clientset.Clientset) (*metav1.Condition, error) {
 	informers := scheduler.NewInformerFactory(client, 0, nil)
 	s, err := scheduler.New(ctx, client, informers, nil, func(string) events.EventRecorderLogger { return events.NewFakeRecorder(1000) },
@@ -326,13 +326,13 @@ func decideByUpstream(ctx context.Context, client *clientset.Clientset) (*metav1
 	}
 }
 
-// berth has Berth's core decide the gang.
+// berth runs Berth's core on the gang.
 func (w *gangWorld) berth() (bool, error) {
 	node, err := w.firstByBerth()
 	return node != "", err
 }
 
-// firstByBerth is where it binds a pod of the gang first; "" if it binds none.
+// firstByBerth returns the node of the first binding of a gang pod; "" without any.
 func (w *gangWorld) firstByBerth() (node string, err error) {
 	core, err := cycle.New(cycle.Options{
 		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true},

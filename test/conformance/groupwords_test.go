@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestMembersSayWhatUpstreamSays: where neither scheduler places a gang of pods that are alike, a
-// member that fits has the same message from both: the gang's words, with what preemption says.
+// TestMembersSayWhatUpstreamSays verifies that, if neither scheduler places a gang of identical
+// pods, a feasible member has the same message from both: the gang's, followed by preemption's.
 func TestMembersSayWhatUpstreamSays(t *testing.T) {
 	for _, topology := range []bool{false, true} {
 		t.Run(fmt.Sprintf("topology=%t", topology), func(t *testing.T) {
@@ -64,8 +64,7 @@ func TestMembersSayWhatUpstreamSays(t *testing.T) {
 	}
 }
 
-// setWordy has the gang find pods in its way that matter less, or not, and sometimes forbids it to
-// preempt.
+// setWordy blocks the gang by pods of lower priority, or not, and sometimes forbids it to preempt.
 func (w *gangWorld) setWordy(rng *rand.Rand) {
 	w.setPriorities(rng)
 	for _, p := range w.gang {
@@ -83,34 +82,33 @@ func (w *gangWorld) setWordy(rng *rand.Rand) {
 	}
 }
 
-// saidOfGroup tells whether the message is about the group rather than about nodes for the pod.
+// saidOfGroup reports whether the message is about the group rather than about nodes for the pod.
 func saidOfGroup(message string) bool {
 	return strings.HasPrefix(message, "pod group is") || strings.HasPrefix(message, "minCount") || strings.HasPrefix(message, "no feasible")
 }
 
 var number = regexp.MustCompile(`\d+`)
 
-// kindOfWords is the message without its numbers.
+// kindOfWords returns the message without its numbers.
 func kindOfWords(message string) string { return number.ReplaceAllString(message, "N") }
 
 var counts = regexp.MustCompile(`(pod group preemption: .*minCount \(\d+\) cannot be satisfied): \d+ scheduled, \d+ remaining`)
 
 var howMany = regexp.MustCompile(`preempting \d+ victims`)
 
-// withoutCounts is a message without what Berth does not know, how many members fit where all pods
-// that may leave have left, and without the number of victims, which may be smaller.
+// withoutCounts removes two numbers from a message: the members that fit after all possible victims
+// have left, unknown to Berth, and the victims, possibly fewer.
 func withoutCounts(message string) string {
 	return howMany.ReplaceAllString(counts.ReplaceAllString(message, "$1"), "preempting N victims")
 }
 
 var firstOfMany = regexp.MustCompile(`(0/(?:[2-9]|\d\d+) placements .*first placement status: minCount \(\d+\) cannot be satisfied): \d+ scheduled, \d+ remaining`)
 
-// withoutFirst is the message without how many members fit in the first of several domains: which
-// one is first is up to chance in kube-scheduler, and the closest one in Berth.
+// withoutFirst removes the number of members that fit in the first of several domains, a random one
+// in kube-scheduler, and the closest one in Berth.
 func withoutFirst(message string) string { return firstOfMany.ReplaceAllString(message, "$1") }
 
-// wordsOfUpstream are the messages of pods for which the scheduler of Kubernetes finds no node, by
-// name.
+// wordsOfUpstream returns the messages of pods not placed by the Kubernetes scheduler, by name.
 func (w *gangWorld) wordsOfUpstream(ctx context.Context) (map[string]string, error) {
 	ctx, stop := context.WithTimeout(klog.NewContext(ctx, klog.Logger{}), time.Minute)
 	defer stop()
@@ -143,7 +141,7 @@ func (w *gangWorld) wordsOfUpstream(ctx context.Context) (map[string]string, err
 	}
 }
 
-// wordsOfBerth are the messages of pods for which Berth's core finds no node, by name.
+// wordsOfBerth returns the messages of pods not placed by Berth's core, by name.
 func (w *gangWorld) wordsOfBerth(topology bool) (map[string]string, error) {
 	core, err := cycle.New(cycle.Options{
 		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: topology},

@@ -16,9 +16,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// filled is an informer factory whose informers hold what they were given and never run: a handler
-// hears of every object the moment it is added. Groups that the scheduler does not ask for are left
-// to the nil interface.
+// filled is an informer factory with manually filled informers that never run: a handler receives
+// every object when it is added. The nil interface implements groups not used by the scheduler.
 type filled struct {
 	informers.SharedInformerFactory
 	byType map[reflect.Type]*filledInformer
@@ -44,7 +43,7 @@ func (f *filled) informerFor(kind runtime.Object) *filledInformer {
 	return i
 }
 
-// InformerFor is what the typed informers of client-go ask.
+// InformerFor is called by the typed informers of client-go.
 func (f *filled) InformerFor(kind runtime.Object, _ internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	return f.informerFor(kind)
 }
@@ -57,8 +56,8 @@ func (f *filled) Policy() policy.Interface          { return policy.New(f, "", n
 func (f *filled) Storage() storage.Interface        { return storage.New(f, "", nil) }
 func (f *filled) Resource() resource.Interface      { return resource.New(f, "", nil) }
 
-// filledInformer is one informer of filled. What only a running informer has is left to the nil
-// interface.
+// filledInformer is one informer of filled. The nil interface implements methods of running
+// informers.
 type filledInformer struct {
 	cache.SharedIndexInformer
 	indexer cache.Indexer
@@ -89,7 +88,7 @@ func (i *filledInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHa
 	return i.AddEventHandler(h)
 }
 
-// synced says of a handler or informer that it has heard of everything.
+// synced reports a handler or informer as synced.
 type synced struct{}
 
 func (synced) HasSynced() bool                     { return true }

@@ -24,7 +24,7 @@ import (
 )
 
 // TestScalingDownRemovesWhomTheControllerRemoves scales ReplicaSets of random pods down in a
-// forecast: those go that the ReplicaSet controller's own order has first.
+// forecast, and compares the removed pods with the ReplicaSet controller's own order.
 func TestScalingDownRemovesWhomTheControllerRemoves(t *testing.T) {
 	removed := 0
 	for seed := range uint64(2000) {
@@ -57,7 +57,7 @@ func TestScalingDownRemovesWhomTheControllerRemoves(t *testing.T) {
 	t.Logf("%d pods removed", removed)
 }
 
-// removedByController lists whom the ReplicaSet controller removes, in the order of pods.
+// removedByController lists the pods removed by the ReplicaSet controller, in the order of pods.
 func removedByController(pods []*v1.Pod, keep int, now time.Time) (names []string) {
 	together := map[string]int{}
 	for _, pod := range pods {
@@ -79,7 +79,7 @@ func removedByController(pods []*v1.Pod, keep int, now time.Time) (names []strin
 	return names
 }
 
-// replicas are a ReplicaSet and its pods in all that its controller looks at.
+// replicas draws a ReplicaSet and its pods with all fields read by its controller.
 func replicas(r *rand.Rand) (*appsv1.ReplicaSet, []*v1.Pod) {
 	n := 2 + r.IntN(8)
 	template := v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}
@@ -114,7 +114,7 @@ func replicas(r *rand.Rand) (*appsv1.ReplicaSet, []*v1.Pod) {
 	return set, pods
 }
 
-// runReplica gives a pod a node, and what a kubelet says of it, or what the scheduler does.
+// runReplica gives a pod a node, and a status as set by a kubelet or by the scheduler.
 func runReplica(r *rand.Rand, pod *v1.Pod) {
 	pod.Status.Phase = v1.PodPending
 	if r.IntN(5) == 0 {
@@ -144,7 +144,7 @@ func runReplica(r *rand.Rand, pod *v1.Pod) {
 	}
 }
 
-// randomTime is one of few, so that many are equal or about equal.
+// randomTime returns one of a few times, so that many are equal or nearly equal.
 func randomTime(r *rand.Rand) time.Time {
 	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(r.IntN(3)) * time.Duration(1+r.IntN(40)*r.IntN(40)) * time.Hour / 4)
 }

@@ -25,8 +25,8 @@ import (
 )
 
 // TestScaledDeploymentsAreSharedAsTheirControllerDoes scales Deployments, many of them in the
-// middle of a rollout, and has upstream's own controller see it: its ReplicaSets get as many
-// replicas as the rule says.
+// middle of a rollout, and compares the forecast's distribution of replicas over the ReplicaSets
+// with upstream's own controller.
 func TestScaledDeploymentsAreSharedAsTheirControllerDoes(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(400) {
@@ -51,8 +51,8 @@ func TestScaledDeploymentsAreSharedAsTheirControllerDoes(t *testing.T) {
 	}
 }
 
-// scaledDeployment makes a Deployment of up to three ReplicaSets, one of them of its template. Its
-// scale is another one than its controller has seen.
+// scaledDeployment draws a Deployment of up to three ReplicaSets, one of them of its template. Its
+// scale differs from the one last observed by its controller.
 func scaledDeployment(r *rand.Rand) (*appsv1.Deployment, []*appsv1.ReplicaSet) {
 	template := func(image string) v1.PodTemplateSpec {
 		return v1.PodTemplateSpec{
@@ -93,7 +93,7 @@ func scaledDeployment(r *rand.Rand) (*appsv1.Deployment, []*appsv1.ReplicaSet) {
 		d.Status.Replicas += *set.Spec.Replicas
 		sets = append(sets, set)
 	}
-	// Some set has to say that the scale is new, and one without replicas says nothing.
+	// At least one set must show that the scale is new, and a set without replicas cannot.
 	saturated := count > 1 && r.IntN(4) == 0
 	if len(workload.Active(sets)) == 0 || saturated && *sets[0].Spec.Replicas == 0 {
 		sets[0].Spec.Replicas = ptr.To[int32](1)
@@ -106,8 +106,8 @@ func scaledDeployment(r *rand.Rand) (*appsv1.Deployment, []*appsv1.ReplicaSet) {
 	return d, sets
 }
 
-// scaledByController has the Deployment's controller see it, up to the write of its status, which
-// ends the step in which it scales.
+// scaledByController runs the Deployment's controller up to its status update, which ends the
+// scaling step.
 func scaledByController(t *testing.T, d *appsv1.Deployment, sets []*appsv1.ReplicaSet) map[string]int32 {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

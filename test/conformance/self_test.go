@@ -31,7 +31,7 @@ func (blind) Name() string                                        { return "Node
 func (blind) Reads() plugins.Part                                 { return 0 }
 func (blind) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge { return plugins.Judge{} }
 
-// TestMistakesAreFound breaks Berth's side, and expects differences of that kind and no other.
+// TestMistakesAreFound breaks Berth's side, and expects differences of exactly that kind.
 func TestMistakesAreFound(t *testing.T) {
 	for _, mistake := range []struct {
 		name string
@@ -90,7 +90,7 @@ func compareBroken(t *testing.T, w *World, make func(*plugins.Profile)) []Differ
 	return found
 }
 
-// TestDifferencesOnPurposeAreWrittenDown: a reader of the counts finds each kind explained.
+// TestDifferencesOnPurposeAreWrittenDown verifies that each counted kind is documented.
 func TestDifferencesOnPurposeAreWrittenDown(t *testing.T) {
 	text, err := os.ReadFile("../../docs/differences.md")
 	if err != nil {

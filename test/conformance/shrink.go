@@ -9,19 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// shrinker looks for the smallest world that shows a difference.
+// shrinker searches for the smallest world with a difference.
 type shrinker struct {
 	// differences finds them in a world.
 	differences func(*World) []Difference
-	// budget bounds how many smaller worlds are tried.
+	// budget bounds the number of smaller worlds tried.
 	budget int
 
 	world *World
 	found Difference
 }
 
-// Shrink takes objects, and then parts of them, out of a world as long as a difference of the same
-// kind stays. It returns what is left, and the difference as it shows there.
+// Shrink removes objects, and then parts of them, from a world while a difference of the same kind
+// persists. It returns the remaining world, and its difference.
 func Shrink(ctx context.Context, w *World, d Difference, only []string) (*World, Difference) {
 	if d.Plugin != "" {
 		only = []string{d.Plugin}
@@ -48,7 +48,7 @@ func (s *shrinker) shrinkWorld() (*World, Difference) {
 	return s.world, s.found
 }
 
-// keepIfSame makes a world the present one if it shows the difference, too.
+// keepIfSame makes a world the present one if it has the same difference.
 func (s *shrinker) keepIfSame(smaller *World) bool {
 	if s.budget--; s.budget < 0 || len(smaller.Nodes) == 0 {
 		return false
@@ -62,8 +62,8 @@ func (s *shrinker) keepIfSame(smaller *World) bool {
 	return false
 }
 
-// dropPending keeps the one pod that shows the difference; where pods are placed one after the
-// other, those before it may matter.
+// dropPending keeps only the pod with the difference; if pods are placed one after the other,
+// earlier ones may matter.
 func (s *shrinker) dropPending() {
 	smaller := *s.world
 	smaller.Pending = slices.DeleteFunc(slices.Clone(smaller.Pending), func(p *v1.Pod) bool { return p.Name != s.found.Pod })
@@ -99,7 +99,7 @@ func (s *shrinker) dropArguments() (any bool) {
 	return any
 }
 
-// dropFields takes fields and list items out of every object.
+// dropFields removes fields and list items from every object.
 func (s *shrinker) dropFields() (any bool) {
 	for _, object := range s.world.listObjects() {
 		for again := true; again; {
@@ -121,14 +121,14 @@ func (s *shrinker) dropFields() (any bool) {
 	return any
 }
 
-// needed are fields without which an object is none that the API server would take.
+// needed lists the fields without which the API server would reject an object.
 var needed = map[any]bool{
 	"metadata": true, "name": true, "namespace": true, "uid": true, "topologyKey": true, "whenUnsatisfiable": true,
 	"maxSkew": true, "operator": true,
 	"weight": true, "key": true, "creationTimestamp": true, "nodeName": true, "effect": true, "allocatable": true,
 }
 
-// listPaths lists the ways to all parts of an object, the largest first.
+// listPaths lists the paths to all parts of an object, the largest part first.
 func listPaths(to []any, part any) (list [][]any) {
 	switch p := part.(type) {
 	case map[string]any:
@@ -148,8 +148,8 @@ func listPaths(to []any, part any) (list [][]any) {
 	return list
 }
 
-// withoutPart is the object without the part at the end of the path; ok is false if that changes
-// nothing.
+// withoutPart returns the object without the part at the end of the path; ok is false if that
+// changes nothing.
 func withoutPart(object runtime.Object, fields map[string]any, path []any) (smaller runtime.Object, ok bool) {
 	rest := runtime.DeepCopyJSON(fields)
 	removePart(rest, path)
@@ -182,7 +182,7 @@ func removePart(part any, path []any) any {
 	return part
 }
 
-// countSettings counts what a world's profile has beside the default.
+// countSettings counts the settings of a world's profile beyond the default.
 func countSettings(w *World) int {
 	return len(w.Weights) + len(w.Unscored) + len(w.Unfiltered) + len(w.FilterOrder)
 }

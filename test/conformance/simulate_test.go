@@ -20,9 +20,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// TestSimulateSaysTheSame takes the way of `berth simulate`: a world as manifests, read, admitted,
-// decided and explained. What it says of a pod on every node is held against upstream, which is
-// shown the same objects.
+// TestSimulateSaysTheSame follows `berth simulate`: a world as manifests is read, admitted, decided
+// and explained. It compares the result for a pod on every node with upstream's for the same
+// objects.
 func TestSimulateSaysTheSame(t *testing.T) {
 	worlds, pods, nodes, refused := 0, 0, 0, map[string]int{}
 	for seed := *first; worlds < max(1, *clusters/100) && seed < *first+uint64(*clusters); seed++ {
@@ -57,7 +57,7 @@ func TestSimulateSaysTheSame(t *testing.T) {
 	}
 }
 
-// simulated compares the one pending pod of a world and returns on how many nodes.
+// simulated compares the one pending pod of a world and returns the number of nodes.
 func simulated(t *testing.T, w *World) (int, error) {
 	waiting := w.Pending[0]
 	w.Others = asWritten(idle(w.Others))
@@ -117,7 +117,7 @@ func simulated(t *testing.T, w *World) (int, error) {
 	return len(got.Nodes), nil
 }
 
-// simulatedVictims compares whom a pod preempts that fits on no node.
+// simulatedVictims compares the victims of a pod that fits on no node.
 func simulatedVictims(t *testing.T, u *upstream, seen *World, want *attempt, got simulate.Pod) {
 	t.Helper()
 	ctx, pod := context.Background(), seen.Pending[0]
@@ -145,14 +145,14 @@ func simulatedVictims(t *testing.T, u *upstream, seen *World, want *attempt, got
 	t.Errorf("preempts %v on %q, upstream says one of %v\n%s", said.pods, said.node, cheapestOf(candidates), seen.YAML())
 }
 
-// compared counts the victims that simulatedVictims has compared.
+// compared counts the victims compared by simulatedVictims.
 var compared atomic.Int64
 
 func sameNames(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// idle keeps controllers from making pods: they are there to say which pods belong together.
+// idle keeps controllers from creating pods: they only define which pods belong together.
 func idle(objects []runtime.Object) []runtime.Object {
 	objects = slices.Clone(objects)
 	for i, o := range objects {
@@ -170,8 +170,8 @@ func idle(objects []runtime.Object) []runtime.Object {
 	return objects
 }
 
-// asWritten marks the status of budgets as one that a controller has written. Without that it would
-// be worked out how many disruptions they allow.
+// asWritten marks the status of budgets as written by a controller. Otherwise the allowed
+// disruptions would be computed.
 func asWritten(objects []runtime.Object) []runtime.Object {
 	for i, o := range objects {
 		if budget, ok := o.(*policyv1.PodDisruptionBudget); ok {
@@ -183,14 +183,14 @@ func asWritten(objects []runtime.Object) []runtime.Object {
 	return objects
 }
 
-// seen is the world as it stands in a set of manifests that was admitted.
+// seen returns the world in an admitted set of manifests.
 func (w *World) seen(set *manifest.Set) *World {
 	seen := *w
 	seen.Nodes, seen.Placed, seen.Pending = set.Nodes, nil, nil
 	for _, p := range set.Pods {
 		if p.Namespace == w.Pending[0].Namespace && p.Name == w.Pending[0].Name {
-			// What admission gives a pod (a toleration of memory pressure, say) is not what is
-			// compared here.
+			// Admission's additions to a pod, such as a toleration of memory pressure, are not
+			// under test here.
 			catalog := admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses)
 			if admitted, err := admission.Create(admission.Config{}, catalog, p); err == nil {
 				p = admitted
@@ -203,7 +203,7 @@ func (w *World) seen(set *manifest.Set) *World {
 	return &seen
 }
 
-// reason is a fault without its place.
+// reason returns a fault without its place.
 func reason(fault *manifest.Error) string {
 	text := fault.Error()
 	if _, after, ok := strings.Cut(text, ": "); ok {

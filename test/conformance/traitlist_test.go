@@ -191,7 +191,7 @@ var traitsOfPlacing = []trait{
 	}),
 }
 
-// unmerged takes keys, and what the API server made of them, out of a term.
+// unmerged removes keys, and the requirements the API server derived from them, from a term.
 func unmerged(t *v1.PodAffinityTerm, keys []string, operator metav1.LabelSelectorOperator) bool {
 	if len(keys) == 0 {
 		return false

@@ -18,15 +18,15 @@ import (
 
 var census = flag.Int("census", 0, "in how many clusters TestEveryTraitMatters counts the traits")
 
-// trait is something that worlds may have and that can decide a pod. without takes it out of a
-// copy of a world, and reports whether there was any.
+// trait is a feature of worlds that can decide a pod. without removes it from a copy of a world,
+// and reports whether it was present.
 type trait struct {
 	name    string
 	without func(*World) (had bool)
 }
 
-// TestEveryTraitMatters: for each trait there are worlds in which upstream answers otherwise
-// without it. What the generator never draws, or never so that it counts, is not compared.
+// TestEveryTraitMatters verifies that for each trait removing it changes upstream's result in some
+// worlds. Features never drawn, or never in a decisive way, would not be compared.
 func TestEveryTraitMatters(t *testing.T) {
 	if *census == 0 {
 		t.Skip("each cluster is decided anew without each of its traits, which takes seconds: give -census")
@@ -68,7 +68,7 @@ func names(list []trait) (names []string) {
 	return names
 }
 
-// answers is all that upstream says of the pods that wait in the world.
+// answers returns upstream's complete results for the pending pods of the world.
 func answers(t *testing.T, w *World) string {
 	t.Helper()
 	ctx := context.Background()
@@ -122,7 +122,7 @@ func copies[T runtime.Object](list []T) []T {
 	return made
 }
 
-// ofNodes makes a trait of what do takes out of single nodes; the following likewise.
+// ofNodes makes a trait from a function that removes it from single nodes; the following likewise.
 func ofNodes(name string, do func(*v1.Node) bool) trait {
 	return trait{name, func(w *World) bool { return each(w.Nodes, do) }}
 }
@@ -148,7 +148,7 @@ func ofKindThere[T runtime.Object](name string, do func(T) bool) trait {
 	return trait{name, func(w *World) bool { return each(ofKind[T](w), do) }}
 }
 
-// ofTerms is about the terms of pods' affinity to pods.
+// ofTerms makes traits of pods' terms of affinity to pods.
 func ofTerms(name string, do func(*v1.PodAffinityTerm) bool) trait {
 	return ofPods(name, func(p *v1.Pod) (had bool) {
 		a := p.Spec.Affinity
@@ -183,7 +183,7 @@ func ofConstraints(name string, do func(*v1.TopologySpreadConstraint) bool) trai
 	})
 }
 
-// ofNodeTerms is about the terms by which pods select nodes.
+// ofNodeTerms makes traits of pods' node selector terms.
 func ofNodeTerms(name string, do func(*v1.NodeSelectorTerm) bool) trait {
 	return ofPods(name, func(p *v1.Pod) (had bool) {
 		if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil {
@@ -227,7 +227,7 @@ func ofRequests(name string, do func(*resourcev1.DeviceRequest) bool) trait {
 	})
 }
 
-// ofResource is about requests of containers, whatever has them.
+// ofResource makes traits of containers' requests in any object.
 func ofResource(name string, does func(v1.ResourceName, resource.Quantity) bool) trait {
 	return ofContainers(name, func(c *v1.Container) (had bool) {
 		for r, q := range c.Resources.Requests {
@@ -247,14 +247,14 @@ func each[T any](list []T, do func(T) bool) (had bool) {
 	return had
 }
 
-// dropped takes members out of a list, and reports whether there were any.
+// dropped removes members from a list, and reports whether there were any.
 func dropped[T any](list *[]T, gone func(T) bool) bool {
 	before := len(*list)
 	*list = slices.DeleteFunc(*list, gone)
 	return len(*list) < before
 }
 
-// cleared sets a field to its zero value, and reports whether it had another.
+// cleared sets a field to its zero value, and reports whether that changed it.
 func cleared[T comparable](field *T) bool {
 	var zero T
 	had := *field != zero
@@ -268,7 +268,7 @@ func clearedList[T any](field *[]T) bool {
 	return had
 }
 
-// argument is about the arguments of a plugin.
+// argument makes a trait of a plugin's arguments.
 func argument(plugin string) trait {
 	return trait{plugin + "Args", func(w *World) bool {
 		_, had := w.Args[plugin]

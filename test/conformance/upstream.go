@@ -30,10 +30,10 @@ func init() {
 	metrics.Register()
 }
 
-// upstream is Kubernetes' scheduler looking at a world.
+// upstream is the Kubernetes scheduler's side of a world.
 type upstream struct {
 	framework framework.Framework
-	// plugins are the instances that the framework runs, by name.
+	// plugins are the instances run by the framework, by name.
 	plugins  map[string]fwk.Plugin
 	cache    cache.Cache
 	snapshot *cache.Snapshot
@@ -43,7 +43,7 @@ type upstream struct {
 	stop        context.CancelFunc
 }
 
-// newUpstream brings up the scheduler with the plugins named, or with all default ones if none is.
+// newUpstream starts the scheduler with the named plugins, or with the default ones.
 func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error) {
 	ctx, stop := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	u := &upstream{plugins: map[string]fwk.Plugin{}, stop: stop}
@@ -99,7 +99,7 @@ func (u *upstream) takeSnapshot(ctx context.Context, w *World) error {
 	return err
 }
 
-// placePod assumes that the pod, which has its node, is there.
+// placePod assumes the bound pod in the cache.
 func (u *upstream) placePod(ctx context.Context, pod *v1.Pod) error {
 	pod = podAhead(pod)
 	if err := u.cache.AssumePod(klog.FromContext(ctx), pod); err != nil {
@@ -149,7 +149,7 @@ func (u *upstream) makeFramework(ctx context.Context, w *World, profile *config.
 	return err
 }
 
-// newClient answers what plugins ask the API directly: only what they change is there.
+// newClient serves direct API requests of plugins: it has only the objects that they modify.
 func (u *upstream) newClient(w *World) kubernetes.Interface {
 	var claims []runtime.Object
 	for _, claim := range ofKind[*resourcev1.ResourceClaim](w) {
@@ -161,11 +161,12 @@ func (u *upstream) newClient(w *World) kubernetes.Interface {
 	return clientset.NewClientset(claims...)
 }
 
-// idleClient serves worlds in which no plugin talks to the API; making one takes longer than
-// judging a pod.
+// idleClient serves worlds without direct API requests by plugins; creating one takes longer than
+// evaluating a pod.
 var idleClient = clientset.NewClientset()
 
-// newRegistry notes the plugins as the framework makes them, so that each can be asked on its own.
+// newRegistry records the plugins when the framework creates them, so that each can be run
+// individually.
 func (u *upstream) newRegistry() frameworkruntime.Registry {
 	registry := frameworkruntime.Registry{}
 	for name, factory := range plugins.NewInTreeRegistry() {
@@ -178,8 +179,8 @@ func (u *upstream) newRegistry() frameworkruntime.Registry {
 	return registry
 }
 
-// profileOf is what the scheduler makes of a configuration file with the world's arguments, cut
-// down to the plugins named.
+// profileOf returns the scheduler's profile for a configuration file with the world's arguments,
+// limited to the named plugins.
 func profileOf(w *World, only []string) (*config.KubeSchedulerProfile, error) {
 	file := configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{{}}}
 	for name, args := range w.Args {

@@ -9,28 +9,26 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// Filtering is what one plugin says of all nodes, whatever the other plugins say.
+// Filtering is one plugin's result for all nodes, independent of other plugins.
 type Filtering struct {
-	// All, if set, is said of every node before any is looked at.
+	// All, if set, rejects every node before any is evaluated.
 	All *Verdict
-	// Only, if not nil, are the nodes that come into question.
+	// Only, if not nil, holds the eligible nodes.
 	Only sets.Set[string]
-	// Nodes are the verdicts on the nodes that come into question; nil means that the pod may go
-	// there.
+	// Nodes holds the verdicts on the eligible nodes; nil accepts the node.
 	Nodes map[string]*Verdict
 }
 
-// Scoring is how one plugin ranks some nodes, normalised and without the weight.
+// Scoring holds one plugin's scores of some nodes, normalised and without the weight.
 type Scoring struct {
 	Failed bool
 	Err    string
-	// Skipped: the plugin has nothing to say and is not listed.
+	// Skipped: the plugin does not affect the pod and is not listed.
 	Skipped bool
 	Scores  []int64
 }
 
-// filterByPlugin asks one plugin, on its own, for its verdict on every node. The state is what its
-// scoring goes on from.
+// filterByPlugin runs one plugin individually on every node. The state is the input of its scoring.
 func (u *upstream) filterByPlugin(ctx context.Context, name string, pod *v1.Pod) (Filtering, fwk.CycleState) {
 	state := framework.NewCycleState()
 	f := Filtering{Nodes: map[string]*Verdict{}}
@@ -74,7 +72,7 @@ func verdictOf(plugin string, s *fwk.Status) *Verdict {
 	return v
 }
 
-// scoreByPlugin asks one plugin, on its own, to rank the nodes given.
+// scoreByPlugin runs one plugin individually to score the nodes.
 func (u *upstream) scoreByPlugin(ctx context.Context, name string, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) Scoring {
 	plugin := u.plugins[name]
 	pod = podAhead(pod)

@@ -16,22 +16,22 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 )
 
-// attempt is upstream's whole word on one pod: what schedulePod does, with every node looked at.
+// attempt is upstream's complete result for one pod: schedulePod with every node evaluated.
 type attempt struct {
 	state fwk.CycleState
-	// failed: no decision was reached.
+	// failed is set if there was no decision.
 	failed error
-	// all rejects the pod before any node is looked at.
+	// all rejects the pod before any node is evaluated.
 	all *Verdict
-	// nodes has a verdict on every node: nil if the pod may go there.
+	// nodes has a verdict on every node: nil accepts it.
 	nodes    map[string]*Verdict
 	feasible []fwk.NodeInfo
 	scores   []fwk.NodePluginScores // of the feasible ones, when there are two or more
 	fit      *framework.FitError
 }
 
-// attemptPod goes the scheduler's way: PreFilter, Filter with nominated pods on every node,
-// PreScore, Score.
+// attemptPod follows the scheduler: PreFilter, Filter with nominated pods on every node, PreScore,
+// Score.
 func (u *upstream) attemptPod(ctx context.Context, pod *v1.Pod) *attempt {
 	a := u.judgeNodes(ctx, pod, u.nodes)
 	if a.failed == nil && a.all == nil && len(a.feasible) > 1 {
@@ -40,7 +40,7 @@ func (u *upstream) attemptPod(ctx context.Context, pod *v1.Pod) *attempt {
 	return a
 }
 
-// judgeNodes goes it up to the verdicts on some nodes.
+// judgeNodes follows it up to the verdicts on some nodes.
 func (u *upstream) judgeNodes(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) *attempt {
 	pod = podAhead(pod)
 	a := &attempt{state: framework.NewCycleState(), nodes: map[string]*Verdict{}}
@@ -104,8 +104,8 @@ func (u *upstream) scoreNodes(ctx context.Context, a *attempt, pod *v1.Pod) {
 	}
 }
 
-// bestNodes names the nodes of which the scheduler picks one, and their total. A nominated node
-// that still fits is taken at once.
+// bestNodes names the nodes among which the scheduler chooses, and their total score. It chooses a
+// feasible nominated node immediately.
 func (a *attempt) bestNodes(pod *v1.Pod) (names []string, total int64) {
 	if nominated := pod.Status.NominatedNodeName; nominated != "" {
 		for _, node := range a.feasible {
@@ -132,18 +132,18 @@ func (a *attempt) bestNodes(pod *v1.Pod) (names []string, total int64) {
 	return names, total
 }
 
-// victims is what preemption would remove on one node.
+// victims is preemption's result on one node.
 type victims struct {
 	node       string
 	pods       []string // the most important first
 	violations int64
-	// ordinal is what candidates are compared by: the least is picked, one of several by chance.
+	// ordinal is the sort key of candidates: the least is picked, or one of several at random.
 	ordinal []int64
-	// ambiguous: upstream's own order of the node's pods is chance.
+	// ambiguous: upstream's own order of the node's pods is random.
 	ambiguous bool
 }
 
-// preemptFor lists every candidate for preemption. Nothing is evicted.
+// preemptFor lists every candidate for preemption, without evictions.
 func (u *upstream) preemptFor(ctx context.Context, w *World, a *attempt, pod *v1.Pod) ([]victims, error) {
 	plugin, ok := u.plugins[defaultpreemption.Name].(*defaultpreemption.DefaultPreemption)
 	if !ok || !u.framework.HasPostFilterPlugins() {
@@ -163,8 +163,8 @@ func (u *upstream) listCandidates(ctx context.Context, w *World, plugin *default
 	if err != nil || len(potential) == 0 {
 		return nil, err
 	}
-	// Every candidate is asked for: with one more than there are, none of the search's own ends
-	// comes first.
+	// Request one candidate more than possible, so that the search's own limits do not end it
+	// early.
 	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, a.state, pod, potential, w.ahead().listBudgets(), 0, int32(len(potential)+1))
 	var list []victims
 	for _, c := range candidates {
@@ -188,9 +188,8 @@ func victimsOf(node string, v *extenderv1.Victims) victims {
 	return out
 }
 
-// isAmbiguous tells whether the node has two pods of one priority that no kubelet has started: they
-// count as started now, each at the moment it is looked at, and which is the more important is
-// chance.
+// isAmbiguous reports whether the node has two pods of one priority not started by a kubelet: they
+// count as started at the moment of each comparison, which makes their order of importance random.
 func isAmbiguous(w *World, node string, pod *v1.Pod) bool {
 	seen := map[int32]bool{}
 	for _, p := range w.Placed {
@@ -206,7 +205,7 @@ func isAmbiguous(w *World, node string, pod *v1.Pod) bool {
 	return false
 }
 
-// cheapestOf are the candidates that may be picked.
+// cheapestOf returns the candidates that may be picked.
 func cheapestOf(list []victims) (best []victims) {
 	for _, v := range list {
 		order := -1
@@ -223,9 +222,8 @@ func cheapestOf(list []victims) (best []victims) {
 	return best
 }
 
-// failureMessage is the text of the FailedScheduling event. Where preemption finds candidates, it
-// says nothing of itself; where it does not, the plugins are asked in earnest, since then nothing
-// is evicted.
+// failureMessage returns the text of the FailedScheduling event. If preemption finds candidates,
+// its part is empty; otherwise the plugins run for real, since nothing can be evicted then.
 func (u *upstream) failureMessage(ctx context.Context, a *attempt, pod *v1.Pod, candidates []victims) string {
 	if len(candidates) == 0 && u.framework.HasPostFilterPlugins() {
 		_, status := u.framework.RunPostFilterPlugins(ctx, a.state, pod, a.fit.Diagnosis.NodeToStatus)

@@ -6,12 +6,13 @@ import (
 	"strings"
 )
 
-// Verdict is what one side says of one node: nil if the pod may go there.
+// Verdict is one side's rejection of one node; nil accepts the pod.
 type Verdict struct {
 	Plugin       string
 	Reasons      []string
 	Unresolvable bool
-	// Failed: no verdict was reached. The error's text is each side's own and not compared.
+	// Failed is set without a verdict. The error's text differs between the sides and is not
+	// compared.
 	Failed bool
 	Err    string
 }
@@ -28,8 +29,8 @@ func (v *Verdict) String() string {
 	return fmt.Sprintf("rejected by %s: %q", v.Plugin, v.Reasons)
 }
 
-// inFlight tells whether upstream waits for devices that a pod before this one has reserved and not
-// yet got written.
+// inFlight reports whether upstream waits for devices reserved by an earlier pod and not written
+// yet.
 func (v *Verdict) inFlight() bool {
 	return v != nil && v.Plugin == "DynamicResources" && len(v.Reasons) == 1 &&
 		strings.HasSuffix(v.Reasons[0], " is in the process of being allocated")
@@ -42,20 +43,19 @@ func (v *Verdict) equal(o *Verdict) bool {
 	if v.Failed || o.Failed {
 		return v.Failed == o.Failed && v.Plugin == o.Plugin
 	}
-	// Upstream lists extended resources as a map gives them, so that the order of reasons means
-	// nothing.
+	// Upstream lists extended resources in map order, so the order of reasons is meaningless.
 	return v.Plugin == o.Plugin && v.Unresolvable == o.Unresolvable &&
 		slices.Equal(slices.Sorted(slices.Values(v.Reasons)), slices.Sorted(slices.Values(o.Reasons)))
 }
 
-// Difference is one thing on which the sides do not agree.
+// Difference is one disagreement between the sides.
 type Difference struct {
 	Seed   uint64
 	Pod    string
 	Node   string // empty when it is not about one node
 	Plugin string // empty when it is about all together
 	What   string // filter, score, message, ...
-	// Upstream and Berth are what each side says.
+	// Upstream and Berth are the results of the sides.
 	Upstream, Berth string
 }
 

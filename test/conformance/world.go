@@ -9,28 +9,30 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// World is one cluster, what waits in it, and how it is scheduled: all that a seed stands for.
+// World is one cluster with its pending pods and its scheduler configuration: everything determined
+// by a seed.
 type World struct {
 	Seed uint64
 
 	Nodes []*v1.Node
-	// Placed pods have a node, rarely one that is not known.
+	// Placed pods have a node, rarely an unknown one.
 	Placed []*v1.Pod
-	// Nominated pods wait for room on a node that they preempted others for.
+	// Nominated pods await room on the node of their victims.
 	Nominated []*v1.Pod
-	// Pending pods are judged one by one.
+	// Pending pods are evaluated one by one.
 	Pending []*v1.Pod
-	// Sequence: each is placed before the next is judged, and now and then another pod goes.
+	// Sequence: each is placed before the next is evaluated, and occasionally another pod is
+	// removed.
 	Sequence bool
-	// Others are all other API objects.
+	// Others holds all other API objects.
 	Others []runtime.Object
 
-	// Args are the arguments of plugins that do not run with the defaults, by plugin: pointers to
-	// the types of k8s.io/kube-scheduler/config/v1, without defaults filled in.
+	// Args holds the non-default arguments by plugin: pointers to the types of
+	// k8s.io/kube-scheduler/config/v1, without defaults filled in.
 	Args map[string]runtime.Object
-	// Weights are those of plugins at Score that have another than the default.
+	// Weights holds the non-default weights of plugins at Score.
 	Weights map[string]int64
-	// Unscored and Unfiltered are the plugins disabled at Score and at Filter alone.
+	// Unscored and Unfiltered are the plugins disabled only at Score and only at Filter.
 	Unscored, Unfiltered []string
 	// FilterOrder is the order of the plugins at Filter; nil for the default one.
 	FilterOrder []string
@@ -38,8 +40,8 @@ type World struct {
 
 func (w *World) addObject(o runtime.Object) { w.Others = append(w.Others, o) }
 
-// listBudgets sorts the budgets by name, as Berth does. Upstream's informer lists them by chance,
-// and the first exhausted one of a pod's budgets ends the count.
+// listBudgets sorts the budgets by name, like Berth. Upstream's informer lists them in random
+// order, and the first exhausted one of a pod's budgets ends the count.
 func (w *World) listBudgets() []*policyv1.PodDisruptionBudget {
 	return slices.SortedFunc(slices.Values(ofKind[*policyv1.PodDisruptionBudget](w)), func(a, b *policyv1.PodDisruptionBudget) int {
 		return strings.Compare(a.Name, b.Name)
@@ -55,8 +57,7 @@ func ofKind[T runtime.Object](w *World) (list []T) {
 	return list
 }
 
-// listNominated are the pods that wait for room on a node: those of the pending ones that did
-// preempt, too.
+// listNominated returns the nominated pods, including pending pods that have preempted.
 func (w *World) listNominated() []*v1.Pod {
 	list := slices.Clone(w.Nominated)
 	for _, p := range w.Pending {
@@ -82,7 +83,7 @@ func (w *World) listObjects() []runtime.Object {
 	return list
 }
 
-// withoutObject returns the world less one object.
+// withoutObject returns the world without one object.
 func (w *World) withoutObject(gone runtime.Object) *World {
 	smaller := *w
 	is := func(o runtime.Object) bool { return o == gone }

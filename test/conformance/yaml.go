@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// YAML shows a world as documents that kubectl could apply, and the plugins' arguments behind them.
+// YAML formats a world as documents for kubectl apply, followed by the plugins' arguments.
 func (w *World) YAML() string {
 	var b strings.Builder
 	for _, object := range w.listObjects() {
@@ -30,7 +30,7 @@ func (w *World) YAML() string {
 	return b.String()
 }
 
-// toYAML leaves out what every object of its kind has empty.
+// toYAML omits fields empty in every object of its kind.
 func toYAML(object runtime.Object) []byte {
 	object = object.DeepCopyObject()
 	if kinds, _, err := clientscheme.Scheme.ObjectKinds(object); err == nil {
@@ -57,7 +57,7 @@ func toYAML(object runtime.Object) []byte {
 	return text
 }
 
-// withReplaced returns the world with one object in the place of another.
+// withReplaced returns the world with one object replaced.
 func (w *World) withReplaced(old, other runtime.Object) *World {
 	changed := *w
 	changed.Others = replaceIn(w.Others, old, other)

@@ -27,16 +27,16 @@ type cluster struct {
 	out    *printed
 	ended  chan error
 	client kubernetes.Interface
-	// objects is of the shared cluster alone.
+	// objects is set only for the shared cluster.
 	objects *objects
 }
 
 const startWithin = 60 * time.Second
 
-// patience with everything that comes in a moment on a machine that does nothing else.
+// patience bounds operations that take a moment on an idle machine.
 const patience = time.Minute
 
-// launch starts `berth up` and waits until it says that it is up.
+// launch starts `berth up` and waits until it reports that it is up.
 func launch(dir string, flags ...string) (*cluster, error) {
 	c := begin(dir, flags...)
 	if err := c.out.awaitLine("Berth is up", c.ended); err != nil {
@@ -48,12 +48,12 @@ func launch(dir string, flags ...string) (*cluster, error) {
 	return c, err
 }
 
-// begin starts `berth up` and does not wait.
+// begin starts `berth up` without waiting.
 func begin(dir string, flags ...string) *cluster {
 	c := &cluster{dir: dir, out: &printed{}, ended: make(chan error, 1)}
 	c.cmd = exec.Command(filepath.Join(bin, "berth"), append([]string{"up", "--data-dir", dir}, flags...)...)
 	c.cmd.Stdout, c.cmd.Stderr = c.out, c.out
-	// If the test itself dies, so does the cluster.
+	// The cluster ends even if the test process dies.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.cmd.Start(); err != nil {
 		c.ended <- err
@@ -73,7 +73,7 @@ func start(t *testing.T, dir string, flags ...string) *cluster {
 	return c
 }
 
-// stop is Ctrl-C, and the wait for the end.
+// stop sends Ctrl-C and waits for the end.
 func (c *cluster) stop() error {
 	if c.cmd.Process == nil {
 		return nil
@@ -89,7 +89,7 @@ func (c *cluster) stop() error {
 	}
 }
 
-// child is the process of a part: the one whose command line has this word.
+// child returns the process of a part: the one with this word in its command line.
 func (c *cluster) child(t *testing.T, word string) int {
 	t.Helper()
 	for _, pid := range descendants(c.cmd.Process.Pid) {
@@ -102,7 +102,7 @@ func (c *cluster) child(t *testing.T, word string) int {
 	return 0
 }
 
-// descendants are the processes below pid, at any depth.
+// descendants returns the processes below pid, at any depth.
 func descendants(pid int) []int {
 	var all []int
 	dirs, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -111,7 +111,7 @@ func descendants(pid int) []int {
 		if err != nil {
 			continue
 		}
-		// pid (name) state ppid; the name may have anything in it.
+		// pid (name) state ppid; the name may contain anything.
 		rest := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if ppid, _ := strconv.Atoi(rest[1]); ppid == pid {
 			child, _ := strconv.Atoi(strings.Fields(string(stat))[0])
@@ -121,7 +121,7 @@ func descendants(pid int) []int {
 	return all
 }
 
-// running is false for processes that are gone, or only wait to be collected.
+// running returns false for ended processes, including zombies.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -130,7 +130,7 @@ func running(pid int) bool {
 	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))[0] != "Z"
 }
 
-// printed is what a process prints.
+// printed is the output of a process.
 type printed struct{ output.Buffer }
 
 func (o *printed) awaitLine(text string, ended <-chan error) error {
@@ -145,10 +145,10 @@ func (o *printed) awaitLine(text string, ended <-chan error) error {
 	})
 }
 
-// fatal ends a poll at once.
+// fatal ends a poll immediately.
 type fatal struct{ error }
 
-// poll asks until the answer is nil, and returns the last one otherwise.
+// poll calls ask until it returns nil, or returns its last error after the timeout.
 func poll(within time.Duration, ask func() error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, within, true, func(context.Context) (bool, error) {

@@ -47,7 +47,7 @@ spec:
 `
 )
 
-// configured is a cluster whose scheduler has a configuration of its own.
+// configured is a cluster with a custom scheduler configuration.
 type configured struct {
 	*testing.T
 	*cluster
@@ -68,7 +68,7 @@ func (c *configured) write(file, text string) string {
 	return file
 }
 
-// where are the nodes of the running pods, by how many they have, once there are so many pods.
+// where returns the nodes of the running pods with their pod counts, once there are so many pods.
 func (c *configured) where(pods int) map[string]int {
 	c.Helper()
 	nodes := map[string]int{}
@@ -92,7 +92,7 @@ func (c *configured) where(pods int) map[string]int {
 	return nodes
 }
 
-// page is what the dashboard says of a pod.
+// page returns the dashboard's summary for a pod.
 func (c *configured) page(pod string) string {
 	c.Helper()
 	link := regexp.MustCompile(`(http://127\.0\.0\.1:\d+/)\?token=(\S+)`).FindStringSubmatch(c.out.String())
@@ -120,9 +120,9 @@ func (c *configured) page(pod string) string {
 	return said.Answer.Summary
 }
 
-// TestAnswersAreByTheConfigurationThatRuns: in a cluster that fills one node after the other, every
-// command's answer is what happens, also after a reload; and where no scheduler can be asked, the
-// first line says so and nothing is evicted.
+// TestAnswersAreByTheConfigurationThatRuns verifies, in a bin-packing cluster, that every command's
+// result matches reality, also after a reload; and that without a reachable scheduler, the first
+// line states the assumption and nothing is evicted.
 func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "scheduler.yaml")
@@ -168,7 +168,7 @@ func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 	c.drained(node)
 }
 
-// elsewhere asks with a kubeconfig beside which no scheduler has left its address.
+// elsewhere uses a kubeconfig without a scheduler address next to it.
 func (c *configured) elsewhere(pod, policy string) {
 	c.Helper()
 	text, err := os.ReadFile(filepath.Join(c.dir, "kubeconfig"))
@@ -186,7 +186,7 @@ func (c *configured) elsewhere(pod, policy string) {
 	c.ask("drain", "node-1", "--kubeconfig", kubeconfig).wants(c.T, 1, "no pod is evicted on an assumption")
 }
 
-// reload has the scheduler run with the defaults, by which the pods would be elsewhere.
+// reload makes the scheduler run with the defaults, which would place the pods differently.
 func (c *configured) reload(pod, policy string) {
 	c.Helper()
 	c.write(c.file, defaultScheduler)
@@ -202,8 +202,8 @@ func (c *configured) reload(pod, policy string) {
 	c.ask("rebalance", "--policy", policy, "--fail-on", "moves").wants(c.T, 3, "moves: ")
 }
 
-// drained drains the node that has all pods: each arrives where its plan says, or on one that is as
-// good.
+// drained drains the node with all pods: each must arrive on its planned node, or an equally good
+// one.
 func (c *configured) drained(node string) {
 	c.Helper()
 	r := c.ask("drain", node, "--timeout", "2m")

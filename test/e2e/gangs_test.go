@@ -20,14 +20,14 @@ var gangRounds = flag.Int("gang-rounds", 4, "how often TestTwoGangsForOneRoom ha
 
 const gangGates = "GenericWorkload=true"
 
-// gangs are groups of pods in a cluster whose nodes take one such pod each, beside fillers.
+// gangs creates groups of pods, and fillers, in a cluster with one such pod per node.
 type gangs struct {
 	*pair
 	t    *testing.T
 	most int64 // what a member requests, in thousandths of a CPU
 }
 
-// newGangs starts a cluster and two schedulers of one Lease for its gangs.
+// newGangs starts a cluster and two schedulers sharing a Lease for its gangs.
 func newGangs(t *testing.T, nodes int) *gangs {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ func (g *gangs) group(name string, least int) {
 	}
 }
 
-// pod creates a pod; without a group it is a filler, which takes next to nothing.
+// pod creates a pod; without a group it is a filler with tiny requests.
 func (g *gangs) pod(name, group string) {
 	milli := g.most
 	if group == "" {
@@ -80,7 +80,7 @@ func (g *gangs) pod(name, group string) {
 	})
 }
 
-// bound counts the pods of a gang that have a node.
+// bound counts the bound pods of a gang.
 func (g *gangs) bound(group string) (n int) {
 	g.t.Helper()
 	list, err := g.c.client.CoreV1().Pods("default").List(background(), metav1.ListOptions{LabelSelector: "gang=" + group})
@@ -95,7 +95,7 @@ func (g *gangs) bound(group string) (n int) {
 	return n
 }
 
-// remove deletes the pods of a gang at once, and the group.
+// remove deletes the pods of a gang without a grace period, and the group.
 func (g *gangs) remove(group string) {
 	g.t.Helper()
 	options := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
@@ -107,7 +107,7 @@ func (g *gangs) remove(group string) {
 	}
 }
 
-// killLeader ends the leading scheduler with kill -9.
+// killLeader ends the leading scheduler with SIGKILL.
 func (g *gangs) killLeader() {
 	g.t.Helper()
 	leads := g.leader(g.t)
@@ -115,10 +115,9 @@ func (g *gangs) killLeader() {
 	leads.strike(g.t, false)
 }
 
-// TestTwoGangsForOneRoom: two gangs come at once where there is room for one, their pods in turn,
-// again and again; every other time the leading scheduler is killed meanwhile. One is placed whole
-// and the other not at all, and when the first has gone the other follows: never does each have a
-// part of the room.
+// TestTwoGangsForOneRoom repeatedly creates two gangs with interleaved pods where there is room for
+// one; every other time the leading scheduler is killed meanwhile. One must be placed whole and the
+// other not at all, followed by the other once the first has left: they must never share the room.
 func TestTwoGangsForOneRoom(t *testing.T) {
 	t.Parallel()
 	const size = 3
@@ -165,7 +164,7 @@ func TestTwoGangsForOneRoom(t *testing.T) {
 	t.Logf("%d rounds, leadership lost for want of CPU %d times", *gangRounds, g.lost)
 }
 
-// left counts the pods of gangs that are still there.
+// left counts the remaining pods of gangs.
 func (g *gangs) left() (n int) {
 	list, err := g.c.client.CoreV1().Pods("default").List(background(), metav1.ListOptions{})
 	if err != nil {
@@ -179,10 +178,10 @@ func (g *gangs) left() (n int) {
 	return n
 }
 
-// TestAGangOfFiftyOutlivesItsSchedulerAndANode: fifty pods of a gang come among fillers, and the
-// leading scheduler is killed when some of them have their node: the next one goes on, and all
-// fifty run. A node that is lost takes a member with it; the one that is made for it is placed with
-// the others, though alone it is less than the gang's least.
+// TestAGangOfFiftyOutlivesItsSchedulerAndANode creates a gang of fifty pods among fillers, and
+// kills the leading scheduler once some of them are bound: the next one continues, and all fifty
+// run. A lost node takes a member with it; its successor joins the others, though a single pod is
+// below the gang's minimum.
 func TestAGangOfFiftyOutlivesItsSchedulerAndANode(t *testing.T) {
 	t.Parallel()
 	const size = 50

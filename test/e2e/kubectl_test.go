@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// result of a command that ended.
+// result is the result of an ended command.
 type result struct {
 	stdout, stderr string
 	code           int
@@ -39,7 +39,7 @@ func berth(t *testing.T, args ...string) result {
 	return execute(t, []string{"BERTH_DATA_DIR=" + shared.dir}, "", filepath.Join(bin, "berth"), args...)
 }
 
-// wants fails the test unless the command did what it should.
+// wants fails the test unless the command had this exit code and output.
 func (r result) wants(t *testing.T, code int, words ...string) {
 	t.Helper()
 	if r.code != code {
@@ -52,7 +52,7 @@ func (r result) wants(t *testing.T, code int, words ...string) {
 	}
 }
 
-// oneLine checks what every error promises.
+// oneLine checks the general promise about errors.
 func (r result) oneLine(t *testing.T) {
 	t.Helper()
 	if text := strings.TrimSpace(r.stderr); text == "" || strings.Contains(text, "\n") {
@@ -60,7 +60,7 @@ func (r result) oneLine(t *testing.T) {
 	}
 }
 
-// kubectl runs `berth kubectl` and has it succeed.
+// kubectl runs `berth kubectl` and requires it to succeed.
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	r := berth(t, append([]string{"kubectl"}, args...)...)
@@ -79,7 +79,7 @@ func apply(t *testing.T, manifest string) {
 	}
 }
 
-// kubectls are the ways to run kubectl: built in, and the system's.
+// kubectls returns the variants of kubectl: the built-in one, and the system's.
 func kubectls(t *testing.T) map[string]func(args ...string) result {
 	ways := map[string]func(args ...string) result{
 		"built in": func(args ...string) result { return berth(t, append([]string{"kubectl"}, args...)...) },
@@ -91,7 +91,7 @@ func kubectls(t *testing.T) map[string]func(args ...string) result {
 	return ways
 }
 
-// pod is a manifest of a pod; node is where it is bound by hand, or empty.
+// pod returns a manifest of a pod; node binds it, or is empty.
 func pod(name, node string, more ...string) string {
 	var annotations, spec, container, owner []string
 	for _, m := range more {

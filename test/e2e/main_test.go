@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// shared is the cluster that most tests use.
+// shared is the cluster of most tests.
 var shared *cluster
 
 // bin is the folder of the binaries under test.
@@ -35,14 +35,14 @@ func setUp(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	// Those with a cluster of their own run beside each other, when those of the shared one have.
+	// Tests with a private cluster run in parallel, after those of the shared one.
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		return 0, err
 	}
 	if bin, err = binaries.In(work, "../.."); err != nil {
 		return 0, err
 	}
-	// Nothing of the user's may be reached: not their cluster, not their cache.
+	// Keep the tests away from the user's cluster and cache.
 	os.Unsetenv("KUBECONFIG")
 	os.Unsetenv("BERTH_DATA_DIR")
 	os.Setenv("HOME", work)
@@ -56,7 +56,7 @@ func setUp(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// client talks to the cluster whose data directory this is.
+// client returns a client for the cluster of a data directory.
 func client(dataDir string) (kubernetes.Interface, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dataDir, "kubeconfig"))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// simulate runs `berth nodes` with its own names against the shared cluster,
-// until the test ends or stop is called.
+// simulate runs `berth nodes` with its own names against the shared cluster, until the test ends or
+// stop is called.
 func simulate(t *testing.T, prefix string, flags ...string) (stop func()) {
 	t.Helper()
 	out := &printed{}
@@ -57,7 +57,8 @@ func simulate(t *testing.T, prefix string, flags ...string) (stop func()) {
 	return stop
 }
 
-// T1, W1, W2: stock kubectl puts taints on and takes them away.
+// TestTaintsCordonAndLabelsWithStockKubectl (T1, W1, W2) adds and removes taints with stock
+// kubectl.
 func TestTaintsCordonAndLabelsWithStockKubectl(t *testing.T) {
 	for name, run := range kubectls(t) {
 		t.Run(name, func(t *testing.T) {
@@ -87,8 +88,8 @@ func TestTaintsCordonAndLabelsWithStockKubectl(t *testing.T) {
 	}
 }
 
-// awaitTaints waits for the taints that a test put on; those that the cluster
-// puts on by itself (node.kubernetes.io/...) are others' business.
+// awaitTaints waits for the test's own taints; it ignores the cluster's automatic ones
+// (node.kubernetes.io/...).
 func awaitTaints(t *testing.T, node string, want ...string) {
 	t.Helper()
 	eventually(t, patience, func() error {
@@ -147,7 +148,8 @@ func TestADeletedNodeStaysGoneWithItsPodsUntilTheNextStart(t *testing.T) {
 	awaitGone(t, patience, "node/mayfly-3")
 }
 
-// N4: heartbeats and conditions can be made to fail by zone or node.
+// TestFailedNodesRenewNothingAndTheirPodsFreeze (N4) makes heartbeats and conditions fail by zone
+// or node.
 func TestFailedNodesRenewNothingAndTheirPodsFreeze(t *testing.T) {
 	simulate(t, "frail-", "--count", "4", "--zones", "2", "--lease-renew-interval", "1s")
 	apply(t, pod("frozen", "frail-1"))
@@ -159,7 +161,7 @@ func TestFailedNodesRenewNothingAndTheirPodsFreeze(t *testing.T) {
 		return kubectl(t, "get", "lease", "-n", "kube-node-lease", node, "-o", "jsonpath={.spec.renewTime}")
 	}
 	silent, speaks := renewed("frail-1"), renewed("frail-2")
-	// The others' Leases are the clock: three renewals later the silent one is still where it was.
+	// The other nodes' Leases are the clock: after three renewals the silent one must be unchanged.
 	for range 3 {
 		eventually(t, patience, func() error {
 			if now := renewed("frail-2"); now != speaks {
@@ -184,7 +186,7 @@ func TestFailedNodesRenewNothingAndTheirPodsFreeze(t *testing.T) {
 		return nil
 	})
 
-	// For a time, the node comes back by itself.
+	// With a duration, the node recovers by itself.
 	berth(t, "nodes", "fail", "--node", "frail-2", "--for", "2s").wants(t, 0, "for 2s")
 	apply(t, pod("later", "frail-2"))
 	awaits(t, patience, "pod/later", "{.status.phase}", "Running")

@@ -18,15 +18,14 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// objects reads objects of any kind, named as kubectl get takes them. What waits asks many times a
-// second: a process of kubectl for each answer would take more of the processor than what is
-// tested.
+// objects reads objects of any kind, named as for kubectl get. Tests poll many times a second, and
+// a kubectl process for each read would take more CPU than the code under test.
 type objects struct {
 	kinds  meta.RESTMapper
 	client dynamic.Interface
 }
 
-// objectsOf reads those of the cluster whose data directory this is.
+// objectsOf reads the objects of the cluster of a data directory.
 func objectsOf(dataDir string, client kubernetes.Interface) (*objects, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dataDir, "kubeconfig"))
 	if err != nil {
@@ -42,8 +41,8 @@ func objectsOf(dataDir string, client kubernetes.Interface) (*objects, error) {
 	return o, nil
 }
 
-// get returns an object, pod/name for one, which if it has a namespace is in default. Nil: there is
-// none of that name.
+// get returns an object by a name such as pod/name, in the namespace default if namespaced, or nil
+// if it does not exist.
 func (o *objects) get(object string) (*unstructured.Unstructured, error) {
 	resource, name, _ := strings.Cut(object, "/")
 	kind, err := o.kinds.KindFor(schema.GroupVersionResource{Resource: resource})
@@ -65,8 +64,8 @@ func (o *objects) get(object string) (*unstructured.Unstructured, error) {
 	return found, err
 }
 
-// get is a field of an object of the shared cluster as kubectl get -o jsonpath prints it. It is
-// empty where there is no such object or field, or it cannot be read now.
+// get returns a field of an object of the shared cluster like kubectl get -o jsonpath. It is empty
+// if the object or field does not exist, or cannot be read now.
 func get(t *testing.T, object, path string) string {
 	t.Helper()
 	template := jsonpath.New(object).AllowMissingKeys(true)

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/docs"
 )
 
-// elsewhere are the pages whose blocks other tests run.
+// elsewhere lists the pages with blocks run by other tests.
 var elsewhere = []string{
 	"README.md",         // TestReadme
 	"docs/scheduler.md", // TestSchedulerPage
@@ -29,10 +29,10 @@ func runElsewhere(page *docs.Page) bool {
 	return slices.ContainsFunc(elsewhere, func(pattern string) bool { match, _ := path.Match(pattern, page.Path); return match })
 }
 
-// TestPages runs the pages below docs/ as written, one after the other beside one cluster of `berth
-// up`: a page's scripts in one shell, in between its manifests by kubectl apply, and what a console
-// shows and goes on until Ctrl-C. Each page leaves the cluster as it found it. What is shown and
-// run by no test is in docs.Unrun.
+// TestPages runs the pages below docs/ as written, one after the other, on one cluster of `berth
+// up`: a page's scripts in one shell, in between its manifests by kubectl apply, and console
+// commands that run until Ctrl-C. Each page must leave the cluster as it found it. Commands not run
+// by any test are in docs.Unrun.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	pages, err := docs.Pages(root)
@@ -71,7 +71,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// readers are what a reader has: kubectl, and hands to end what goes on until Ctrl-C.
+// readers emulates a reader: kubectl, and Ctrl-C for commands that run until then.
 const readers = `
 kubectl() { berth kubectl "$@"; }
 until_ready() {
@@ -83,7 +83,7 @@ until_ready() {
 }
 `
 
-// stepsOf are pieces of shell that do what a page shows.
+// stepsOf converts a page to shell scripts.
 func stepsOf(t *testing.T, page *docs.Page) (steps []string) {
 	t.Helper()
 	var undo []string
@@ -113,8 +113,8 @@ type object struct {
 	Metadata         struct{ Name string }
 }
 
-// TestManifestsOfPagesThatRunElsewhereAreInScripts, which write them into files: nothing else there
-// applies one.
+// TestManifestsOfPagesThatRunElsewhereAreInScripts verifies that scripts write those pages'
+// manifests to files; they are not applied otherwise.
 func TestManifestsOfPagesThatRunElsewhereAreInScripts(t *testing.T) {
 	pages, err := docs.Pages(root)
 	if err != nil {
@@ -129,7 +129,8 @@ func TestManifestsOfPagesThatRunElsewhereAreInScripts(t *testing.T) {
 	}
 }
 
-// objectsIn are the objects of a manifest for kubectl apply. Configurations and scenarios are none.
+// objectsIn returns the objects of a manifest for kubectl apply, excluding configurations and
+// scenarios.
 func objectsIn(t *testing.T, page *docs.Page, block docs.Block) (all []object) {
 	t.Helper()
 	for document := range strings.SplitSeq(strings.Join(block.Lines, "\n"), "\n---\n") {
@@ -146,7 +147,7 @@ func objectsIn(t *testing.T, page *docs.Page, block docs.Block) (all []object) {
 	return all
 }
 
-// applied has a manifest applied, and waits until what it brings runs.
+// applied returns a script that applies a manifest, and waits until its objects run.
 func applied(file string, lines []string, objects []object) string {
 	steps := append([]string{"set -x", "cat > " + file + " <<'END'"}, lines...)
 	steps = append(steps, "END", "kubectl apply -f "+file)
@@ -161,8 +162,8 @@ func applied(file string, lines []string, objects []object) string {
 	return strings.Join(steps, "\n")
 }
 
-// state is what of a cluster the next page meets: nodes with what somebody has put on them,
-// namespaces, and pods. What is being deleted it does not meet.
+// state returns the parts of a cluster visible to the next page: nodes with user-set fields,
+// namespaces, and pods, except for those being deleted.
 func state(t *testing.T, c *cluster) string {
 	t.Helper()
 	nodes, err := c.client.CoreV1().Nodes().List(background(), metav1.ListOptions{})
@@ -196,8 +197,7 @@ func state(t *testing.T, c *cluster) string {
 	return strings.Join(all, "\n")
 }
 
-// notes are labels, taints and faults of a node. Those of Kubernetes' own, which come and go by
-// themselves, are left out.
+// notes returns the labels, taints and faults of a node, without Kubernetes' own transient ones.
 func notes(node *v1.Node) (all []string) {
 	for _, key := range slices.Concat(slices.Collect(maps.Keys(node.Labels)), slices.Collect(maps.Keys(node.Annotations))) {
 		if domain, _, _ := strings.Cut(key, "/"); !strings.HasSuffix(domain, "kubernetes.io") {

@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAGangIsPlacedWholeOrNotAtAll: berth up with the gates of pod groups serves their API. Beside
-// filler pods that leave room for two, a gang of three has none of its pods bound and says why;
-// when a filler has gone it is bound whole, and the PodGroup says that it is scheduled. The Job
-// controller makes a gang of an Indexed Job by itself.
+// TestAGangIsPlacedWholeOrNotAtAll verifies that berth up with the gates of pod groups serves their
+// API. With filler pods that leave room for two, a gang of three stays unbound and explains why;
+// once a filler has left it is bound whole, and the PodGroup is scheduled. The Job controller
+// creates a gang from an Indexed Job by itself.
 func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "gang"), "--nodes", "3", "--ui-port", "-1",

@@ -99,7 +99,8 @@ func TestDeletionTakesAsLongAsItShould(t *testing.T) {
 	}
 }
 
-// H14, W16: drain goes through the Eviction API and waits for the budget.
+// TestDrainWaitsForTheBudget (H14, W16) verifies that drain uses the Eviction API and waits for the
+// budget.
 func TestDrainWaitsForTheBudget(t *testing.T) {
 	simulate(t, "drained-", "--count", "3")
 	apply(t, `apiVersion: policy/v1
@@ -122,11 +123,11 @@ spec: {minAvailable: 2, selector: {matchLabels: {app: drained}}}
 	kubectl(t, "delete", "pods", "-l", "app=drained")
 }
 
-// Stock kubectl creates whatever the scheduler will have to deal with. Where
-// the pods go is not this test's business: a scheduler may or may not run.
+// TestWorkloadsAndPoliciesAreAccepted creates all of the scheduler's inputs with stock kubectl. It
+// ignores the pods' placement, since a scheduler may or may not run.
 func TestWorkloadsAndPoliciesAreAccepted(t *testing.T) {
-	// Where no node health controller runs, nobody takes away the taint that
-	// admission puts on new nodes, and the DaemonSet would find no node.
+	// Without a node health controller, admission's taint stays on new nodes, and the DaemonSet
+	// would find no node.
 	berth(t, "kubectl", "taint", "nodes", "-l", "berth.dev/simulated", "node.kubernetes.io/not-ready:NoSchedule-")
 	apply(t, string(read(t, "testdata/workloads.yaml")))
 	t.Cleanup(func() { kubectl(t, "delete", "-f", "testdata/workloads.yaml", "--wait=false") })
@@ -142,7 +143,7 @@ func TestWorkloadsAndPoliciesAreAccepted(t *testing.T) {
 	awaitPods("e2e-statefulset", 1)
 	awaitPods("e2e-daemonset", 3)
 	awaitPods("e2e-job", 1)
-	// The quota counts overhead, the class brings it.
+	// The quota includes overhead, which the class adds.
 	awaits(t, patience, "resourcequota/e2e", "{.status.hard.requests\\.cpu}", "100")
 	apply(t, pod("heavy", "node-1", "spec runtimeClassName: e2e-kata", "spec priorityClassName: e2e-high",
 		"container resources: {requests: {cpu: 500m, memory: 64Mi}}"))

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 )
 
-// What can be bought, in two zones, and what is to run on it: pods spread over zones, pods that
-// keep to nodes of their own, and small ones. Only bought nodes take them.
+// The nodes to buy, in two zones, and the pods for them: pods spread over zones, pods with
+// exclusive nodes, and small ones. Only bought nodes accept them.
 const (
 	offers = `apiVersion: v1
 kind: Node
@@ -70,10 +70,10 @@ spec:
 	everyPod = 12 + 3 + 25
 )
 
-// What berth says is to be bought is enough: there are simulated nodes of the plan's types and
-// zones, and all pods run there. The plan is for a scheduler that places by its scores (--scored),
-// for one order of the pods' arrival and of the draws among equals. Live they are others, which
-// may leave a pod or two without room: then a second answer, about the cluster as it is, is enough.
+// TestPodsRunOnWhatWasBought verifies that the nodes suggested by berth suffice: on simulated nodes
+// of the plan's types and zones, all pods run. The plan is for a scheduler that places by its
+// scores (--scored), for one order of arrival and of random choices. The live order differs, which
+// may leave a pod or two without room: then a second plan, for the current cluster, must suffice.
 func TestPodsRunOnWhatWasBought(t *testing.T) {
 	dir := t.TempDir()
 	catalog, work := filepath.Join(dir, "catalog.yaml"), filepath.Join(dir, "work.yaml")
@@ -115,7 +115,7 @@ func TestPodsRunOnWhatWasBought(t *testing.T) {
 	}
 }
 
-// planned asks for a plan.
+// planned requests a plan.
 func planned(t *testing.T, args ...string) *provision.Plan {
 	t.Helper()
 	r := berth(t, slices.Concat([]string{"what-if"}, args, []string{"-o", "json"})...)
@@ -129,7 +129,7 @@ func planned(t *testing.T, args ...string) *provision.Plan {
 	return said.Provision
 }
 
-// buy starts simulated nodes as the plan has them, and returns their names.
+// buy starts the simulated nodes of the plan, and returns their names.
 func buy(t *testing.T, when string, nodes []provision.Node) (names []string) {
 	t.Helper()
 	count := map[[2]string]int{}
@@ -148,8 +148,8 @@ func buy(t *testing.T, when string, nodes []provision.Node) (names []string) {
 	return names
 }
 
-// allRunOr returns an error unless all pods run on nodes of these names, or, where a reason is
-// given, have no node for that reason.
+// allRunOr returns an error unless all pods run on nodes of these names, or, if a reason is given,
+// are pending for that reason.
 func allRunOr(t *testing.T, reason string, nodes []string) error {
 	t.Helper()
 	settled := 0
@@ -168,7 +168,7 @@ func allRunOr(t *testing.T, reason string, nodes []string) error {
 	return elsewhere
 }
 
-// unschedulable are the names of the pods that have no node.
+// unschedulable returns the names of the unschedulable pods.
 func unschedulable(t *testing.T) (names []string) {
 	t.Helper()
 	for _, pod := range boughtPods(t) {
@@ -179,7 +179,7 @@ func unschedulable(t *testing.T) (names []string) {
 	return names
 }
 
-// boughtPod is a pod of the test: where it is, and the reason why it has no node.
+// boughtPod is a pod of the test: its node, or the reason why it is pending.
 type boughtPod struct{ name, phase, node, reason string }
 
 func boughtPods(t *testing.T) (pods []boughtPod) {

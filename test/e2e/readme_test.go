@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/docs"
 )
 
-// TestReadme runs every block of commands in the README as written, in their order, in one shell,
-// beside a cluster as `make up` starts it. The block of the two make commands is the exception:
-// what they run, this and all other tests do.
+// TestReadme runs every block of commands in the README as written, in order, in one shell, on a
+// cluster as started by `make up`. It skips the block of the two make commands, covered by this and
+// all other tests.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	folder := readersFolder(t)
@@ -27,11 +27,11 @@ func TestReadme(t *testing.T) {
 	runs(t, folder, strings.Join(blocks, "\n"))
 }
 
-// root is that of the tree.
+// root is the root of the source tree.
 var root = filepath.Join("..", "..")
 
-// readersFolder looks like the tree after `make build`, so that a cluster of the developer's own is
-// left alone.
+// readersFolder imitates the tree after `make build`, so that the developer's own cluster stays
+// untouched.
 func readersFolder(t *testing.T) string {
 	t.Helper()
 	tree, err := filepath.Abs(root)
@@ -47,10 +47,10 @@ func readersFolder(t *testing.T) string {
 	return folder
 }
 
-// scriptLimit is for a script that waits for what never comes.
+// scriptLimit bounds a script that waits in vain.
 const scriptLimit = 5 * time.Minute
 
-// runs has a shell run a script in a folder; nothing of it is left running.
+// runs runs a script in a shell in a folder, leaving no processes behind.
 func runs(t *testing.T, folder, script string, env ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), scriptLimit)
@@ -68,7 +68,7 @@ func runs(t *testing.T, folder, script string, env ...string) {
 	}
 }
 
-// shellBlocks returns the blocks marked as sh, as script has them.
+// shellBlocks returns the blocks marked sh, converted by script.
 func shellBlocks(t *testing.T, file string) (blocks []string) {
 	t.Helper()
 	page := docs.Read(file, string(read(t, file)))
@@ -80,8 +80,8 @@ func shellBlocks(t *testing.T, file string) (blocks []string) {
 	return blocks
 }
 
-// script echoes each line before it runs, so that a failure shows where. What must fail (`!
-// command`) and does not would go unnoticed: the shell's errexit does not heed what is negated.
+// script echoes each line before it runs, so that a failure shows its place. It makes a negated
+// command (`! command`) that unexpectedly succeeds fail, since the shell's errexit ignores it.
 func script(block docs.Block) string {
 	lines := []string{"set -x"}
 	for _, line := range block.Lines {

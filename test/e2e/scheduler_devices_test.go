@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestADeviceIsClaimed: a claim is allocated and reserved with its pod's binding; a second pod
-// waits for the device, and gets it when the first has gone.
+// TestADeviceIsClaimed verifies that a claim is allocated and reserved with its pod's binding; a
+// second pod waits for the device, and gets it after the first has left.
 func TestADeviceIsClaimed(t *testing.T) {
 	apply(t, `
 apiVersion: resource.k8s.io/v1

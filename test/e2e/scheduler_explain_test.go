@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 )
 
-// explained is what berth explain says of a pod, for programs.
+// explained returns the JSON result of berth explain for a pod.
 func explained(t *testing.T, pod string, flags ...string) *explain.Explanation {
 	t.Helper()
 	r := berth(t, append([]string{"explain", "pod/" + pod, "-o", "json"}, flags...)...)
@@ -28,8 +28,8 @@ func explained(t *testing.T, pod string, flags ...string) *explain.Explanation {
 	return e
 }
 
-// TestExplainTellsWhatTheSchedulerDecided: berth explain finds the scheduler of berth up, says what
-// it decided, and whether that holds.
+// TestExplainTellsWhatTheSchedulerDecided verifies that berth explain finds the scheduler of berth
+// up, and reports its decision and whether that still holds.
 func TestExplainTellsWhatTheSchedulerDecided(t *testing.T) {
 	simulate(t, "told-", "--count", "1", "--cpu", "2", "--label", "pool=told")
 	const there = "spec nodeSelector: {pool: told}"
@@ -62,8 +62,8 @@ func TestExplainTellsWhatTheSchedulerDecided(t *testing.T) {
 	kubectl(t, "delete", "pod", "told-waits", "told-runs", "--now")
 }
 
-// asksWhere: --scheduler-url goes before the file; a scheduler that does not answer is said, and no
-// error.
+// asksWhere verifies that --scheduler-url precedes the file, and that an unresponsive scheduler is
+// reported without an error.
 func asksWhere(t *testing.T) {
 	urls, err := os.ReadFile(filepath.Join(shared.dir, "scheduler.url"))
 	if err != nil {

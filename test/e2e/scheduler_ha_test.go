@@ -23,8 +23,8 @@ var (
 
 const saysLost = "berth: leadership lost"
 
-// pair is two schedulers of one Lease. Like a kubelet it starts one anew that ended; on a machine
-// that is very busy a leader may not get to renew its Lease.
+// pair runs two schedulers sharing a Lease. Like a kubelet it restarts ended ones; on a very busy
+// machine a leader may fail to renew its Lease.
 type pair struct {
 	c        *cluster
 	config   string
@@ -51,7 +51,7 @@ func (p *pair) keep(t *testing.T) {
 	}
 }
 
-// leader is the replica whose metrics say that it leads.
+// leader returns the replica with the leader metric set.
 func (p *pair) leader(t *testing.T) (leads *replica) {
 	t.Helper()
 	eventually(t, *haLease+startWithin, func() error {
@@ -73,7 +73,7 @@ func (p *pair) leader(t *testing.T) (leads *replica) {
 	return leads
 }
 
-// busyLeader is one that has decided some pods, and is no longer of the pair.
+// busyLeader removes a leader from the pair once it has decided some pods, and returns it.
 func (p *pair) busyLeader(t *testing.T) (leads *replica) {
 	t.Helper()
 	eventually(t, patience, func() error {
@@ -88,10 +88,10 @@ func (p *pair) busyLeader(t *testing.T) (leads *replica) {
 	return leads
 }
 
-// TestLeaderKilledUnderLoad kills the leading one of two schedulers again and again while pods keep
-// coming: no pod is bound twice, none is left behind. In the long form some are paused, too, and
-// come back when another leads. Then one is asked to go: it gives the Lease away. The last one is
-// robbed of it.
+// TestLeaderKilledUnderLoad repeatedly kills the leader of two schedulers while pods keep arriving:
+// no pod may be bound twice or forgotten. In the long form some leaders are suspended instead, and
+// resumed when another leads. Then one is terminated, and must release the Lease. The last one
+// loses it by force.
 func TestLeaderKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	nodes := 30 + *haKills*int(haLease.Seconds()) // with room for what comes while the leader is killed
@@ -107,7 +107,7 @@ profiles: [{schedulerName: ha}]
 	seen := &witness{nodes: map[types.UID]string{}}
 	seen.watch(t, p.c.client, "ha")
 	p.leader(t)
-	// A replica that stands by is ready, and knows the cluster already.
+	// A standby replica is ready, and has already synced with the cluster.
 	eventually(t, startWithin, func() error {
 		for _, r := range p.replicas {
 			if page := r.page("/readyz"); page != "ok" {
@@ -148,8 +148,8 @@ profiles: [{schedulerName: ha}]
 		made, *haKills, *haLease, takeovers, handover.Round(time.Millisecond), p.refused, p.lost)
 }
 
-// askedToGo sends SIGTERM to the leader: it ends with exit code 0 and without the Lease. Returned
-// is how long it took until the next pod was bound.
+// askedToGo sends SIGTERM to the leader, which must exit with code 0 and release the Lease. It
+// returns the time until the next binding.
 func (p *pair) askedToGo(t *testing.T, seen *witness) time.Duration {
 	t.Helper()
 	leads := p.busyLeader(t)
@@ -193,8 +193,8 @@ func (p *pair) holder(t *testing.T) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// strike ends a leader with kill -9, or puts it to sleep, as a machine that is paused, until
-// another leads. It must then end at once, whatever it had in mind.
+// strike ends a leader with SIGKILL, or suspends it, like a paused machine, until another leads.
+// Once resumed it must end immediately, whatever it was about to do.
 func (r *replica) strike(t *testing.T, asleep bool) (awake func()) {
 	t.Helper()
 	if !asleep {
@@ -223,7 +223,7 @@ func (r *replica) strike(t *testing.T, asleep bool) (awake func()) {
 	}
 }
 
-// robbed gives the leader's Lease to another: the leader must end, and say why.
+// robbed gives the leader's Lease to another holder: the leader must end, with the reason.
 func (p *pair) robbed(t *testing.T) {
 	t.Helper()
 	leads := p.leader(t)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPendingPodsSayWhy: for each plugin a pod that it alone keeps off the nodes of a pool, and
-// what kube-scheduler v1.37 would write of it.
+// TestPendingPodsSayWhy creates, for each plugin, a pod that only this plugin keeps off the nodes
+// of a pool, and compares its message with kube-scheduler v1.37's.
 func TestPendingPodsSayWhy(t *testing.T) {
 	simulate(t, "why-", "--count", "2", "--cpu", "2", "--label", "pool=why")
 	w := wordsOf(t, "why")
@@ -59,8 +59,8 @@ func TestPendingPodsSayWhy(t *testing.T) {
 	kubectl(t, "delete", "pod", "why-port", "why-port2", "--now")
 }
 
-// words are what kube-scheduler would write of pods that are for a pool of nodes. No pod of the
-// cluster has less priority than these, so that preemption is of no use to them.
+// words builds kube-scheduler's messages for the pods of a node pool. All pods of the cluster have
+// at least their priority, so preemption cannot help them.
 type words struct {
 	all                int // nodes
 	elsewhere, useless string
@@ -77,7 +77,7 @@ func wordsOf(t *testing.T, pool string) words {
 	return w
 }
 
-// noVictims is what preemption says where so many nodes have nobody to go.
+// noVictims returns preemption's message for so many nodes without victims.
 func (w words) noVictims(nodes int) string {
 	return fmt.Sprintf("%d No preemption victims found for incoming pod, %d Preemption is not helpful for scheduling", nodes, w.all-nodes)
 }
@@ -89,8 +89,8 @@ func (w words) says(own, preemption string) string {
 		w.all, strings.Join(parts, ", "), w.all, preemption)
 }
 
-// TestPendingPodsSayWhyOfVolumesAndFeatures: the same of the plugins that look at volumes, and at
-// what kubelets can do.
+// TestPendingPodsSayWhyOfVolumesAndFeatures does the same for the plugins that check volumes and
+// features of kubelets.
 func TestPendingPodsSayWhyOfVolumesAndFeatures(t *testing.T) {
 	simulate(t, "store-", "--count", "1", "--cpu", "8", "--label", "pool=store")
 	kubectl(t, "label", "node", "store-1", "topology.kubernetes.io/zone=here", "--overwrite")
@@ -141,7 +141,7 @@ spec: {drivers: [{name: store.example.com, nodeID: store-1, allocatable: {count:
 	kubectl(t, "delete", "csinode", "store-1")
 }
 
-// volume is a volume of a CSI driver and the claim that it is for.
+// volume returns a volume of a CSI driver and its claim.
 func volume(name, mode, driver, label string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -165,7 +165,8 @@ spec:
 `, name, mode, driver, label)
 }
 
-// TestAWaitingPodWakesForWhatHelps it within seconds, and not for what does not.
+// TestAWaitingPodWakesForWhatHelps verifies that helpful events wake a pending pod within seconds,
+// and that other events do not.
 func TestAWaitingPodWakesForWhatHelps(t *testing.T) {
 	simulate(t, "wake-", "--count", "1", "--cpu", "2", "--label", "pool=wake")
 	const there = "spec nodeSelector: {pool: wake}"
@@ -182,7 +183,7 @@ func TestAWaitingPodWakesForWhatHelps(t *testing.T) {
 	kubectl(t, "delete", "pod", "wake-next", "wake-label", "--now")
 }
 
-// differs is nil if a field has a value, and another one than that.
+// differs returns nil if a field has a value other than from.
 func differs(got, from string) error {
 	if got == "" || got == from {
 		return fmt.Errorf("is %q, want another than %q", got, from)

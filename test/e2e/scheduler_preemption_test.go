@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPreemptionAndBudgets: of two nodes preemption takes the one whose pod no budget protects;
-// where all are protected it breaks a budget, unless the profile keeps it from that.
+// TestPreemptionAndBudgets verifies that preemption prefers the node with a pod not protected by a
+// budget; if all are protected it violates a budget, unless the profile forbids it.
 func TestPreemptionAndBudgets(t *testing.T) {
 	simulate(t, "pdb-", "--count", "2", "--cpu", "2", "--label", "pool=pdb")
 	apply(t, `
@@ -41,7 +41,7 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: guarded}}}
 	kubectl(t, "delete", "pdb/guard", "priorityclass/pressing")
 }
 
-// TestTwoProfilesAtOnce: one packs and one spreads, and pods of the second may not preempt.
+// TestTwoProfilesAtOnce runs a packing and a spreading profile; pods of the second may not preempt.
 func TestTwoProfilesAtOnce(t *testing.T) {
 	simulate(t, "two-", "--count", "2", "--cpu", "4", "--label", "pool=two")
 	file := filepath.Join(t.TempDir(), "scheduler.yaml")

@@ -32,11 +32,11 @@ type replica struct {
 	ended chan error
 }
 
-// schedule starts a scheduler; it is killed at the latest when the test ends.
+// schedule starts a scheduler; the end of the test kills it.
 func (c *cluster) schedule(t *testing.T, flags ...string) *replica {
 	t.Helper()
 	r := &replica{out: &printed{}, ended: make(chan error, 1)}
-	// Flags come twice where a test wants another value: the last one counts.
+	// A test overrides flags by repeating them, since the last one counts.
 	r.cmd = exec.Command(filepath.Join(bin, "berth"), append([]string{"scheduler", "--kubeconfig", filepath.Join(c.dir, "kubeconfig"),
 		"--secure-port=0", "--health-bind-address=127.0.0.1:0"}, flags...)...)
 	r.cmd.Stdout, r.cmd.Stderr = r.out, r.out
@@ -64,7 +64,7 @@ func (r *replica) says(words string) error {
 
 var endpointURL = regexp.MustCompile(`health and metrics on (http://\S+)`)
 
-// page reads one of the endpoints; what cannot be read is empty.
+// page reads one of the endpoints; it returns "" on errors.
 func (r *replica) page(path string) string {
 	found := endpointURL.FindStringSubmatch(r.out.String())
 	if found == nil {
@@ -79,7 +79,7 @@ func (r *replica) page(path string) string {
 	return string(body)
 }
 
-// metric is the sum of a metric over its labels.
+// metric returns the sum of a metric over its labels.
 func (r *replica) metric(name string) (sum float64) {
 	lines := bufio.NewScanner(strings.NewReader(r.page("/metrics")))
 	for lines.Scan() {
@@ -92,7 +92,7 @@ func (r *replica) metric(name string) (sum float64) {
 	return sum
 }
 
-// witness sees every pod of a scheduler from its creation on: none may move.
+// witness observes every pod of a scheduler from its creation on: none may move.
 type witness struct {
 	mu     sync.Mutex
 	nodes  map[types.UID]string
@@ -135,7 +135,7 @@ func (w *witness) saw(pod *v1.Pod) {
 	}
 }
 
-// firstBoundAfter is when the next pod got its node.
+// firstBoundAfter returns the time of the next binding.
 func (w *witness) firstBoundAfter(t time.Time) (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,8 +146,7 @@ func (w *witness) firstBoundAfter(t time.Time) (time.Time, bool) {
 	return w.bound[i], true
 }
 
-// load creates small pods for a scheduler, so many a second, until stopped; it
-// returns how many there are.
+// load creates small pods for a scheduler at a rate until stopped; it returns their number.
 func load(t *testing.T, client kubernetes.Interface, scheduler string, perSecond int) (stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(background())

@@ -27,9 +27,9 @@ func reloadConfig(broken bool, names ...string) string {
 	return b.String()
 }
 
-// TestConfigurationChangedUnderLoad changes the configuration while pods keep
-// coming, well and badly in turn. A good change takes effect, a bad one does
-// not and says so; no pod is lost.
+// TestConfigurationChangedUnderLoad alternates valid and invalid changes of the configuration while
+// pods keep arriving. A valid change takes effect, an invalid one is reported and ignored; pods are
+// not lost.
 func TestConfigurationChangedUnderLoad(t *testing.T) {
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "reload"), "--nodes", "30")
@@ -79,7 +79,7 @@ func TestConfigurationChangedUnderLoad(t *testing.T) {
 	made := stop()
 	allPlaced(t, c.client, "steady", made)
 
-	// What is in effect is the last good one, and the page says so.
+	// The last valid one is in effect, as shown on the page.
 	name := "steady" + fmt.Sprint(*reloadFlips-1)
 	if page := s.page("/configz"); !strings.Contains(page, name) {
 		t.Errorf("/configz does not show %s: %s", name, page)
@@ -108,7 +108,7 @@ func TestConfigurationChangedUnderLoad(t *testing.T) {
 		})
 	}
 
-	// A file that is gone changes nothing.
+	// A missing file changes nothing.
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,8 @@ import (
 	"time"
 )
 
-// TestSchedulerWithTheRightsOfKubeScheduler runs one as the user that
-// Kubernetes' own roles are for: it finds all it needs to schedule, to elect
-// and to ask who may read its metrics.
+// TestSchedulerWithTheRightsOfKubeScheduler runs a scheduler as the user of Kubernetes' own roles:
+// they suffice to schedule, to elect a leader and to authorize readers of its metrics.
 func TestSchedulerWithTheRightsOfKubeScheduler(t *testing.T) {
 	kubectl(t, "create", "serviceaccount", "scraper")
 	kubectl(t, "create", "clusterrole", "scraper", "--verb=get", "--non-resource-url=/metrics")

@@ -11,7 +11,7 @@ const (
 )
 
 // TestThreeTaints is the documentation's case: the two taints with key1 are tolerated, the third
-// keeps the pod off, and a pod that runs there already stays.
+// keeps the pod off, and a pod already running there stays.
 func TestThreeTaints(t *testing.T) {
 	simulate(t, "tainted-", "--count", "1", "--label", "pool=tainted")
 	const tolerant = "spec tolerations: [{key: key1, value: value1, effect: NoSchedule}, {key: key1, value: value1, effect: NoExecute}]"
@@ -50,8 +50,8 @@ func TestAPodOfAnotherSchedulerIsLeftAlone(t *testing.T) {
 	kubectl(t, "delete", "pod", "foreign", "own")
 }
 
-// TestPreemption: a pod that matters takes the place of one that does not, unless it does not want
-// to; both say why.
+// TestPreemption verifies that a high-priority pod replaces a low-priority one, unless its policy
+// forbids that; both report the reason.
 func TestPreemption(t *testing.T) {
 	simulate(t, "full-", "--count", "1", "--cpu", "2", "--label", "pool=full")
 	apply(t, `
@@ -84,8 +84,8 @@ value: 1000
 	kubectl(t, "delete", "pod", "patient", "urgent")
 }
 
-// TestAVolumeIsBoundWithItsPod: a claim that waits for its first consumer gets the volume that the
-// pod's node can reach.
+// TestAVolumeIsBoundWithItsPod verifies that a claim waiting for its first consumer gets the volume
+// reachable from the pod's node.
 func TestAVolumeIsBoundWithItsPod(t *testing.T) {
 	apply(t, `
 apiVersion: storage.k8s.io/v1

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestASharedClaimIsProtected: pods that name one claim, all at once, leave it with the finalizer
-// that keeps it, allocated once, and reserved for each; deleting the claim does not free the device
-// under them.
+// TestASharedClaimIsProtected verifies that simultaneous pods with the same claim leave it with its
+// protecting finalizer, allocated once, and reserved for each; deleting the claim does not free the
+// device in use.
 func TestASharedClaimIsProtected(t *testing.T) {
 	const pods = 30
 	apply(t, `
@@ -66,8 +66,8 @@ spec: {devices: {requests: [{name: d, exactly: {deviceClassName: shared}}]}}
 	kubectl(t, "delete", "resourceclaim/other-claim", "resourceslice/shared-devices", "deviceclass/shared")
 }
 
-// TestANominationEndsWithItsNode: a pod that waits for victims on a node which is deleted gives the
-// nomination up, and is tried again.
+// TestANominationEndsWithItsNode verifies that a pod waiting for victims on a deleted node gives up
+// the nomination, and is retried.
 func TestANominationEndsWithItsNode(t *testing.T) {
 	apply(t, `
 apiVersion: v1
@@ -79,7 +79,7 @@ kind: PriorityClass
 metadata: {name: hopeful}
 value: 1000
 `)
-	// No kubelet is there to end the victim.
+	// Without a kubelet the victim does not terminate.
 	kubectl(t, "patch", "node", "short-lived", "--subresource=status", `--patch={"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}}`)
 	there := []string{"spec nodeSelector: {pool: short}", "spec tolerations: [{operator: Exists}]", "container resources: {requests: {cpu: 800m}}"}
 	apply(t, pod("hopeful-victim", "", there...))
@@ -93,9 +93,9 @@ value: 1000
 	kubectl(t, "delete", "priorityclass/hopeful")
 }
 
-// TestANominationIsKeptByTheNodesName: a pod that an autoscaler nominated to a node that is not
-// there yet has its room kept there when the node comes, and when it goes and comes back. The pod
-// preempts nothing: one that may loses its nomination with an attempt that finds no victims.
+// TestANominationIsKeptByTheNodesName verifies that a pod nominated by an autoscaler to a future
+// node has its room kept there when the node appears, and across its recreation. The pod has no
+// preemption: otherwise an attempt without victims would clear the nomination.
 func TestANominationIsKeptByTheNodesName(t *testing.T) {
 	apply(t, `
 apiVersion: scheduling.k8s.io/v1
@@ -127,7 +127,7 @@ status: {allocatable: {cpu: "1", memory: 1Gi, pods: "10"}}
 	kubectl(t, "delete", "node/promised-node", "priorityclass/promised")
 }
 
-// says waits until a pod that is not placed says words, or does not.
+// says waits until the message of a pending pod contains words, or does not.
 func says(t *testing.T, name, words string, is bool) {
 	t.Helper()
 	eventually(t, patience, func() error {
@@ -141,9 +141,9 @@ func says(t *testing.T, name, words string, is bool) {
 	}
 }
 
-// TestAnIdleSchedulerDoesNotWaitOutABackoff: a pod that was rejected seven times in as many seconds
-// is placed when the eighth change helps it, not when its back-off is over. That would be another
-// seven seconds.
+// TestAnIdleSchedulerDoesNotWaitOutABackoff verifies that a pod rejected seven times in as many
+// seconds is placed when the eighth change helps it, instead of at the end of its back-off, another
+// seven seconds later.
 func TestAnIdleSchedulerDoesNotWaitOutABackoff(t *testing.T) {
 	const changes = 8
 	simulate(t, "idle-", "--count", "1", "--label", "pool=idle")

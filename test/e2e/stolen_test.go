@@ -24,9 +24,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/nodecert"
 )
 
-// TestAStolenNodeIsOneNode runs every line of the table in docs/reference/stolen-node.md with the
-// certificate that a machine gets from a cluster of berth up, and compares what the API server says
-// with what the table does.
+// TestAStolenNodeIsOneNode runs every line of the table in docs/reference/stolen-node.md with a
+// machine's certificate from a cluster of berth up, and compares the API server's response with the
+// table.
 func TestAStolenNodeIsOneNode(t *testing.T) {
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "data"), "--nodes", "0", "--ui-port", "-1")
@@ -46,7 +46,7 @@ func TestAStolenNodeIsOneNode(t *testing.T) {
 		if strings.Contains(line.command, "--bound-object-name=") {
 			args = append(args, "--bound-object-uid="+podUID(t, c, line.command))
 		}
-		// The authorizer learns what a pod refers to shortly after the pod: poll until it does.
+		// The authorizer learns a new pod's references after a short delay: poll.
 		var r result
 		for end := time.Now().Add(10 * time.Second); ; {
 			r = execute(t, []string{"KUBECONFIG=" + stolen}, "", filepath.Join(bin, "berth"), append([]string{"kubectl"}, args...)...)
@@ -93,7 +93,7 @@ func stolenTable(t *testing.T) (lines []stolenLine) {
 	return lines
 }
 
-// stolenKubeconfig has nothing but the node's certificate.
+// stolenKubeconfig contains only the node's certificate.
 func stolenKubeconfig(t *testing.T, c *cluster, pair string) string {
 	t.Helper()
 	if _, err := tls.LoadX509KeyPair(pair, pair); err != nil {
@@ -113,7 +113,7 @@ func stolenKubeconfig(t *testing.T, c *cluster, pair string) string {
 	return path
 }
 
-// twoNodes makes what the table speaks of.
+// twoNodes creates the objects in the table.
 func twoNodes(t *testing.T, c *cluster) {
 	t.Helper()
 	ctx, api := t.Context(), c.client.CoreV1()
@@ -157,7 +157,7 @@ func podUID(t *testing.T, c *cluster, command string) string {
 	return string(pod.UID)
 }
 
-// request makes a certificate signing request that nobody approves by itself.
+// request creates a certificate signing request that is never approved automatically.
 func request(t *testing.T, c *cluster, name string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

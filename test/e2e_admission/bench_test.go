@@ -27,9 +27,9 @@ const (
 	workers = 16
 )
 
-// BenchmarkPodCreation creates pods by turns on API servers with Berth's rules
-// compiled in, with upstream's plugins, with none of either, and with the
-// webhook, in a process of its own, on upstream's defaults:
+// BenchmarkPodCreation creates pods by turns on API servers with Berth's rules compiled in, with
+// upstream's plugins, with none of either, and with the webhook, in a separate process, with
+// upstream's defaults:
 //
 //	go test ./e2e_admission -run '^$' -bench PodCreation -benchtime 10x
 //
@@ -74,8 +74,8 @@ func BenchmarkPodCreation(b *testing.B) {
 	}
 }
 
-// BenchmarkWebhookUnderLoad creates 1,000 pods a second, as far as the machine
-// goes, for as many seconds as -benchtime says, and tells what the webhook took:
+// BenchmarkWebhookUnderLoad creates 1,000 pods a second, as far as the machine permits, for
+// -benchtime seconds, and reports the webhook's resource usage:
 //
 //	go test ./e2e_admission -run '^$' -bench WebhookUnderLoad -benchtime 20x
 func BenchmarkWebhookUnderLoad(b *testing.B) {
@@ -128,8 +128,7 @@ func BenchmarkWebhookUnderLoad(b *testing.B) {
 	}
 }
 
-// creator creates Burstable pods, each like the others, through one connection
-// pool.
+// creator creates identical Burstable pods through one connection pool.
 type creator struct {
 	api  kubernetes.Interface
 	next atomic.Int64
@@ -192,7 +191,7 @@ func scrape(b *testing.B, client *http.Client, url string) map[string]*dto.Metri
 	return families
 }
 
-// quantile is the upper bound of the bucket with the quantile.
+// quantile returns the upper bound of the bucket with the quantile.
 func quantile(h *dto.Histogram, q float64) float64 {
 	for _, bucket := range h.GetBucket() {
 		if float64(bucket.GetCumulativeCount()) >= q*float64(h.GetSampleCount()) {

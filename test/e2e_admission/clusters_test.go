@@ -18,15 +18,14 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/webhook"
 )
 
-// replaced are all of upstream's plugins that have the purpose of a rule.
+// replaced lists all upstream plugins with the purpose of a rule.
 var replaced = append(admissionplugin.ReplacedByNode(), admissionplugin.ReplacedByPod()...)
 
-// upstreams is an API server without Berth's rules, with its plugins as they
-// are by default.
+// upstreams configures an API server without Berth's rules, with upstream's default plugins.
 func upstreams(o *controlplane.Options) { o.UpstreamAdmission = true }
 
-// upstreamsAll is one on which all of upstream's plugins run that have the
-// purpose of a rule, upstreamsNone one on which none does.
+// upstreamsAll enables all upstream plugins with the purpose of a rule, upstreamsNone disables
+// them.
 func upstreamsAll(o *controlplane.Options)  { o.UpstreamAdmission, o.EnableAdmission = true, replaced }
 func upstreamsNone(o *controlplane.Options) { o.UpstreamAdmission, o.DisableAdmission = true, replaced }
 
@@ -45,7 +44,7 @@ func start(t testing.TB, options ...func(*controlplane.Options)) *cluster {
 // system is the namespace of webhooks.
 const system = "berth-system"
 
-// makeNamespace makes a namespace in which pods can be created.
+// makeNamespace creates a namespace ready for pods.
 func (c *cluster) makeNamespace(t testing.TB, namespace *v1.Namespace) {
 	t.Helper()
 	if _, err := c.api.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -66,8 +65,8 @@ func webhookOptions() webhook.Options {
 	return o
 }
 
-// runWebhook runs a webhook in this process and returns when it is ready; stop
-// ends it, as does the test.
+// runWebhook runs a webhook in this process and returns when it is ready; stop or the end of the
+// test ends it.
 func (c *cluster) runWebhook(t testing.TB, options webhook.Options) (w *webhook.Webhook, stop func()) {
 	t.Helper()
 	c.makeNamespace(t, &v1.Namespace{ObjectMeta: named(system)})
@@ -100,7 +99,7 @@ func runWebhook(t testing.TB, config *rest.Config, options webhook.Options) (w *
 
 const patience = time.Minute
 
-// eventually waits until f has no complaint any more.
+// eventually retries until f returns nil.
 func eventually(t testing.TB, f func(context.Context) error) {
 	t.Helper()
 	var complaint error

@@ -1,5 +1,4 @@
-// Package e2eadmission shows the admission rules on real API servers: the same
-// cases through every way in (ways_test.go, testdata/cases.txt), the worked
-// cases with stock kubectl, what a cluster sees when the webhook fails, and what
-// the rules cost.
+// Package e2eadmission tests the admission rules on real API servers: the same cases through every
+// path (ways_test.go, testdata/cases.txt), the worked cases with stock kubectl, the effects of
+// webhook failures on a cluster, and the cost of the rules.
 package e2eadmission

@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/webhook"
 )
 
-// TestFailures is what docs/admission.md says of a webhook that fails, on an
-// API server of upstream's.
+// TestFailures verifies the statements of docs/admission.md about a failing webhook, on an upstream
+// API server.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -51,7 +51,7 @@ func dedicated(name string) *v1.Namespace {
 	return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"berth.dev/dedicated-nodes": "dedicated=" + name}}}
 }
 
-// pod creates one with that prefix to its name.
+// pod creates a pod with a name prefix.
 func (c *cluster) pod(ctx context.Context, namespace, prefix string) (*v1.Pod, error) {
 	return c.api.CoreV1().Pods(namespace).Create(ctx, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: prefix},
@@ -59,7 +59,7 @@ func (c *cluster) pod(ctx context.Context, namespace, prefix string) (*v1.Pod, e
 	}, metav1.CreateOptions{})
 }
 
-// getsRules waits until pods get what only Berth gives.
+// getsRules waits until pods get fields set only by Berth.
 func (c *cluster) getsRules(t *testing.T) { t.Helper(); c.getsRulesIn(t, "group") }
 
 func (c *cluster) getsRulesIn(t *testing.T, namespace string) {
@@ -78,7 +78,7 @@ func ruled(pod *v1.Pod) bool {
 	return pod.Spec.Affinity != nil && pod.Spec.Affinity.NodeAffinity != nil && len(pod.Spec.Tolerations) == 4
 }
 
-// slipsBy has a pod created soon without the rules, though with upstream's.
+// slipsBy requires a pod to be created soon with upstream's rules, but without Berth's.
 func (c *cluster) slipsBy(t *testing.T, namespace string, within time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -95,12 +95,11 @@ func (c *cluster) slipsBy(t *testing.T, namespace string, within time.Duration) 
 	}
 }
 
-// slow is generous, for machines that do much else; what waits for a timeout
-// waits for that and a bit more.
+// slow allows for busy machines; waits for a timeout are extended by it.
 const slow = 5 * time.Second
 
-// rolesSuffice runs a webhook with the rights of its service account only, from
-// nothing to pods with the rules.
+// rolesSuffice runs a webhook with only the rights of its service account, from nothing to pods
+// with the rules.
 func (c *cluster) rolesSuffice(t *testing.T) {
 	k := c.kubectl(t)
 	options := webhookOptions()
@@ -151,12 +150,12 @@ func (c *cluster) killedWithFail(t *testing.T) {
 	if _, err := c.pod(t.Context(), "group", "x-"); err == nil || !strings.Contains(err.Error(), `failed calling webhook "pods.admission.berth.dev"`) {
 		t.Errorf("a pod is created with %v", err)
 	}
-	// What a cluster needs to come up, and the webhook itself.
+	// The namespaces needed to bring up a cluster, and the webhook itself.
 	for _, namespace := range []string{metav1.NamespaceSystem, system, "opted-out"} {
 		c.makeNamespace(t, &v1.Namespace{ObjectMeta: named(namespace)})
 		c.slipsBy(t, namespace, slow)
 	}
-	// Nodes come and are tainted.
+	// New nodes are tainted.
 	node, err := c.api.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "n-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +164,7 @@ func (c *cluster) killedWithFail(t *testing.T) {
 	if _, err := c.api.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Error(err)
 	}
-	// Pods go, with what holds them.
+	// Pods can be deleted, including their finalizers.
 	if err := pods.Delete(t.Context(), leaving.Name, *metav1.NewDeleteOptions(0)); err != nil {
 		t.Error(err)
 	}
@@ -179,8 +178,8 @@ func (c *cluster) killedWithFail(t *testing.T) {
 	c.getsRules(t)
 }
 
-// certificateExpires has the webhook believe that it is long ago, so that for
-// the API server its certificate has expired.
+// certificateExpires sets the webhook's clock to the past, so that the API server considers its
+// certificate expired.
 func (c *cluster) certificateExpires(t *testing.T) {
 	if err := c.api.CoreV1().Secrets(system).Delete(t.Context(), "berth-webhook", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -194,8 +193,8 @@ func (c *cluster) certificateExpires(t *testing.T) {
 		t.Errorf("by default pods wait: %s", options.FailurePolicy)
 	}
 	clock.SetTime(time.Now())
-	// A look that was under way has read the old time, and the next one comes a minute later: that
-	// is, now.
+	// A check in progress has read the old time, and the next one follows a minute later: simulate
+	// that now.
 	later := time.AfterFunc(5*time.Second, func() { clock.Step(time.Minute) })
 	defer later.Stop()
 	c.getsRules(t)
@@ -216,8 +215,7 @@ func (c *cluster) authorityTakenOut(t *testing.T) {
 	c.getsRules(t)
 }
 
-// cold runs a webhook that may not yet look at runtime classes in the place of
-// one that was ready.
+// cold replaces a ready webhook by another, not yet permitted to read runtime classes.
 func (c *cluster) cold(t *testing.T) {
 	brief := webhookOptions()
 	brief.Timeout = time.Second
@@ -244,8 +242,8 @@ func (c *cluster) cold(t *testing.T) {
 		}
 		return nil
 	})
-	// It answers that it does not know, after the time that it is given: the pod
-	// is created without the rules, not with half of them.
+	// After its timeout it responds with an error: the pod is created without the rules, not with
+	// half of them.
 	c.slipsBy(t, "group", 2*options.Timeout+slow)
 
 	c.grant(t, rbacv1.PolicyRule{APIGroups: []string{"node.k8s.io", "admissionregistration.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"*"}})
@@ -253,7 +251,7 @@ func (c *cluster) cold(t *testing.T) {
 	<-half.Ready()
 }
 
-// grant lets the user "half" do that, too.
+// grant adds permissions for the user "half".
 func (c *cluster) grant(t *testing.T, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role, err := c.api.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "half-"}, Rules: rules}, metav1.CreateOptions{})
@@ -282,9 +280,8 @@ func (c *cluster) twoReplicas(t *testing.T) {
 	c.getsRules(t) // the configurations name the one that came last
 }
 
-// TestNoPodSlipsByWhileTheAPIServerStarts creates pods from the moment on that
-// the API server takes any, before its caches are filled. It has seconds of its
-// own configured for lost nodes, which show, too.
+// TestNoPodSlipsByWhileTheAPIServerStarts creates pods from the API server's first response on,
+// before its caches have synced. Its configured seconds for lost nodes must show as well.
 func TestNoPodSlipsByWhileTheAPIServerStarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// kubectl is the stock one, for one cluster.
+// kubectl is the stock kubectl, for one cluster.
 type kubectl struct {
 	t    *testing.T
 	path string
@@ -28,7 +28,7 @@ func (c *cluster) kubectl(t *testing.T) kubectl {
 
 func (k kubectl) try(ctx context.Context, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, k.path, args...)
-	// Without the line kubectl takes YAML that begins with a brace for JSON.
+	// Without the line kubectl treats YAML beginning with a brace as JSON.
 	cmd.Env, cmd.Stdin = k.env, strings.NewReader("---\n"+stdin)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -38,7 +38,7 @@ func (k kubectl) try(ctx context.Context, stdin string, args ...string) (string,
 	return out.String(), nil
 }
 
-// run has it succeed and returns what it printed.
+// run requires success and returns the output.
 func (k kubectl) run(args ...string) string {
 	k.t.Helper()
 	out, err := k.try(k.t.Context(), "", args...)
@@ -48,7 +48,7 @@ func (k kubectl) run(args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// apply creates or changes what the manifest says.
+// apply creates or changes the objects of the manifest.
 func (k kubectl) apply(manifest string, args ...string) {
 	k.t.Helper()
 	if _, err := k.try(k.t.Context(), manifest, append([]string{"apply", "-f", "-"}, args...)...); err != nil {
@@ -56,7 +56,7 @@ func (k kubectl) apply(manifest string, args ...string) {
 	}
 }
 
-// refused has the manifest refused in these words.
+// refused requires the manifest to be refused with these words.
 func (k kubectl) refused(words, manifest string, args ...string) {
 	k.t.Helper()
 	if len(args) == 0 {
@@ -67,7 +67,7 @@ func (k kubectl) refused(words, manifest string, args ...string) {
 	}
 }
 
-// is has a field of an object be that, now.
+// is requires a field of an object to have a value now.
 func (k kubectl) is(want, object, jsonpath string, args ...string) {
 	k.t.Helper()
 	if got := k.run(append([]string{"get", object, "-o", "jsonpath=" + jsonpath}, args...)...); got != want {
@@ -75,7 +75,7 @@ func (k kubectl) is(want, object, jsonpath string, args ...string) {
 	}
 }
 
-// becomes has it be that soon.
+// becomes requires it soon.
 func (k kubectl) becomes(want, object, jsonpath string, args ...string) {
 	k.t.Helper()
 	eventually(k.t, func(ctx context.Context) error {

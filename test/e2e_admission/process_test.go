@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/webhook"
 )
 
-// role is what this binary is when a test runs it as a process of its own.
+// role is the role of this binary when a test runs it as a separate process.
 const role = "BERTH_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveWebhook is what `berth webhook` does.
+// serveWebhook implements `berth webhook`.
 func serveWebhook(args []string) error {
 	options := webhookOptions()
 	flags := pflag.NewFlagSet("webhook", pflag.ContinueOnError)
@@ -56,7 +56,7 @@ func serveWebhook(args []string) error {
 	return w.Run(ctx)
 }
 
-// process is a webhook in a process of its own.
+// process is a webhook in a separate process.
 type process struct {
 	cmd             *exec.Cmd
 	address, health string
@@ -88,7 +88,7 @@ func (c *cluster) startProcess(t testing.TB, args ...string) *process {
 	return p
 }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()

@@ -24,22 +24,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// way is one way in for pods: they get the rules, or upstream's, on it.
+// way is one path for pods, with Berth's rules or upstream's.
 type way struct {
 	name   string
 	create func(context.Context, *v1.Pod) (*v1.Pod, error)
 	node   func(context.Context, *v1.Node) (*v1.Node, error)
 	class  func(context.Context, *schedulingv1.PriorityClass) error
-	// upstreams is set where upstream's plugins stand alone. They have not all
-	// of the rules.
+	// upstreams is set if only upstream's plugins run. They lack some of the rules.
 	upstreams bool
 }
 
-// TestAllWaysInAreOne runs testdata/cases.txt through Berth's rules compiled
-// in, behind a webhook on three API servers of upstream's (as it is by default;
-// with all of its plugins of the same purpose; with none of them), off line,
-// and through upstream's plugins alone. All have to give the same pod to the
-// byte, or the same refusal.
+// TestAllWaysInAreOne runs testdata/cases.txt through Berth's rules compiled in, behind a webhook
+// on three API servers of upstream's (with the defaults; with all of its plugins of the same
+// purpose; with none of them), offline, and through only upstream's plugins. All must return the
+// same pod to the byte, or the same refusal.
 //
 //	have    an object that pods name, in every cluster: Namespace, PriorityClass, RuntimeClass
 //	node    a node that registers; prints its taints
@@ -118,7 +116,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// besides ends the names of namespaces that the webhook leaves alone.
+// besides is the suffix of namespaces ignored by the webhook.
 const besides = "-besides"
 
 func (w *world) add(way way) { w.ways = append(w.ways, way) }
@@ -134,7 +132,7 @@ func (w *world) cluster(t *testing.T, name string, hooked bool, options func(*co
 	return c
 }
 
-// create creates the pod, and takes it away again.
+// create creates the pod and deletes it again.
 func (c *cluster) create(ctx context.Context, pod *v1.Pod) (*v1.Pod, error) {
 	pods := c.api.CoreV1().Pods(pod.Namespace)
 	stored, err := pods.Create(ctx, pod, metav1.CreateOptions{})
@@ -160,7 +158,7 @@ func (c *cluster) createClass(ctx context.Context, class *schedulingv1.PriorityC
 	return classes.Delete(ctx, class.Name, metav1.DeleteOptions{})
 }
 
-// taints are the node's, with the word "now" for times.
+// taints returns the node's taints, with "now" instead of times.
 func taints(node *v1.Node, err error) string {
 	if err != nil {
 		return refused + words(err)
@@ -241,7 +239,7 @@ func (w *world) create(t *testing.T, d *datadriven.TestData) string {
 	return shown(t, w.agreed(t, d, func(way way) string { return outcome(way.create(t.Context(), pod.DeepCopy())) }), d)
 }
 
-// agreed is what all ways say.
+// agreed returns the common result of all ways.
 func (w *world) agreed(t *testing.T, d *datadriven.TestData, try func(way) string) string {
 	var want string
 	for i, way := range w.ways {
@@ -249,7 +247,7 @@ func (w *world) agreed(t *testing.T, d *datadriven.TestData, try func(way) strin
 			continue
 		}
 		var got string
-		// A cache may be behind for a moment: a difference counts if it stays.
+		// Caches may lag briefly: a difference counts if it persists.
 		for range 100 {
 			if got = try(way); i == 0 || got == want {
 				break
@@ -264,11 +262,10 @@ func (w *world) agreed(t *testing.T, d *datadriven.TestData, try func(way) strin
 	return want
 }
 
-// refused begins the outcome of a pod that was not let in.
+// refused begins the outcome of a rejected pod.
 const refused = "refused: "
 
-// outcome is the pod as canonical JSON without what is any pod's own, or the
-// refusal.
+// outcome returns the pod as canonical JSON without its unique fields, or the refusal.
 func outcome(pod *v1.Pod, err error) string {
 	if err != nil {
 		return refused + words(err)
@@ -284,9 +281,9 @@ func outcome(pod *v1.Pod, err error) string {
 }
 
 var (
-	// What the API server puts before a webhook's words.
+	// The API server's prefix to a webhook's message.
 	deniedBy = regexp.MustCompile(`^admission webhook "[^"]*" denied the request: `)
-	// What it puts before those of most plugins, though not of all.
+	// Its prefix to the messages of most, but not all plugins.
 	forbidden = regexp.MustCompile(`^pods "[^"]*" is forbidden: `)
 )
 
@@ -294,8 +291,7 @@ func words(err error) string {
 	return forbidden.ReplaceAllString(deniedBy.ReplaceAllString(err.Error(), ""), "")
 }
 
-// shown is what people are to see of the outcome: fields of the spec, list
-// items on lines of their own.
+// shown selects the fields of the outcome's spec for the test data, with a line per list item.
 func shown(t *testing.T, outcome string, d *datadriven.TestData) string {
 	var pod struct {
 		Spec map[string]any

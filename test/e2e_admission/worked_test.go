@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestWorkedCases does with stock kubectl what Kubernetes' documentation shows,
-// on a cluster with Berth's rules compiled in, its scheduler and three nodes.
+// TestWorkedCases runs the cases of Kubernetes' documentation with stock kubectl, on a cluster with
+// Berth's rules compiled in, its scheduler and three nodes.
 func TestWorkedCases(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -90,7 +90,7 @@ func unknownClassesAreRefused(_ *testing.T, _ *cluster, k kubectl) {
 	k.refused(`pods "x" is forbidden: no PriorityClass with name absent was found`, pod("x", "priorityClassName: absent"))
 }
 
-// pod is a manifest of a pod with more in its spec.
+// pod returns a manifest of a pod with more in its spec.
 func pod(name, more string) string {
 	return fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {containers: [{name: c, image: nginx}], %s}}", name, more)
 }
@@ -214,7 +214,7 @@ func updatesKeepAndAdd(t *testing.T, _ *cluster, k kubectl) {
 	k.is(before, "pod/updated", "{.spec.tolerations}{.spec.priority}{.spec.preemptionPolicy}")
 	k.run("patch", "pod/updated", "--type=json", "-p", `[{"op":"add","path":"/spec/tolerations/-","value":{"key":"later","operator":"Exists"}}]`)
 	k.is("later", "pod/updated", "{.spec.tolerations[-1:].key}")
-	// A subresource is none of admission's business.
+	// Admission ignores subresources.
 	k.becomes("Running", "pod/updated", "{.status.phase}")
 	k.run("patch", "pod/updated", "--subresource=resize", "-p", `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"20m"}}}]}}`)
 	k.is("20m 1000000000", "pod/updated", "{.spec.containers[0].resources.requests.cpu} {.spec.priority}")
@@ -232,8 +232,7 @@ func taintsKnowSinceWhen(t *testing.T, c *cluster, k kubectl) {
 	if first == "" {
 		t.Fatal("a taint that evicts has no time")
 	}
-	// Other changes of the list leave it, and who applies the list again, without
-	// the time, changes nothing at all.
+	// Other changes of the list keep it, and reapplying the list without the time changes nothing.
 	k.run("taint", "nodes", "node-1", "a-", "never-")
 	if now := since("evicts"); now != first {
 		t.Errorf("time %s, was %s", now, first)

@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// unverified trusts every certificate: those of parts are signed by themselves.
+// unverified trusts every certificate, since the parts' are self-signed.
 var unverified = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 
-// getAs reads a page with a token, "" for none.
+// getAs reads a page with a token; "" sends none.
 func getAs(url, token string) (string, error) {
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
@@ -40,8 +40,8 @@ func getAs(url, token string) (string, error) {
 	return string(body), err
 }
 
-// scrape reads the scheduler's metrics as Prometheus would; somebody without the role berth-metrics
-// may not.
+// scrape reads the scheduler's metrics like Prometheus, and verifies that the role berth-metrics is
+// required.
 func (c *cluster) scrape(url string) {
 	c.Helper()
 	url += "/metrics"
@@ -61,7 +61,7 @@ func (c *cluster) scrape(url string) {
 	}
 }
 
-// review asks a webhook about a pod as an API server would.
+// review sends a webhook a pod's review like an API server.
 func (c *cluster) review(url, namespace string, spec v1.PodSpec) error {
 	spec.Containers = []v1.Container{{Name: "c", Image: "nginx"}}
 	pod, err := json.Marshal(v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: namespace}, Spec: spec})

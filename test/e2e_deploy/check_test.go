@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// check runs `berth check` and returns what it says and its exit code.
+// check runs `berth check` and returns its output and exit code.
 func (c *cluster) check(kubeconfig string, args ...string) (string, int) {
 	c.Helper()
 	out, err := exec.Command(filepath.Join(bin, "berth"), append([]string{"check", "--kubeconfig", kubeconfig}, args...)...).CombinedOutput()
@@ -29,7 +29,7 @@ func (c *cluster) check(kubeconfig string, args ...string) (string, int) {
 	return string(out), 0
 }
 
-// says looks for a line that begins with a level and has words in it.
+// says reports whether a line begins with a level and contains words.
 func says(out, level, words string) bool {
 	for line := range strings.Lines(out) {
 		if strings.HasPrefix(line, level+" ") && strings.Contains(line, words) {
@@ -64,7 +64,7 @@ func TestCheckSeesWhatIsThere(t *testing.T) {
 	if !says(out, "problem", "add to its flags: --controllers=*,-node-lifecycle-controller,-taint-eviction-controller") || !says(out, "problem", "berth-webhook") {
 		t.Errorf("it overlooks what is wrong:\n%s", out)
 	}
-	// A right that is taken away is missed.
+	// A revoked right is reported missing.
 	c.kubectl("delete", "role", "berth-controller", "-n", "kube-node-lease")
 	eventually(t, func() error {
 		if out, _ := c.check(c.Kubeconfig); !says(out, "problem", "berth-controller may not: get leases.coordination.k8s.io in kube-node-lease, list ") {
@@ -74,7 +74,7 @@ func TestCheckSeesWhatIsThere(t *testing.T) {
 	})
 }
 
-// staticPod is one as a kubelet shows it.
+// staticPod creates a mirror pod like a kubelet.
 func (c *cluster) staticPod(name string, args ...string) {
 	c.Helper()
 	pod := &v1.Pod{
@@ -89,8 +89,9 @@ func (c *cluster) staticPod(name string, args ...string) {
 	})
 }
 
-// TestCheckAsksAboutTheCaller: the rights that Kubernetes gives to kube-scheduler are enough for
-// Berth's, and those of others are not; who may read little is told what was not read.
+// TestCheckAsksAboutTheCaller verifies that Kubernetes' rights of kube-scheduler suffice for
+// Berth's, and that other users' do not; a caller with few read permissions learns which parts were
+// not read.
 func TestCheckAsksAboutTheCaller(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -120,8 +121,7 @@ func TestCheckAsksAboutTheCaller(t *testing.T) {
 	}
 }
 
-// user writes a kubeconfig of somebody of that name, for whom the API server takes an administrator
-// that says so.
+// user writes a kubeconfig that impersonates a user, with an administrator's credentials.
 func (c *cluster) user(name string) string {
 	c.Helper()
 	file, err := clientcmd.LoadFromFile(c.Kubeconfig)

@@ -49,14 +49,14 @@ func run(m *testing.M) (int, error) {
 	if bin, err = binaries.In(work, "../.."); err != nil {
 		return 0, err
 	}
-	// Nothing of the user's may be reached: not their cluster, not their cache.
+	// Keep the tests away from the user's cluster and cache.
 	os.Unsetenv("KUBECONFIG")
 	os.Unsetenv("BERTH_DATA_DIR")
 	os.Setenv("HOME", work)
 	return m.Run(), nil
 }
 
-// cluster is a control plane with Kubernetes' own admission, as most clusters have.
+// cluster is a control plane with Kubernetes' own admission, as in most clusters.
 type cluster struct {
 	*testing.T
 	Config     *rest.Config // an administrator's
@@ -64,7 +64,7 @@ type cluster struct {
 	api        kubernetes.Interface
 }
 
-// startLimit is generous: a machine that runs many tests at once is slow, not broken.
+// startLimit is generous: a machine running many tests concurrently is slow, not broken.
 const startLimit = 2 * time.Minute
 
 func newCluster(t *testing.T, flags ...string) *cluster {
@@ -89,7 +89,7 @@ func newCluster(t *testing.T, flags ...string) *cluster {
 	return c
 }
 
-// simulate has nodes node-1, node-2, ... register and run pods until the test ends.
+// simulate registers nodes node-1, node-2, ... that run pods until the test ends.
 func (c *cluster) simulate(count int) {
 	c.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -115,7 +115,7 @@ func (c *cluster) simulate(count int) {
 	}
 }
 
-// kubectl is the one that is built in; it returns what it prints.
+// kubectl runs the built-in kubectl and returns its output.
 func (c *cluster) kubectl(args ...string) string {
 	c.Helper()
 	out, err := c.tryKubectl("", args...)
@@ -141,8 +141,7 @@ func (c *cluster) apply(manifests string, args ...string) string {
 	return out
 }
 
-// rendered are the manifests that the chart renders, which the kustomization renders, too
-// (deploy/pack).
+// rendered returns the manifests of the chart, identical to the kustomization's (deploy/pack).
 func rendered(t testing.TB, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../deploy/pack/testdata", name+".yaml"))
@@ -152,9 +151,8 @@ func rendered(t testing.TB, name string) string {
 	return string(text)
 }
 
-// prepare makes what has to be there before the manifests: the namespace, with the guard that the
-// kustomization gives it, and the kinds of the Prometheus operator, of which there is only the
-// outline here.
+// prepare creates the prerequisites of the manifests: the namespace, with the kustomization's
+// guard, and the kinds of the Prometheus operator, here only in outline.
 func (c *cluster) prepare() {
 	c.Helper()
 	c.kubectl("apply", "--server-side", "-f", "../../deploy/kustomize/base/namespace.yaml")
@@ -184,7 +182,7 @@ func (c *cluster) install(name string) {
 	c.apply(rendered(c.T, name))
 }
 
-// token is one of a ServiceAccount in Berth's namespace.
+// token returns a token of a ServiceAccount in Berth's namespace.
 func (c *cluster) token(account string) string {
 	c.Helper()
 	return c.tokenIn(deploy.Namespace, account)
@@ -199,14 +197,14 @@ func (c *cluster) tokenIn(namespace, account string) string {
 	return request.Status.Token
 }
 
-// as is a connection with a token and nothing else.
+// as returns a client configuration with only a token.
 func (c *cluster) as(token string) *rest.Config {
 	config := rest.AnonymousClientConfig(c.Config)
 	config.BearerToken, config.QPS = token, -1
 	return config
 }
 
-// kubeconfig writes one for the API server behind a recorder, with a token.
+// kubeconfig writes a kubeconfig for the API server behind a recorder, with a token.
 func kubeconfig(t testing.TB, r *recorder, token string) string {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -223,7 +221,7 @@ func kubeconfig(t testing.TB, r *recorder, token string) string {
 
 const patience = 90 * time.Second
 
-// eventually waits until ask has no complaint any more.
+// eventually retries until ask returns nil.
 func eventually(t testing.TB, ask func() error) {
 	t.Helper()
 	var last error
@@ -235,7 +233,7 @@ func eventually(t testing.TB, ask func() error) {
 	}
 }
 
-// text collects what a process prints.
+// text collects a process's output.
 type text struct {
 	mu  sync.Mutex
 	all strings.Builder

@@ -12,10 +12,9 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// TestHelm takes the chart through its life with the helm command, from the archive that a release
-// has: installed beside kube-scheduler, upgraded to take its place, upgraded to what cannot work,
-// rolled back, and uninstalled. Helm waits each time until the pods are ready, on nodes that are
-// simulated.
+// TestHelm runs the life cycle of the chart with the helm command, from a release's archive:
+// installed alongside kube-scheduler, upgraded to replace it, upgraded to a broken version, rolled
+// back, and uninstalled. Helm waits each time until the pods are ready, on simulated nodes.
 func TestHelm(t *testing.T) {
 	t.Parallel()
 	version, err := exec.Command(filepath.Join(bin, driver.ControlPlane), "--version").CombinedOutput()
@@ -60,11 +59,11 @@ func TestHelm(t *testing.T) {
 		t.Errorf("upgraded: %s, want %s", got, want)
 	}
 
-	// The schema refuses a value that the chart does not know; nothing is changed.
+	// The schema rejects a value unknown to the chart, and nothing changes.
 	if out, err := run("upgrade", "berth", archive, "--set", "mode=replace"); err == nil || !strings.Contains(out, "mode") {
 		t.Errorf("upgraded to a mode that does not exist: %v\n%s", err, out)
 	}
-	// Pods that fit nowhere: helm reports it, and goes back if asked to.
+	// Pods that fit nowhere: helm reports it, and rolls back on request.
 	if out, err := run("upgrade", "berth", archive, "--rollback-on-failure", "--timeout", "6s", "--set", "mode=replace-default,scheduler.replicas=3",
 		"--set", "scheduler.resources.requests.cpu=1000"); err == nil {
 		t.Errorf("pods of 1,000 CPUs were rolled out:\n%s", out)

@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// TestTheAPIServerTakesEveryManifest: each render, and the kustomizations as stock kubectl makes
-// them, are applied for a try. Nothing is warned about: no deprecated version, no unknown field,
-// nothing that the restricted pod security standard forbids.
+// TestTheAPIServerTakesEveryManifest applies each render, and the kustomizations as built by stock
+// kubectl, in a dry run. It requires the absence of warnings about deprecated versions, unknown
+// fields, and violations of the restricted pod security standard.
 func TestTheAPIServerTakesEveryManifest(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -38,8 +38,8 @@ func TestTheAPIServerTakesEveryManifest(t *testing.T) {
 	}
 }
 
-// TestInstalledAndTakenAway: applied, changed from beside kube-scheduler to in its place, and back,
-// and deleted, by stock kubectl; nothing is left.
+// TestInstalledAndTakenAway applies the manifests with stock kubectl, switches between running
+// alongside kube-scheduler and replacing it, and deletes them without remains.
 func TestInstalledAndTakenAway(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -67,14 +67,14 @@ func TestInstalledAndTakenAway(t *testing.T) {
 	})
 }
 
-// everything are the names of what an installation may leave.
+// everything returns the names of possible remains of an installation.
 func (c *cluster) everything() string {
 	c.Helper()
 	return c.kubectl("get", "clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,configmaps,deployments,poddisruptionbudgets,networkpolicies,services,mutatingwebhookconfigurations,validatingwebhookconfigurations,namespaces",
 		"-A", "-o", "name", "-l", "app.kubernetes.io/part-of=berth")
 }
 
-// TestWhatTheManifestsSayOfPods holds for all of them, whatever the chart's values were.
+// TestWhatTheManifestsSayOfPods holds for all of them, regardless of the chart's values.
 func TestWhatTheManifestsSayOfPods(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// TestPages runs the blocks of commands of the how-tos and of the page about installing, as
-// written: each page in one shell of its own, one page after the other, beside a cluster as `berth
-// up` starts it. Each page leaves the cluster as it found it.
+// TestPages runs the blocks of commands of the how-tos and of the installation page, as written:
+// each page in a separate shell, one page after the other, on a cluster as started by `berth up`.
+// Each page must restore the cluster's state.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
@@ -36,7 +36,7 @@ func TestPages(t *testing.T) {
 			if err := os.Mkdir(own, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			// It looks like the folder of the sources, where the reader is.
+			// The folder imitates the source tree, the reader's working directory.
 			for link, to := range map[string]string{"deploy": filepath.Join(root, "deploy"), ".berth": filepath.Join(work, ".berth")} {
 				if err := os.Symlink(to, filepath.Join(own, link)); err != nil {
 					t.Fatal(err)
@@ -64,7 +64,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// pageLimit is for a page that waits for what never comes; pages take seconds.
+// pageLimit bounds a page that waits in vain; pages take seconds.
 const pageLimit = 3 * time.Minute
 
 // berthUp starts `berth up` and returns when it is up; it ends with the test.
@@ -102,8 +102,8 @@ func berthUp(t *testing.T, data string) {
 	})
 }
 
-// shellBlocks returns the blocks marked as sh, each line echoed before it runs, so that a failure
-// shows where.
+// shellBlocks returns the blocks marked sh, each line echoed before it runs, so that a failure
+// shows its place.
 func shellBlocks(t *testing.T, file string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// deed is something that an attacker would like to do.
+// deed is a goal of an attacker.
 type deed struct {
 	what string
 	authorizationv1.ResourceAttributes
@@ -27,7 +27,7 @@ func deedOf(what, verb, group, resource string) deed {
 	return deed{what, authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: sub}}
 }
 
-// deeds lead from one token to more, or to the data of others. docs/threat-model.md lists them.
+// deeds escalate from one token to more, or to other users' data. docs/threat-model.md lists them.
 var deeds = []deed{
 	deedOf("read secrets", "get", "", "secrets"),
 	deedOf("list secrets", "list", "", "secrets"),
@@ -65,8 +65,8 @@ var deeds = []deed{
 	deedOf("do anything", "*", "*", "*"),
 }
 
-// powers are the deeds that a part can do in the whole cluster, since they are its work. All others
-// it cannot.
+// powers lists the deeds that a part can do in the whole cluster as part of its work. It must not
+// be able to do any other.
 var powers = map[string][]string{
 	"berth-scheduler":  {"place pods", "delete pods", "write conditions of pods", "bind volumes", "allocate devices"},
 	"berth-controller": {"delete pods", "write conditions of pods", "taint nodes", "write conditions of nodes"},
@@ -74,8 +74,8 @@ var powers = map[string][]string{
 	"berth-ui":         {},
 }
 
-// TestWhatATokenIsGoodFor: somebody who has the token of a part can do what the part does, and
-// nothing from which more would follow.
+// TestWhatATokenIsGoodFor verifies that the holder of a part's token can do the part's work, and
+// nothing that leads to further privileges.
 func TestWhatATokenIsGoodFor(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -103,8 +103,9 @@ func TestWhatATokenIsGoodFor(t *testing.T) {
 	}
 }
 
-// TestClaimsNeedTheRightToBind is why the scheduler has a right that it never asks for: since v1.36
-// the API server looks itself whether who allocates and reserves devices may "bind" claims.
+// TestClaimsNeedTheRightToBind demonstrates why the scheduler has a right that it never uses
+// itself: since v1.36 the API server checks whether the user allocating and reserving devices may
+// "bind" claims.
 func TestClaimsNeedTheRightToBind(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

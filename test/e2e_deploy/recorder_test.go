@@ -24,9 +24,9 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// recorder stands between a part and the API server. It writes down what is asked for, in the words
-// of RBAC, and answers some requests itself, as a busy cluster would now and then, so that the part
-// goes the ways that it seldom goes.
+// recorder is a proxy between a part and the API server. It records requests in RBAC's terms, and
+// fails some requests itself, like an occasionally overloaded cluster, so that the part also takes
+// its rare code paths.
 type recorder struct {
 	url       string
 	authority []byte // of its certificate
@@ -39,7 +39,7 @@ type recorder struct {
 	faults []*fault
 }
 
-// fault is answered to the requests that it is for in the API server's place.
+// fault is a response substituted for the API server's on matching requests.
 type fault struct {
 	verb, resource, name string // name "": any
 	query                string // "": any; else in the URL's query
@@ -120,7 +120,7 @@ func rightOf(info *request.RequestInfo) deploy.Right {
 	return deploy.Right{Namespace: info.Namespace, Verb: info.Verb, Group: info.APIGroup, Resource: resource, Name: info.Name}
 }
 
-// answered keeps what RBAC refused.
+// answered records refusals by RBAC.
 func (r *recorder) answered(response *http.Response) error {
 	if response.StatusCode != http.StatusForbidden {
 		return nil
@@ -142,7 +142,7 @@ func (r *recorder) has(right deploy.Right) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(r.used)), func(used deploy.Right) bool { return covers(right, used) })
 }
 
-// forget forgets that rights were used.
+// forget clears the recorded use of rights.
 func (r *recorder) forget(rights ...deploy.Right) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +151,7 @@ func (r *recorder) forget(rights ...deploy.Right) {
 	})
 }
 
-// left are the rights that were not asked for yet.
+// left returns the unused rights.
 func (r *recorder) left(granted []deploy.Right) []string {
 	var left []string
 	for _, right := range granted {
@@ -168,7 +168,7 @@ func (r *recorder) refused() []string {
 	return slices.Clone(r.denied)
 }
 
-// covers tells whether a right is what a request needs.
+// covers reports whether a right permits a request.
 func covers(right, used deploy.Right) bool {
 	return right.Verb == used.Verb && right.Group == used.Group && right.Resource == used.Resource &&
 		(right.Namespace == "" || right.Namespace == used.Namespace) && (right.Name == "" || right.Name == used.Name)

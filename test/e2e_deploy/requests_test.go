@@ -21,10 +21,10 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// TestEvictionRequests: on an API server with the gate, the controller answers EvictionRequests
-// with the permissions of its manifests and no others: several requesters, withdrawal, kill -9 in
-// the middle, and another responder. Drains and moves ask by them, with the permissions that
-// docs/rebalance.md names; where nobody answers, pods are evicted directly.
+// TestEvictionRequests verifies, on an API server with the gate, that the controller responds to
+// EvictionRequests with exactly the permissions of its manifests: several requesters, withdrawal,
+// SIGKILL in the middle, and another responder. Drains and moves use them, with the permissions
+// named in docs/rebalance.md; without a responder, pods are evicted directly.
 func TestEvictionRequests(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "--feature-gates=EvictionRequestAPI=true", "--runtime-config=lifecycle.k8s.io/v1alpha1=true")
@@ -59,7 +59,7 @@ func TestEvictionRequests(t *testing.T) {
 	t.Run("nobody answers", func(t *testing.T) { r.at(t).nobodyAnswers() })
 }
 
-// checkSays waits until berth check has such a line.
+// checkSays waits until berth check prints such a line.
 func (c *cluster) checkSays(level, words string) {
 	c.Helper()
 	eventually(c.T, func() error {
@@ -70,7 +70,7 @@ func (c *cluster) checkSays(level, words string) {
 	})
 }
 
-// requests is a cluster whose controller answers EvictionRequests.
+// requests is a cluster with a controller responding to EvictionRequests.
 type requests struct {
 	*cluster
 	root       *cluster  // for which processes run
@@ -108,8 +108,9 @@ func (r *requests) startController() *part {
 	return p
 }
 
-// withdrawAll has two requesters ask for a pod that its budget keeps, and both withdraw: one by its
-// intent, the other by deleting its request. The one that asks again has another Eviction made.
+// withdrawAll makes two requesters request the eviction of a pod protected by its budget, and
+// withdraw: one by its intent, the other by deleting its request. A repeated request creates
+// another Eviction.
 func (r *requests) withdrawAll() {
 	p := r.blocked("withdrawn")
 	r.ask("one", p)
@@ -147,7 +148,7 @@ func (r *requests) killInTheMiddle() {
 	}
 }
 
-// otherResponder has the pod's own responder act before Berth does.
+// otherResponder makes the pod's own responder act before Berth.
 func (r *requests) otherResponder() {
 	p := r.pod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "served"},
 		Spec: v1.PodSpec{EvictionResponders: []v1.EvictionResponder{{Name: "acme.io/mover", Priority: new(int32(5000))}}}})
@@ -162,7 +163,7 @@ func (r *requests) otherResponder() {
 	r.says("five", lifecyclev1alpha1.EvictionConditionTargetEvicted, "PodDeleted", "the pod is gone")
 }
 
-// drainAsks drains a node with the permissions that the page names.
+// drainAsks drains a node with the permissions named on the page.
 func (r *requests) drainAsks() {
 	seen, own := r.drains("drains")
 	out := r.drain(own, r.workload("drained", 2))
@@ -172,7 +173,7 @@ func (r *requests) drainAsks() {
 	r.refusedNothing("the drain", seen)
 }
 
-// nobodyAnswers drains a node while no controller runs: the requests are deleted again.
+// nobodyAnswers drains a node without a running controller: the requests must be deleted again.
 func (r *requests) nobodyAnswers() {
 	seen, own := r.drains("drains-alone")
 	out := r.drain(own, r.workload("alone", 2))
@@ -183,8 +184,8 @@ func (r *requests) nobodyAnswers() {
 	r.refusedNothing("the drain", seen)
 }
 
-// moveAsks moves a pod from a node with a taint, with the permissions of the controller that moves:
-// its requests are recorded with those of the controller.
+// moveAsks moves a pod from a tainted node, with the permissions of the rebalance controller: its
+// requests are recorded with those of the controller.
 func (r *requests) moveAsks() {
 	r.apply(rendered(r.T, "rebalance"))
 	r.kubectl("scale", "deployment", "-n", deploy.Namespace, "--all", "--replicas=0")
@@ -197,7 +198,7 @@ func (r *requests) moveAsks() {
 	}
 	pod := &list.Items[0]
 
-	// Ctrl-C withdraws what was asked for.
+	// Ctrl-C withdraws the requests.
 	r.seen.forget(asking("get"), asking("create"), evicting)
 	own := kubeconfig(r.T, r.seen, r.token("berth-controller"))
 	first := &part{t: r.T, what: "rebalance", seen: r.seen}
@@ -228,7 +229,7 @@ func (r *requests) moveAsks() {
 	}
 }
 
-// noneIsLeft waits until no request of Berth's own is left.
+// noneIsLeft waits until Berth's own requests have disappeared.
 func (r *requests) noneIsLeft() {
 	r.Helper()
 	eventually(r.T, func() error {
@@ -254,8 +255,8 @@ func (r *requests) refusedNothing(what string, seen *recorder) {
 	}
 }
 
-// drains is a user who may read what berth-view does, and has the permissions that
-// docs/rebalance.md names for drains.
+// drains returns a user with the permissions of berth-view and those named for drains in
+// docs/rebalance.md.
 func (r *requests) drains(name string) (seen *recorder, kubeconfigPath string) {
 	r.Helper()
 	r.apply(fmt.Sprintf(`
@@ -300,7 +301,7 @@ subjects: [{kind: ServiceAccount, name: %[1]s, namespace: default}]
 	return seen, kubeconfig(r.T, seen, r.tokenIn("default", name))
 }
 
-// drain drains a node, and opens it again. No pod may be left there.
+// drain drains a node, requires it to be empty, and uncordons it.
 func (r *requests) drain(own, node string) string {
 	r.Helper()
 	out, err := exec.CommandContext(r.Context(), filepath.Join(bin, "berth"), "drain", node, "--force", "--config", r.scheduler,
@@ -312,7 +313,7 @@ func (r *requests) drain(own, node string) string {
 	return string(out)
 }
 
-// workload makes a Deployment whose pods are on one node, which it returns, and have responders.
+// workload creates a Deployment of pods with responders on one node, which it returns.
 func (r *requests) workload(name string, replicas int, responders ...string) (node string) {
 	r.Helper()
 	var others []string
@@ -345,14 +346,14 @@ spec:
 	return r.kubectl("get", "pods", "-l", "app="+name, "-o", "jsonpath={.items[0].spec.nodeName}")
 }
 
-// blocked is a pod that a budget keeps.
+// blocked creates a pod protected by a budget.
 func (r *requests) blocked(name string) *v1.Pod {
 	r.Helper()
 	r.kubectl("create", "poddisruptionbudget", name, "--selector=app="+name, "--min-available=1")
 	return r.pod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}})
 }
 
-// pod makes a pod that runs on a node, and is gone a second after its eviction.
+// pod creates a running pod that disappears a second after its eviction.
 func (r *requests) pod(p *v1.Pod) *v1.Pod {
 	r.Helper()
 	p.Spec.NodeName, p.Spec.TerminationGracePeriodSeconds = "node-2", new(int64(1))
@@ -365,7 +366,7 @@ func (r *requests) pod(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// ask has acme.io/NAME request a pod's eviction.
+// ask makes acme.io/NAME request a pod's eviction.
 func (r *requests) ask(name string, p *v1.Pod) {
 	r.Helper()
 	_, err := r.api.LifecycleV1alpha1().EvictionRequests("default").Create(r.Context(), &lifecyclev1alpha1.EvictionRequest{
@@ -394,7 +395,7 @@ func (r *requests) says(name string, condition lifecyclev1alpha1.EvictionConditi
 	})
 }
 
-// evictionOf is the pod's Eviction.
+// evictionOf returns the pod's Eviction.
 func (r *requests) evictionOf(pod types.UID) (*lifecyclev1alpha1.Eviction, error) {
 	list, err := r.api.LifecycleV1alpha1().Evictions("default").List(r.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -428,7 +429,7 @@ func (r *requests) requestersOf(p *v1.Pod, want string) {
 	})
 }
 
-// respond has a responder report, when it is its turn.
+// respond makes a responder report once it is active.
 func (r *requests) respond(p *v1.Pod, responder, message string, completes bool) {
 	r.Helper()
 	eventually(r.T, func() error {

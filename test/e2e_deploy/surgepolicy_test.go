@@ -16,8 +16,8 @@ import (
 )
 
 // TestSurgePermissionsChangeScalesOnly verifies that the permission to patch Deployments,
-// ReplicaSets and pods, which surges need, is restricted to what surges write: with the token of
-// the controller, no image, ServiceAccount or owner can be changed in any namespace.
+// ReplicaSets and pods, needed by surges, is restricted to the fields written by surges: with the
+// token of the controller, no image, ServiceAccount or owner can be changed in any namespace.
 func TestSurgePermissionsChangeScalesOnly(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -74,7 +74,7 @@ func TestSurgePermissionsChangeScalesOnly(t *testing.T) {
 		return denied("deployment", fmt.Sprintf(`{"metadata":{"annotations":{"attempt":"%d"}}}`, attempt))
 	})
 
-	// Each step starts in the state in which the previous one ended.
+	// Each step starts from the final state of the previous one.
 	owner := `"ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"x","uid":"1"}]`
 	for i, step := range []struct {
 		kind, patch string

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// part is one of Berth's processes, with a token of its own ServiceAccount and a recorder before
+// part is one of Berth's processes, with a token of its ServiceAccount and a recorder in front of
 // the API server.
 type part struct {
 	t       *testing.T
@@ -29,7 +29,7 @@ type part struct {
 	seen    *recorder
 	out     *text
 	kill    func() // at once
-	// interrupt is Ctrl-C.
+	// interrupt acts like Ctrl-C.
 	interrupt func()
 }
 
@@ -72,8 +72,7 @@ func (p *part) start(args []string) {
 	})
 }
 
-// says waits for something in what the process prints, and returns what the pattern's first group
-// is.
+// says waits for a pattern in the process's output, and returns its first group.
 func (p *part) says(pattern string) string {
 	p.t.Helper()
 	expression := regexp.MustCompile(pattern)
@@ -87,7 +86,7 @@ func (p *part) says(pattern string) string {
 	return found[len(found)-1]
 }
 
-// check waits until every right was asked for, and complains about what was refused.
+// check waits until every right was used, and reports refused requests.
 func (p *part) check(exempt func(deploy.Right) bool) {
 	p.t.Helper()
 	rights := slices.DeleteFunc(slices.Clone(p.granted), exempt)
@@ -106,9 +105,8 @@ func (p *part) check(exempt func(deploy.Right) bool) {
 	p.t.Logf("%s: %d rights, all of them used", p.what, len(p.granted))
 }
 
-// TestVerbsAreThoseUsed runs each part with the rights that its manifests grant through all that it
-// does: no right may be missing, and none too many. What a right is for stands beside it in the
-// manifests.
+// TestVerbsAreThoseUsed runs all functions of each part with the rights granted by its manifests:
+// none may be missing or superfluous. The manifests state each right's purpose next to it.
 func TestVerbsAreThoseUsed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -127,7 +125,7 @@ func (c *cluster) at(t *testing.T) *cluster {
 	return &cluster{T: t, Config: c.Config, Kubeconfig: c.Kubeconfig, api: c.api}
 }
 
-// schedulerConfiguration writes the configuration that is in the manifests.
+// schedulerConfiguration writes the manifests' configuration.
 func schedulerConfiguration(t *testing.T) string {
 	t.Helper()
 	var configuration string
@@ -181,7 +179,7 @@ func (c *cluster) schedulerUsesItsRights() {
 	p.check(func(r deploy.Right) bool {
 		return r.Resource == "resourceclaims/binding" || isOfGroups(r) // see TestClaimsNeedTheRightToBind
 	})
-	// Berth's own pods were waiting, too: it is installed by its manifests, and places itself.
+	// Berth's own pods were also pending: installed by its manifests, it places itself.
 	c.kubectl("wait", "-n", deploy.Namespace, "--for=condition=Available", "deployment", "--all", "--timeout=90s")
 }
 
@@ -229,8 +227,8 @@ func (c *cluster) controllerUsesItsRights(p *part) {
 	p.check(func(deploy.Right) bool { return false })
 }
 
-// lossOfDevices has two pods leave for the taints of their devices: that of a ResourceSlice, and
-// that of a DeviceTaintRule.
+// lossOfDevices makes two pods leave because of the taints of their devices, one in a
+// ResourceSlice, one in a DeviceTaintRule.
 func (c *cluster) lossOfDevices() {
 	c.Helper()
 	c.apply(deviceWork)
@@ -244,7 +242,7 @@ func (c *cluster) lossOfDevices() {
 	c.kubectl("wait", "--for=delete", "pod/broken", "pod/recalled", "--timeout=90s")
 }
 
-// shows looks for a line, a pattern, among the metrics of a part.
+// shows searches a part's metrics for a line matching a pattern.
 func shows(url, line string) error {
 	body, err := getAs(url+"/metrics", "")
 	if err == nil && !regexp.MustCompile(`(?m)^`+line+`$`).MatchString(body) {
@@ -254,8 +252,7 @@ func shows(url, line string) error {
 }
 
 func (c *cluster) webhookUsesItsRights() {
-	// Lists by watching are refused, as by API servers that do not know them: the webhook has to
-	// list.
+	// Watch lists are refused, as by API servers without them: the webhook must list.
 	seen := record(c.T, c.Config,
 		&fault{verb: "watch", resource: "namespaces", query: "sendInitialEvents", status: 422, reason: metav1.StatusReasonInvalid, times: -1},
 		&fault{verb: "watch", resource: "priorityclasses", query: "sendInitialEvents", status: 422, reason: metav1.StatusReasonInvalid, times: -1},
@@ -266,8 +263,8 @@ func (c *cluster) webhookUsesItsRights() {
 	p := c.begin(deploy.Webhook, seen, "--namespace=berth-system", "--bind-address=127.0.0.1:0", "--health-bind-address=127.0.0.1:0",
 		"--advertise-host=127.0.0.1", "--shutdown-delay=0s")
 	url := p.says(`ready (https://\S+)`)
-	// What is named and not known yet is looked for. A review in an unknown namespace fails before
-	// anything else is looked for.
+	// Named but unknown objects are looked up. A review in an unknown namespace fails before any
+	// other lookup.
 	if err := c.review(url, "nowhere", v1.PodSpec{}); err == nil || !strings.Contains(err.Error(), "namespace nowhere: not known yet") {
 		c.Errorf("a pod of an unknown namespace: %v", err)
 	}
@@ -276,7 +273,7 @@ func (c *cluster) webhookUsesItsRights() {
 			c.Error(err)
 		}
 	}
-	// What somebody spoils is put right.
+	// External damage is repaired.
 	c.kubectl("patch", "secret", "-n", deploy.Namespace, "berth-webhook", "--type=merge", `-p={"data": {"tls.crt": ""}}`)
 	p.check(func(deploy.Right) bool { return false })
 }
@@ -305,14 +302,14 @@ func (c *cluster) shadowUsesItsRights() {
 	p.check(isOfGroups)
 }
 
-// isOfGroups reports whether a right is for pod groups, which are served behind gates that are off
-// in this cluster.
+// isOfGroups reports whether a right is for pod groups, served behind gates that are off in this
+// cluster.
 func isOfGroups(r deploy.Right) bool {
 	resource, _, _ := strings.Cut(r.Resource, "/")
 	return slices.Contains([]string{"workloads", "podgroups", "compositepodgroups"}, resource)
 }
 
-// viewIsEnough runs the commands that ask questions with the role that is for them.
+// viewIsEnough runs the inspection commands with their role.
 func (c *cluster) viewIsEnough() {
 	granted, err := deploy.RightsOf(deploy.View)
 	if err != nil {
@@ -336,6 +333,6 @@ func (c *cluster) viewIsEnough() {
 		}
 	}
 	p := &part{t: c.T, what: deploy.View, granted: granted, seen: seen}
-	// Who may list all may get each: people do, with kubectl.
+	// Permission to list all implies permission to get each, as users do with kubectl.
 	p.check(func(r deploy.Right) bool { return r.Verb == "get" && r.Resource != "namespaces" || isOfGroups(r) })
 }

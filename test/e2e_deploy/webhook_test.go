@@ -15,14 +15,14 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// TestTheWebhookWorksWithoutTheRightToRegister: who does not want to give it the right to create
-// webhook configurations makes them himself, and runs it with --register=false. It then keeps its
-// authority in them, and creates none.
+// TestTheWebhookWorksWithoutTheRightToRegister verifies that an administrator may create the
+// webhook configurations instead of granting that right, and run the webhook with --register=false.
+// It then keeps its authority in them, and creates none.
 func TestTheWebhookWorksWithoutTheRightToRegister(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.install("second-scheduler-with-webhook")
-	// Registered once, by somebody who may; the port stays the same.
+	// Register once, as a permitted user; the port stays the same.
 	first := c.begin(deploy.Webhook, record(t, c.Config), webhookFlags("0")...)
 	url := first.says(`ready (https://\S+)`)
 	role, err := c.api.RbacV1().ClusterRoles().Get(t.Context(), "berth-webhook", metav1.GetOptions{})
@@ -63,9 +63,9 @@ func without(rules []rbacv1.PolicyRule, group, verb string) (left []rbacv1.Polic
 	return left
 }
 
-// TestTheWebhookIsBounded: who reaches its port without being an API server gets an answer about
-// what was sent, or a refusal; nothing is written, nothing is told of the cluster but what the
-// rules say, and it goes on.
+// TestTheWebhookIsBounded verifies that clients other than API servers get a review of their input,
+// or a refusal; the webhook does not write, reveals only the rules' results about the cluster, and
+// continues.
 func TestTheWebhookIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -93,8 +93,8 @@ func TestTheWebhookIsBounded(t *testing.T) {
 	}
 }
 
-// TestPlainPortsTellNoSecrets: what controller and webhook say without asking who listens: no names
-// of pods, no profiles.
+// TestPlainPortsTellNoSecrets verifies that the unauthenticated ports of controller and webhook
+// show neither names of pods nor profiles.
 func TestPlainPortsTellNoSecrets(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -1,6 +1,6 @@
 package e2edeploy
 
-// schedulerWork is what has the scheduler do everything once but preempt.
+// schedulerWork makes the scheduler do everything once except for preemption.
 const schedulerWork = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -148,8 +148,8 @@ spec:
   containers: [{name: c, image: nginx}]
 `
 
-// deviceWork are two pods that use a device each, of which one is tainted by its driver, and
-// taintOfDevice taints the other.
+// deviceWork holds two pods using a device each, one of them tainted by its driver; taintOfDevice
+// taints the other.
 const deviceWork = `
 apiVersion: resource.k8s.io/v1
 kind: ResourceSlice

@@ -19,15 +19,14 @@ type scene struct {
 	network *proxy
 }
 
-// situation is what is easily got wrong. Its play returns what went wrong, "" if nothing did; nodes
-// and pods of a situation have its number in their names, so that those of one group play at the
-// same time.
+// situation is an error-prone case. Its play returns the failure, or ""; names of its nodes and
+// pods contain its number, so that the situations of a group can play concurrently.
 type situation struct {
 	name string
 	play func(s *scene, id string) (wrong string)
 }
 
-// situations come in groups that share what is wrong with the network.
+// situations are grouped by the fault of the network.
 var situations = []struct {
 	network string
 	list    []situation
@@ -38,8 +37,8 @@ var situations = []struct {
 	{"the API is away", outages},
 }
 
-// TestSituations plays every situation against Berth. Beside upstream's controller, with a table of
-// what goes wrong there:
+// TestSituations plays every situation against Berth. To compare with upstream's controller, with a
+// table of failures:
 //
 //	go test ./e2e_eviction -run 'TestSituations$' -beside -v
 func TestSituations(t *testing.T) {
@@ -89,7 +88,7 @@ func playAll(t *testing.T, s side, list []situation, report func(name, wrong str
 	playing.Wait()
 }
 
-// taint has a node have the taints of these keys and no others, from the moment on that it returns.
+// taint sets a node's taints to exactly these keys, and returns the time of the response.
 func (s *stage) taint(node string, keys ...string) time.Time {
 	s.Helper()
 	began := time.Now()
@@ -110,8 +109,7 @@ func (s *stage) on(name string, tolerations ...v1.Toleration) *v1.Pod {
 	return s.again(name, name, tolerations...)
 }
 
-// again creates a pod, as soon as the name is free. If it does not become so, its owner deletes the
-// one that has it.
+// again creates a pod once the name is free. If it stays taken, the owner deletes the old pod.
 func (s *stage) again(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	s.Helper()
 	for began := time.Now(); ; {
@@ -130,8 +128,8 @@ func (s *stage) again(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	}
 }
 
-// goesAt says what is wrong if the pod does not leave between a second before that moment and two
-// after it.
+// goesAt returns an error unless the pod leaves between a second before that moment and two after
+// it.
 func (s *stage) goesAt(pod *v1.Pod, at time.Time) string {
 	if !s.leavesBy(pod.UID, at.Add(6*time.Second)) {
 		return "the pod never goes"
@@ -146,7 +144,7 @@ func (s *stage) goesAt(pod *v1.Pod, at time.Time) string {
 	return ""
 }
 
-// goesBy says what is wrong if the pod has not left by then, or right after.
+// goesBy returns an error unless the pod has left by then, or right after.
 func (s *stage) goesBy(pod *v1.Pod, end time.Time) string {
 	end = end.Add(s.punctual())
 	if s.leavesBy(pod.UID, end) {
@@ -159,7 +157,7 @@ func (s *stage) goesBy(pod *v1.Pod, end time.Time) string {
 	return "the pod never goes"
 }
 
-// staysUntil says what is wrong if the pod leaves before.
+// staysUntil returns an error if the pod leaves earlier.
 func (s *stage) staysUntil(pod *v1.Pod, end time.Time) string {
 	if s.leavesBy(pod.UID, end) {
 		return "the pod goes and must not"

@@ -25,7 +25,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// cluster is a real control plane with nodes that are only objects.
+// cluster is a real control plane with nodes existing only as objects.
 type cluster struct {
 	*testing.T
 	client     kubernetes.Interface
@@ -33,15 +33,14 @@ type cluster struct {
 	kubeconfig string
 }
 
-// A control plane takes a second of both processors to start, and waits for the tests most of the
-// time after.
+// A control plane takes a second of both processors to start, and is mostly idle afterwards.
 var (
 	starting sync.Mutex
 	running  = make(chan struct{}, 6)
 )
 
-// newCluster starts a control plane as clusters have it: nothing but upstream's admission, so that
-// taints which kubectl puts on have no time.
+// newCluster starts a control plane with the usual configuration: only upstream's admission, so
+// that kubectl's taints lack a time.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	return newClusterWith(t, "--upstream-admission")
@@ -72,8 +71,7 @@ func newClusterIn(t *testing.T, dir string, flags ...string) (*cluster, *process
 	return c, plane
 }
 
-// startControlPlane runs a control plane as a process of its own, on the port that it had before if
-// there was one.
+// startControlPlane runs a control plane as a separate process, reusing the port of an earlier one.
 func startControlPlane(t *testing.T, dir string, flags ...string) *process.Process {
 	t.Helper()
 	plane, err := process.Start(program(t, "berth-controlplane"), filepath.Join(t.TempDir(), "log"), append([]string{"--data-dir", dir}, flags...)...)
@@ -89,7 +87,7 @@ func startControlPlane(t *testing.T, dir string, flags ...string) *process.Proce
 	return plane
 }
 
-// startLimit is generous: a machine that runs many tests at once is slow, not broken.
+// startLimit is generous: a machine running many tests concurrently is slow, not broken.
 const startLimit = 2 * time.Minute
 
 // hasServiceAccount waits until pods can be created.
@@ -101,7 +99,7 @@ func (c *cluster) hasServiceAccount() {
 	})
 }
 
-// at is the same cluster for a subtest.
+// at returns the same cluster for a subtest.
 func (c *cluster) at(t *testing.T) *cluster {
 	return &cluster{T: t, client: c.client, config: c.config, kubeconfig: c.kubeconfig}
 }
@@ -124,7 +122,7 @@ func (c *cluster) within(limit time.Duration, what string, is func() bool) {
 	}
 }
 
-// kubectl is the stock one where there is one, else Berth's.
+// kubectl runs the stock kubectl if installed, else Berth's.
 func (c *cluster) kubectl(args ...string) string {
 	c.Helper()
 	out, err := c.tryKubectl(args...)
@@ -147,7 +145,7 @@ func (c *cluster) tryKubectl(args ...string) (string, error) {
 	return string(out), err
 }
 
-// node creates a ready node in a zone of its own; its lease is renewed each second until silent is
+// node creates a ready node in a separate zone; its lease is renewed each second until silent is
 // closed or the test ends.
 func (c *cluster) node(name string, silent <-chan struct{}) { c.nodeIn("z-"+name, name, silent) }
 
@@ -195,7 +193,7 @@ func (c *cluster) condition(node string, t v1.NodeConditionType, status v1.Condi
 	}
 }
 
-// taints are the node's, as kubectl writes them.
+// taints returns the node's taints in kubectl's format.
 func (c *cluster) taints(node string) []string {
 	c.Helper()
 	n, err := c.client.CoreV1().Nodes().Get(c.Context(), node, metav1.GetOptions{})
@@ -209,8 +207,7 @@ func (c *cluster) taints(node string) []string {
 
 func (c *cluster) hasTaint(node, taint string) bool { return slices.Contains(c.taints(node), taint) }
 
-// pod creates a pod on the node, bound by hand. Deleted, it goes on terminating: there is no
-// kubelet to end it.
+// pod creates a bound pod on the node. Without a kubelet, a deletion leaves it terminating.
 func (c *cluster) pod(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	c.Helper()
 	spec := podSpec(node, tolerations...)
@@ -225,7 +222,7 @@ func (c *cluster) pod(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	return pod
 }
 
-// createPod creates a pod on the node that is gone as soon as it is deleted.
+// createPod creates a pod on the node that disappears on deletion.
 func (c *cluster) createPod(name, node string, tolerations ...v1.Toleration) (*v1.Pod, error) {
 	return c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": node}},
@@ -243,7 +240,7 @@ func podSpec(node string, tolerations ...v1.Toleration) v1.PodSpec {
 	}
 }
 
-// createNode creates a node that is only an object.
+// createNode creates a node existing only as an object.
 func (c *cluster) createNode(name, zone string) error {
 	_, err := c.client.CoreV1().Nodes().Create(c.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{v1.LabelTopologyZone: zone},
@@ -258,7 +255,7 @@ func (c *cluster) clear() {
 	c.must(c.client.CoreV1().Nodes().DeleteCollection(c.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 
-// leaves reports whether the pod is gone, or terminating.
+// leaves reports whether the pod has disappeared or is terminating.
 func (c *cluster) leaves(name string) bool {
 	pod, err := c.client.CoreV1().Pods("default").Get(c.Context(), name, metav1.GetOptions{})
 	return err != nil || pod.DeletionTimestamp != nil
@@ -283,7 +280,7 @@ func (c *cluster) podCondition(name string, t v1.PodConditionType) v1.PodConditi
 	return v1.PodCondition{}
 }
 
-// hasEvent reports whether there is such an event on the pod.
+// hasEvent reports whether the pod has such an event.
 func (c *cluster) hasEvent(pod, reason, message string) bool {
 	c.Helper()
 	events, err := c.client.CoreV1().Events("default").List(c.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
@@ -291,7 +288,7 @@ func (c *cluster) hasEvent(pod, reason, message string) bool {
 	return slices.ContainsFunc(events.Items, func(e v1.Event) bool { return e.Reason == reason && e.Message == message })
 }
 
-// tolerates is a NoExecute toleration of a key: for ever, or for seconds.
+// tolerates returns a NoExecute toleration of a key: without a limit, or for seconds.
 func tolerates(key string, seconds ...int64) v1.Toleration {
 	t := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
 	if len(seconds) > 0 {
@@ -304,8 +301,7 @@ const mergePatch = types.MergePatchType
 
 var kubectlTaint = metav1.PatchOptions{FieldManager: "kubectl-taint"}
 
-// taintPatch has a node have the NoExecute taints of these keys and no others, without times, as
-// kubectl does.
+// taintPatch sets a node's NoExecute taints to exactly these keys, without times, like kubectl.
 func taintPatch(keys ...string) []byte {
 	taints := []map[string]string{}
 	for _, key := range keys {

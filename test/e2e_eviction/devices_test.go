@@ -10,9 +10,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestTaintedDeviceLosesItsPods taints a device while pods use it: in its ResourceSlice, as its
-// driver does, and by a DeviceTaintRule, as an administrator does, whose status says so. A pod of
-// another device stays.
+// TestTaintedDeviceLosesItsPods taints a device while pods use it: in its ResourceSlice, like its
+// driver, and by a DeviceTaintRule, like an administrator; the rule's status reports the eviction.
+// A pod with another device stays.
 func TestTaintedDeviceLosesItsPods(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -44,8 +44,8 @@ func TestTaintedDeviceLosesItsPods(t *testing.T) {
 }
 
 // TestDeviceCountdownSurvivesKills kills the controller with SIGKILL in mid-countdown, six times,
-// for the taint of a slice and for that of a rule. A taint that is taken off while nobody is there
-// to see it evicts nobody.
+// for a slice's taint and for a rule's. A taint removed while no controller is running evicts no
+// pod.
 func TestDeviceCountdownSurvivesKills(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -112,8 +112,8 @@ func (c *cluster) recall(device string) {
 
 const driver = "gpu.example.com"
 
-// uses creates a pod on node n that a device is allocated to, as a scheduler does. Its claim
-// tolerates every taint for so many seconds, none for 0.
+// uses creates a pod on node n with an allocated device, like a scheduler. Its claim tolerates
+// every taint for so many seconds, none for 0.
 func (c *cluster) uses(name, device string, seconds int64) {
 	c.Helper()
 	claim, err := c.client.ResourceV1().ResourceClaims("default").Create(c.Context(), &resourceapi.ResourceClaim{

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// diary writes down when pods of a cluster leave, as a watch that nothing disturbs shows it.
+// diary records when a cluster's pods leave, from an undisturbed watch.
 type diary struct {
 	mu    sync.Mutex         // guards what follows
 	there map[types.UID]bool // pods that have not left; false: not seen in the present list
@@ -69,7 +69,7 @@ func (d *diary) seen(uid types.UID, there bool) {
 	d.note(uid)
 }
 
-// note writes down that a pod has left. It is called under mu.
+// note records that a pod has left. The caller must hold mu.
 func (d *diary) note(uid types.UID) {
 	delete(d.there, uid)
 	if d.left[uid].IsZero() {
@@ -79,7 +79,7 @@ func (d *diary) note(uid types.UID) {
 	}
 }
 
-// when is the time at which the pod left, zero if it did not.
+// when returns the time at which the pod left, zero if it did not.
 func (d *diary) when(uid types.UID) (time.Time, <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

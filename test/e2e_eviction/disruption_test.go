@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// budget has one pod of the app stay, and waits until its pods are counted.
+// budget creates a budget for the app, and waits until its pods are counted.
 func (c *cluster) budget(app string, healthy int32) {
 	c.Helper()
 	one := intstr.FromInt32(1)
@@ -30,7 +30,7 @@ func (c *cluster) budget(app string, healthy int32) {
 	})
 }
 
-// runs makes a pod Running and Ready, as a kubelet would.
+// runs makes a pod Running and Ready, like a kubelet.
 func (c *cluster) runs(name string) {
 	c.Helper()
 	pod, err := c.client.CoreV1().Pods("default").Get(c.Context(), name, metav1.GetOptions{})
@@ -41,7 +41,7 @@ func (c *cluster) runs(name string) {
 	c.must(err)
 }
 
-// TestDisruptions is each kind of disruption with budgets; the subtests share a cluster.
+// TestDisruptions covers each kind of disruption with budgets; the subtests share a cluster.
 func TestDisruptions(t *testing.T) {
 	t.Parallel()
 	shared := newCluster(t)
@@ -57,8 +57,8 @@ func TestDisruptions(t *testing.T) {
 	p.stop()
 }
 
-// budgetsAreRespected is H13: with the option, a budget holds evictions up until it lets them
-// through, or until the deadline.
+// budgetsAreRespected is H13: with the option, a budget delays evictions until it permits them, or
+// until the deadline.
 func budgetsAreRespected(c *cluster) {
 	for _, app := range []string{"held", "freed"} {
 		c.node(app, nil)
@@ -85,8 +85,8 @@ func budgetsAreRespected(c *cluster) {
 	}
 }
 
-// byKubectl is H14 by stock kubectl: cordon, the Eviction API that answers 429, and drain, which
-// tries again until the budget lets it.
+// byKubectl is H14 with stock kubectl: cordon, the Eviction API returning 429, and drain, which
+// retries until the budget permits it.
 func byKubectl(c *cluster) {
 	c.node("old", nil)
 	c.node("new", nil)
@@ -130,8 +130,8 @@ func byKubectl(c *cluster) {
 	c.within(time.Minute, "uncordon takes the taint off", func() bool { return !c.hasTaint("old", "node.kubernetes.io/unschedulable:NoSchedule") })
 }
 
-// outOfService is left to kube-controller-manager's pod garbage collector, which the control plane
-// runs: it ends what hangs in Terminating because its kubelet is gone.
+// outOfService relies on kube-controller-manager's pod garbage collector, run by the control plane:
+// it deletes pods stuck in Terminating for want of a kubelet.
 func outOfService(c *cluster) {
 	c.node("out", nil)
 	c.condition("out", v1.NodeReady, v1.ConditionFalse)
@@ -146,8 +146,8 @@ func outOfService(c *cluster) {
 
 var slow = flag.Bool("slow", false, "also wait the minute that kube-controller-manager's pod garbage collector takes")
 
-// TestOrphans: pods of a node that is gone are kube-controller-manager's pod garbage collector's;
-// Berth leaves them.
+// TestOrphans verifies that Berth leaves pods of a deleted node to kube-controller-manager's pod
+// garbage collector.
 //
 //	go test ./e2e_eviction -run TestOrphans -slow
 func TestOrphans(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 
 const alone = "--leader-elect=false"
 
-// TestTaintEviction is what a user of kubectl taint sees. The subtests share a
-// cluster and each has nodes of its own.
+// TestTaintEviction covers the effects of kubectl taint visible to users. The subtests share a
+// cluster and each has separate nodes.
 func TestTaintEviction(t *testing.T) {
 	t.Parallel()
 	shared := newClusterWith(t) // Berth's admission gives taints their times
@@ -156,7 +156,7 @@ func manyAtOnce(c *cluster) {
 	}
 }
 
-// set creates a StatefulSet whose pod is bound to the node by its template.
+// set creates a StatefulSet with a pod bound to the node by its template.
 func (c *cluster) set(name string, tolerations ...v1.Toleration) {
 	c.Helper()
 	c.node(name, nil)
@@ -176,7 +176,7 @@ func (c *cluster) set(name string, tolerations ...v1.Toleration) {
 	c.newPod(name+"-0", "")
 }
 
-// newPod waits until a pod of that name is another one than before, and returns which and when.
+// newPod waits until the pod of that name has been replaced, and returns the new UID and the time.
 func (c *cluster) newPod(name string, before types.UID) (types.UID, time.Time) {
 	c.Helper()
 	var uid types.UID
@@ -190,8 +190,8 @@ func (c *cluster) newPod(name string, before types.UID) (types.UID, time.Time) {
 	return uid, time.Now()
 }
 
-// setWithout: the pod goes, and so does each that comes back under its name, until the taint is
-// gone.
+// setWithout verifies that the pod is evicted, and each successor of the same name, until the taint
+// is removed.
 func setWithout(c *cluster) {
 	c.set("set-without")
 	uid, _ := c.newPod("set-without-0", "")
@@ -208,7 +208,8 @@ func setWithout(c *cluster) {
 	}
 }
 
-// setForSeconds: the pod goes after its seconds, and its successor has seconds of its own.
+// setForSeconds verifies that the pod leaves after its seconds, and that its successor's seconds
+// start over.
 func setForSeconds(c *cluster) {
 	c.set("set-seconds", tolerates("a", 3))
 	uid, _ := c.newPod("set-seconds-0", "")

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// flap is a script: the taint of a node goes on, off and on again, and perhaps off at the end. Two
-// pods run there: one tolerates the taint for some seconds; one does not, and comes back under its
-// name when it is gone, as a StatefulSet's.
+// flap is a script: the taint of a node is added, removed and added again, and possibly removed at
+// the end. Two pods run there: one tolerates the taint for some seconds; one does not, and is
+// recreated under its name after its end, like a StatefulSet's.
 type flap struct {
 	*stage
 	name    string
@@ -28,7 +28,7 @@ type flap struct {
 	notes    []string // what went wrong with the script itself
 }
 
-// switching is a taint put on or taken off, at some moment between two.
+// switching is the addition or removal of a taint, at some moment between two times.
 type switching struct {
 	on         bool
 	begin, end time.Time
@@ -43,7 +43,7 @@ type life struct {
 	left       time.Time // zero: it is still there
 }
 
-// stage is where flaps are played.
+// stage is the environment of flaps.
 type stage struct {
 	*cluster
 	*diary
@@ -52,25 +52,25 @@ type stage struct {
 	slow   atomic.Int64  // the longest that a request of the test itself took
 }
 
-// timed remembers how slow the cluster is, with all else that runs on the machine: an eviction is
-// three requests, and may wait for others'.
+// timed records the cluster's maximum latency, including the machine's other load: an eviction
+// takes three requests, and may wait for other pods'.
 func (s *stage) timed(begin time.Time) {
 	took := int64(time.Since(begin))
 	for slow := s.slow.Load(); took > slow && !s.slow.CompareAndSwap(slow, took); slow = s.slow.Load() {
 	}
 }
 
-// crossing is by how much a delete and the end of its reason may cross on their ways.
+// crossing is the maximum time by which a deletion and the end of its reason may cross in flight.
 func (s *stage) crossing() time.Duration {
 	return time.Second/2 + 3*time.Duration(s.slow.Load())
 }
 
-// punctual is within what time after it was due a pod goes.
+// punctual is the maximum delay of a pod's eviction.
 func (s *stage) punctual() time.Duration {
 	return 2*time.Second + s.late + 6*time.Duration(s.slow.Load())
 }
 
-// spacings are the steps between two switchings: close together where requests cross, then coarser.
+// spacings lists the intervals between two switchings: dense where requests cross, then coarser.
 var spacings = []time.Duration{
 	0, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 40 * time.Millisecond, 60 * time.Millisecond, 80 * time.Millisecond,
 	100 * time.Millisecond, 150 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond,
@@ -78,7 +78,7 @@ var spacings = []time.Duration{
 	1600 * time.Millisecond, 1800 * time.Millisecond, 2 * time.Second,
 }
 
-// flapNumber is the script of that number: consecutive ones go through all pairs of the first
+// flapNumber returns the script of that number: consecutive ones go through all pairs of the first
 // spacings.
 func flapNumber(s *stage, prefix string, i, steps int) *flap {
 	r := rand.New(rand.NewPCG(uint64(i), 15))
@@ -131,8 +131,8 @@ func (f *flap) create(which string, seconds int64) *life {
 	return l
 }
 
-// play switches the taint and has the quick pod come back, and returns when nothing is to be
-// expected any more, or patience has run out.
+// play switches the taint and recreates the quick pod, and returns when no further event is
+// expected, or patience has run out.
 func (f *flap) play(patience time.Duration) {
 	if len(f.lives) != 2 {
 		return
@@ -167,8 +167,8 @@ func (f *flap) play(patience time.Duration) {
 	}
 }
 
-// comeBack creates the quick pod anew, twice, each time it leaves before the taint is last
-// switched.
+// comeBack recreates the quick pod, twice, each time it leaves before the last switching of the
+// taint.
 func (f *flap) comeBack(l *life) {
 	total := 2 * time.Second
 	for _, wait := range f.waits {
@@ -201,7 +201,7 @@ func (f *flap) turn(on bool) {
 	f.switched = append(f.switched, s)
 }
 
-// verdict is what a life's end was.
+// verdict judges the end of a life.
 type verdict string
 
 const (
@@ -211,8 +211,8 @@ const (
 	tooLate verdict = "late"
 )
 
-// judge compares the life's end with what the switchings asked for. The API server keeps times in
-// whole seconds, so a countdown may end up to a second early.
+// judge compares the life's end with the one required by the switchings. The API server keeps times
+// in whole seconds, so a countdown may end up to a second early.
 func (f *flap) judge(l *life) verdict {
 	for i, s := range f.switched {
 		if !s.on {
@@ -253,7 +253,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// tell is the story of a life, for the message of a failure.
+// tell describes a life for a failure's message.
 func (f *flap) tell(l *life) string {
 	begin := f.switched[0].begin
 	text := fmt.Sprintf("%s (tolerates %d s) created %v", l.name, l.seconds, l.end.Sub(begin).Round(time.Millisecond))

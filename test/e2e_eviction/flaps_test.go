@@ -20,7 +20,7 @@ var (
 	beside = flag.Bool("beside", false, "play the same against upstream's kube-controller-manager, and print both side by side")
 )
 
-// trouble is what is wrong between the controller and the API server while flaps are played.
+// trouble is a fault between the controller and the API server while flaps are played.
 type trouble struct {
 	name   string
 	begin  func(p *proxy, flaps []*flap)
@@ -29,7 +29,7 @@ type trouble struct {
 	late   time.Duration                       // by which it may delay a pod at any time
 }
 
-// outage is how long the API server is away.
+// outage is the duration of the API server's absence.
 const outage = 10 * time.Second
 
 var troubles = []trouble{
@@ -84,7 +84,7 @@ var troubles = []trouble{
 	},
 }
 
-// each waits, and reports whether to go on.
+// each waits, and reports whether to continue.
 func each(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -97,7 +97,7 @@ func each(ctx context.Context, wait time.Duration) bool {
 func podPath(name string) string { return "/api/v1/namespaces/default/pods/" + name }
 
 // TestFlaps plays flaps against Berth; none may end wrong. At all spacings, 500 times, with each
-// trouble, and beside upstream's controller:
+// trouble, and compared with upstream's controller:
 //
 //	go test ./e2e_eviction -run 'TestFlaps$' -flaps 500 -beside -v -timeout 20m
 func TestFlaps(t *testing.T) { // not beside others: they keep a processor busy
@@ -141,7 +141,7 @@ type campaign struct {
 	patience time.Duration // for pods that have to go
 }
 
-// share is the campaign, or a fifth of it for what comes after the first.
+// share returns the campaign, or a fifth of it for all parts after the first.
 func (c campaign) share(i int) campaign {
 	if i > 0 {
 		c.flaps, c.over = max(1, c.flaps/5), c.over/5
@@ -149,7 +149,7 @@ func (c campaign) share(i int) campaign {
 	return c
 }
 
-// result is what became of the flaps with one trouble.
+// result holds the verdicts on the flaps with one trouble.
 type result struct {
 	trouble string
 	flaps   int
@@ -166,7 +166,7 @@ func (r result) String() string {
 		r.trouble, r.flaps, r.pods, r.took.Round(time.Second), r.slow.Round(time.Millisecond), r.failed)
 }
 
-// on plays the flaps against a controller of its own, with a network of its own.
+// on plays the flaps against a separate controller, with a separate network.
 func (c campaign) on(t *testing.T, shared *cluster, s side, trouble trouble, prefix string) result {
 	p, kubeconfig := newProxy(t, shared.config)
 	stage := &stage{cluster: shared, diary: newDiary(t, shared.client)}
@@ -227,7 +227,7 @@ func count(name string, played []*flap) result {
 	return r
 }
 
-// table is all results, side by side.
+// table formats all results in columns.
 func table(sides []side, results map[string][]result) string {
 	var text strings.Builder
 	out := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// role is what this binary is when a test runs it as a process of its own.
+// role is the role of this binary when a test runs it as a separate process.
 const role = "BERTH_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	// Tests here wait more than they compute: more of them at once than there are processors.
+	// Tests here wait more than they compute: run more of them in parallel than there are
+	// processors.
 	if err := flag.Set("test.parallel", "32"); err != nil {
 		panic(err)
 	}
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 
 var temporary []string // folders of binaries that were built
 
-// bin is the folder of berth, whose kubectl is used, and of berth-controlplane, built once.
+// bin is the folder of berth, used for its kubectl, and of berth-controlplane, built once.
 var bin = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "berth-e2e-eviction-")
 	if err != nil {
@@ -58,7 +59,7 @@ var bin = sync.OnceValues(func() (string, error) {
 	return binaries.In(dir, "../..")
 })
 
-// program is the path of one of them.
+// program returns the path of one of them.
 func program(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := bin()
@@ -95,7 +96,7 @@ func runController(args []string) error {
 	return c.Run(ctx)
 }
 
-// child is a program that runs: a controller, or a scheduler.
+// child is a running program: a controller, or a scheduler.
 type child struct {
 	t       testing.TB
 	cmd     *exec.Cmd
@@ -150,14 +151,14 @@ func startController(t testing.TB, kubeconfig string, args ...string) *child {
 	return p
 }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (p *child) kill() {
 	p.cmd.Process.Kill()
 	<-p.done
 	p.done <- nil
 }
 
-// stop is SIGTERM; the process has to end cleanly and soon.
+// stop sends SIGTERM; the process must end cleanly and soon.
 func (p *child) stop() {
 	p.t.Helper()
 	p.cmd.Process.Signal(syscall.SIGTERM)

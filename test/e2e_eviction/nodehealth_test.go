@@ -12,8 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNodeHealth is a controller with both parts, and periods short enough to
-// watch.
+// TestNodeHealth runs a controller with both parts, and periods short enough to watch.
 func TestNodeHealth(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -92,8 +91,8 @@ func cordonBecomesTaint(c *cluster) {
 	}
 }
 
-// aNodeThatAlternates between not-ready and unreachable loses its pods when they have tolerated
-// that for long enough: the taint that comes in place of the other keeps its time.
+// aNodeThatAlternates verifies that a node alternating between not-ready and unreachable loses its
+// pods after their toleration seconds: the taint that replaces the other keeps its time.
 func aNodeThatAlternates(c *cluster) {
 	c.Helper()
 	const notReady, unreachable = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
@@ -130,7 +129,7 @@ var (
 	}
 )
 
-// scrape asks the endpoints how the controller is, and for metrics.
+// scrape reads the endpoints for health and metrics.
 func scrape(c *cluster, p *child, names ...string) {
 	c.Helper()
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
@@ -156,8 +155,8 @@ func get(c *cluster, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// uninitialized: a node whose cloud provider is not done has a taint that the scheduler heeds and
-// node health does not touch.
+// uninitialized verifies that the taint of a node not yet initialized by its cloud provider is
+// honoured by the scheduler and left alone by node health.
 func uninitialized(c *cluster) {
 	const taint = "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"
 	c.node("young", nil)

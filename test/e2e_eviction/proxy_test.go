@@ -21,7 +21,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// fault is what a proxy does to the requests that it is for.
+// fault is a proxy's treatment of matching requests.
 type fault struct {
 	method, path string        // both must be the request's; "" is any
 	times        int           // how many requests it hits, 0: all
@@ -31,8 +31,7 @@ type fault struct {
 	wait         time.Duration // before the answer that came is passed on
 }
 
-// proxy stands between a controller and the API server, and is what is wrong with the network and
-// the server.
+// proxy simulates faults of the network and of the server between a controller and the API server.
 type proxy struct {
 	t       testing.TB
 	forward *httputil.ReverseProxy
@@ -48,7 +47,7 @@ type proxy struct {
 	down    bool
 }
 
-// newProxy starts a proxy and returns it with a kubeconfig of it.
+// newProxy starts a proxy and returns it with a kubeconfig.
 func newProxy(t testing.TB, api *rest.Config) (*proxy, string) {
 	t.Helper()
 	target, err := url.Parse(api.Host)
@@ -87,7 +86,7 @@ func newProxy(t testing.TB, api *rest.Config) (*proxy, string) {
 	return p, kubeconfig
 }
 
-// watched is the resource that the request watches, "" if it watches none.
+// watched returns the resource watched by the request, or "".
 func watched(r *http.Request) string {
 	if w := r.URL.Query().Get("watch"); w != "true" && w != "1" {
 		return ""
@@ -127,7 +126,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take finds the fault for the request, and counts it. It is called under mu.
+// take finds the fault for the request, and counts it. The caller must hold mu.
 func (p *proxy) take(r *http.Request) *fault {
 	for i, f := range p.faults {
 		if f.method != "" && f.method != r.Method || f.path != "" && f.path != r.URL.Path {
@@ -191,8 +190,8 @@ func (p *proxy) watch(ctx context.Context, resource string) (context.Context, fu
 	}
 }
 
-// cut breaks the watches of a resource, "" is all; relist has the next one told that its version is
-// forgotten.
+// cut breaks the watches of a resource; "" selects all. With relist, the next watch fails because
+// its version is too old.
 func (p *proxy) cut(resource string, relist bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,8 +206,8 @@ func (p *proxy) cut(resource string, relist bool) {
 	}
 }
 
-// hold has a resource's watches break, and lets nobody list or watch it until release, which has it
-// listed again.
+// hold breaks a resource's watches, and blocks lists and watches until release, which forces a
+// relist.
 func (p *proxy) hold(resource string) {
 	p.mu.Lock()
 	p.held[resource] = true
@@ -232,7 +231,7 @@ func (p *proxy) setDown(down bool) {
 	}
 }
 
-// setLate has the watches of a resource, from the next data on, show everything so much later.
+// setLate delays all events of a resource's watches, starting with the next data.
 func (p *proxy) setLate(resource string, by time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -251,7 +250,7 @@ func (p *proxy) add(f fault) {
 	p.faults = append(p.faults, &f)
 }
 
-// delay has what a watch shows pass through a queue.
+// delay passes a watch's events through a queue.
 func (p *proxy) delay(answer *http.Response) error {
 	if resource := watched(answer.Request); resource != "" {
 		answer.Body = delayed(answer.Request.Context(), answer.Body, func() time.Duration { return p.lateness(resource) })
@@ -259,7 +258,7 @@ func (p *proxy) delay(answer *http.Response) error {
 	return nil
 }
 
-// delayed is a stream that comes so much later than it was sent, in order.
+// delayed returns a delayed stream in the original order.
 func delayed(ctx context.Context, body io.ReadCloser, by func() time.Duration) io.ReadCloser {
 	type chunk struct {
 		data []byte

@@ -11,9 +11,8 @@ import (
 )
 
 // TestCountdownSurvivesKills kills the controller with SIGKILL in mid-countdown, six times. kubectl
-// wrote no timeAdded. The list of one node's taints is written again meanwhile; of the other, which
-// was created bare, the API server tracks nothing: there, nothing but Berth's note tells the
-// taint's time.
+// wrote no timeAdded. One node's list of taints is rewritten meanwhile; the other node, created
+// without taints, is not tracked by the API server, so only Berth's note holds the taint's time.
 func TestCountdownSurvivesKills(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -54,9 +53,9 @@ func TestCountdownSurvivesKills(t *testing.T) {
 	c.stays("stays")
 }
 
-// TestAlternatingNodeLosesItsPods turns a node from not-ready to unreachable and back every 2 s,
-// with a change of the controller in between. Its pods go when it has been either for as long as
-// they tolerate.
+// TestAlternatingNodeLosesItsPods alternates a node between not-ready and unreachable every 2 s,
+// with a change of the controller in between. Its pods must leave when the total time reaches their
+// toleration seconds.
 func TestAlternatingNodeLosesItsPods(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -93,8 +92,8 @@ func TestAlternatingNodeLosesItsPods(t *testing.T) {
 
 func stageOf(c *cluster) *stage { return &stage{cluster: c} }
 
-// TestLeaderIsReplaced kills the leader of two in mid-countdown; the other one evicts, at the time,
-// for the taint of the node as for those of devices, in a slice and by a rule.
+// TestLeaderIsReplaced kills the leader of two in mid-countdown; the other one evicts on time, for
+// the taint of the node and for those of devices, in a slice and by a rule.
 func TestLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -129,9 +128,9 @@ func TestLeaderIsReplaced(t *testing.T) {
 	second.stop()
 }
 
-// TestControlPlaneGoesAway stops the API server's process for ten seconds, as a machine that swaps
-// does, and then kills it and starts it again ten seconds later. Pods come due meanwhile, and right
-// after.
+// TestControlPlaneGoesAway suspends the API server's process for ten seconds, like a swapping
+// machine, and then kills it and restarts it ten seconds later. Pods become due meanwhile, and
+// right after.
 func TestControlPlaneGoesAway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -18,9 +18,9 @@ var (
 	failingPods = flag.Int("failing-pods", 100, "of how many pods at once")
 )
 
-// TestDeletesThatFailInARow: after so many DELETEs that failed, of many pods at once, each pod is
-// evicted by the next one, within six seconds, and once the pause is the longest in no second more
-// than a third of the pods are tried. Thirty in a row take two minutes:
+// TestDeletesThatFailInARow verifies that, after many failed DELETEs of many pods, each pod is
+// evicted by its next DELETE, within six seconds, and that with the longest back-off at most a
+// third of the pods are retried per second. Thirty in a row take two minutes:
 //
 //	go test ./e2e_eviction -run TestDeletesThatFailInARow -failing 30 -failing-pods 1000 -v
 func TestDeletesThatFailInARow(t *testing.T) {
@@ -86,7 +86,7 @@ func TestDeletesThatFailInARow(t *testing.T) {
 	for _, n := range seconds {
 		most = max(most, n)
 	}
-	// What a slow machine puts off comes together.
+	// Requests delayed by a slow machine arrive together.
 	slow := time.Duration(s.slow.Load())
 	if allowed := int(float64(len(pods))/3*(1+slow.Seconds())) + len(pods)/10 + 1; most > allowed {
 		t.Errorf("%d DELETEs within a second, %d allowed where a request takes up to %v", most, allowed, slow)
@@ -96,8 +96,8 @@ func TestDeletesThatFailInARow(t *testing.T) {
 		len(pods), *failing, worst.Round(time.Millisecond), most)
 }
 
-// feelThePulse asks the cluster for something small again and again, so that the stage knows how
-// slow it is meanwhile.
+// feelThePulse repeatedly makes a small request, so that the stage knows the cluster's current
+// latency.
 func (s *stage) feelThePulse(ctx context.Context) {
 	beats := time.NewTicker(100 * time.Millisecond)
 	defer beats.Stop()

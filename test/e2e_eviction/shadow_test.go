@@ -23,9 +23,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/shadow"
 )
 
-// TestShadowAgreesWithUpstream runs Berth's controllers in shadow, with the role of the overlay and
-// no other, beside upstream's controllers at work: a pod goes for a taint, a node that is not ready
-// is tainted and a pod goes for that.
+// TestShadowAgreesWithUpstream runs Berth's controllers as a shadow of upstream's, with exactly the
+// overlay's role: a pod is evicted for a taint, and a not-ready node is tainted, evicting another
+// pod.
 func TestShadowAgreesWithUpstream(t *testing.T) {
 	t.Parallel()
 	c := newClusterWith(t, "--upstream-admission", "--controllers=*,node-lifecycle-controller,taint-eviction-controller")
@@ -77,7 +77,7 @@ func TestShadowAgreesWithUpstream(t *testing.T) {
 	}
 }
 
-// readOnly is a kubeconfig with the permissions of the overlay shadow.
+// readOnly returns a kubeconfig with the permissions of the overlay shadow.
 func (c *cluster) readOnly() string {
 	c.Helper()
 	ctx := c.Context()

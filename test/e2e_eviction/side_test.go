@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/test/kcm"
 )
 
-// side is who evicts: Berth, or upstream's controller.
+// side is the evicting party: Berth, or upstream's controller.
 type side struct {
 	name  string
 	start func(t *testing.T, s *stage, kubeconfig string) *child // returns when it evicts
@@ -42,7 +42,7 @@ var upstreamBinary = sync.OnceValues(func() (string, error) {
 	return kcm.Build(dir)
 })
 
-// evicts waits until the controller is seen to evict.
+// evicts waits until the controller is observed to evict.
 func (s *stage) evicts(limit time.Duration) {
 	s.Helper()
 	const name = "is-at-work"

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// failures are requests that fail, or are done and look as if they had failed.
+// failures are requests that fail, or that succeed with an apparent failure.
 var failures = []situation{
 	{"five DELETEs fail with 500", deletesFail(fault{status: http.StatusInternalServerError})},
 	{"five DELETEs fail with 409", deletesFail(fault{status: http.StatusConflict})},
@@ -95,7 +95,7 @@ var recomputed = []situation{
 	}},
 }
 
-// byTolerations is which seconds count.
+// byTolerations selects the effective seconds.
 var byTolerations = []situation{
 	{"the first matching toleration counts: 1 s, then 60 s", tolerating(time.Second, tolerates("a", 1), tolerates("a", 60))},
 	{"the first matching toleration counts: 60 s, then 1 s", tolerating(-1, tolerates("a", 60), tolerates("a", 1))},
@@ -105,7 +105,7 @@ var byTolerations = []situation{
 	{"more seconds than a duration holds: forever", tolerating(-1, tolerates("a", 1<<60))},
 }
 
-// tolerating has a pod go so long after the taint, or stay if that is negative.
+// tolerating requires a pod to leave this long after the taint, or to stay if goes is negative.
 func tolerating(goes time.Duration, tolerations ...v1.Toleration) func(*scene, string) string {
 	return func(s *scene, id string) string {
 		pod := s.on(id, tolerations...)
@@ -193,7 +193,7 @@ func inTurn(play func(*scene, string) string) func(*scene, string) string {
 	}
 }
 
-// outages share one: the first to come to it begins it, and it ends 10 s later.
+// outages share one outage: the first situation to reach it begins it, and it ends 10 s later.
 var outages = []situation{
 	{"due during an outage of 10 s", func(s *scene, id string) string {
 		pod := s.on(id, tolerates("a", 5))

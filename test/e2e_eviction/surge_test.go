@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// disturbance is something that comes between while a surge grows.
+// disturbance is an external change while a surge grows.
 type disturbance struct {
-	// before is applied before the drain; do happens when the successor next has been made.
+	// before is applied before the drain; do is called once the successor next has been created.
 	before string
 	do     func(c *cluster, name string, next *v1.Pod)
 	flags  []string
@@ -97,15 +97,16 @@ spec:
 	},
 }
 
-// aloneScheduler is the default configuration of a scheduler that asks nobody.
+// aloneScheduler is the default configuration of a scheduler without leader election.
 const aloneScheduler = `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection: {leaderElect: false}
 `
 
-// TestADisturbedSurgeIsGivenUp drains with --surge while something comes between: the pod stays,
-// the scale is what it was, or what somebody else has made of it, and the drain and events say why.
+// TestADisturbedSurgeIsGivenUp disturbs a drain with --surge: the pod must stay, the scale must be
+// restored or left at its externally changed value, and the drain and events must report the
+// reason.
 func TestADisturbedSurgeIsGivenUp(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -180,7 +181,7 @@ func (c *cluster) disturbSurge(name string, d disturbance, nodes []string, sched
 	c.within(time.Minute, "the event of the surge", func() bool { return c.isGivenUp(victim.UID) })
 }
 
-// surging is a workload whose pods are ready after three seconds, on the nodes that are its own.
+// surging returns a workload on dedicated nodes with pods ready after three seconds.
 func surging(name string) string {
 	return fmt.Sprintf(`
 apiVersion: apps/v1

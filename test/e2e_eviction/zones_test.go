@@ -12,9 +12,9 @@ import (
 
 const unreachable = "node.kubernetes.io/unreachable:NoExecute"
 
-// TestZones runs the node-lifecycle-controller alone: it taints, and evicts nobody. A zone fails,
-// node by node at the zone's rate; the other follows, and nobody has a taint that evicts any more;
-// both come back. Pods are marked at the same rate, and not while every zone is down (H15).
+// TestZones runs only the node-lifecycle-controller: it taints, without evicting pods. A zone
+// fails, node by node at the zone's rate; the other follows, and all evicting taints are removed;
+// both recover. Pods are marked at the same rate, and not while every zone is down (H15).
 func TestZones(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -87,7 +87,7 @@ func TestZones(t *testing.T) {
 	}
 }
 
-// taintedWithin is the time from the first of the nodes' taints that evict to the last.
+// taintedWithin returns the time between the first and the last of the nodes' evicting taints.
 func (c *cluster) taintedWithin(names []string) time.Duration {
 	c.Helper()
 	var first, last time.Time

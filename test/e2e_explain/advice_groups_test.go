@@ -11,18 +11,18 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/survey"
 )
 
-// groupAdvice is one thing that berth explain podgroup says would help.
+// groupAdvice is one suggestion of berth explain podgroup.
 type groupAdvice struct {
 	name, kind string
-	// words are what it prints for the gang of objects.
+	// words is its output for the gang of objects.
 	words, objects string
-	// anew are the objects that the advice wants created in their place, and added the flags of the
-	// simulated nodes that it wants added.
+	// anew holds the replacement objects suggested by the advice, and added the flags of the
+	// suggested simulated nodes.
 	anew, added string
 	then        int
 }
 
-// gang is a PodGroup, and pods of which a node takes one each.
+// gang returns a PodGroup, and pods that fit once per node.
 func gang(minCount, pods int, more string) string {
 	text := fmt.Sprintf("apiVersion: scheduling.k8s.io/v1beta1\nkind: PodGroup\nmetadata: {name: gang}\nspec: {schedulingPolicy: {gang: {minCount: %d}}%s}\n---\n", minCount, more)
 	for i := range pods {
@@ -42,8 +42,8 @@ var everyGroupAdvice = []groupAdvice{
 	},
 }
 
-// Every kind of advice that berth explain podgroup can give, carried out as it is printed, has the
-// group placed. It prints no commands.
+// TestEveryGroupAdviceHelps carries out every kind of advice by berth explain podgroup literally,
+// and requires the group to be placed. The advice does not include commands.
 func TestEveryGroupAdviceHelps(t *testing.T) {
 	for i := range everyGroupAdvice {
 		a := &everyGroupAdvice[i]
@@ -88,7 +88,7 @@ func (a *groupAdvice) isAmong(list []explain.GroupSuggestion) bool {
 	return false
 }
 
-// pendingAgrees holds what berth pending says of the gang against the explanation.
+// pendingAgrees compares berth pending's output about the gang with the explanation.
 func (a *groupAdvice) pendingAgrees(t *testing.T, e *explain.GroupExplanation) {
 	t.Helper()
 	p := &survey.Pending{}

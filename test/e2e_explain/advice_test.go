@@ -15,22 +15,22 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/survey"
 )
 
-// advice is one thing that berth explain says would help, and the state in which it says so. Each
-// has a namespace of its own, the label of whose pods that count is run=counts.
+// advice is one suggestion of berth explain, and the state that causes it. Each has a separate
+// namespace; its relevant pods have the label run=counts.
 type advice struct {
 	name string
-	// kind is that of the changes, joined by +.
+	// kind is the kind of the changes, joined by +.
 	kind string
-	// before are commands, and objects manifests, after which a pod waits.
+	// before holds commands, and objects manifests, that leave a pod pending.
 	before, objects string
-	// nodes are flags of simulated nodes that are added before.
+	// nodes holds flags of simulated nodes to add before.
 	nodes string
-	// Without a command the advice has these words, and is followed in this way. NODE is the node
-	// that it names.
+	// words is the text of advice without a command, and by a command that follows it. NODE is the
+	// node named by the advice.
 	words, by string
-	// added are flags of the simulated nodes that the advice wants added.
+	// added holds flags of the simulated nodes suggested by the advice.
 	added string
-	// then is how many pods run in the end; 0 is one.
+	// then is the number of running pods in the end; 0 is one.
 	then  int
 	after string
 }
@@ -47,12 +47,12 @@ func podOf(name, spec string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", labels: {run: counts}}\nspec: {" + spec + "}\n---\n"
 }
 
-// other is a pod that does not count, with labels of its own.
+// other returns an irrelevant pod with different labels.
 func other(name, labels, spec string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + ", labels: {" + labels + "}}\nspec: {" + spec + "}\n---\n"
 }
 
-// workload is one whose template has the pod.
+// workload returns a workload with the pod as its template.
 func workload(api, kind, more, spec string) string {
 	return "apiVersion: " + api + "\nkind: " + kind + "\nmetadata: {name: w}\nspec: {" + more +
 		"selector: {matchLabels: {run: counts}}, template: {metadata: {labels: {run: counts}}, spec: {" + spec + "}}}\n---\n"
@@ -74,7 +74,7 @@ metadata: {name: w}
 spec: {schedule: "0 0 1 1 *", jobTemplate: {spec: {template: {metadata: {labels: {run: counts}}, spec: {restartPolicy: Never, ` + greedy + `}}}}}
 `
 
-// jobOfCron has a CronJob's run begin, as its controller does.
+// jobOfCron starts a run of a CronJob, like its controller.
 const jobOfCron = `kubectl create job w-1 --from=cronjob/w --dry-run=client -o json |
 kubectl patch --local -f - --type json -p '[{"op":"replace","path":"/metadata/ownerReferences/0/controller","value":true}]' -o json | kubectl apply -f -`
 
@@ -96,7 +96,7 @@ func class(name, more string) string {
 	return "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: " + name + "}\n" + more + "\n---\n"
 }
 
-// devices are one device on node-4, and two pods that ask for one each.
+// devices are one device on node-4, and two pods requesting one each.
 const devices = `apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: gpu}
@@ -209,8 +209,8 @@ const (
 	allZones      = "kubectl uncordon node-2 node-3 node-5 node-6"
 )
 
-// Every kind of advice that berth explain can give, carried out exactly as it is printed, lets the
-// pod run. What berth pending says first of it is what explain says first.
+// TestEveryAdviceHelps carries out every kind of advice by berth explain exactly as printed, and
+// requires the pod to run. berth pending must print the same first advice.
 func TestEveryAdviceHelps(t *testing.T) {
 	t.Cleanup(func() {
 		sh(t, "kubectl delete priorityclass advice-never --ignore-not-found; kubectl delete pv --all --wait=false")
@@ -252,7 +252,7 @@ func (a *advice) follow(t *testing.T) {
 	within(t, 30*time.Second, "the pods run", func() bool { return a.running(t) == max(a.then, 1) && a.waiting(t) == nil })
 }
 
-// do does what is advised. Where pods are leaving already, that is nothing.
+// do follows the advice, which is to do nothing if pods are already leaving.
 func (a *advice) do(t *testing.T, e *explain.Explanation) {
 	t.Helper()
 	if a.kind == "" {
@@ -285,7 +285,7 @@ func (a *advice) do(t *testing.T, e *explain.Explanation) {
 	t.Fatalf("no %s is suggested: %s", a.kind, must(t, "", "explain", "pod/"+e.Pod.Name, "-n", a.name))
 }
 
-// pendingAgrees holds what berth pending says against the explanation.
+// pendingAgrees compares berth pending's output with the explanation.
 func (a *advice) pendingAgrees(t *testing.T, e *explain.Explanation) {
 	t.Helper()
 	p := &survey.Pending{}
@@ -312,7 +312,7 @@ func (a *advice) sh(t *testing.T, line string) {
 	}
 }
 
-// waiting is the first of the pods that count and wait, as the scheduler has said.
+// waiting returns the first relevant pending pod, as reported by the scheduler.
 func (a *advice) waiting(t *testing.T) *v1.Pod {
 	t.Helper()
 	for _, p := range a.pods(t) {

@@ -1,12 +1,11 @@
-// Package e2eexplain tests the commands that ask questions against a live cluster: that they need
-// to read only, that what explain suggests helps when it is done, and that what what-if foretells
-// is what then happens.
+// Package e2eexplain tests the inspection commands against a live cluster: they only need to read,
+// explain's suggestions help when followed, and what-if's forecasts match the actual events.
 //
-// TestForecastsComeTrue does random operations; -operations says how many, and -trouble has nodes
-// fall silent, pods terminate and drains go on meanwhile (go test ./e2e_explain -run ComeTrue
-// -operations 100 -trouble -seed 7 -v -timeout 30m). Of a hundred and more 99 % must agree. -misses
-// keeps what did not.
+// TestForecastsComeTrue performs random operations; -operations sets their number, and -trouble
+// makes nodes fall silent, pods terminate and drains continue meanwhile (go test ./e2e_explain -run
+// ComeTrue -operations 100 -trouble -seed 7 -v -timeout 30m). With a hundred or more, 99 % must
+// agree. -misses stores the disagreements.
 //
-// TestDrainsComeTrue drains a node of random clusters, with -drains 1000 of so many: what-if, the
-// plan of berth drain, kubectl and the drain itself agree on each pod.
+// TestDrainsComeTrue drains a node of random clusters, the number set by -drains 1000: what-if, the
+// plan of berth drain, kubectl and the drain itself must agree on each pod.
 package e2eexplain

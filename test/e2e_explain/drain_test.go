@@ -21,9 +21,9 @@ import (
 	"github.com/berth-k8s/berth/test/internal/output"
 )
 
-// A node with four pods of a workload whose budget allows one disruption is drained. The drain is
-// refused, and changes nothing, while a pod without a controller is there; then it is killed right
-// after its first eviction, and the second run empties the node.
+// TestADrainGoesOnAfterAKill drains a node with four pods of a workload with a budget of one
+// disruption. The drain is refused, without changes, while a pod without a controller is present;
+// then it is killed right after its first eviction, and the second run empties the node.
 func TestADrainGoesOnAfterAKill(t *testing.T) {
 	const namespace, replicas = "drains", 4
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -120,7 +120,7 @@ func TestADrainGoesOnAfterAKill(t *testing.T) {
 	}
 }
 
-// crowd makes a Deployment with a budget of one disruption, and a pod without a controller, and
+// crowd creates a Deployment with a budget of one disruption, and a pod without a controller, and
 // waits until they run.
 func crowd(ctx context.Context, t *testing.T, namespace string, replicas int32) {
 	t.Helper()

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// kind is the kind of what becomes of a pod, for counting.
+// kind returns the kind of a pod's fate, for counting.
 func (f *foretold) kind(name string) string {
 	planned, foreseen := f.planned[name], f.foreseen[name]
 	kind, _, _ := strings.Cut(planned, " (")
@@ -29,7 +29,7 @@ func (f *foretold) kind(name string) string {
 	return kind
 }
 
-// any reports whether the plan says of a pod what begins like this.
+// any reports whether the plan has a pod with a fate of this prefix.
 func (f *foretold) any(prefixes ...string) bool {
 	for _, planned := range f.planned {
 		for _, prefix := range prefixes {
@@ -41,7 +41,7 @@ func (f *foretold) any(prefixes ...string) bool {
 	return false
 }
 
-// disagreements are the pods of which not all say the same.
+// disagreements lists the pods with differing predictions.
 func (f *foretold) disagreements() (list []string) {
 	for _, pod := range f.on() {
 		planned, foreseen, kubectl := f.planned[pod.Name], f.foreseen[pod.Name], f.kubectl[pod.Name]
@@ -56,8 +56,8 @@ func (f *foretold) disagreements() (list []string) {
 	return list
 }
 
-// asKubectl compares a plan with what kubectl and the API server say of the pod as things are now.
-// The plan counts with the pods that go before it.
+// asKubectl compares a plan with the current judgement of the pod by kubectl and the API server.
+// The plan takes earlier departures into account.
 func asKubectl(planned, kubectl string) bool {
 	kind, why, _ := strings.Cut(kubectl, ": ")
 	switch kind {
@@ -71,9 +71,9 @@ func asKubectl(planned, kubectl string) bool {
 	return strings.HasPrefix(planned, kubectl)
 }
 
-// asForeseen compares a plan with a forecast. Which pods use up what a budget allows is a matter of
-// order; those that it never lets go are held. It is not always to the end: pods that no controller
-// counts may make up for it once others are ready.
+// asForeseen compares a plan with a forecast. The order determines which pods use up a budget;
+// those never permitted by it are held. The forecast's holding need not be final: pods not counted
+// by any controller may make up for it once other pods are ready.
 func asForeseen(planned, foreseen string) bool {
 	switch {
 	case strings.HasPrefix(planned, "never: "):
@@ -89,7 +89,7 @@ func asForeseen(planned, foreseen string) bool {
 	return foreseen == planned
 }
 
-// carryOut drains, and says what was not as foretold.
+// carryOut drains, and returns deviations from the predictions.
 func (f *foretold) carryOut() (problems []string) {
 	fault := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	said, err := f.drain()
@@ -157,7 +157,7 @@ func (f *foretold) carryOut() (problems []string) {
 	return problems
 }
 
-// group is pods that use up what the same budget allows, or one that none covers.
+// group holds pods that share a budget, or a pod without one.
 type group struct {
 	returns          string // whether their controller makes them again
 	mixed            bool   // how many leave depends on their order, or on when controllers go on

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// pool is three nodes with a namespace of their own: to the pods in it, a whole cluster.
+// pool is three nodes with a dedicated namespace: to the pods in it, a whole cluster.
 type pool struct {
 	ctx       context.Context
 	label     string
@@ -36,7 +36,7 @@ type pool struct {
 
 const finalizer = "example.com/wait"
 
-// draw makes workloads, pods and budgets, and waits until they are as they stay.
+// draw creates workloads, pods and budgets, and waits until they are stable.
 func (p *pool) draw(seed uint64) error {
 	p.seed, p.random, p.namespace, p.least = seed, rand.New(rand.NewPCG(seed, 29)), fmt.Sprintf("drains-%d", seed), 0
 	if _, err := client.CoreV1().Namespaces().Create(p.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}}, metav1.CreateOptions{}); err != nil {
@@ -71,7 +71,7 @@ func (p *pool) draw(seed uint64) error {
 	return errors.Join(p.disturb(), p.settle())
 }
 
-// template draws what all pods have.
+// template draws the common parts of all pods.
 func (p *pool) template(name string) v1.PodTemplateSpec {
 	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, PeriodSeconds: 1}
 	t := v1.PodTemplateSpec{
@@ -114,8 +114,8 @@ func (p *pool) makeWorkload(name string) (err error) {
 	return err
 }
 
-// makePod makes a pod that no workload makes: without a controller, or with one of a kind that
-// nobody knows, or that makes no pods, or that is gone.
+// makePod creates a pod outside of workloads: without a controller, or with a controller of an
+// unknown kind, of a kind without pods, or that no longer exists.
 func (p *pool) makePod(name string, owner *v1.ConfigMap) error {
 	t := p.template(name)
 	pod := &v1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}
@@ -163,7 +163,7 @@ func (p *pool) makeBudget(name string) error {
 	return err
 }
 
-// disturb has some pods terminate for long, some wait for a finalizer, and some not be ready.
+// disturb makes some pods terminate slowly, some wait for a finalizer, and some not be ready.
 func (p *pool) disturb() error {
 	pods, _, err := p.look()
 	for i := range pods {
@@ -200,7 +200,7 @@ func (p *pool) look() ([]v1.Pod, []policyv1.PodDisruptionBudget, error) {
 	return pods.Items, budgets.Items, nil
 }
 
-// settle waits until pods and budgets are as they stay, and two looks show the same.
+// settle waits until pods and budgets are stable, and two reads are equal.
 func (p *pool) settle() error {
 	before, since := "", time.Now()
 	return p.eventually(func() error {
@@ -223,7 +223,7 @@ func (p *pool) settle() error {
 	})
 }
 
-// unsettled says what is not yet as it stays, or nil.
+// unsettled returns an unstable part as an error, or nil.
 func unsettled(pods []v1.Pod, budgets []policyv1.PodDisruptionBudget) error {
 	ready := func(pod *v1.Pod) bool {
 		return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
@@ -248,7 +248,8 @@ func unsettled(pods []v1.Pod, budgets []policyv1.PodDisruptionBudget) error {
 		}
 		condition := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
 		failed := condition != nil && condition.Reason == policyv1.SyncFailedReason
-		// Of two budgets over one pod, the controller counts one alone anew when the pod changes.
+		// If two budgets cover a pod, the controller recounts only one of them when the pod
+		// changes.
 		known := len(budgets) > 1 && budgets[0].Spec.Selector.MatchLabels["app"] == budgets[1].Spec.Selector.MatchLabels["app"]
 		if condition == nil || !failed && !known && (b.Status.ObservedGeneration < b.Generation || b.Status.CurrentHealthy != healthy) {
 			return fmt.Errorf("budget %s: %+v, and %d pods are ready", b.Name, b.Status, healthy)
@@ -261,7 +262,7 @@ func covers(b *policyv1.PodDisruptionBudget, pod *v1.Pod) bool {
 	return labels.SelectorFromSet(b.Spec.Selector.MatchLabels).Matches(labels.Set(pod.Labels))
 }
 
-// versions changes when a pod or a budget does.
+// versions returns a text that changes with any pod or budget.
 func versions(pods []v1.Pod, budgets []policyv1.PodDisruptionBudget) (text string) {
 	for i := range pods {
 		text += string(pods[i].UID) + pods[i].ResourceVersion + " "
@@ -294,7 +295,7 @@ func (p *pool) clear() error {
 	return err
 }
 
-// eventually waits until there is no error.
+// eventually retries until try returns nil.
 func (p *pool) eventually(try func() error) error {
 	for end := time.Now().Add(time.Minute); ; {
 		err := try()

@@ -34,9 +34,9 @@ var drains = flag.Int("drains", 12, "how many random clusters have a node draine
 
 const pools = 6 // clusters at a time
 
-// TestDrainsComeTrue drains a node of random clusters. what-if, berth drain's plan and kubectl name
-// the same pods that leave, stay and forbid, with the same reasons, and the drain that is then
-// carried out does just that.
+// TestDrainsComeTrue drains a node of random clusters. what-if, berth drain's plan and kubectl must
+// name the same leaving, staying and forbidding pods, with the same reasons, and the actual drain
+// must match them.
 func TestDrainsComeTrue(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	nodes := exec.CommandContext(ctx, filepath.Join(bin, "berth"), "nodes", fmt.Sprintf("--count=%d", 3*pools), "--name-prefix=pool-",
@@ -90,10 +90,11 @@ func TestDrainsComeTrue(t *testing.T) {
 	}
 }
 
-// sayings are what becomes of the pods of the node, by name, in the words of berth drain.
+// sayings maps the names of the node's pods to their fates, in the terms of berth drain.
 type sayings map[string]string
 
-// one draws a cluster, has the drain foretold, and drains. It returns the kinds of fates.
+// one draws a cluster, gets the predictions of the drain, and drains. It returns the kinds of
+// fates.
 func (p *pool) one(seed uint64) (fates []string, err error) {
 	for _, name := range p.nodes {
 		if err := p.eventually(func() error {
@@ -139,7 +140,7 @@ func (p *pool) one(seed uint64) (fates []string, err error) {
 	return fates, nil
 }
 
-// foretold is what each says of one drain.
+// foretold holds all predictions of one drain.
 type foretold struct {
 	*pool
 	flags                      []string
@@ -149,7 +150,7 @@ type foretold struct {
 	said                       string // by berth drain
 }
 
-// cluster says what was drained.
+// cluster describes the drained cluster.
 func (f *foretold) cluster() (text string) {
 	for i := range f.pods {
 		pod := &f.pods[i]
@@ -163,7 +164,7 @@ func (f *foretold) cluster() (text string) {
 	return text
 }
 
-// on are the pods of the node that is drained.
+// on returns the pods of the drained node.
 func (f *foretold) on() (list []*v1.Pod) {
 	for i := range f.pods {
 		if f.pods[i].Spec.NodeName == f.nodes[0] {
@@ -211,8 +212,8 @@ func (f *foretold) ask() (err error) {
 	return nil
 }
 
-// askKubectl asks kubectl drain, which says nothing of the others where it refuses some, and the
-// API server about each eviction.
+// askKubectl consults kubectl drain, which omits the remaining pods if it refuses some, and the API
+// server about each eviction.
 func (f *foretold) askKubectl() {
 	f.kubectl = sayings{}
 	_, said, _ := f.berth("kubectl", append([]string{"drain", f.nodes[0], "--dry-run=client"}, f.flags...)...)
@@ -238,7 +239,7 @@ func (f *foretold) askKubectl() {
 	}
 }
 
-// refusals reads why kubectl or berth drain refuses which pods.
+// refusals parses the pods refused by kubectl or berth drain, with the reasons.
 func (f *foretold) refusals(text string) map[string][]string {
 	list, name := map[string][]string{}, regexp.QuoteMeta(f.namespace)+`/[a-z0-9-]+`
 	for _, m := range regexp.MustCompile(`((?:cannot|daemonsets).+?): (`+name+`(?:, `+name+`)*)`).FindAllStringSubmatch(text, -1) {
@@ -247,7 +248,7 @@ func (f *foretold) refusals(text string) map[string][]string {
 	return list
 }
 
-// evictable says why the API server would not evict a pod now: held if it may later, else never.
+// evictable returns why the API server would not evict a pod now: held if it may later, else never.
 func (p *pool) evictable(pod *v1.Pod) error {
 	eviction := &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: pod.Name}, DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
@@ -264,7 +265,7 @@ func (p *pool) evictable(pod *v1.Pod) error {
 	return fmt.Errorf("never: %w", err)
 }
 
-// berth runs a command; to end with an error is an answer, too.
+// berth runs a command; an error exit is also a result.
 func (p *pool) berth(command string, args ...string) (stdout []byte, said string, err error) {
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(p.ctx, filepath.Join(bin, "berth"), append([]string{command}, args...)...)
@@ -273,7 +274,7 @@ func (p *pool) berth(command string, args ...string) (stdout []byte, said string
 	return out.Bytes(), out.String() + errs.String(), err
 }
 
-// drain runs berth drain until it ends, or until what is left would stay for ever.
+// drain runs berth drain until it ends, or until the remaining pods would stay forever.
 func (f *foretold) drain() (said string, err error) {
 	var out output.Buffer
 	cmd := exec.CommandContext(f.ctx, filepath.Join(bin, "berth"), slices.Concat([]string{"drain", f.nodes[0], "--allow-pending", "--timeout=3m"}, f.flags)...)
@@ -293,7 +294,7 @@ func (f *foretold) drain() (said string, err error) {
 		if now := versions(pods, budgets) + out.String(); now != before {
 			before, since = now, time.Now()
 		}
-		// On a busy machine it may still read the cluster: nothing happens then, either.
+		// On a busy machine it may still read the cluster, without any progress.
 		_, unplanned := f.plan(out.String())
 		if err == nil && unplanned == nil && time.Since(since) > 2*time.Second && unsettled(pods, budgets) == nil && !f.goesOn(pods) {
 			_ = cmd.Process.Signal(os.Interrupt)
@@ -301,7 +302,7 @@ func (f *foretold) drain() (said string, err error) {
 	}
 }
 
-// goesOn reports whether the drain has something to do still: an eviction, or to end.
+// goesOn reports whether the drain still has work: an eviction, or to end.
 func (f *foretold) goesOn(pods []v1.Pod) bool {
 	left := slices.DeleteFunc(pods, func(pod v1.Pod) bool {
 		was := slices.ContainsFunc(f.on(), func(p *v1.Pod) bool { return p.UID == pod.UID })
@@ -313,7 +314,7 @@ func (f *foretold) goesOn(pods []v1.Pod) bool {
 	return slices.ContainsFunc(left, func(pod v1.Pod) bool { return pod.DeletionTimestamp != nil || f.evictable(&pod) == nil })
 }
 
-// plan reads the plan that berth drain has printed.
+// plan parses the printed plan of berth drain.
 func (f *foretold) plan(said string) (sayings, error) {
 	plan, column := sayings{}, 0
 	written, _, _ := strings.Cut(said, "\nnode/") // what follows is how it goes

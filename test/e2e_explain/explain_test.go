@@ -16,7 +16,7 @@ import (
 
 const allNodes = "node-1 node-2 node-3 node-4 node-5 node-6"
 
-// What is said of a pod that is to be evicted is what happens: it goes at that time.
+// TestTheTimeOfAnEvictionIsKnown verifies the predicted time of an eviction.
 func TestTheTimeOfAnEvictionIsKnown(t *testing.T) {
 	create(t, "soon", `{"spec":{"nodeName":"node-3","tolerations":[{"key":"hot","operator":"Exists","effect":"NoExecute","tolerationSeconds":5}],"containers":[{"name":"c","image":"nginx"}]}}`)
 	within(t, 20*time.Second, "the pod runs", func() bool { return pod(t, "soon").Status.Phase == v1.PodRunning })
@@ -35,8 +35,8 @@ func TestTheTimeOfAnEvictionIsKnown(t *testing.T) {
 		}
 		return false
 	})
-	// The time is foretold to the second. On a machine that is very busy the pod leaves, and the
-	// test sees it, a little later.
+	// The prediction is exact to the second. On a very busy machine the pod leaves, and the test
+	// observes it, a little later.
 	if off := gone.Sub(e.Eviction.Due.Time); off < -1500*time.Millisecond || off > 4*time.Second {
 		t.Errorf("it went %v after the time that was foretold", off)
 	}
@@ -73,7 +73,7 @@ func pod(t *testing.T, name string) *v1.Pod {
 	return p
 }
 
-// sh runs a command line as it is printed, with the kubectl that is built in.
+// sh runs a printed command line with the built-in kubectl.
 func sh(t *testing.T, line string) {
 	t.Helper()
 	if line == "" {

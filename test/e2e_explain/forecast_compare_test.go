@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// compare compares what came with what was forecast, pod by pod.
+// compare compares the actual events with the forecast, pod by pod.
 func (f *fortune) compare(t *trial) {
 	now, forecast := f.pods(), t.forecast
 	leaving := map[string]*whatif.Leaving{}
@@ -47,7 +47,7 @@ func (f *fortune) compare(t *trial) {
 				differs(p.Name, "who has ended", "still there: %t, forecast: %+v", there, l)
 			}
 		case stays && p.Spec.NodeName == "" && l == nil:
-			// The pods of a workload that wait are all alike: how many of them found a node is what
+			// The pending pods of a workload are interchangeable: only the number of placed ones
 			// counts.
 			waited[app(p.Name)]++
 			if after.Spec.NodeName != "" {
@@ -77,10 +77,10 @@ func (f *fortune) compare(t *trial) {
 	f.compareNew(differs, forecast, t.before, now)
 }
 
-// app is the workload that made a pod.
+// app returns a pod's workload.
 func app(name string) string { return strings.SplitN(name, "-", 2)[0] }
 
-// compareNew compares the pods that came, by who made them: their names are chance.
+// compareNew compares the new pods by their workload: their names are random.
 func (f *fortune) compareNew(differs func(name, reason, format string, args ...any), forecast *whatif.Forecast, before, now map[types.UID]*v1.Pod) {
 	said, came := map[string][]string{}, map[string][]string{}
 	renewed := func(name string) bool { // deleted while it waited, and made again under its name
@@ -125,8 +125,8 @@ func (f *fortune) leftAgain(forecast *whatif.Forecast, name string) bool {
 	return slices.ContainsFunc(forecast.Leaving, func(l whatif.Leaving) bool { return l.Name == name && l.Again })
 }
 
-// amongTheBest tells whether the pod's node is one that it could well have been given, as the
-// cluster is now: nearly the highest score, since others have come after it.
+// amongTheBest reports whether the pod's node was a plausible choice, given the cluster's current
+// state: nearly the highest score, since later pods have changed it.
 func (f *fortune) amongTheBest(p *v1.Pod) bool {
 	s := f.read()
 	w, err := simulate.Open(s.Set, simulate.Options{Now: s.AsOf.Time})

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// keep writes an operation that was not as forecast to the folder of -misses, from which it can be
-// forecast again without a cluster: berth what-if -f, with the words of forecast.json.
+// keep writes a wrongly forecast operation to the folder of -misses, to repeat the forecast without
+// a cluster: berth what-if -f, with the words of forecast.json.
 func (f *fortune) keep(t *trial) {
 	if *misses == "" {
 		return

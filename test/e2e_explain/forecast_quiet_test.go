@@ -22,23 +22,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// How long the test waits, on a machine that has nothing else to do: see stretch.
+// Waiting times of the test on an idle machine: see stretch.
 const (
-	// stillness is how long nothing may be under way for a cluster to be quiet: several times what
-	// a component needs to see what another has written.
+	// stillness is the inactive time after which a cluster is quiet: several times a component's
+	// delay in observing another's writes.
 	stillness = time.Second
-	// patience is how long a cluster may need to become quiet.
+	// patience bounds the time until a cluster is quiet.
 	patience = time.Minute
-	// usual is more than a look at the whole cluster takes then.
+	// usual exceeds the time to read the whole cluster then.
 	usual = 50 * time.Millisecond
 )
 
-// stretch lengthens a time by how much slower than usual the components have answered of late.
+// stretch multiplies a time by the recent slowdown of the components.
 func (f *fortune) stretch(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * max(1, float64(f.pace)/float64(usual)))
 }
 
-// quiet waits until no component has anything left to do.
+// quiet waits until all components are idle.
 func (f *fortune) quiet() {
 	f.Helper()
 	began := time.Now()
@@ -57,9 +57,9 @@ func (f *fortune) quiet() {
 	}
 }
 
-// look says where the pods are, and what a component has yet to do, or "": the workloads have as
-// many pods as they want, cordons have become taints, every pod that must leave has left, all
-// others run or have been refused, and the scheduler has none to try, at once or later.
+// look returns the pods' places, and a component's outstanding work, or "": the workloads have the
+// wanted number of pods, cordons have become taints, every pod due to leave has left, all others
+// run or have been refused, and the scheduler has none to try, now or later.
 func (f *fortune) look() (picture, busy string) {
 	f.Helper()
 	pods, nodes := f.pods(), f.nodes()
@@ -87,7 +87,7 @@ func (f *fortune) look() (picture, busy string) {
 	return strings.Join(places, " "), busy
 }
 
-// podBusy says what is to happen to a pod, whose node is there if it has one.
+// podBusy returns the outstanding change of a pod; its node exists if it has one.
 func (f *fortune) podBusy(p *v1.Pod, node *v1.Node) string {
 	if p.DeletionTimestamp != nil {
 		if now := metav1.Now(); f.trouble == nil || p.DeletionTimestamp.Before(&now) {
@@ -118,11 +118,11 @@ func (f *fortune) podBusy(p *v1.Pod, node *v1.Node) string {
 	return ""
 }
 
-// workloadsBusy says which controller has pods to make or to remove.
+// workloadsBusy returns the controller with pods to create or to remove.
 func (f *fortune) workloadsBusy(pods map[types.UID]*v1.Pod) string {
 	has, held := map[types.UID]int32{}, map[types.UID]bool{}
 	for _, p := range pods {
-		// The next pod of a StatefulSet has the name of the one that is to end.
+		// The next pod of a StatefulSet reuses the name of the terminating one.
 		if owner := metav1.GetControllerOf(p); owner != nil && (p.DeletionTimestamp == nil || owner.Kind == "StatefulSet") {
 			has[owner.UID]++
 			held[owner.UID] = held[owner.UID] || !ready(p)
@@ -161,7 +161,7 @@ func (f *fortune) workloadsBusy(pods map[types.UID]*v1.Pod) string {
 	return ""
 }
 
-// ready tells whether a pod is ready and stays.
+// ready reports whether a pod is ready and stays.
 func ready(p *v1.Pod) bool {
 	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
@@ -170,7 +170,7 @@ func ready(p *v1.Pod) bool {
 
 var toTry = regexp.MustCompile(`(?m)^scheduler_pending_pods\{queue="(active|backoff)"\} (\S+)$`)
 
-// schedulerBusy says whether the scheduler has pods to try, by its metrics.
+// schedulerBusy reports from the scheduler's metrics whether it has pods to try.
 func (f *fortune) schedulerBusy() string {
 	urls, err := os.ReadFile(filepath.Join(data, "scheduler.url"))
 	if err != nil {
@@ -199,8 +199,8 @@ func (f *fortune) schedulerBusy() string {
 	return ""
 }
 
-// watch notes when pods begin to leave. It goes on when the API server ends a watch, which it does
-// after half an hour.
+// watch records when pods begin to leave. It continues after the API server ends a watch, which
+// happens after half an hour.
 func (f *fortune) watch() {
 	mark := func(object any) {
 		if last, missed := object.(cache.DeletedFinalStateUnknown); missed {
@@ -231,8 +231,8 @@ func (f *fortune) watch() {
 	cache.WaitForCacheSync(f.Context().Done(), informer.HasSynced)
 }
 
-// pods are those that have not ended: a kubelet rejects a pod if it has yet to see that its node
-// was untainted, and its controller makes another.
+// pods returns the pods that have not ended: a kubelet rejects a pod if it has yet to observe that
+// its node was untainted, and its controller creates another.
 func (f *fortune) pods() map[types.UID]*v1.Pod {
 	f.Helper()
 	list, err := client.CoreV1().Pods("forecast").List(context.Background(), metav1.ListOptions{})

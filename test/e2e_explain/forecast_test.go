@@ -18,8 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// The classes say who of those that wait goes first, and let nobody preempt: which of two equals
-// goes first is chance.
+// The classes order pending pods and disable preemption: the order of equal ones would be random.
 const workloads = `
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -106,9 +105,9 @@ spec:
       containers: [{name: c, image: nginx, resources: {requests: {cpu: "5"}}}]
 `
 
-// Random operations are forecast, then done; what is compared is, pod by pod, who left, when, who
-// came in its place where, and who waits. The test says which share agrees, and fails below a
-// limit.
+// TestForecastsComeTrue forecasts random operations, then performs them, and compares, pod by pod,
+// departures with their times, successors with their nodes, and pending pods. It reports the share
+// of agreement, and fails below a limit.
 func TestForecastsComeTrue(t *testing.T) {
 	f := &fortune{
 		T: t, random: rand.New(rand.NewPCG(*seed, 0)), reasons: map[string]int{}, marked: map[types.UID]time.Time{},
@@ -161,7 +160,7 @@ type fortune struct {
 	marked map[types.UID]time.Time // when a pod was first seen leaving
 }
 
-// openNodes undoes what operations have done to nodes: other tests run on them.
+// openNodes reverts the operations' changes to nodes: other tests run on them.
 func openNodes(t *testing.T) {
 	nodes, err := client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -175,7 +174,7 @@ func openNodes(t *testing.T) {
 	}
 }
 
-// operation is something that can be forecast, and done with kubectl.
+// operation can be forecast, and performed with kubectl.
 type operation struct {
 	step whatif.Step
 	line string
@@ -223,7 +222,7 @@ func (f *fortune) operation() operation {
 	return f.operation()
 }
 
-// one forecasts and does an operation, and compares.
+// one forecasts and performs an operation, and compares.
 func (f *fortune) one(number int) {
 	o := f.operation()
 	steps := []whatif.Step{o.step}
@@ -249,7 +248,7 @@ func (f *fortune) one(number int) {
 	}
 }
 
-// trial is an operation, what was forecast of it, and what it met.
+// trial is an operation, with its forecast and its circumstances.
 type trial struct {
 	number   int
 	line     string
@@ -261,7 +260,7 @@ type trial struct {
 	began, done time.Time // of the operation
 }
 
-// foretell reads the cluster and forecasts; so much time passes, or all until nothing more happens.
+// foretell reads the cluster and forecasts up to limit, or until nothing more happens.
 func (f *fortune) foretell(t *trial, steps []whatif.Step, limit time.Duration) {
 	f.Helper()
 	t.read = f.read()
@@ -277,7 +276,7 @@ func (f *fortune) foretell(t *trial, steps []whatif.Step, limit time.Duration) {
 	}
 }
 
-// read reads the cluster as what-if does.
+// read reads the cluster like what-if.
 func (f *fortune) read() *snapshot.Snapshot {
 	f.Helper()
 	reader, err := snapshot.NewClient(config)

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// slow is a workload whose pods take their whole grace period to end, so that deletions, drains
-// and evictions are still under way when the next operation is forecast.
+// slow is a workload with pods that take their whole grace period to end, so that deletions, drains
+// and evictions are still in progress when the next operation is forecast.
 const slow = `
 ---
 apiVersion: apps/v1
@@ -37,15 +37,14 @@ value: 50
 preemptionPolicy: Never
 `
 
-// trouble is what goes on in the cluster whatever is asked about.
+// trouble is background activity in the cluster, independent of the forecasts.
 type trouble struct {
 	silent string // the node without heartbeats, if there is one
 	left   int    // how many operations it stays silent for
 	counts map[string]int
 }
 
-// disturb has something happen that is still going on when the next operation is forecast: half of
-// the time nothing does.
+// disturb starts an activity that lasts beyond the next forecast, half of the time.
 func (f *fortune) disturb() {
 	if f.trouble == nil {
 		return
@@ -75,7 +74,7 @@ func (f *fortune) disturb() {
 		if _, err := berth(f, "", "nodes", "fail", "--node", f.trouble.silent); err != nil {
 			f.Fatal(err)
 		}
-		// Until its lease has run out the node cannot be told from one that is well.
+		// Until its lease has expired the node is indistinguishable from a healthy one.
 		within(f, f.stretch(patience), "the lease has run out", func() bool { return f.leaseAge(f.trouble.silent) > 41*time.Second })
 	case 1, 2:
 		kind = "pods terminating"
@@ -112,9 +111,8 @@ func (f *fortune) ready(name string) bool {
 	})
 }
 
-// horizon is how far ahead is looked while something goes on: to the end of it, unless a silent
-// node makes that too long. Nothing must happen so close to the horizon that it might fall on the
-// other side.
+// horizon returns the range of a forecast during trouble: to its end, unless a silent node makes
+// that too long. It keeps a distance from all events, so that none can fall on the other side.
 func horizon(whole *whatif.Forecast) time.Duration {
 	const shortest, margin, patience = 8 * time.Second, 3 * time.Second, 25 * time.Second
 	if whole.Settled && time.Duration(whole.For) < patience {
@@ -136,7 +134,7 @@ func horizon(whole *whatif.Forecast) time.Duration {
 	return at
 }
 
-// report says what went on.
+// report describes the trouble.
 func (t *trouble) String() string {
 	var words []string
 	for kind, n := range t.counts {

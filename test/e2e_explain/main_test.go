@@ -28,7 +28,7 @@ var (
 	misses     = flag.String("misses", "", "folder to which each operation is written that was not as forecast: the cluster before and after, and the forecast")
 )
 
-// The cluster that all tests share: `berth up` with a few simulated nodes.
+// The cluster shared by all tests: `berth up` with a few simulated nodes.
 var (
 	bin    string // folder of the binaries
 	data   string // of the cluster
@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shortBackoff has the scheduler try pods again after a second at most: which of two pods is in
-// back-off when room appears is chance, and no forecast can know it.
+// shortBackoff makes the scheduler retry pods after a second at most: it is random and
+// unpredictable which of two pods is in back-off when room appears.
 const shortBackoff = `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -88,7 +88,7 @@ func setUp(m *testing.M) (int, error) {
 	return m.Run(), nil
 }
 
-// up starts the cluster, and returns how to end it.
+// up starts the cluster, and returns a function to end it.
 func up(flags ...string) (stop func(), err error) {
 	cmd := exec.Command(filepath.Join(bin, "berth"), append([]string{"up", "--data-dir", data}, flags...)...)
 	cmd.Stdout, cmd.Stderr = said, said
@@ -123,7 +123,7 @@ func up(flags ...string) (stop func(), err error) {
 	return stop, nil
 }
 
-// berth runs the command; a kubeconfig of its own may be given.
+// berth runs the command, optionally with a different kubeconfig.
 func berth(t testing.TB, kubeconfig string, args ...string) (stdout string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(context.Background(), filepath.Join(bin, "berth"), args...)

@@ -19,9 +19,9 @@ import (
 	"github.com/berth-k8s/berth/test/internal/output"
 )
 
-// Pods have to leave a node that was tainted behind them. The controller that moves them is killed
-// again and again, each time right after it has evicted one: no pod is evicted twice for it, no
-// successor moves again, and every workload is ready in the end.
+// TestMovesGoOnAfterAKill taints a node behind its pods. The controller that moves them is
+// repeatedly killed right after an eviction: no pod may be evicted twice, successors must not move
+// again, and every workload must be ready in the end.
 func TestMovesGoOnAfterAKill(t *testing.T) {
 	const workloads, kills = 6, 3
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -33,7 +33,7 @@ func TestMovesGoOnAfterAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone, made := map[types.UID]string{}, map[types.UID]bool{}
-	// left waits until that many pods in all have been deleted, and so many been made.
+	// left waits until that many pods in total have been deleted, and so many created.
 	left := func(want, successors int) {
 		t.Helper()
 		for len(gone) < want || len(made) < successors {
@@ -111,7 +111,7 @@ func TestMovesGoOnAfterAKill(t *testing.T) {
 	}
 }
 
-// moving starts the controller that moves pods, and returns how to kill it.
+// moving starts the rebalance controller, and returns a function to kill it.
 func moving(t *testing.T) (kill func()) {
 	t.Helper()
 	var out output.Buffer
@@ -134,8 +134,8 @@ func moving(t *testing.T) (kill func()) {
 	return kill
 }
 
-// tainted makes workloads of one pod each on one node, which then gets a taint that they do not
-// tolerate. It returns the node.
+// tainted creates workloads of one pod each on one node, adds a taint not tolerated by them, and
+// returns the node.
 func tainted(ctx context.Context, t *testing.T, workloads int) string {
 	t.Helper()
 	const namespace = "moves"
@@ -205,7 +205,7 @@ func tainted(ctx context.Context, t *testing.T, workloads int) string {
 	return from
 }
 
-// until waits for something that ends up true.
+// until waits until a function returns nil.
 func until(ctx context.Context, t *testing.T, true func() error) {
 	t.Helper()
 	for err := true(); err != nil; err = true() {

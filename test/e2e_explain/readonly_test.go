@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The commands need no more than to get, list and watch, and never secrets: with a role that allows
-// just that they say all they have to.
+// TestReadingIsEnough verifies that the commands work fully with a role that only allows get, list
+// and watch, without secrets.
 func TestReadingIsEnough(t *testing.T) {
 	must(t, "", "kubectl", "apply", "-f", "testdata/view.yaml")
 	token := strings.TrimSpace(must(t, "", "kubectl", "create", "token", "asker"))

@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/containerd"
 )
 
-// berth agent joins a cluster as its flags and its configuration file say, runs a pod, and renews a
-// certificate that is about to expire.
+// TestAgentJoins verifies that berth agent joins a cluster according to its flags and its
+// configuration file, runs a pod, and renews an expiring certificate.
 func TestAgentJoins(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -96,8 +96,8 @@ func nodeReady(node *v1.Node) bool {
 	return false
 }
 
-// writeExpiring writes a certificate of the node that the cluster's CA issued an hour ago, and that
-// is good for three minutes more.
+// writeExpiring writes a node certificate issued by the cluster's CA an hour ago and expiring in
+// three minutes.
 func (c *cluster) writeExpiring(path, node string) {
 	c.Helper()
 	must := func(err error) {

@@ -17,19 +17,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// cluster is a `berth up --agent` whose only node is this machine.
+// cluster is a `berth up --agent` with only this machine as a node.
 type cluster struct {
 	*testing.T
 	dir     string
 	process *process
 	client  kubernetes.Interface
-	// containerd is the folder of its own one, with its socket and the kubelet's files; cgroup the
-	// one below which its pods are.
+	// containerd is the folder of its private containerd, with the socket and the kubelet's files;
+	// cgroup is the parent cgroup of its pods.
 	containerd, cgroup string
 	node               string
 }
 
-// start a cluster for the test, which ends with it and then must have left nothing behind.
+// start starts a cluster for the test. It ends with the test and must leave nothing behind.
 func start(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	mustRunContainers(t)
@@ -55,7 +55,7 @@ func start(t *testing.T, args ...string) *cluster {
 	return c
 }
 
-// connect finds what the cluster is made of.
+// connect finds the components of the cluster.
 func (c *cluster) connect() {
 	c.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(c.dir, "kubeconfig"))
@@ -81,8 +81,8 @@ func (c *cluster) connect() {
 	c.node = nodes.Items[0].Name
 }
 
-// left is what the cluster would leave on the machine: its folder, its network, its cgroups, links
-// to its logs, mounts.
+// left lists possible remains of the cluster on the machine: its folder, its network, its cgroups,
+// links to its logs, mounts.
 func (c *cluster) left() (left []string) {
 	if c.containerd == "" {
 		return nil
@@ -104,12 +104,12 @@ func (c *cluster) left() (left []string) {
 	return left
 }
 
-// kubelet is the process of the cluster's kubelet.
+// kubelet returns the process of the cluster's kubelet.
 func (c *cluster) kubelet() int {
 	return c.pid("kubelet", filepath.Join(c.containerd, "kubelet", "config.yaml"))
 }
 
-// pid of the process whose command line begins with this program and has this word.
+// pid returns the process with a command line beginning with this program and containing this word.
 func (c *cluster) pid(program, word string) (pid int) {
 	c.Helper()
 	eventually(c.T, program+" runs", func() error {
@@ -145,7 +145,7 @@ func (c *cluster) try(stdin string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// kubectl is berth's own.
+// kubectl runs berth's own kubectl.
 func (c *cluster) kubectl(args ...string) string {
 	c.Helper()
 	out, err := c.try("", args...)
@@ -155,7 +155,7 @@ func (c *cluster) kubectl(args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// apply manifests.
+// apply applies manifests.
 func (c *cluster) apply(manifests string) {
 	c.Helper()
 	if _, err := c.try(manifests, "apply", "-f", "-"); err != nil {
@@ -163,14 +163,14 @@ func (c *cluster) apply(manifests string) {
 	}
 }
 
-// run a pod with a shell's command and wait until it is ready.
+// run creates a pod with a shell command and waits until it is ready.
 func (c *cluster) run(name, script string) *v1.Pod {
 	c.Helper()
 	c.kubectl("run", name, "--image=busybox:1", "--", "sh", "-c", script)
 	return c.await(name, "ready", ready)
 }
 
-// await the pod until it is as the function wants it.
+// await waits until the pod satisfies the function.
 func (c *cluster) await(name, what string, is func(*v1.Pod) bool) (pod *v1.Pod) {
 	c.Helper()
 	eventually(c.T, name+" "+what, func() (err error) {

@@ -1,9 +1,9 @@
-// Package e2enode has tests of real nodes as a user has them: `berth up --agent`, and `berth agent`
-// on another cluster, with upstream's kubelet on containerds of their own. They need root, and
-// containerd (which they install by apt where it is missing); a machine that cannot run containers
-// skips them and says why.
+// Package e2enode tests real nodes from a user's view: `berth up --agent`, and `berth agent` on
+// another cluster, with upstream's kubelet on private containerds. The tests need root, and
+// containerd (installed by apt if missing); on a machine that cannot run containers they are
+// skipped with the reason.
 //
-// What the kubelet itself does is tested by upstream, and by its NodeConformance specs on this node
-// (test/specs). Here is what Berth adds: how the kubelet is configured, started and ended, and what
-// the rest of Berth makes of its node.
+// Upstream tests the kubelet itself, also by its NodeConformance specs on this node (test/specs).
+// These tests cover Berth's additions: the kubelet's configuration, start and end, and the handling
+// of its node by the rest of Berth.
 package e2enode

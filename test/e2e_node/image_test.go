@@ -22,10 +22,10 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// TestFromImageAndManifests: Berth as other clusters have it, pods from its image under its
+// TestFromImageAndManifests runs Berth as in other clusters, as pods from its image under its
 // manifests, on a node that it runs itself. It is installed, places and evicts pods, is upgraded
-// while pods are created, survives an upgrade to what does not exist, is rolled back, and taken
-// away, with nothing left.
+// while pods are created, survives an upgrade to a missing version, is rolled back, and is removed
+// without remains.
 func TestFromImageAndManifests(t *testing.T) {
 	t.Parallel()
 	mustRunContainers(t)
@@ -33,13 +33,13 @@ func TestFromImageAndManifests(t *testing.T) {
 	first, next := h.pack("v1.0.0"), h.pack("v1.1.0")
 	h.up(first)
 
-	// Installed: what leads are the pods, and nothing beside them.
+	// Installed: only the pods lead.
 	h.leads("kube-system", "kube-scheduler", "berth-scheduler-")
 	h.leads(deploy.Namespace, "berth-controller", "berth-controller-")
 	h.runs("v1.0.0")
 
-	// It schedules and admits. (Kubernetes' own admission reads this annotation only when told to;
-	// Berth's webhook does.)
+	// It schedules and admits. (Kubernetes' own admission reads this annotation only on request;
+	// Berth's webhook always does.)
 	h.kubectl("annotate", "namespace", "default", `scheduler.alpha.kubernetes.io/defaultTolerations=[{"key":"from","operator":"Equal","value":"webhook"}]`)
 	h.kubectl("create", "deployment", "web", "--image=berth.local/busybox:1", "--replicas=2", "--", "sh", "-c", "trap exit TERM; sleep 3600 & wait")
 	h.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
@@ -47,8 +47,8 @@ func TestFromImageAndManifests(t *testing.T) {
 		t.Errorf("tolerations by the namespace's annotation: %q", got)
 	}
 
-	// It evicts, and places anew. (Berth's own scheduler and controllers stay on a node with such a
-	// taint: nobody else would place them again.)
+	// It evicts, and places the successors. (Berth's own scheduler and controllers stay on a node
+	// with such a taint, because only they could place their successors.)
 	node := h.kubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
 	before := h.kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].metadata.uid}")
 	h.kubectl("taint", "node", node, "maintenance=now:NoExecute")
@@ -73,7 +73,7 @@ func TestFromImageAndManifests(t *testing.T) {
 	h.eventually(fmt.Sprintf("all %d pods created during the upgrade run", created), func() error { return h.allRun("stream") })
 	t.Logf("%d pods created during the upgrade, all run", created)
 
-	// An upgrade to what is nowhere changes nothing, and is rolled back.
+	// An upgrade to a missing version changes nothing, and is rolled back.
 	h.tag("v9.9.9")
 	h.kubectl("apply", "-k", h.manifests())
 	h.eventually("the image is missed", func() error {
@@ -90,7 +90,7 @@ func TestFromImageAndManifests(t *testing.T) {
 	h.rolledOut()
 	h.runs("v1.1.0")
 
-	// Rolled back to where it began.
+	// Rolled back to the first version.
 	h.tag("v1.0.0")
 	h.kubectl("apply", "-k", h.manifests())
 	h.rolledOut()
@@ -99,7 +99,7 @@ func TestFromImageAndManifests(t *testing.T) {
 	h.kubectl("run", "after", "--image=berth.local/busybox:1", "--restart=Never", "--", "true")
 	h.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/after", "--timeout=60s")
 
-	// Taken away as docs/install.md says.
+	// Removed according to docs/install.md.
 	h.kubectl("delete", "-k", h.manifests(), "--timeout=90s")
 	h.eventually("nothing is left", func() error {
 		if left := h.leftovers(); left != "" {
@@ -114,11 +114,11 @@ func TestFromImageAndManifests(t *testing.T) {
 		}
 		return nil
 	})
-	// The pods of others have gone on all the while.
+	// All other pods have kept running.
 	h.kubectl("rollout", "status", "deployment/web", "--timeout=10s")
 }
 
-// hosted is a cluster whose Berth runs in it.
+// hosted is a cluster that runs Berth as pods.
 type hosted struct {
 	*testing.T
 	dir     string
@@ -130,7 +130,7 @@ var hostedParts = []string{"berth-scheduler", "berth-controller", "berth-webhook
 
 const hostedImage = "berth.local/team/berth"
 
-// pack makes an image of this version from the programs under test.
+// pack builds an image of this version from the programs under test.
 func (h *hosted) pack(version string) string {
 	h.Helper()
 	file := filepath.Join(work, "berth-"+version+".tar")
@@ -169,7 +169,7 @@ func (h *hosted) up(image string) {
 	})
 }
 
-// socket of the containerd that berth up says it has started.
+// socket returns the socket of the containerd started by berth up, from its output.
 func (h *hosted) socket() string {
 	found := regexp.MustCompile(`unix://(/\S+/containerd\.sock)`).FindStringSubmatch(h.process.out.String())
 	if found == nil {
@@ -185,10 +185,10 @@ func (h *hosted) load(image string) {
 	}
 }
 
-// manifests is the folder that berth up has written and applied.
+// manifests returns the folder of the manifests written and applied by berth up.
 func (h *hosted) manifests() string { return filepath.Join(h.dir, "manifests", "here") }
 
-// tag has the manifests ask for another version, as a person would who edits them.
+// tag sets another version in the manifests, like a user's edit.
 func (h *hosted) tag(version string) {
 	h.Helper()
 	file := filepath.Join(h.manifests(), "kustomization.yaml")
@@ -224,7 +224,7 @@ func (h *hosted) eventually(what string, f func() error) {
 	eventually(h.T, what, f)
 }
 
-// leads: the Lease is a pod's, whose name begins like this.
+// leads waits until the Lease is held by a pod with this name prefix.
 func (h *hosted) leads(namespace, lease, pod string) {
 	h.Helper()
 	h.eventually(lease+" leads", func() error {
@@ -236,7 +236,7 @@ func (h *hosted) leads(namespace, lease, pod string) {
 	})
 }
 
-// rolledOut waits until all parts are what the manifests say.
+// rolledOut waits until all parts match the manifests.
 func (h *hosted) rolledOut() {
 	h.Helper()
 	for _, part := range hostedParts {
@@ -244,7 +244,7 @@ func (h *hosted) rolledOut() {
 	}
 }
 
-// runs: every pod of Berth's that is not on its way out has this version, two of each part.
+// runs requires two pods of this version for each part, ignoring terminating pods.
 func (h *hosted) runs(version string) {
 	h.Helper()
 	h.eventually("Berth is "+version, func() error {
@@ -319,8 +319,7 @@ func (h *hosted) allRun(app string) error {
 	return nil
 }
 
-// leftovers are what still has Berth's mark, wherever it is, and pods and Secrets that the parts
-// made.
+// leftovers lists objects with Berth's mark, anywhere, and pods and Secrets created by the parts.
 func (h *hosted) leftovers() string {
 	h.Helper()
 	kinds := h.kubectl("api-resources", "--verbs=list", "-o", "name")
@@ -332,7 +331,7 @@ func (h *hosted) leftovers() string {
 	}
 	var left []string
 	for line := range strings.Lines(h.kubectl("get", strings.Join(listed, ","), "-A", "-o", `jsonpath={range .items[*]}{.kind} {.metadata.namespace} {.metadata.name}{"\n"}{end}`)) {
-		// The words that only Berth's own objects have in their names.
+		// Only the names of Berth's own objects contain these words.
 		if strings.Contains(line, "berth-") && !strings.HasPrefix(line, "Pod default ") && !strings.HasPrefix(line, "Node ") {
 			left = append(left, line)
 		}
@@ -340,7 +339,7 @@ func (h *hosted) leftovers() string {
 	return strings.Join(left, "")
 }
 
-// none of the words is in the text.
+// none requires that the text contains none of the words.
 func none(text string, words []string) error {
 	for _, word := range words {
 		if strings.Contains(text, word) {

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// work is the folder of everything that the tests make besides containerds.
+// work is the folder of all of the tests' files, except for containerds.
 var work string
 
 // bin is the folder of the binaries under test.
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(work)
-		// Nothing of the user's may be reached: not their cluster, not their cache.
+		// Keep the tests away from the user's cluster and cache.
 		os.Unsetenv("KUBECONFIG")
 		os.Unsetenv("BERTH_DATA_DIR")
 		os.Setenv("HOME", work)
@@ -46,7 +46,7 @@ var build = sync.OnceValue(func() (err error) {
 	return err
 })
 
-// mustRunContainers skips a test where no containers can be run.
+// mustRunContainers skips a test if containers cannot be run.
 func mustRunContainers(t *testing.T) {
 	t.Helper()
 	if reason := containerd.Impossible(); reason != "" {
@@ -60,10 +60,10 @@ func mustRunContainers(t *testing.T) {
 	}
 }
 
-// patience with everything: the machine may be busy with other tests.
+// patience bounds all waits: the machine may be busy with other tests.
 const patience = 2 * time.Minute
 
-// eventually waits until the function has no error any more.
+// eventually retries until the function returns nil.
 func eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
 	var err error

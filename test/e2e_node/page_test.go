@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestAgentPage runs the block of docs/agent.md as written, in a folder that looks like the
-// tree after `make build`.
+// TestAgentPage runs the block of docs/agent.md as written, in a folder imitating the tree after
+// `make build`.
 func TestAgentPage(t *testing.T) {
 	t.Parallel()
 	mustRunContainers(t)
@@ -29,7 +29,7 @@ func TestAgentPage(t *testing.T) {
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-c", script)
 	shell.Dir = folder
-	// What the block leaves running ends with it, in order: berth up hears of it as of Ctrl-C.
+	// Processes left running by the block end with it, in order: berth up receives a Ctrl-C.
 	shell.WaitDelay = time.Minute
 	out, err := shell.CombinedOutput()
 	if err != nil {
@@ -38,7 +38,7 @@ func TestAgentPage(t *testing.T) {
 	}
 }
 
-// agentBlock is the page's block marked `sh agent`, a command a line.
+// agentBlock returns the page's block marked `sh agent`, a command a line.
 func agentBlock(t *testing.T, file string) (commands []string) {
 	t.Helper()
 	f, err := os.Open(file)

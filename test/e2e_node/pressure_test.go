@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The pods of the machine of this test have 800Mi, and the node is short of memory when 200Mi are
-// left of them.
+// The pods of this test's machine have 800Mi, and the node is under memory pressure with less than
+// 200Mi of them available.
 const (
 	podsMemory = 800 << 20
 	threshold  = "200Mi"
@@ -36,14 +36,14 @@ handler: kata-fc
 overhead: {podFixed: {memory: 35Mi}}
 `
 
-// load is a pod that holds memory, in MiB, as soon as somebody writes into its FIFO.
+// load is a pod that allocates memory, in MiB, once its FIFO is written to.
 type load struct {
 	name, spec string
 	requests   string
 	memory     int
 }
 
-// dd fills its buffer, and then stays, as nobody reads what it writes.
+// dd fills its buffer, and then blocks, since its output is not read.
 func (l load) manifest() string {
 	return fmt.Sprintf(`---
 apiVersion: v1
@@ -61,9 +61,9 @@ spec:
 `, l.name, l.spec, l.memory, l.requests)
 }
 
-// Who uses more than requested goes first, though it is the smallest; of two of these the less
-// important one; what overhead covers is no excess. The taint that follows keeps a pod off that has
-// no requests.
+// TestMemoryPressure verifies the eviction order: pods exceeding their requests first, even the
+// smallest; among those, by priority; usage covered by overhead is not an excess. The resulting
+// taint keeps a pod without requests off the node.
 func TestMemoryPressure(t *testing.T) {
 	t.Parallel()
 	c := start(t, "--kubelet-config", littleMemory(t))
@@ -73,8 +73,8 @@ func TestMemoryPressure(t *testing.T) {
 		{"greater", "priorityClassName: important", "10Mi", 80},
 		{"greedy", "", "10Mi", 30},
 	}
-	// The kubelet reports the overhead as allocated, and the scheduler adds it, as upstream's does:
-	// it counts twice.
+	// The kubelet reports the overhead as allocated, and the scheduler adds it, like upstream's: it
+	// counts twice.
 	hog := load{"hog", "priorityClassName: important", "490Mi", 490}
 	for _, l := range append(slices.Clone(loads), hog) {
 		c.apply(l.manifest())
@@ -118,14 +118,15 @@ func TestMemoryPressure(t *testing.T) {
 	}
 }
 
-// fill has the pod take its memory. If its shell has not made the FIFO yet, it finds a file.
+// fill makes the pod allocate its memory. If its shell has not created the FIFO yet, it finds a
+// file.
 func (c *cluster) fill(l load) {
 	c.Helper()
 	c.kubectl("exec", l.name, "--", "sh", "-c", "echo > /tmp/fill")
 }
 
-// awaitMeasured waits until the kubelet has measured that a pod holds so many MiB. It measures
-// every ten seconds or so, and ranks by what it has measured last.
+// awaitMeasured waits until the kubelet has measured a pod's usage. It measures about every ten
+// seconds, and ranks by its last measurement.
 func (c *cluster) awaitMeasured(pod string, memory int) {
 	c.Helper()
 	eventually(c.T, pod+"'s memory in the kubelet's summary", func() error {
@@ -151,7 +152,7 @@ func (c *cluster) awaitMeasured(pod string, memory int) {
 	})
 }
 
-// littleMemory is a configuration that leaves the pods so much of the machine's memory.
+// littleMemory returns a configuration that limits the pods' share of the machine's memory.
 func littleMemory(t *testing.T) string {
 	t.Helper()
 	info, err := os.ReadFile("/proc/meminfo")
@@ -172,7 +173,7 @@ func littleMemory(t *testing.T) string {
 	return file
 }
 
-// record of the pods that failed, in order.
+// record lists failed pods in order.
 type record struct {
 	mu     sync.Mutex
 	failed []string

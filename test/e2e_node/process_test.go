@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/output"
 )
 
-// process is a `berth` that runs beside the tests.
+// process is a `berth` running in the background of the tests.
 type process struct {
 	argv  []string
 	env   []string // besides the test's own
@@ -23,7 +23,7 @@ type process struct {
 
 func newProcess(argv ...string) *process { return &process{argv: argv} }
 
-// start it, and wait for a line that begins like this.
+// start starts it, and waits for a line with this prefix.
 func (p *process) start(line string) error {
 	from := p.out.len()
 	p.cmd = exec.Command(p.argv[0], p.argv[1:]...)
@@ -49,7 +49,7 @@ func (p *process) start(line string) error {
 	return fmt.Errorf("%s did not say %q within %s\n%s", strings.Join(p.argv[:2], " "), line, patience, p.out.tail())
 }
 
-// stop is Ctrl-C, and the wait for the end.
+// stop sends Ctrl-C and waits for the end.
 func (p *process) stop() error { return p.signal(syscall.SIGINT) }
 
 func (p *process) signal(s syscall.Signal) error {
@@ -67,7 +67,7 @@ func (p *process) signal(s syscall.Signal) error {
 	}
 }
 
-// printed is what a process prints.
+// printed is a process's output.
 type printed struct{ output.Buffer }
 
 func (o *printed) len() int { return len(o.String()) }

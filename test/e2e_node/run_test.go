@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Handler and overhead are those of the documentation's example, and so is the memory. The CPUs are
-// scaled to a machine that has two.
+// Handler, overhead and memory are from the documentation's example. The CPUs are scaled to a
+// machine with two.
 const overheadPod = `
 apiVersion: node.k8s.io/v1
 kind: RuntimeClass
@@ -35,10 +35,10 @@ spec:
   - {name: nginx-ctr, image: "busybox:1", command: [sleep, "10000"], resources: {limits: {cpu: 300m, memory: 100Mi}}}
 `
 
-// A pod runs, is heard and entered, reaches the API server where it is told that it is, has its
-// overhead in its cgroup, and outlives the kubelet and containerd. Of a berth up that is killed
-// nothing stays. It is not parallel: a cluster that another test begins while this one is down may
-// take its service range.
+// TestNodeOfUp verifies that a pod runs, that its logs and exec work, that it reaches the API
+// server at the advertised address, has its overhead in its cgroup, and outlives the kubelet and
+// containerd. A killed berth up must leave nothing. The test is not parallel: a cluster started by
+// another test while this one is down may take its service range.
 func TestNodeOfUp(t *testing.T) {
 	c := start(t)
 	hello := c.run("hello", "echo up; sleep 10000")
@@ -88,7 +88,7 @@ func TestNodeOfUp(t *testing.T) {
 	})
 }
 
-// checkCgroup of the pod: its containers' limits, and its overhead.
+// checkCgroup checks the pod's cgroup: its containers' limits, and its overhead.
 func (c *cluster) checkCgroup(pod *v1.Pod) {
 	c.Helper()
 	group := filepath.Join(c.cgroup, "kubepods", "pod"+string(pod.UID))
@@ -109,7 +109,8 @@ func (c *cluster) checkCgroup(pod *v1.Pod) {
 	}
 }
 
-// Two clusters on one machine: each has a service address of its own, at which its pods reach it.
+// TestTwoClustersOnOneMachine verifies that each cluster has a separate service address reachable
+// from its pods.
 func TestTwoClustersOnOneMachine(t *testing.T) {
 	t.Parallel()
 	addresses := map[string]bool{}
@@ -130,7 +131,8 @@ func TestTwoClustersOnOneMachine(t *testing.T) {
 	}
 }
 
-// Where a kubelet runs that is not Berth's, berth up --agent starts nothing and says what to do.
+// TestAnotherKubeletIsRefused verifies that berth up --agent starts nothing on a machine with
+// another kubelet, and prints the remedy.
 func TestAnotherKubeletIsRefused(t *testing.T) {
 	mustRunContainers(t)
 	other := exec.Command("sleep", "1000")
@@ -156,7 +158,8 @@ func TestAnotherKubeletIsRefused(t *testing.T) {
 	}
 }
 
-// checkOverheadMetrics: the scheduler serves the pod's overhead as kube-state-metrics does.
+// checkOverheadMetrics verifies that the scheduler serves the pod's overhead like
+// kube-state-metrics.
 func (c *cluster) checkOverheadMetrics(pod *v1.Pod) {
 	c.Helper()
 	urls, err := os.ReadFile(filepath.Join(c.dir, "scheduler.url"))
@@ -181,8 +184,8 @@ func (c *cluster) checkOverheadMetrics(pod *v1.Pod) {
 	}
 }
 
-// checkWhatIsCounted of a pod's disk: the kubelet counts /etc/hosts, and not the termination log.
-// When that changes, docs/threat-model.md changes with it.
+// checkWhatIsCounted verifies that the kubelet counts /etc/hosts but not the termination log
+// towards a pod's disk usage. If that changes, docs/threat-model.md must change as well.
 func (c *cluster) checkWhatIsCounted() {
 	c.Helper()
 	for name, file := range map[string]string{"hosts": "/etc/hosts", "log": "/dev/termination-log"} {

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// forecast has, of each kind, something that the operations cause and something that they do not.
+// forecast has, of each kind, an event caused by the operations and an independent one.
 const forecast = `{
 	operations: ['cordon node/a'], drains: [], budgets: [], settled: true, for: '10s', source: {asOf: '2026-11-20T10:00:00Z'},
 	leaving: [
@@ -31,7 +31,8 @@ const forecast = `{
 	then: [], removed: [],
 }`
 
-// What the dashboard counts and says is what the terminal does, of the same answer.
+// TestAnswersAreTheTerminals verifies that the dashboard's counts and texts equal the terminal's
+// for the same result.
 func TestAnswersAreTheTerminals(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(1, 1, 0)).URL, "", desk)
 	const shown = `import('/whatif.js').then(({WhatIf}) => { const w = new WhatIf({}, {chosen: ''}, {planned() {}}); w.show(` + forecast + `, []); return `
@@ -79,14 +80,16 @@ func TestAnswersAreTheTerminals(t *testing.T) {
 	}
 }
 
-// The command to copy is what was asked, in the namespace in which it was asked.
+// TestTheCommandOfAForecastNamesItsNamespace verifies that the command to copy has the operations
+// and the namespace of the forecast.
 func TestTheCommandOfAForecastNamesItsNamespace(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 4)).URL, "#/what-if", desk)
 	eval[bool](p, `(document.querySelector('#wi-words').value = "cordon -l 'topology.kubernetes.io/zone in (z1)'\nuncordon node/node-1", document.querySelector('#wi-namespace').value = 'shop', document.querySelector('.primary').click(), true)`)
 	p.shows(".same code", "berth what-if -n shop cordon -l 'topology.kubernetes.io/zone in (z1)' uncordon node/node-1")
 }
 
-// A pod that has ended takes no room, and neither does its overhead.
+// TestOverheadOfPodsThatHaveEndedIsNotCounted verifies that terminated pods take no room, including
+// their overhead.
 func TestOverheadOfPodsThatHaveEndedIsNotCounted(t *testing.T) {
 	c := stage.NewCrowd(1, 1, 1)
 	for i, phase := range []v1.PodPhase{v1.PodRunning, v1.PodSucceeded} {
@@ -99,7 +102,8 @@ func TestOverheadOfPodsThatHaveEndedIsNotCounted(t *testing.T) {
 	p.shows("#body .rooms", ", 0.25 overhead")
 }
 
-// The keys that close what is open, and the link to the lists, do not lead away from what is shown.
+// TestNothingLeadsAwayByTheWay verifies that the keys closing dialogs, and the link to the lists,
+// do not navigate away from the current view.
 func TestNothingLeadsAwayByTheWay(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 0)).URL, "#/node/node-1", desk)
 	p.press("?")

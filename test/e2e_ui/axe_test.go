@@ -13,8 +13,7 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// axeVersion is that of axe-core, which is fetched by npm for the test alone: nothing of it is
-// shipped.
+// axeVersion is the version of axe-core, fetched by npm only for the test and not shipped.
 const axeVersion = "4.10.3"
 
 // axe returns the source of axe-core.
@@ -37,7 +36,7 @@ func axe(t *testing.T) string {
 	return string(text)
 }
 
-// Every view in both themes, wide and narrow, is without a finding of axe-core: contrast, names,
+// TestAxeFindsNothing runs axe-core on every view in both themes, wide and narrow: contrast, names,
 // roles, order.
 func TestAxeFindsNothing(t *testing.T) {
 	source := axe(t)

@@ -40,8 +40,8 @@ func (f frameTimes) String() string {
 	return fmt.Sprintf("%d frames, median %.1f ms, p95 %.1f, p99 %.1f, longest %.1f, %d over 50 ms", f.Count, f.Median, f.P95, f.P99, f.Max, f.Late)
 }
 
-// A crowd is shown whole, follows every change, and scrolls; how smoothly is logged, since it
-// depends on the machine.
+// TestACrowdIsShownWholeAndFollowed verifies that a crowd is shown completely, follows every
+// change, and scrolls; the smoothness depends on the machine and is only logged.
 func TestACrowdIsShownWholeAndFollowed(t *testing.T) {
 	c := stage.NewCrowd(*crowdNodes, 5, *crowdPods)
 	began := time.Now()
@@ -63,7 +63,7 @@ func TestACrowdIsShownWholeAndFollowed(t *testing.T) {
 		p.wait("window.frames_.length > 8")
 		t.Logf("all drawn anew by %s: longest frame %.1f ms", colour, eval[frameTimes](p, framesTaken).Max)
 	}
-	// What was changed last is what is shown.
+	// The last change must be visible.
 	c.SetNode(0, func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "last", Effect: v1.TaintEffectNoExecute}} })
 	p.wait("document.querySelector('#map').map.node('node-1').taints[0] === 'last:NoExecute' && document.querySelector('#map').map.node('node-1').leaving > 0")
 	shot(t, p, *crowdShot)
@@ -96,8 +96,8 @@ func TestACrowdIsShownWholeAndFollowed(t *testing.T) {
 	}
 }
 
-// churn moves pods between waiting and nodes, and taints nodes, at the rate of the flag. It returns
-// how often.
+// churn binds and unbinds pods, and taints nodes, at the rate of the flag. It returns the number of
+// changes.
 func churn(c *stage.Crowd, length time.Duration) int {
 	tick := time.NewTicker(time.Second / 50)
 	defer tick.Stop()
@@ -130,7 +130,7 @@ func churn(c *stage.Crowd, length time.Duration) int {
 	}
 }
 
-// heap is what JavaScript holds after a collection.
+// heap returns JavaScript's heap size after a collection.
 func heap(t *testing.T, p tab) int64 {
 	t.Helper()
 	if _, err := stage.Call(p.Page, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// shared is what most tests use: one browser, one cluster of three nodes.
+// shared holds the fixtures of most tests: one browser, one cluster of three nodes.
 var shared struct {
 	browser *stage.Browser
 	cluster *stage.Process
@@ -19,7 +19,7 @@ var shared struct {
 	dataDir string
 }
 
-// noBrowser says why there is none; the tests skip with it.
+// noBrowser is the reason for a missing browser; the tests are skipped with it.
 var noBrowser string
 
 func TestMain(m *testing.M) {
@@ -42,7 +42,7 @@ func setUp(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	// Nothing of the user's may be reached: not their cluster, not their cache.
+	// Keep the tests away from the user's cluster and cache.
 	os.Unsetenv("KUBECONFIG")
 	os.Unsetenv("BERTH_DATA_DIR")
 	os.Setenv("HOME", work)
@@ -64,13 +64,13 @@ func setUp(m *testing.M) (int, error) {
 
 var desk = stage.View{Width: 1280, Height: 800}
 
-// tab is a page under test: what goes wrong ends the test.
+// tab is a page under test: errors end the test.
 type tab struct {
 	*stage.Page
 	t *testing.T
 }
 
-// done closes the page. Nothing may have gone wrong in it.
+// done closes the page and requires it to be free of errors.
 func (p tab) done() {
 	p.t.Helper()
 	if faults := p.Faults(); len(faults) > 0 && !p.t.Failed() {
@@ -80,7 +80,7 @@ func (p tab) done() {
 	p.Close()
 }
 
-// at is an address below a page: what it asks for comes behind the token.
+// at returns an address below a page, with its query after the token.
 func at(url, rest string) string {
 	if strings.HasPrefix(rest, "?") {
 		return url + "&" + rest[1:]
@@ -149,7 +149,7 @@ func eval[T any](p tab, expression string) T {
 	return value
 }
 
-// colour is that of the map at the middle of a node's cell, away from what is written there.
+// colour returns the map's colour at the middle of a node's cell, away from its text.
 const colour = `(name => {
 	const map = document.querySelector('#map').map, l = map.layout, cell = l.cells[l.index.get(name)];
 	const y = cell.y - map.box.scrollTop + l.size.h / 2, x = l.size.kind === 'card' ? cell.x + 3 : cell.x + l.size.w / 2;

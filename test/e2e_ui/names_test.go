@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// longNamed is a crowd of nodes whose names are longer than any column, and differ at their end.
+// longNamed is a crowd of nodes with names longer than any column, differing at their end.
 func longNamed(nodes int) *stage.Crowd {
 	c := stage.NewCrowd(nodes, 5, 3*nodes)
 	called := map[string]string{}
@@ -25,7 +25,7 @@ func longNamed(nodes int) *stage.Crowd {
 	return c
 }
 
-// lastLetter tells whether the last letter of a name is within its cell.
+// lastLetter reports whether the last letter of a name is within its cell.
 const lastLetter = `(() => {
 	const name = document.querySelector(%q), words = name.firstChild, range = document.createRange();
 	range.setStart(words, words.length - 1);
@@ -34,8 +34,8 @@ const lastLetter = `(() => {
 	return letter.width > 0 && letter.left >= cell.left && letter.right <= cell.right + 1;
 })()`
 
-// Where the name of a node, workload or pod does not fit, its end is what is seen: names differ
-// there. A long name makes no pane wider than a phone.
+// TestLongNamesAreToldApart verifies that, if the name of a node, workload or pod does not fit, its
+// end is visible, since names differ there. A long name must not make a pane wider than a phone.
 func TestLongNamesAreToldApart(t *testing.T) {
 	crowd := longNamed(30)
 	for i := range 6 {
@@ -81,8 +81,8 @@ func TestLongNamesAreToldApart(t *testing.T) {
 	}
 }
 
-// On a phone nodes are touched: a few dozen are not drawn as specks. Thousands still are on three
-// screens at most.
+// TestNodesAreTouchedOnAPhone verifies touchable sizes on a phone: a few dozen nodes are not drawn
+// as specks, while thousands still fit on three screens.
 func TestNodesAreTouchedOnAPhone(t *testing.T) {
 	ui := ofCrowd(t, longNamed(60))
 	p := open(t, ui.URL, "", stage.View{Width: 390, Height: 844})
@@ -95,7 +95,8 @@ func TestNodesAreTouchedOnAPhone(t *testing.T) {
 	}
 }
 
-// A reason that is of no node, as that of a missing claim, is not counted in nodes.
+// TestAReasonOfNoNodeIsNotCounted verifies that a reason independent of nodes, such as a missing
+// claim, has no node count.
 func TestAReasonOfNoNodeIsNotCounted(t *testing.T) {
 	c := stage.NewCrowd(5, 1, 0)
 	pending := c.Pod(0, "")
@@ -108,7 +109,8 @@ func TestAReasonOfNoNodeIsNotCounted(t *testing.T) {
 	}
 }
 
-// Names that differ at their end only are read whole in every list, in two lines if need be.
+// TestNoTwoRowsReadTheSame verifies that names differing only at their end are completely readable
+// in every list, in two lines if necessary.
 func TestNoTwoRowsReadTheSame(t *testing.T) {
 	c := stage.NewCrowd(1, 1, 0)
 	for i := range 3 {

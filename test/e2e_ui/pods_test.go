@@ -12,7 +12,7 @@ import (
 )
 
 // laden is a crowd of three nodes of 16 CPUs: on the first a pod of web with 8, one of db with 4
-// and one of nobody that requests nothing; on the second one of web with 2.
+// and an unowned one without requests; on the second one of web with 2.
 func laden() *stage.Crowd {
 	c := stage.NewCrowd(3, 3, 0)
 	place := func(name, node, workload, cpu string, priority int32) {
@@ -32,7 +32,7 @@ func laden() *stage.Crowd {
 	return c
 }
 
-// block is where the map draws a pod: its middle on the screen, its size, and its colour there.
+// block is a pod's block on the map: its middle on the screen, and its size.
 type block struct{ X, Y, W, H, Area float64 }
 
 const blockOf = `(async (node, pod) => {
@@ -48,7 +48,7 @@ func (p tab) block(node, pod string) block {
 	return eval[block](p, fmt.Sprintf("%s(%q, %q)", blockOf, node, pod))
 }
 
-// inked is the colour of the map right of and below the upper left corner of a pod's block.
+// inked returns the colour of the map right of and below the upper left corner of a pod's block.
 func (p tab) inked(node, pod string) string {
 	p.t.Helper()
 	b := p.block(node, pod)
@@ -58,8 +58,8 @@ func (p tab) inked(node, pod string) string {
 	})(%f, %f)`, b.X-b.W/2+8, b.Y-b.H/2+5))
 }
 
-// A node is drawn with its pods in it: the area of a block is what the pod requests of all there
-// is.
+// TestANodeIsDrawnWithItsPods verifies that the area of a block is the pod's requested share of the
+// node.
 func TestANodeIsDrawnWithItsPods(t *testing.T) {
 	p := open(t, ofCrowd(t, laden()).URL, "", desk)
 	p.wait("document.querySelector('#map').map.view.blocks")
@@ -107,7 +107,7 @@ func TestAClickOpensThePodUnderIt(t *testing.T) {
 	p.wait("location.hash === '#/node/node-2'")
 }
 
-// Pods that leave are marked, those of a taint and those of a forecast.
+// TestPodsThatLeaveAreMarkedInTheirNode covers pods leaving because of a taint or in a forecast.
 func TestPodsThatLeaveAreMarkedInTheirNode(t *testing.T) {
 	c := laden()
 	p := open(t, ofCrowd(t, c).URL, "", desk)
@@ -128,7 +128,8 @@ func TestPodsThatLeaveAreMarkedInTheirNode(t *testing.T) {
 	}
 }
 
-// Any number of nodes fills the screen there is, zones side by side, without a cell upon another.
+// TestTheMapFillsTheScreen verifies that any number of nodes fills the screen, with zones in
+// columns and without overlapping cells.
 func TestTheMapFillsTheScreen(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(1, 1, 0)).URL, "", desk)
 	found := eval[[]string](p, `(async () => {

@@ -19,9 +19,8 @@ import (
 
 var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// recording is a folder as berth record makes it: ten minutes of three nodes, of which one is
-// tainted after four, when a pod is evicted and has to be placed anew. What more there is of it
-// comes after nine.
+// recording is a folder as written by berth record: ten minutes of three nodes, one of them tainted
+// after four, which evicts a pod and requires its replacement. more is added after nine.
 func recording(t *testing.T, more ...any) string {
 	t.Helper()
 	c := stage.NewCrowd(3, 1, 3)
@@ -92,7 +91,7 @@ func TestARecordingIsGoneThroughWithASlider(t *testing.T) {
 	p.wait(node + ".taints.length === 0 && document.querySelector('#body .list').dataset.pods === '0'")
 	slide(4)
 	p.wait(node + ".taints.length === 1 && document.querySelector('#body .list').dataset.pods === '0'")
-	// The address holds the time, and questions are about it.
+	// The address holds the time, and queries refer to it.
 	search := eval[string](p, "location.search")
 	other, err := shared.browser.Open(at(ui.URL, search+"#/node/node-1"), desk)
 	if err != nil {
@@ -104,14 +103,15 @@ func TestARecordingIsGoneThroughWithASlider(t *testing.T) {
 	q.shows("#body", "pod-1")
 	eval[bool](q, "(location.hash = '#/pod/default/pod-1', true)")
 	q.shows("#body", "The pod is on node node-1")
-	// It plays: time goes on by itself, to the end.
+	// In playback, time advances by itself, to the end.
 	eval[bool](p, "((s) => { s.value = '600'; return true; })(document.querySelector('#player select'))")
 	p.click("#player button")
 	p.wait(fmt.Sprintf("document.querySelector('#map').map.store.now() === %d && document.querySelector('#player button').textContent === 'Play'", began.Add(10*time.Minute).UnixMilli()))
 	p.wait("document.querySelector('#body .list').dataset.pods === '1'")
 }
 
-// The queue has a line per pod group: how many of how many are placed, and why the others wait.
+// TestTheQueueShowsPodGroups verifies one line per pod group: the numbers of placed and all pods,
+// and why the rest is pending.
 func TestTheQueueShowsPodGroups(t *testing.T) {
 	if noBrowser != "" {
 		t.Skip(noBrowser)
@@ -151,8 +151,9 @@ func TestTheQueueShowsPodGroups(t *testing.T) {
 	p.shows("#body .row.within", "pod-20")
 }
 
-// A tree of pod groups is one line, which unfolds to all that is in it: how many of how many are
-// placed, how many are needed, and why the others wait. A group in it unfolds to its pods.
+// TestTheQueueShowsTreesOfPodGroups verifies that a tree of pod groups is one line that unfolds to
+// its contents: the numbers of placed, all and needed pods, and why the rest is pending. A group in
+// it unfolds to its pods.
 func TestTheQueueShowsTreesOfPodGroups(t *testing.T) {
 	if noBrowser != "" {
 		t.Skip(noBrowser)

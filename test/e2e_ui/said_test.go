@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// An explanation is outdated when its pod has changed, and not when the page is loaded or another
-// pod comes to its node.
+// TestAnExplanationIsOutdatedWhenItsPodChanges verifies that loading the page, or another pod on
+// the same node, does not outdate an explanation.
 func TestAnExplanationIsOutdatedWhenItsPodChanges(t *testing.T) {
 	c := stage.NewCrowd(2, 1, 4)
 	c.SetPod(len(c.Pods), c.Pod(50, ""))
@@ -34,7 +34,7 @@ func TestAnExplanationIsOutdatedWhenItsPodChanges(t *testing.T) {
 	}
 }
 
-// A pod that no scheduler tries says why.
+// TestAPodOfAnotherSchedulerSaysSo covers pods not tried by any scheduler.
 func TestAPodOfAnotherSchedulerSaysSo(t *testing.T) {
 	c := stage.NewCrowd(1, 1, 0)
 	foreign := c.Pod(0, "")
@@ -50,7 +50,7 @@ func TestAPodOfAnotherSchedulerSaysSo(t *testing.T) {
 	p.shows("#body .rows", "ResourceClaim not created yet")
 }
 
-// Pods on a node that does not exist are not counted among those on nodes.
+// TestPodsOnNoNodeAreSaid verifies that pods on a missing node are not counted as being on nodes.
 func TestPodsOnNoNodeAreSaid(t *testing.T) {
 	c := stage.NewCrowd(1, 1, 2)
 	c.Pods = append(c.Pods, c.Pod(7, "nowhere"))
@@ -59,7 +59,8 @@ func TestPodsOnNoNodeAreSaid(t *testing.T) {
 	p.wait("document.querySelector('#summary .tile:nth-child(2) b').textContent === '2'")
 }
 
-// While others leave for a pod, nothing needs to be done, and no command is there to be copied.
+// TestPreemptionUnderWayAsksForNothing verifies that, while victims leave for a pod, no action is
+// suggested and no command is offered for copying.
 func TestPreemptionUnderWayAsksForNothing(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(1, 1, 0)).URL, "", desk)
 	words := eval[string](p, `import('/pod.js').then(({PodView}) => {
@@ -79,7 +80,7 @@ func TestPreemptionUnderWayAsksForNothing(t *testing.T) {
 	p.Forgive() // the question that was given up
 }
 
-// The reasons stand in the same order each time, and none is hidden for good.
+// TestReasonsStandInOneOrder verifies a stable order of the reasons, all of them reachable.
 func TestReasonsStandInOneOrder(t *testing.T) {
 	c := stage.NewCrowd(3, 1, 0)
 	for i := range 16 {
@@ -95,7 +96,7 @@ func TestReasonsStandInOneOrder(t *testing.T) {
 	p.click(".reasons .more")
 	p.wait(chips + ".endsWith('2 reason f, 2 reason g, 2 reason h')")
 	p.shows(".reasons .more", "Fewer")
-	// Another arrival of the same leaves the order as it is.
+	// Another arrival of the same keeps the order.
 	for i := range 8 {
 		pod := c.Pods[7-i].DeepCopy()
 		pod.UID, pod.Name = types.UID(fmt.Sprint("again-", i)), fmt.Sprint("again-", i)
@@ -104,7 +105,8 @@ func TestReasonsStandInOneOrder(t *testing.T) {
 	p.wait(chips + " === '3 reason a, 3 reason b, 3 reason c, 3 reason d, 3 reason e, 3 reason f, 3 reason g, 3 reason h'")
 }
 
-// On a phone the map begins after three rows, and search is at hand.
+// TestAPhoneHasLittleChrome verifies that on a phone the map begins after three rows, with search
+// within reach.
 func TestAPhoneHasLittleChrome(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(33, 3, 200)).URL, "", stage.View{Width: 390, Height: 844})
 	if top := eval[float64](p, "document.querySelector('#map').getBoundingClientRect().top"); top > 140 {

@@ -16,7 +16,7 @@ import (
 )
 
 // busy is a crowd with 200 pending pods of 30 Deployments in three namespaces, taints, pressure,
-// GPUs and nodes that are not ready.
+// GPUs and not-ready nodes.
 func busy(nodes int, name func(i int) string) *stage.Crowd {
 	c := stage.NewCrowd(nodes, 3, nodes*10)
 	for i := range c.Nodes {
@@ -46,7 +46,7 @@ func busy(nodes int, name func(i int) string) *stage.Crowd {
 	return c
 }
 
-// ofWorkload is a pending pod of one of 30 Deployments.
+// ofWorkload returns a pending pod of one of 30 Deployments.
 func ofWorkload(c *stage.Crowd, i int) *v1.Pod {
 	w := i % 30
 	name := fmt.Sprintf("workload-%d", w)
@@ -82,7 +82,7 @@ func TestTheQueueIsByWorkloadWithTheDecisiveReasonFirst(t *testing.T) {
 	eval[bool](p, "("+first+".querySelector('button').focus(), "+first+".querySelector('button').click(), true)")
 	p.wait("document.querySelector('#body .list').dataset.rows === '37' && " + first + ".querySelector('button').getAttribute('aria-expanded') === 'true'")
 	p.wait(`document.querySelector('#body .row[data-at="1"] a').textContent.startsWith('workload-3-5d4f-')`)
-	// Another pod of it counts, and does not take the focus away from who reads.
+	// Another of its pods is counted, without taking the focus from the reader.
 	eval[bool](p, `(document.querySelector('#body .row[data-at="2"] a').focus(), true)`)
 	c.SetPod(len(c.Pods), ofWorkload(c, 4+30*10))
 	p.wait("document.querySelector('#body .list').dataset.pods === '201'")
@@ -116,10 +116,10 @@ func TestFiltersStandInTheAddress(t *testing.T) {
 	if search != "?namespace=shop&priority=3000&colour=zone&labels=disk%3Dfast" {
 		t.Errorf("%s", search)
 	}
-	// Whoever is sent the address sees the same.
+	// Other readers of the address see the same.
 	other := open(t, ui.URL, search, desk)
 	other.wait("document.querySelector('#body .list').dataset.rows === '2' && document.querySelector('#map').map.view.selected?.size === 5 && document.querySelector('#map').map.view.colour === 'zone'")
-	// A label that changes is seen.
+	// A changed label becomes visible.
 	c.SetNode(0, func(n *v1.Node) { n.Labels["disk"] = "fast" })
 	other.wait("document.querySelector('#map').map.view.selected?.size === 6")
 	other.click("#shape [data-value=table]")
@@ -164,7 +164,7 @@ func TestAForecastIsInTheAddress(t *testing.T) {
 	p.wait("new URLSearchParams(location.search).get('forecast') === 'cordon node/node-2'")
 }
 
-// The browser's Back leads to the colours that were seen.
+// TestBackLeadsToTheColoursThatWereSeen verifies that the browser's Back restores the colours.
 func TestBackLeadsToTheColoursThatWereSeen(t *testing.T) {
 	p := open(t, ofCrowd(t, busy(12, nil)).URL, "", desk)
 	shows := func(colour string) {
@@ -185,7 +185,8 @@ func TestBackLeadsToTheColoursThatWereSeen(t *testing.T) {
 	shows("taint")
 }
 
-// On a narrow screen, where a node covers the map, the browser's Back leads to the map.
+// TestBackLeadsToTheMapOnANarrowScreen verifies that the browser's Back leads to the map on a
+// narrow screen, where a node covers it.
 func TestBackLeadsToTheMapOnANarrowScreen(t *testing.T) {
 	p := open(t, ofCrowd(t, busy(12, nil)).URL, "", stage.View{Width: 390, Height: 844})
 	shows := func(pane, hash string) {
@@ -207,7 +208,8 @@ func TestBackLeadsToTheMapOnANarrowScreen(t *testing.T) {
 	shows("panel", "#/node/node-2")
 }
 
-// The same operations in another namespace are another forecast.
+// TestTheNamespaceOfAForecastIsInTheAddress verifies that the same operations in another namespace
+// are another forecast.
 func TestTheNamespaceOfAForecastIsInTheAddress(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 4)).URL, "?forecast=cordon+node%2Fnode-1&in=shop#/what-if", desk)
 	p.shows(".same code", "berth what-if -n shop cordon node/node-1")
@@ -224,7 +226,7 @@ func TestTheNamespaceOfAForecastIsInTheAddress(t *testing.T) {
 	}
 }
 
-// What a field shows as an example is not what somebody has typed.
+// TestAnExampleIsNotAnOperation verifies that a field's placeholder is not used as input.
 func TestAnExampleIsNotAnOperation(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(2, 1, 4)).URL, "#/what-if", desk)
 	const add, words = "document.querySelector('.builder button')", "document.querySelector('#wi-words').value"
@@ -237,13 +239,13 @@ func TestAnExampleIsNotAnOperation(t *testing.T) {
 	if got := eval[string](p, words); got != "drain node/node-2 --ignore-daemonsets" {
 		t.Errorf("it adds %q", got)
 	}
-	// The field that is empty now does not hold back the question.
+	// A field emptied meanwhile does not block the query.
 	eval[bool](p, "(document.querySelector('#wi-nodes').value = '', document.querySelector('.primary').click(), true)")
 	p.shows(".same code", "berth what-if drain node/node-2 --ignore-daemonsets")
 }
 
-// Names are written without what all have in common where they do not fit, nothing is written on
-// hatching, and every sign is there whatever the colours stand for.
+// TestWhatIsWrittenOnTheMapCanBeRead verifies that names drop their common part if they do not fit,
+// that hatching carries no text, and that every sign is present in every colour scheme.
 func TestWhatIsWrittenOnTheMapCanBeRead(t *testing.T) {
 	c := busy(60, func(i int) string {
 		return fmt.Sprintf("gke-production-europe-west1-pool-%02d-%04x.c.internal", i%3, i*7919%65536)
@@ -321,7 +323,7 @@ func TestWhatHappenedIsOnTheStrip(t *testing.T) {
 	ui := ofCrowd(t, c)
 	p := open(t, ui.URL, "", desk)
 	p.shows("#strip", "0 evictions, 0 preemptions, 0 nodes failed, up to 0 pending")
-	// Of before the dashboard started it knows nothing, and does not say that nothing happened.
+	// It has no data from before the dashboard's start, and does not claim that nothing happened.
 	p.wait(`/^Since \d\d:\d\d:\d\d, when this dashboard started: 0 evictions/.test(document.querySelector('.strip-said').textContent)`)
 	eval[bool](p, "((s) => { s.cursor = s.store.now() - 600e3; s.plan(); return true; })(document.querySelector('#strip').strip)")
 	p.shows("#strip", "not known, this dashboard started at")
@@ -334,20 +336,20 @@ func TestWhatHappenedIsOnTheStrip(t *testing.T) {
 	c.SetPod(len(c.Pods), c.Pod(90, ""))
 	c.SetNode(1, func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionUnknown })
 	p.shows("#strip", "2 evictions, 1 preemption, 1 node failed, up to 1 pending")
-	// Who comes later is told, too; and can go back through it with the keys.
+	// Later visitors get the same history, and can move through it with the keys.
 	late := open(t, ui.URL, "", desk)
 	late.shows("#strip", "2 evictions, 1 preemption, 1 node failed, up to 1 pending")
 	eval[bool](late, "(document.querySelector('.strip-box').focus(), true)")
 	if got := walkStrip(late, 2); got != 2 {
 		t.Errorf("the keys told of %d evictions of 2", got)
 	}
-	// The steps are longer than what the pointer is told of; nothing between them is left out.
+	// The steps are longer than the pointer's reports; nothing between them is skipped.
 	eval[bool](late, `((s) => { const now = s.store.now(); s.store.history = Array.from({length: 12}, (_, i) => [now - 120e3 + i * 10e3 - (i && 2e3), 1, 0, 0, 0]); return true; })(document.querySelector('#strip').strip)`)
 	if got := walkStrip(late, 12); got != 12 {
 		t.Errorf("the keys told of %d evictions of 12", got)
 	}
 	eval[bool](late, `((s) => { const now = s.store.now(); s.store.history = [[now - 10e3, 2, 1, 1, 1]]; return true; })(document.querySelector('#strip').strip)`)
-	// Six hours of what others would have seen are scrolled back to, and no further.
+	// Six hours of earlier viewers' history can be scrolled back to, and no further.
 	bounds := eval[[]float64](late, `((s) => { const now = s.store.now(); s.store.history.unshift([now - 4 * 3600e3, 7, 0, 0, 0]); s.cursor = null; s.shift(-9e9); return [s.end - (now - 4 * 3600e3), s.span]; })(document.querySelector('#strip').strip)`)
 	if bounds[0] < 0 || bounds[0] > bounds[1]+5000 {
 		t.Errorf("scrolled back to %v after the first, of %v shown", time.Duration(bounds[0])*time.Millisecond, time.Duration(bounds[1])*time.Millisecond)
@@ -372,8 +374,8 @@ func TestAQuestionMarkListsTheKeys(t *testing.T) {
 	}
 }
 
-// walkStrip goes through the strip from its beginning with the right arrow, until so many evictions
-// were told of or it is at its end, and returns how many.
+// walkStrip moves through the strip from its beginning with the right arrow, until so many
+// evictions were reported or it is at its end, and returns their number.
 func walkStrip(p tab, evictions int) int {
 	p.t.Helper()
 	const box = "document.querySelector('.strip-box')"

@@ -41,8 +41,8 @@ func ofCrowd(t *testing.T, c *stage.Crowd, flags ...string) *stage.Process {
 	return p
 }
 
-// Whatever an API server lets through, or does not: names, labels, taints, messages and events that
-// are markup are shown as the text that they are, in every view. (Kubernetes' own refuses such
+// TestWhatComesFromTheClusterIsNeverMarkup verifies that names, labels, taints, messages and events
+// containing markup are shown as plain text in every view. (Kubernetes' API server rejects such
 // names; the page does not rely on it.)
 func TestWhatComesFromTheClusterIsNeverMarkup(t *testing.T) {
 	const script, image = `<script>window.owned=1</script>`, `<img src=x onerror=window.owned=1>`
@@ -89,7 +89,7 @@ func TestWhatComesFromTheClusterIsNeverMarkup(t *testing.T) {
 	eval[bool](p, "(document.querySelector('#wi-words').value = 'cordon node/node-1', document.querySelector('.primary').click(), true)")
 	p.shows("#body .verdict", "leave")
 	look("forecast")
-	// And if the page's own code were wrong one day, the browser would still refuse.
+	// Even with a bug in the page's own code, the browser would still refuse.
 	refused := eval[string](p, `(() => { try { document.body.innerHTML = '<b>x</b>'; return 'made'; } catch (e) { return e.name; } })()`)
 	if refused != "TypeError" {
 		t.Errorf("markup from text: %s", refused)
@@ -103,7 +103,7 @@ func TestWhatComesFromTheClusterIsNeverMarkup(t *testing.T) {
 	}
 }
 
-// relay passes connections on, until it is cut.
+// relay forwards connections until it is cut.
 type relay struct {
 	net.Listener
 	mu    sync.Mutex
@@ -205,8 +205,8 @@ func TestAPageOutlivesTheEndOfBerth(t *testing.T) {
 	p.done()
 }
 
-// A browser gives up what it is loading when the machine's network changes; a page with a part
-// missing loads itself again.
+// TestAPageThatWasNotLoadedWhollyLoadsItselfAgain simulates a browser that aborts loads when the
+// machine's network changes; a page with a missing part reloads itself.
 func TestAPageThatWasNotLoadedWhollyLoadsItselfAgain(t *testing.T) {
 	p := ofCluster(t, "", desk)
 	block := func(parts ...*network.BlockPattern) {
@@ -256,8 +256,8 @@ func TestATokenKeepsOthersOut(t *testing.T) {
 	q.Forgive() // what was refused
 }
 
-// enter enters a token in the form, until what is expected of it comes true: a change of the
-// machine's network can undo it.
+// enter enters a token in the form, until the expected effect occurs: a change of the machine's
+// network can undo it.
 func enter(t *testing.T, url, token, then string) tab {
 	t.Helper()
 	for tries := 1; ; tries++ {
@@ -278,7 +278,7 @@ func enter(t *testing.T, url, token, then string) tab {
 	}
 }
 
-// Every control and every list has a name for those who do not see it.
+// TestEverythingHasAName verifies that every control and every list has an accessible name.
 func TestEverythingHasAName(t *testing.T) {
 	p := ofCluster(t, "", desk)
 	for _, hash := range []string{"#/queue", "#/evictions", "#/what-if", "#/node/node-1"} {

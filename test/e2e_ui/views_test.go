@@ -16,8 +16,8 @@ func TestATaintByKubectlIsSeenOnTheMap(t *testing.T) {
 	p.click("#colour [data-value=taint]")
 	eval[bool](p, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
 	untainted := eval[string](p, colour+"('node-1')")
-	// The page notes itself when it has drawn the node's new colour: what is measured is not the
-	// test's own way of looking.
+	// The page itself records when it has drawn the node's new colour, to exclude the test's own
+	// polling from the measurement.
 	eval[bool](p, `(window.drawn = [], window.watched = () => { const c = `+colour+`('node-1'); if (c !== window.last) { window.last = c; window.drawn.push([Date.now(), c]); } requestAnimationFrame(window.watched); }, window.watched(), true)`)
 	for i, taint := range []string{"team=a:NoExecute", "team:NoExecute-", "team=b:NoSchedule", "team:NoSchedule-"} {
 		began := time.Now()
@@ -129,8 +129,8 @@ func TestNodesAsATable(t *testing.T) {
 	p.wait(`document.querySelector('#nodes [role=columnheader]').getAttribute('aria-sort') === 'descending'`)
 }
 
-// A cell is where the pointer finds it, whatever the shape of the screen, and also after the map
-// was scrolled.
+// TestAClickOpensTheNodeUnderIt verifies that cells are where the pointer finds them, in any shape
+// of the screen, and also after scrolling the map.
 func TestAClickOpensTheNodeUnderIt(t *testing.T) {
 	for _, v := range []stage.View{desk, {Width: 1280, Height: 1700}, {Width: 420, Height: 620}} {
 		p := ofCluster(t, "", v)
@@ -180,8 +180,8 @@ func TestByKeyboardAlone(t *testing.T) {
 	p.wait("location.hash === '#/evictions' && document.activeElement.dataset.tab === 'evictions'")
 	p.press(kb.ArrowRight)
 	p.wait("location.hash === '#/events' && document.querySelector('#body .list').dataset.rows > 44")
-	// From Tab to Tab everything that can be used is reached, and has a name and a frame: from a
-	// list without rows, for each event would be one more.
+	// Tabbing reaches everything usable, and each has a name and a frame. Start from a list without
+	// rows, since each event would be one more.
 	p.press(kb.ArrowLeft)
 	p.wait("location.hash === '#/evictions' && document.activeElement.dataset.tab === 'evictions'")
 	seen := map[string]bool{}

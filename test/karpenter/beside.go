@@ -20,8 +20,8 @@ import (
 )
 
 // compare runs Karpenter's scheduler and berth on the same pods, one after the other, for each of
-// several numbers of pods, and prints a table. Karpenter's seconds are those of its scheduler
-// alone; those of berth are of the whole command, which reads the pods and the types from files.
+// several numbers of pods, and prints a table. Karpenter's seconds cover only its scheduler; those
+// of berth cover the whole command, which reads the pods and the types from files.
 func (o settings) compare(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, rowFormat, "pods", "by", "cost per hour", "nodes", "pending", "seconds", "CPU seconds", "astray", "not below")
 	for _, text := range strings.Split(o.counts, ",") {
@@ -61,7 +61,7 @@ func row(out io.Writer, pods int, by string, r outcome, least string) {
 	fmt.Fprintf(out, rowFormat, pods, by, two(r.CostPerHour), r.Nodes, r.Pending, two(r.SolveSeconds), two(r.CPUSeconds), r.Astray, least)
 }
 
-// berthPlan is what berth says, as far as it matters here.
+// berthPlan is the relevant part of berth's output.
 type berthPlan struct {
 	Provision struct {
 		Nodes []struct {
@@ -75,8 +75,8 @@ type berthPlan struct {
 	} `json:"provision"`
 }
 
-// askBerth asks berth as often as Karpenter, and checks its plan with the code that checks
-// Karpenter's. The seconds are those of the median run.
+// askBerth runs berth as often as Karpenter, and checks its plan with the same code as Karpenter's.
+// The seconds are from the median run.
 func (o settings) askBerth(ctx context.Context, pods []*corev1.Pod) (outcome, float64, error) {
 	dir, err := os.MkdirTemp("", "berth-karpenter-")
 	if err != nil {
@@ -117,7 +117,7 @@ func (o settings) askBerth(ctx context.Context, pods []*corev1.Pod) (outcome, fl
 	return newOutcome(p, pods, runs[len(runs)/2]), said.Provision.Least, nil
 }
 
-// plan is the plan in the terms in which Karpenter's is checked and counted.
+// plan converts the plan to the form used for checking and counting Karpenter's.
 func (b *berthPlan) plan(pods []*corev1.Pod, types []*cloudprovider.InstanceType) (plan, error) {
 	byName := map[string]*corev1.Pod{}
 	for _, pod := range pods {

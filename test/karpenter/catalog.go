@@ -11,12 +11,12 @@ import (
 	"sigs.k8s.io/karpenter/pkg/cloudprovider/fake"
 )
 
-// instanceTypes are those of Karpenter's benchmark: 1 to 400 CPU, each with 2Gi of memory and 10
-// pods per CPU, spot in two zones and on demand in three, the same price everywhere.
+// instanceTypes returns the types of Karpenter's benchmark: 1 to 400 CPU, each with 2Gi of memory
+// and 10 pods per CPU, spot in two zones and on demand in three, the same price everywhere.
 func instanceTypes() []*cloudprovider.InstanceType { return fake.InstanceTypes(400) }
 
-// nodePool is that of Karpenter's benchmark, with the name `default` and what its CRD sets by
-// default: any type, any zone, any capacity type, and limits that nothing reaches.
+// nodePool returns the pool of Karpenter's benchmark, with the name `default` and the defaults of
+// its CRD: any type, any zone, any capacity type, and unreachable limits.
 func nodePool() *v1.NodePool {
 	pool := &v1.NodePool{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "karpenter.sh/v1", Kind: "NodePool"},
@@ -42,6 +42,6 @@ func nodePool() *v1.NodePool {
 	return pool
 }
 
-// after is a duration that is written as one: what MustParseNillableDuration returns becomes base64
-// in JSON.
+// after returns a duration that marshals as a duration: the result of MustParseNillableDuration
+// becomes base64 in JSON.
 func after(d time.Duration) v1.NillableDuration { return v1.NillableDuration{Duration: &d} }

@@ -10,10 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// check proves with code of its own that the plan's nodes hold their pods, so that the cost is
-// real: every pod has a node or is pending, what the pods of a node ask for fits the type that is
-// launched, and anti-affinity holds. What Karpenter leaves open of a zone is counted instead, in
-// zoneSkew and astray.
+// check independently proves that the plan's nodes hold their pods, so that the cost is real: every
+// pod has a node or is pending, the requests of a node's pods fit the launched type, and
+// anti-affinity holds. Zones left open by Karpenter are counted instead, in zoneSkew and astray.
 func (p plan) check(pods []*corev1.Pod) error {
 	var broken []error
 	placed := map[types.UID]bool{}
@@ -42,7 +41,7 @@ func (p plan) check(pods []*corev1.Pod) error {
 	return errors.Join(broken...)
 }
 
-// fits tells whether the node's allocatable resources cover what its pods ask for.
+// fits reports whether the node's allocatable resources cover its pods' requests.
 func (n node) fits() error {
 	free := n.Capacity.DeepCopy()
 	take := func(much corev1.ResourceList) {
@@ -66,7 +65,7 @@ func (n node) fits() error {
 	return nil
 }
 
-// term is an affinity or a spread constraint that pods carry, by the labels that it selects.
+// term is an affinity or a spread constraint of pods, with the labels that it selects.
 type term struct {
 	key, value string // of the one label
 	topology   string
@@ -81,7 +80,7 @@ const (
 	evenly
 )
 
-// terms lists those of all pods, each once. Affinities of the benchmark select their own pods.
+// terms lists the distinct terms of all pods. Affinities of the benchmark select their own pods.
 func terms(pods []*corev1.Pod) (all []term) {
 	seen := map[term]bool{}
 	add := func(t term, selector *metav1.LabelSelector) {
@@ -113,8 +112,8 @@ func terms(pods []*corev1.Pod) (all []term) {
 	return all
 }
 
-// count counts the pods that the term selects, by domain. Nodes have no names yet: their place in
-// the plan stands for the hostname.
+// count counts the pods selected by the term, by domain. Since the nodes are unnamed, their index
+// in the plan replaces the hostname.
 func (p plan) count(t term) map[string]int {
 	domains := map[string]int{}
 	for i, n := range p.nodes {
@@ -131,8 +130,8 @@ func (p plan) count(t term) map[string]int {
 	return domains
 }
 
-// astray counts the pods with an affinity that are not in the domain where most of their peers are.
-// Karpenter may leave two zones to the first of them, and forgets it then for the next.
+// astray counts the pods with an affinity outside of the domain of most of their peers. Karpenter
+// may leave two zones to the first of them, and then forgets it for the next.
 func (p plan) astray(pods []*corev1.Pod) (count int) {
 	for _, t := range terms(pods) {
 		if t.kind != together {
@@ -147,9 +146,9 @@ func (p plan) astray(pods []*corev1.Pod) (count int) {
 	return count
 }
 
-// zoneSkew is by how many pods the fullest zone is ahead of the emptiest, of the zones that any
-// node is in, at the end and for the worst of the spread constraints. Karpenter counts a pod in a
-// zone only once its NodeClaim has no other left.
+// zoneSkew returns the difference in pods between the fullest and the emptiest zone with any node,
+// at the end and for the worst of the spread constraints. Karpenter counts a pod in a zone only
+// once its NodeClaim is restricted to it.
 func (p plan) zoneSkew(pods []*corev1.Pod) (worst int) {
 	zones := map[string]bool{}
 	for _, n := range p.nodes {

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// richPool has all that a NodePool hands down to its NodeClaims.
+// richPool has all fields that a NodePool hands down to its NodeClaims.
 const richPool = `apiVersion: karpenter.sh/v1
 kind: NodePool
 metadata: {name: rich}
@@ -46,9 +46,9 @@ spec:
 ---
 `
 
-// TestNodeClaimsAreWhatTheirCRDAsksFor has berth write a plan as NodeClaims, and validates each as
-// an API server with Karpenter's CRD does: no field is unknown, and the schema and its rules in CEL
-// are met.
+// TestNodeClaimsAreWhatTheirCRDAsksFor makes berth write a plan as NodeClaims, and validates each
+// like an API server with Karpenter's CRD: all fields must be known, and the schema and its rules
+// in CEL satisfied.
 func TestNodeClaimsAreWhatTheirCRDAsksFor(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "berth")
 	if out, err := exec.Command("go", "build", "-C", "../..", "-o", binary, "./cmd/berth").CombinedOutput(); err != nil {
@@ -92,7 +92,7 @@ func TestNodeClaimsAreWhatTheirCRDAsksFor(t *testing.T) {
 	}
 }
 
-// checkHandedDown makes sure that a NodeClaim has what its NodePool hands down.
+// checkHandedDown verifies that a NodeClaim has the fields handed down by its NodePool.
 func checkHandedDown(t *testing.T, text string) {
 	t.Helper()
 	var claim v1.NodeClaim
@@ -107,7 +107,7 @@ func checkHandedDown(t *testing.T, text string) {
 	}
 }
 
-// TestValidationRefuses makes sure that the test above can fail.
+// TestValidationRefuses verifies that the test above can fail.
 func TestValidationRefuses(t *testing.T) {
 	claim := `apiVersion: karpenter.sh/v1
 kind: NodeClaim
@@ -131,8 +131,8 @@ spec:
 	}
 }
 
-// faultsOf are those for which an API server with Karpenter's CRD refuses a NodeClaim, or drops a
-// field of it.
+// faultsOf returns the faults that make an API server with Karpenter's CRD reject a NodeClaim or
+// drop one of its fields.
 func faultsOf(t *testing.T, text string) (faults []string) {
 	t.Helper()
 	var object map[string]any

@@ -35,7 +35,7 @@ func TestPodsAreOfFiveKindsAndOfTheirSeed(t *testing.T) {
 			t.Errorf("%d pods are %s, want %d", kinds[k.name], k.name, want)
 		}
 	}
-	// The first pods that Karpenter's benchmark draws with its seed, 42.
+	// The first pods drawn by Karpenter's benchmark with its seed, 42.
 	for i, want := range []string{"f 500m 512Mi", "b 1 256Mi", "g 250m 512Mi"} {
 		requests := pods[i].Spec.Containers[0].Resources.Requests
 		got := strings.Join([]string{pods[i].Labels["my-label"], requests.Cpu().String(), requests.Memory().String()}, " ")
@@ -49,8 +49,8 @@ func TestPodsAreOfFiveKindsAndOfTheirSeed(t *testing.T) {
 	}
 }
 
-// TestKwokReadsTheTypes reads the file with the code of Karpenter's kwok provider: it has the same
-// types then, with the same room and prices.
+// TestKwokReadsTheTypes reads the file with the code of Karpenter's kwok provider, which must get
+// the same types, with the same room and prices.
 func TestKwokReadsTheTypes(t *testing.T) {
 	dir := writeTestWorld(t, 50)
 

@@ -9,7 +9,7 @@ import (
 	labels "sigs.k8s.io/karpenter/pkg/scheduling"
 )
 
-// node is what is launched for a NodeClaim.
+// node is the node launched for a NodeClaim.
 type node struct {
 	*cloudprovider.InstanceType
 	offering *cloudprovider.Offering
@@ -18,9 +18,9 @@ type node struct {
 
 func (n node) zone() string { return n.offering.Zone() }
 
-// launch takes the cheapest available offering of the instance types that are left to the claim.
-// Where several zones or capacity types are left at one price, as they all are in the benchmark's
-// catalog, it is the first that the catalog lists.
+// launch returns the cheapest available offering of the claim's remaining instance types. If
+// several zones or capacity types have one price, as in all of the benchmark's catalog, it takes
+// the first in the catalog.
 func launch(claim *scheduling.NodeClaim) (node, error) {
 	n := node{pods: claim.Pods}
 	for _, instance := range claim.InstanceTypeOptions {
@@ -37,7 +37,7 @@ func launch(claim *scheduling.NodeClaim) (node, error) {
 	return n, nil
 }
 
-// plan is what a run of Karpenter's scheduler comes to.
+// plan is the result of a run of Karpenter's scheduler.
 type plan struct {
 	nodes   []node
 	pending int     // pods without a node

@@ -14,17 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// kind is one of the sorts of pods that Karpenter's benchmark schedules.
+// kind is one of the sorts of pods in Karpenter's benchmark.
 type kind struct {
 	name string
 	// shape adds labels and constraints to a pod.
 	shape func(d *dice, pod *corev1.Pod)
 }
 
-// generic comes first: what does not divide evenly is filled up with it.
+// generic is first: its pods fill the remainder of an uneven division.
 var generic = kind{"generic", func(d *dice, pod *corev1.Pod) { pod.Labels = d.labels() }}
 
-// mixes are in equal shares. The diverse one is that of Karpenter's benchmark.
+// mixes have equal shares. The diverse one is from Karpenter's benchmark.
 var mixes = map[string][]kind{
 	"generic": {generic},
 	"diverse": {
@@ -36,8 +36,8 @@ var mixes = map[string][]kind{
 	},
 }
 
-// makePods makes pods as Karpenter's benchmark does: kind after kind, drawn from one source in the
-// order in which the benchmark draws, so that a seed gives the pods that it would give there.
+// makePods generates pods like Karpenter's benchmark: kind after kind, drawn from one source in the
+// same order, so that a seed gives the same pods.
 func makePods(mix string, count int, seed int64) ([]*corev1.Pod, error) {
 	kinds := mixes[mix]
 	if kinds == nil {
@@ -57,11 +57,11 @@ func makePods(mix string, count int, seed int64) ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// dice draws what differs from pod to pod.
+// dice draws the differences between pods.
 type dice struct{ *rand.Rand }
 
-// created is when the first pod was created. Karpenter takes pods of equal requests in the order
-// of their creation; in its benchmark each is some nanoseconds younger than the one before.
+// created is the first pod's creation time. Karpenter takes pods of equal requests in the order of
+// their creation; in its benchmark each is some nanoseconds younger than the previous one.
 var created = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (d *dice) pod(k kind, number int) *corev1.Pod {
@@ -93,8 +93,8 @@ func (d *dice) letter() string { return d.oneOf("a", "b", "c", "d", "e", "f", "g
 
 func (d *dice) labels() map[string]string { return map[string]string{"my-label": d.letter()} }
 
-// spread spreads pods that need not be its own: the labels of the pod and those of the selector
-// are drawn apart, as in Karpenter's benchmark.
+// spread spreads pods that may be foreign: the labels of the pod and those of the selector are
+// drawn independently, as in Karpenter's benchmark.
 func spread(key string) func(*dice, *corev1.Pod) {
 	return func(d *dice, pod *corev1.Pod) {
 		pod.Labels = d.labels()
@@ -107,7 +107,7 @@ func spread(key string) func(*dice, *corev1.Pod) {
 	}
 }
 
-// zoneAffinity asks for the zone of pods with its own labels, so that the first fits anywhere.
+// zoneAffinity requires the zone of pods with its own labels, so that the first fits anywhere.
 func zoneAffinity(d *dice, pod *corev1.Pod) {
 	pod.Labels = map[string]string{"my-affininity": d.letter()} // written so in Karpenter's benchmark
 	pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{

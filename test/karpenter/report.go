@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// report is what is printed of the runs.
+// report is the printed report of the runs.
 type report struct {
 	Pods          int    `json:"pods"`
 	Seed          int64  `json:"seed"`
@@ -28,14 +28,15 @@ type report struct {
 	Runs    []outcome `json:"runs"`
 }
 
-// outcome is that of one run. Runs differ: Karpenter goes through zones in the order of a Go map.
+// outcome is the result of one run. Runs differ: Karpenter goes through zones in the order of a Go
+// map.
 type outcome struct {
 	SolveSeconds float64 `json:"solveSeconds"`
 	CPUSeconds   float64 `json:"cpuSeconds"` // of all threads, while it solved
 	Nodes        int     `json:"nodes"`
 	Pending      int     `json:"pending"`
 	CostPerHour  float64 `json:"costPerHour"`
-	// What Karpenter leaves open of zones, once nodes have one.
+	// Zones left open by Karpenter, once nodes have one.
 	ZoneSkew int `json:"zoneSkew"`
 	Astray   int `json:"podsAstray"`
 
@@ -43,8 +44,8 @@ type outcome struct {
 	NodesByZone map[string]int `json:"nodesByZone"`
 }
 
-// measure runs Karpenter's scheduler as often as asked, each time from the beginning, and checks
-// every plan.
+// measure runs Karpenter's scheduler the requested number of times, each from the beginning, and
+// checks every plan.
 func (o settings) measure(ctx context.Context, pods []*corev1.Pod) (report, error) {
 	pool, types := nodePool(), instanceTypes()
 	r := report{Pods: o.pods, Seed: o.seed, Mix: o.mix, InstanceTypes: len(types)}

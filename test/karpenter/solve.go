@@ -24,14 +24,14 @@ import (
 	"sigs.k8s.io/karpenter/pkg/test"
 )
 
-// evaluators is how many goroutines look for a node for a pod: as many as in Karpenter's benchmark.
+// evaluators is the number of goroutines evaluating nodes for a pod: as in Karpenter's benchmark.
 const evaluators = 5
 
-// took is the time of one run. Karpenter's benchmark measures solve alone; cpu is that of all
-// threads meanwhile, which other programs of the machine lengthen less.
+// took is the time of one run. Karpenter's benchmark measures only solve; cpu is the usage of all
+// threads meanwhile, less affected by the machine's other programs.
 type took struct{ setup, solve, cpu time.Duration }
 
-// solve runs Karpenter's scheduler on an empty cluster, with all as in its benchmark.
+// solve runs Karpenter's scheduler on an empty cluster, with the settings of its benchmark.
 func solve(
 	ctx context.Context, pods []*corev1.Pod, pool *v1.NodePool, types []*cloudprovider.InstanceType,
 ) (scheduling.Results, took, error) {
@@ -59,7 +59,7 @@ func solve(
 	return results, took{ready.Sub(began), time.Since(ready), usage().cpu - before.cpu}, err
 }
 
-// resources are those that the process has used.
+// resources holds the resource usage of the process.
 type resources struct {
 	cpu     time.Duration
 	peakMiB float64

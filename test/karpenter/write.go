@@ -14,15 +14,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The files of a folder that -write fills.
+// The files of a folder filled by -write.
 const (
 	podsFile      = "pods.yaml"
 	nodePoolsFile = "nodepools.yaml"
 	typesFile     = "instance-types.json"
 )
 
-// writeWorld writes what is scheduled: pods and NodePools as kubectl takes them, and the instance
-// types as Karpenter's kwok provider reads them.
+// writeWorld writes the inputs: pods and NodePools in kubectl's format, and the instance types in
+// that of Karpenter's kwok provider.
 func writeWorld(dir string, pods []*corev1.Pod, pool *v1.NodePool, types []*cloudprovider.InstanceType) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -53,7 +53,7 @@ func writeWorld(dir string, pods []*corev1.Pod, pool *v1.NodePool, types []*clou
 	return os.WriteFile(filepath.Join(dir, typesFile), append(catalog, '\n'), 0o644)
 }
 
-// writeManifest writes an object without what the API server sets.
+// writeManifest writes an object without the fields set by the API server.
 func writeManifest(to *bytes.Buffer, object any) error {
 	encoded, err := json.Marshal(object)
 	if err != nil {
@@ -78,9 +78,9 @@ func writeManifest(to *bytes.Buffer, object any) error {
 	return nil
 }
 
-// kwokType is an instance type in the file that Karpenter's kwok provider reads. The overhead is
-// not in the file: the provider takes 100m of CPU and 10Mi of memory of every type, as the
-// benchmark's types have it.
+// kwokType is an instance type in the file of Karpenter's kwok provider. The overhead is not in the
+// file: the provider deducts 100m of CPU and 10Mi of memory from every type, like the benchmark's
+// types.
 type kwokType struct {
 	Name             string              `json:"name"`
 	Offerings        []kwokOffering      `json:"offerings"`
@@ -89,7 +89,7 @@ type kwokType struct {
 	Resources        corev1.ResourceList `json:"resources"`
 }
 
-// kwokOffering has its fields' names in the file, too.
+// kwokOffering has the file's field names.
 type kwokOffering struct {
 	Price        float64
 	Available    bool

@@ -29,7 +29,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	// The API server in memory has no streaming lists.
+	// The in-memory API server lacks streaming lists.
 	if err := utilfeature.DefaultMutableFeatureGate.Set("WatchListClient=false"); err != nil {
 		panic(err)
 	}
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// change is something that an observer of the API saw.
+// change is an event seen by an observer of the API.
 type change struct {
 	at   time.Duration
 	what string // whose state
@@ -47,7 +47,7 @@ type change struct {
 
 func (c change) String() string { return fmt.Sprintf("%7.1f %s %s", c.at.Seconds(), c.what, c.is) }
 
-// live plays a script with a side's controllers and returns what an observer saw.
+// live plays a script with a side's controllers and returns an observer's history.
 func live(t *testing.T, s *script, run side) (seen []change) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fakeapi.New()
@@ -68,8 +68,8 @@ func live(t *testing.T, s *script, run side) (seen []change) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		// Upstream leaves goroutines that retry until their time is over. The bubble must not end
-		// before them, and virtual time takes none.
+		// Upstream leaves goroutines that retry until their timeout. The bubble must not end before
+		// them, and virtual time is free.
 		time.Sleep(2 * time.Hour)
 	})
 	return seen
@@ -77,7 +77,7 @@ func live(t *testing.T, s *script, run side) (seen []change) {
 
 const gone = "gone"
 
-// observe follows nodes and pods from the beginning, and misses nothing that comes and goes.
+// observe follows nodes and pods from the beginning, without missing short-lived ones.
 func observe(ctx context.Context, server *fakeapi.Server, ends time.Duration) (seen []change, err error) {
 	ctx, stop := context.WithTimeout(ctx, ends)
 	defer stop()
@@ -156,7 +156,8 @@ func TestLives(t *testing.T) {
 		seed := *first + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			s := write(seed)
-			// What upstream does may hang on the order of a map. Berth does what upstream may do.
+			// Upstream's behaviour may depend on map order. Berth must match one of its possible
+			// behaviours.
 			var theirs, ours []change
 			var differences []string
 			for range 5 {
@@ -193,12 +194,12 @@ func join(list []change) string {
 	return b.String()
 }
 
-// tolerance is how far apart the sides may be. Both look at nodes every five seconds. Upstream
-// counts silence from the look at which it found a sign of life, Berth from the moment at which it
-// saw it; and a node that upstream has found silent it often taints at its next look only.
+// tolerance is the maximum difference in time between the sides. Both check nodes every five
+// seconds. Upstream counts silence from the check that found a sign of life, Berth from its
+// observation; and upstream often taints a silent node only at the following check.
 const tolerance = 12 * time.Second
 
-// compare says where the histories differ.
+// compare returns the differences between the histories.
 func compare(s *script, theirs, ours []change) (differences []string) {
 	a, b := byWhat(theirs), byWhat(ours)
 	for _, what := range keysOf(a, b) {
@@ -214,7 +215,7 @@ func compare(s *script, theirs, ours []change) (differences []string) {
 		}
 	}
 
-	// In a zone whose nodes are tainted one after the other, upstream's order is that of its map.
+	// In a zone with nodes tainted one after the other, upstream's order is its map's.
 	x, y := byZone(s, a), byZone(s, b)
 	for _, zone := range keysOf(x, y) {
 		if !alikeAtRate(x[zone], y[zone], s.options.pause()) {
@@ -230,16 +231,16 @@ func keysOf(a, b map[string][]change) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// alike reports whether the same happened at about the same times.
+// alike reports whether the events are equal at about the same times.
 func alike(a, b []change) bool {
 	return slices.EqualFunc(a, b, func(x, y change) bool {
 		return x.is == y.is && (x.at-y.at).Abs() <= tolerance
 	})
 }
 
-// alikeAtRate is alike for what happens node by node, with a pause after each. Whether the first
-// waits, too, hangs on what upstream's limiter was asked just before; it also spends its turns on
-// nodes that it then leaves alone. The last may then come too late to be seen.
+// alikeAtRate is alike for events that occur node by node, with a pause after each. Whether the
+// first one also waits depends on the last use of upstream's limiter, which also spends turns on
+// nodes that it then ignores. The last event may thus be too late to be seen.
 func alikeAtRate(a, b []change, pause time.Duration) bool {
 	if pause < time.Second {
 		return alike(a, b)
@@ -255,7 +256,7 @@ func alikeAtRate(a, b []change, pause time.Duration) bool {
 	return len(b)-len(a) <= 1
 }
 
-// settled is a history without states that lasted for a moment only.
+// settled returns a history without momentary states.
 func settled(list []change) (rest []change) {
 	const moment = tolerance + 5*time.Second
 	for _, c := range list {
@@ -272,7 +273,7 @@ func settled(list []change) (rest []change) {
 	return rest
 }
 
-// zoneOf is what a taint that evicts for a node's health is judged with; "": it is none.
+// zoneOf returns the key for judging a health taint that evicts, or "" for other changes.
 func zoneOf(s *script, what string) string {
 	node, taint, _ := strings.Cut(what, " ")
 	if taint != v1.TaintNodeNotReady+":NoExecute" && taint != v1.TaintNodeUnreachable+":NoExecute" {
@@ -286,14 +287,14 @@ func zoneOf(s *script, what string) string {
 	return ""
 }
 
-// nodeOf is the node of a pod.
+// nodeOf returns the node of a pod.
 func nodeOf(what string) string {
 	_, on, _ := strings.Cut(what, " on ")
 	return on
 }
 
-// sameTaints reports whether the node's taints that evict for its health came and went alike, the
-// short-lived ones included.
+// sameTaints reports whether the node's evicting health taints, including short-lived ones, were
+// added and removed alike.
 func sameTaints(a, b map[string][]change, node string) bool {
 	for _, key := range []string{v1.TaintNodeNotReady, v1.TaintNodeUnreachable} {
 		if what := node + " " + key + ":NoExecute"; !alike(a[what], b[what]) {
@@ -303,8 +304,8 @@ func sameTaints(a, b map[string][]change, node string) bool {
 	return true
 }
 
-// closeCall reports whether a pod went on one side at about the time at which a taint came to its
-// node, or left it: on the other side it may have been saved, or have gone, by a moment.
+// closeCall reports whether a pod left on one side at about the time at which its node's taint was
+// added or removed: on the other side it may narrowly have stayed, or left.
 func closeCall(a, b map[string][]change, pod, node string) bool {
 	for _, history := range []map[string][]change{a, b} {
 		for _, went := range history[pod] {
@@ -323,7 +324,7 @@ func closeCall(a, b map[string][]change, pod, node string) bool {
 	return false
 }
 
-// byZone is when nodes of each zone got a taint, and when they lost it.
+// byZone returns the times at which the nodes of each zone got a taint, and lost it.
 func byZone(s *script, by map[string][]change) map[string][]change {
 	zones := map[string][]change{}
 	for what, list := range by {

@@ -77,7 +77,7 @@ func (p *player) join(b birth) {
 	if b.excluded {
 		node.Labels["node.kubernetes.io/exclude-disruption"] = ""
 	}
-	// As the API server's admission has it.
+	// Set by the API server's admission.
 	node.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoSchedule}}
 	p.server.Put(node)
 	if !b.neverReports {
@@ -85,7 +85,7 @@ func (p *player) join(b birth) {
 	}
 }
 
-// beat is what a kubelet does every ten seconds.
+// beat performs the work of a kubelet every ten seconds.
 func (p *player) beat(m *machine) {
 	if m.gone {
 		return
@@ -104,7 +104,7 @@ func (p *player) renew(m *machine) {
 	p.server.Put(lease)
 }
 
-// report writes the status if it is not what it should be, or old.
+// report writes the status if it is wrong or old.
 func (p *player) report(m *machine) {
 	node := p.node(m.name)
 	if node == nil {
@@ -149,7 +149,7 @@ func (p *player) node(name string) *v1.Node {
 	return nil
 }
 
-// do does a deed, and undoes it later.
+// do performs a deed, and reverts it later.
 func (p *player) do(d deed) {
 	if d.kind == "pod" {
 		d.pod.UID = ""
@@ -165,7 +165,7 @@ func (p *player) do(d deed) {
 	if m == nil || m.gone {
 		return
 	}
-	// Of a node that was not ready before it fell silent, upstream leaves the pods ready.
+	// Upstream keeps the pods ready on a node that was not ready before it fell silent.
 	if d.kind == "silence" && m.notReady > 0 || d.kind == "notready" && m.silent > 0 {
 		return
 	}
@@ -204,8 +204,8 @@ func (p *player) do(d deed) {
 			}
 		}
 		p.after(p.now()+d.for_, func() {
-			// It gets another name: of one with the name of a node that was deleted upstream still
-			// remembers when that was heard of last, and takes it for silent at once.
+			// Use another name: for a node with the name of a deleted one, upstream still remembers
+			// the last sign of life, and considers it silent immediately.
 			again := m.birth
 			again.name += "x"
 			p.join(again)
@@ -216,7 +216,7 @@ func (p *player) do(d deed) {
 	p.after(p.now()+d.for_, func() { change(-1) })
 }
 
-// getReady is when a kubelet says of a pod that it is ready.
+// getReady makes a pod's kubelet report it ready, unless the node is gone or silent.
 func (p *player) getReady(pod *v1.Pod) {
 	if m := p.nodes[pod.Spec.NodeName]; m == nil || m.gone || m.silent > 0 || m.neverReports {
 		return
@@ -224,7 +224,7 @@ func (p *player) getReady(pod *v1.Pod) {
 	fakeapi.Change(p.server, pod, func(pod *v1.Pod) { pod.Status.Conditions[0].Status = v1.ConditionTrue })
 }
 
-// taint puts a user's taint on a node, or takes it off.
+// taint adds a user's taint to a node, or removes it.
 func (p *player) taint(m *machine, t v1.Taint) {
 	fakeapi.Change(p.server, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}}, func(n *v1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(have v1.Taint) bool { return have.Key == t.Key && have.Effect == t.Effect })

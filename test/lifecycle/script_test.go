@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// script is the life of a cluster: what its nodes and users do, and when.
+// script is the life of a cluster: the actions of its nodes and users, with their times.
 type script struct {
 	seed    uint64
 	options options
@@ -18,7 +18,7 @@ type script struct {
 	ends    time.Duration
 }
 
-// options are flags that both sides get.
+// options are flags of both sides.
 type options struct {
 	period, grace, startup time.Duration
 	rate, secondary        float64
@@ -26,12 +26,12 @@ type options struct {
 	large                  int
 }
 
-// pause is how long the next node of a zone may have to wait.
+// pause returns the maximum delay of the next node of a zone.
 func (o options) pause() time.Duration {
 	return time.Duration(float64(time.Second) / min(o.rate, o.secondary))
 }
 
-// birth is a node that joins.
+// birth is a joining node.
 type birth struct {
 	at           time.Duration
 	name, zone   string
@@ -47,13 +47,13 @@ func (s *script) zoneOfFirst(b birth) string {
 	return s.nodes[0].zone
 }
 
-// deed is something that happens to nodes or pods.
+// deed is an event of nodes or pods.
 type deed struct {
 	at   time.Duration
 	kind string
 	node string
 	for_ time.Duration
-	// what a deed of that kind needs
+	// Parameters of some kinds of deeds.
 	condition v1.NodeConditionType
 	taint     v1.Taint
 	pod       *v1.Pod
@@ -73,7 +73,7 @@ func (d deed) String() string {
 
 var zones = []string{"a", "b", "c"}
 
-// write makes up the life with a seed.
+// write generates the life of a seed.
 func write(seed uint64) *script {
 	r := rand.New(rand.NewPCG(seed, 1))
 	one := func(list ...time.Duration) time.Duration { return list[r.IntN(len(list))] }
@@ -88,15 +88,15 @@ func write(seed uint64) *script {
 		b := birth{name: fmt.Sprintf("n%d", i), zone: zones[r.IntN(zonesUsed)], beats: time.Duration(3000+r.IntN(200)) * time.Millisecond,
 			excluded: r.IntN(15) == 0, neverReports: r.IntN(20) == 0}
 		if r.IntN(6) == 0 {
-			// Not the first of its zone: while all zones are down, a zone that is new keeps
-			// upstream from tainting in the others until each of them has changed.
+			// Not the first of its zone: while all zones are down, a new zone keeps upstream from
+			// tainting in the rest until each of them has changed.
 			b.at, b.zone = time.Duration(r.IntN(600))*time.Second, s.zoneOfFirst(b)
 		}
 		s.nodes = append(s.nodes, b)
 	}
 
-	// A zone has a node that counts for its state: without one, what upstream does there hangs on
-	// the order of a map.
+	// A zone needs a node that counts for its state: otherwise upstream's behaviour there depends
+	// on map order.
 	s.nodes[0].at, s.nodes[0].excluded = 0, false
 	for i := range s.nodes {
 		s.nodes[i].excluded = s.nodes[i].excluded && s.nodes[i].zone == s.nodes[0].zone

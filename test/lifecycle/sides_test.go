@@ -65,8 +65,8 @@ func berth(ctx context.Context, server *fakeapi.Server, o options) error {
 	return nil
 }
 
-// unconditional takes the version out of patches of nodes. After a conflict upstream's controller
-// sleeps with a mutex held, and virtual time stands still while somebody waits for a mutex.
+// unconditional removes the version from patches of nodes. After a conflict upstream's controller
+// sleeps with a mutex held, and virtual time does not advance while a goroutine waits for a mutex.
 type unconditional struct{ *fakeapi.Server }
 
 func (u unconditional) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// checkBound: a pod gets its node once, and then has room there.
+// checkBound verifies that a pod gets its node once, and then has room there.
 func (w *witness) checkBound(p *podSeen, before *v1.Pod, now time.Time) {
 	node := p.pod.Spec.NodeName
 	if node != "" && p.boundAt.IsZero() {

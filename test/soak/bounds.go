@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// mostMemory and mostGoroutines bound a part of Berth on a cluster of this size, with room: one
-	// that leaks comes to them.
+	// mostMemory and mostGoroutines bound a part of Berth on a cluster of this size, with a margin;
+	// a leaking part exceeds them.
 	mostMemory     = 400 << 20
 	mostGoroutines = 1500
-	// A process that was measured at rest may grow by so much more, whatever comes: a leak that is
-	// slow.
+	// moreMemory and moreGoroutines bound the growth of a process since its first measurement at
+	// rest, to find slow leaks.
 	moreMemory     = 80 << 20
 	moreGoroutines = 300
 )
 
-// size is what a process takes.
+// size holds the resources of a process.
 type size struct{ memory, goroutines int64 }
 
-// sizes are those of all parts at rest.
+// sizes holds the sizes of all parts at rest.
 type sizes struct {
 	mu    sync.Mutex
 	first map[int]size // by process, when it was first measured
@@ -35,7 +35,7 @@ type sizes struct {
 
 func newSizes() *sizes { return &sizes{first: map[int]size{}, most: map[string]size{}} }
 
-// noteSize compares with the bounds, and says what is over them.
+// noteSize compares a size with the bounds, and describes the exceeded ones.
 func (s *sizes) noteSize(name string, pid int, now size) (over []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,8 +61,8 @@ func (s *sizes) noteSize(name string, pid int, now size) (over []string) {
 	return over
 }
 
-// measureParts looks at all parts of Berth. The control plane is measured, and not judged: it is
-// Kubernetes' own.
+// measureParts measures all parts of Berth. The control plane, being Kubernetes' own, is measured
+// but not judged.
 func (c *campaign) measureParts() {
 	for _, p := range c.parts {
 		pid := p.pid()
@@ -86,7 +86,7 @@ func (c *campaign) measureParts() {
 	}
 }
 
-// residentMemory is the process's, 0 if it is gone.
+// residentMemory returns the process's resident memory, 0 if it has ended.
 func residentMemory(pid int) int64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

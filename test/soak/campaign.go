@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// campaign is one that runs.
+// campaign is a running campaign.
 type campaign struct {
 	Options
 	began time.Time
@@ -31,8 +31,8 @@ type campaign struct {
 	witness *witness
 	churn   *churn
 	keeping sync.WaitGroup
-	// rolling: parts are replaced one by one. The other one of two is there, so that what becomes
-	// of one hinders the controllers in nothing.
+	// rolling: parts are replaced one by one. Since the other one of two remains, trouble of one
+	// does not hinder the controllers.
 	rolling  bool
 	election election
 	release  context.CancelFunc // ends the keeping of parts
@@ -49,7 +49,7 @@ type campaign struct {
 	rests      []time.Duration
 }
 
-// Run plays a campaign. The error says that it could not be played; what it found is in the report.
+// Run plays a campaign. An error means that it could not be played; the report has the findings.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return c.makeReport(), nil
 }
 
-// newRand is a source of chance of its own for one purpose.
+// newRand returns a separate source of randomness for one purpose.
 func (c *campaign) newRand(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, purpose)) }
 
 const (
@@ -91,7 +91,7 @@ const (
 	forNetworks // and a number for each
 )
 
-// playRounds goes through the rounds.
+// playRounds plays the rounds.
 func (c *campaign) playRounds(ctx context.Context) {
 	c.setPhase("first rest")
 	if !c.awaitRest(ctx) {
@@ -129,7 +129,7 @@ func (c *campaign) setPhase(phase string) {
 	}
 }
 
-// startAll brings up the control plane, and all other parts, each behind a network of its own.
+// startAll starts the control plane, and all other parts, each behind a separate network.
 func (c *campaign) startAll(ctx context.Context) error {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return err
@@ -152,8 +152,8 @@ func (c *campaign) startAll(ctx context.Context) error {
 	c.release = release
 	c.plane, err = c.newPart("controlplane", nil, func(string) []string {
 		return []string{filepath.Join(c.Bin, "berth-controlplane"), "--data-dir", data, "--port", strconv.Itoa(port), "--log-to-stderr",
-			// One that is killed every other minute would never come to do it, and its disk fill
-			// up.
+			// An API server killed every other minute would never reach the default interval, and
+			// its disk would fill up.
 			"--etcd-compaction-interval", "20s",
 			"--default-not-ready-toleration-seconds", strconv.Itoa(lostFor),
 			"--default-unreachable-toleration-seconds", strconv.Itoa(lostFor)}
@@ -213,7 +213,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// networkedParts are the parts that reach the API server through a network: all but the control
+// networkedParts returns the parts that reach the API server through a network: all but the control
 // plane.
 func (c *campaign) networkedParts() []*part {
 	return slices.DeleteFunc(slices.Clone(c.parts), func(p *part) bool { return p.network == nil })
@@ -223,7 +223,7 @@ func (c *campaign) controllerParts() []*part {
 	return slices.DeleteFunc(slices.Clone(c.parts), func(p *part) bool { return p.kindName() != "controller" })
 }
 
-// watchClock asks again and again what time alone brings about.
+// watchClock periodically checks time-dependent promises.
 func (c *campaign) watchClock(ctx context.Context) {
 	last := time.Now()
 	for sleepFor(ctx, 500*time.Millisecond) {
@@ -240,8 +240,8 @@ func (c *campaign) watchClock(ctx context.Context) {
 	}
 }
 
-// pollReady asks the API server again and again whether it is ready: one that runs and does not
-// answer is in trouble, too.
+// pollReady polls the API server's readiness: a running but unresponsive server also counts as in
+// trouble.
 func (c *campaign) pollReady(ctx context.Context) {
 	for sleepFor(ctx, 500*time.Millisecond) {
 		if err := c.checkReady(ctx); err != nil {
@@ -257,7 +257,7 @@ func (c *campaign) checkReady(ctx context.Context) error {
 	return err
 }
 
-// endParts asks every part to end, the control plane last.
+// endParts terminates all parts, the control plane last.
 func (c *campaign) endParts() {
 	c.setPhase("end")
 	c.release() // none is started again
@@ -273,7 +273,7 @@ func (c *campaign) endParts() {
 	}
 }
 
-// cleanUp leaves nothing running and nothing mounted.
+// cleanUp ends all processes and removes all mounts.
 func (c *campaign) cleanUp() {
 	if c.release != nil {
 		c.release()

@@ -21,13 +21,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestShortCampaign is one round of what `make soak` plays for an hour.
+// TestShortCampaign is one round of the hour played by `make soak`.
 func TestShortCampaign(t *testing.T) {
 	o := Defaults()
 	o.Bin, o.Dir = programs(t), filepath.Join(t.TempDir(), "soak")
 	o.For, o.Seed, o.Nodes = *rounds, *seed, 12
-	// Bounds are generous: what is asked is that the cluster comes to rest, not how soon a busy
-	// machine lets it.
+	// Bounds are generous: the cluster must reach rest, regardless of the machine's speed.
 	o.Storm, o.Rest, o.Silence = 10*time.Second, 5*time.Minute, 6*time.Second
 	o.Disk = false // whether etcd comes to the end of it within seconds depends on the machine
 	var out strings.Builder
@@ -51,7 +50,7 @@ func TestShortCampaign(t *testing.T) {
 	}
 }
 
-// programs is the folder of the binaries under test.
+// programs returns the folder of the binaries under test.
 func programs(t *testing.T) string {
 	t.Helper()
 	dir, err := binaries.In(t.TempDir(), "../..")

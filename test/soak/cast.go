@@ -11,7 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// schedulerConfig serves two names: one as upstream's, one whose preemption keeps budgets.
+// schedulerConfig serves two names: one like upstream's, and one that respects budgets in
+// preemption.
 func (c *campaign) schedulerConfig() []byte {
 	return fmt.Appendf(nil, `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -22,7 +23,7 @@ profiles:
 `, c.election.leaseDuration, c.election.renewDeadline, c.election.retryPeriod, careful)
 }
 
-// startParts makes two schedulers, two controllers and the nodes.
+// startParts starts two schedulers, two controllers and the nodes.
 func (c *campaign) startParts(api *rest.Config) error {
 	config := filepath.Join(c.Dir, "scheduler.yaml")
 	if err := os.WriteFile(config, c.schedulerConfig(), 0o600); err != nil {
@@ -73,7 +74,7 @@ func pathExists(path string) bool {
 	return err == nil
 }
 
-// newPart makes a part with a log in the campaign's folder.
+// newPart returns a part with a log in the campaign's folder.
 func (c *campaign) newPart(name string, network *network, argv func(kubeconfig string) []string) (*part, error) {
 	file, err := os.Create(filepath.Join(c.Dir, name+".log"))
 	if err != nil {
@@ -98,15 +99,14 @@ func (c *campaign) newPart(name string, network *network, argv func(kubeconfig s
 	return p, nil
 }
 
-// kindName is what the part is, without its number.
+// kindName returns the part's name without its number.
 func (p *part) kindName() string {
 	kind, _, _ := strings.Cut(p.name, "-")
 	return kind
 }
 
-// excuseOf names the ends that are as documented: a leader that may be none any more, a part that
-// does not reach the API server when it starts or is refused by it, and a control plane without
-// room for its state.
+// excuseOf names documented ends: a leader that may have lost its Lease, a part refused by the API
+// server or unable to reach it at startup, and a control plane without room for its state.
 func (c *campaign) excuseOf(p *part, words string) (string, bool) {
 	switch {
 	case strings.Contains(words, "leadership lost"):
@@ -121,7 +121,7 @@ func (c *campaign) excuseOf(p *part, words string) (string, bool) {
 	return "", false
 }
 
-// partEnded hears that a part ended without being asked to.
+// partEnded records the unrequested end of a part.
 func (c *campaign) partEnded(p *part, why string, excused bool) {
 	c.witness.checks.addOne(noPanic)
 	c.ends.addOne(p.kindName() + ": " + why)

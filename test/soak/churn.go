@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// churn is what users and administrators do, in an order that the seed gives.
+// churn performs actions of users and administrators, in an order determined by the seed.
 type churn struct {
 	client kubernetes.Interface
 	rng    *rand.Rand
@@ -29,14 +29,14 @@ type churn struct {
 	mends  int // how often what was done to nodes is taken back, in place of once
 }
 
-// deed is something that is done now and then.
+// deed is an occasional action.
 type deed struct {
 	name  string
 	often int
 	do    func(context.Context) error
 }
 
-// listDeeds are what may be done, with how often, compared with the others.
+// listDeeds returns the possible deeds with their relative frequencies.
 func (c *churn) listDeeds() []deed {
 	mends := max(1, c.mends)
 
@@ -61,7 +61,7 @@ func (c *churn) listDeeds() []deed {
 	}
 }
 
-// runDeeds does one deed after the other until the context ends.
+// runDeeds performs one deed after the other until the context ends.
 func (c *churn) runDeeds(ctx context.Context) {
 	deeds, sum := c.listDeeds(), 0
 	for _, d := range deeds {
@@ -143,7 +143,7 @@ func (c *churn) deletePod(ctx context.Context) error {
 	return c.client.CoreV1().Pods(namespace).Delete(ctx, pods.Items[c.rng.IntN(len(pods.Items))].Name, metav1.DeleteOptions{})
 }
 
-// changeNode writes a node, also if somebody else does.
+// changeNode updates a node, retrying on conflicts.
 func (c *churn) changeNode(ctx context.Context, name string, change func(*v1.Node)) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
@@ -156,8 +156,8 @@ func (c *churn) changeNode(ctx context.Context, name string, change func(*v1.Nod
 	})
 }
 
-// taintNode puts a taint on a node: without a time as kubectl does, or with that of a clock that
-// may be wrong.
+// taintNode adds a taint to a node: without a time, like kubectl, or with the time of a possibly
+// wrong clock.
 func (c *churn) taintNode(ctx context.Context, key string, effect v1.TaintEffect) error {
 	t := v1.Taint{Key: key, Value: fmt.Sprint(c.rng.IntN(3)), Effect: effect}
 	if wrong := []time.Duration{0, 0, -time.Hour, time.Hour}; effect == v1.TaintEffectNoExecute && c.rng.IntN(3) == 0 {
@@ -172,7 +172,7 @@ func (c *churn) taintNode(ctx context.Context, key string, effect v1.TaintEffect
 
 func isOurs(t v1.Taint) bool { return strings.HasPrefix(t.Key, "soak/") }
 
-// someNode is a node of those that are so, or none.
+// someNode returns a random matching node, or "".
 func (c *churn) someNode(ctx context.Context, is func(*v1.Node) bool) (string, error) {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -209,7 +209,7 @@ func (c *churn) uncordonOne(ctx context.Context) error {
 	return c.cordonNode(ctx, name, false)
 }
 
-// drainNode cordons a node and asks once for each of its pods to be evicted; budgets may refuse.
+// drainNode cordons a node and requests an eviction of each of its pods once; budgets may refuse.
 func (c *churn) drainNode(ctx context.Context) error {
 	name := c.randomNode()
 	if err := c.cordonNode(ctx, name, true); err != nil {
@@ -236,7 +236,7 @@ func (c *churn) drainNode(ctx context.Context) error {
 
 func (c *churn) nodeFaults() simnodes.Faults { return simnodes.Faults{Client: c.client} }
 
-// failNodes silences a node or, now and then, a zone; as `berth nodes fail` does.
+// failNodes silences a node or occasionally a zone, like `berth nodes fail`.
 func (c *churn) failNodes(ctx context.Context) error {
 	which := simnodes.Selection{Names: []string{c.randomNode()}}
 	if c.rng.IntN(6) == 0 {
@@ -263,8 +263,8 @@ func (c *churn) pressNode(ctx context.Context) error {
 	return err
 }
 
-// fillNodes has more small pods than there is room for, and more that want a device than there are:
-// at rest every node is full then, and what a scheduler has lost count of is missed.
+// fillNodes creates more small pods than there is room for, and more device users than devices:
+// every node is then full at rest, which reveals capacity lost by a scheduler's accounting.
 func (c *churn) fillNodes(ctx context.Context) error {
 	for name, replicas := range map[string]int{filler: c.nodes * nodeCPU * 2, guarded: c.nodes*nodeWidgets + 1} {
 		body := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
@@ -276,7 +276,7 @@ func (c *churn) fillNodes(ctx context.Context) error {
 	return nil
 }
 
-// restoreNodes takes back all that was done to nodes.
+// restoreNodes reverts all changes to nodes.
 func (c *churn) restoreNodes(ctx context.Context) error {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {

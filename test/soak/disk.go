@@ -13,7 +13,7 @@ import (
 // diskSize is room for an hour of etcd: it keeps seven logs of 64 MiB, and the database.
 const diskSize = 1 << 30
 
-// disk is a file system of its own for the data of the control plane, that can be filled.
+// disk is a separate file system for the control plane's data that can be filled.
 type disk struct {
 	dir    string
 	filled atomic.Bool // now, or lately
@@ -21,7 +21,7 @@ type disk struct {
 	file   *os.File
 }
 
-// newDisk mounts it; the error says why that cannot be done here.
+// newDisk mounts the disk, or returns why this machine cannot.
 func newDisk(dir string) (*disk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func newDisk(dir string) (*disk, error) {
 	return &disk{dir: dir}, nil
 }
 
-// fillDisk takes all that is free.
+// fillDisk takes all free space.
 func (d *disk) fillDisk() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -79,7 +79,7 @@ func (d *disk) freeDisk() {
 	d.file = nil
 }
 
-// unmountDisk unmounts it; nothing of it is left.
+// unmountDisk unmounts the disk and removes it completely.
 func (d *disk) unmountDisk() error {
 	d.freeDisk()
 	return errors.Join(syscall.Unmount(d.dir, 0), os.Remove(d.dir))

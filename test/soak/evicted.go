@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// nodeSeen is a node, and what it asked of its pods lately.
+// nodeSeen is a node with the recent history of its evicting taints.
 type nodeSeen struct {
 	node    *v1.Node
 	history []held // newest last
@@ -20,14 +20,13 @@ type nodeSeen struct {
 	}
 }
 
-// held are the NoExecute taints that a node had from a time on.
+// held holds a node's NoExecute taints from a time on.
 type held struct {
 	from   time.Time
 	taints []heldTaint
 }
 
-// heldTaint is a taint with two times: it was there at the latest since late, and cannot have been
-// before early.
+// heldTaint is a taint with two times: it existed since late at the latest, and not before early.
 type heldTaint struct {
 	v1.Taint
 	early, late time.Time
@@ -50,7 +49,7 @@ func (w *witness) seesNode(node *v1.Node, now time.Time, gap *span) {
 	n.recordTaints(now, gap)
 }
 
-// recordTaints compares the taints with those that the node had.
+// recordTaints compares the taints with the node's previous ones.
 func (n *nodeSeen) recordTaints(now time.Time, gap *span) {
 	var before []heldTaint
 	if len(n.history) > 0 {
@@ -80,7 +79,7 @@ func (n *nodeSeen) recordTaints(now time.Time, gap *span) {
 	if !changed && len(taints) == len(before) && len(n.history) > 0 {
 		return
 	}
-	// A list that was written again while nobody looked may count from then on.
+	// A list rewritten while unobserved may count from then on.
 	for i := range taints {
 		taints[i].late = now
 	}
@@ -93,8 +92,8 @@ func (n *nodeSeen) forgetBefore(before time.Time) {
 	}
 }
 
-// dueBy tells whether a pod has to go by some time because of these taints. It is the rule as
-// documented, not Berth's code.
+// dueBy reports whether these taints require a pod to leave by some time. It implements the
+// documented rule, independently of Berth's code.
 func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since func(heldTaint) time.Time) bool {
 	for _, t := range taints {
 		i := slices.IndexFunc(pod.Spec.Tolerations,
@@ -118,8 +117,8 @@ func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since
 	return false
 }
 
-// checkJust: a pod that a controller deleted for a taint was asked to go at some time in the
-// window.
+// checkJust verifies that a pod deleted by a controller for a taint was due to leave at some time
+// in the window.
 func (w *witness) checkJust(p *podSeen, now time.Time) {
 	if at, sent := w.deleted[podKey(p.pod)]; !sent || now.Sub(at) > 2*window {
 		return // marked once, and deleted by somebody else
@@ -150,7 +149,7 @@ func (w *witness) checkJust(p *podSeen, now time.Time) {
 		"asked for it in the last %s", podKey(p.pod), n.node.Name, window)
 }
 
-// leftLate is a pod that left for a taint, and how late it did: as exactly as it is looked at.
+// leftLate is a pod evicted for a taint, with its delay, as precisely as observed.
 type leftLate struct {
 	pod, node string
 	at        time.Time
@@ -166,16 +165,16 @@ func (p *podSeen) leftLate(now time.Time) leftLate {
 }
 
 const (
-	// tardy is how late an eviction may be, and a silent node be noticed, by the time in which
-	// nothing hindered the controllers.
+	// tardy is the maximum delay of an eviction and of the detection of a silent node, counting
+	// only times without hindrance of the controllers.
 	tardy = 40 * time.Second
-	// recovers is how long after trouble controllers count as hindered: a Lease ends, lists are
+	// recovers is how long controllers count as hindered after trouble: a Lease expires, lists are
 	// read, back-offs end.
 	recovers = 20 * time.Second
 )
 
-// checkLate looks for pods that had to go and are there. passed is the time since the last look, if
-// the controllers were well in it.
+// checkLate finds pods still present after they were due to leave. passed is the time since the
+// last check, if the controllers were well throughout.
 func (w *witness) checkLate(now time.Time, passed time.Duration) (late int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -204,7 +203,7 @@ func (w *witness) checkLate(now time.Time, passed time.Duration) (late int) {
 	return late + w.checkSilent()
 }
 
-// checkSilent looks for nodes that give no sign of life and do not have the taint.
+// checkSilent finds silent nodes without the taint.
 func (w *witness) checkSilent() (unnoticed int) {
 	for _, n := range w.nodes {
 		noticed := slices.ContainsFunc(n.node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnreachable })

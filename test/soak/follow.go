@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// follower shows a witness all objects of a resource. It is not one of Berth's own, nor an
-// informer: it knows when it may have missed something, and says so.
+// follower shows a witness all objects of a resource. It uses neither Berth's code nor an informer:
+// it detects and reports possibly missed events.
 type follower struct {
 	resource string
 	client   rest.Interface
@@ -55,7 +55,6 @@ func (f *follower) runFollower(ctx context.Context) {
 	}
 }
 
-// listAll lists.
 func (f *follower) listAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -84,7 +83,7 @@ func (f *follower) listAll(ctx context.Context) error {
 	return nil
 }
 
-// noteVersion notes the version; the API server may never go back behind one that it has shown.
+// noteVersion records the version; the API server must never return an older one afterwards.
 func (f *follower) noteVersion(version string) {
 	f.version = version
 	n, err := strconv.ParseUint(version, 10, 64)
@@ -98,7 +97,7 @@ func (f *follower) noteVersion(version string) {
 	f.newest = max(n, f.newest)
 }
 
-// watchChanges watches. Without an error the next watch goes on where this one ended.
+// watchChanges watches. Without an error the next watch continues from its last version.
 func (f *follower) watchChanges(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -133,13 +132,13 @@ func (f *follower) watchChanges(ctx context.Context) error {
 	return nil
 }
 
-// isGone tells whether the version cannot be watched from any more.
+// isGone reports whether the version is too old to watch.
 func (f *follower) isGone(err error) bool {
 	status, ok := err.(interface{ Status() metav1.Status })
 	return ok && status.Status().Code == 410 || ok && status.Status().Code == 504
 }
 
-// sleepFor waits, and reports whether it was let.
+// sleepFor sleeps, and reports whether it was uninterrupted.
 func sleepFor(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

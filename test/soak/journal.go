@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// keptLines is how much of a log is at hand for a report; all of it is in the file.
+// keptLines is the number of log lines kept for a report; the file has all of them.
 const keptLines = 20_000
 
-// journal is the log of a part: kept in a file, and read as it is written.
+// journal is the log of a part: kept in a file, and parsed while it is written.
 type journal struct {
 	name  string
 	panic func(line string)
@@ -41,7 +41,7 @@ func newJournal(name string, file io.WriteCloser, panic func(string)) *journal {
 	return &journal{name: name, file: file, panic: panic}
 }
 
-// Write takes in what a part says.
+// Write processes a part's output.
 func (j *journal) Write(text []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -57,7 +57,7 @@ func (j *journal) Write(text []byte) (int, error) {
 	return j.file.Write(text)
 }
 
-// takeLine is called under mu.
+// The caller of takeLine must hold mu.
 func (j *journal) takeLine(text string) {
 	if found := addressPattern.FindStringSubmatch(text); found != nil {
 		j.address = found[1]
@@ -74,7 +74,7 @@ func (j *journal) takeLine(text string) {
 	j.next = (j.next + 1) % keptLines
 }
 
-// writeNote writes a line of the campaign's own.
+// writeNote writes a line of the campaign itself.
 func (j *journal) writeNote(format string, args ...any) {
 	fmt.Fprintf(j, "---- "+format+"\n", args...)
 }
@@ -85,14 +85,14 @@ func (j *journal) endpointAddress() string {
 	return j.address
 }
 
-// forgetEndpoints the endpoints: the part is started anew.
+// forgetEndpoints clears the endpoints when the part is restarted.
 func (j *journal) forgetEndpoints() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.address = ""
 }
 
-// linesAbout returns the last lines, at most so many, that have one of the words in them.
+// linesAbout returns the last lines, up to a limit, with one of the words.
 func (j *journal) linesAbout(most int, words ...string) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -114,7 +114,7 @@ func (j *journal) linesAbout(most int, words ...string) []string {
 
 const started = "---- started"
 
-// ofThis returns what the process that was started last has said lately.
+// ofThis returns the recent output of the last started process.
 func (j *journal) ofThis() string {
 	said := j.lastLines(20)
 	if i := slices.Index(said, started); i >= 0 {

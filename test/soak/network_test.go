@@ -18,8 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// far is an API server behind a network: it counts what it is asked, and shows watches what is sent
-// to news.
+// far is an API server behind a network: it counts requests, and sends news to watches.
 type far struct {
 	*testing.T
 	*network

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// quiet takes what net/http says of connections that were broken on purpose.
+// quiet discards net/http's messages about connections broken on purpose.
 var quiet = log.New(io.Discard, "", 0)
 
-// gate lets through, or holds up until it is opened.
+// gate passes callers, or blocks them until it is opened.
 type gate struct {
 	mu     sync.Mutex
 	closed chan struct{} // nil: open; closed when it opens
@@ -37,7 +37,7 @@ func (g *gate) open() {
 	}
 }
 
-// waitOpen waits until the gate is open; false: over was closed before.
+// waitOpen waits until the gate is open; it returns false if over was closed before.
 func (g *gate) waitOpen(over <-chan struct{}) bool {
 	for {
 		g.mu.Lock()
@@ -56,7 +56,7 @@ func (g *gate) waitOpen(over <-chan struct{}) bool {
 
 type watchKey struct{}
 
-// serveWatch passes a watch on until it is cut.
+// serveWatch forwards a watch until it is cut.
 func (n *network) serveWatch(w http.ResponseWriter, r *http.Request, resource string) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -78,7 +78,7 @@ func (n *network) serveWatch(w http.ResponseWriter, r *http.Request, resource st
 	}
 }
 
-// gateWatch has what a watch shows pass its gate.
+// gateWatch passes a watch's events through its gate.
 func (n *network) gateWatch(answer *http.Response) error {
 	if one, ok := answer.Request.Context().Value(watchKey{}).(*watching); ok {
 		answer.Body = &gatedBody{answer.Body, one, answer.Request.Context().Done()}
@@ -100,7 +100,7 @@ func (b *gatedBody) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// watchesOf are the watches of a resource, "" is all.
+// watchesOf returns the watches of a resource; "" selects all.
 func (n *network) watchesOf(resource string) []*watching {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,8 +109,8 @@ func (n *network) watchesOf(resource string) []*watching {
 	})
 }
 
-// cutWatches breaks watches; relist has the next one of each resource told that its version is
-// forgotten.
+// cutWatches breaks watches; with relist, the next watch of each resource fails because its version
+// is too old.
 func (n *network) cutWatches(resource string, relist bool) {
 	for _, w := range n.watchesOf(resource) {
 		if relist {
@@ -122,7 +122,7 @@ func (n *network) cutWatches(resource string, relist bool) {
 	}
 }
 
-// stallWatches has watches show nothing for a time, and then all at once.
+// stallWatches withholds the events of watches for a time, and then releases them together.
 func (n *network) stallWatches(ctx context.Context, resource string, d time.Duration) {
 	watches := n.watchesOf(resource)
 	for _, w := range watches {

@@ -15,24 +15,24 @@ type Options struct {
 	For   time.Duration // rounds are begun until then, one at least
 	Seed  uint64
 	Nodes int
-	// Storm is how long faults go on in a round; Rest bounds the way from their end to rest.
+	// Storm is the duration of faults in a round; Rest bounds the time from their end to rest.
 	Storm, Rest time.Duration
-	// Disk is whether the disk of etcd may run full, where a file system of its own can be mounted.
+	// Disk lets the disk of etcd run full, if a separate file system can be mounted.
 	Disk bool
-	// Silence is how long a node may give no sign of life.
+	// Silence is the maximum time without a node's sign of life.
 	Silence time.Duration
 	// First ends the campaign at the first violation.
 	First bool
 	Out   io.Writer
 }
 
-// Defaults are those of the command.
+// Defaults returns the command's defaults.
 func Defaults() Options {
 	return Options{For: time.Hour, Seed: 1, Nodes: 50, Storm: time.Minute, Rest: 4 * time.Minute, Disk: true,
 		Silence: 16 * time.Second, Out: os.Stdout}
 }
 
-// Validate says what is wrong, by flag.
+// Validate reports invalid options by flag.
 func (o *Options) Validate() error {
 	switch {
 	case o.For <= 0:
@@ -58,7 +58,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// election is how leaders are elected. The words are those of the flags.
+// election configures leader election, in the terms of the flags.
 type election struct{ leaseDuration, renewDeadline, retryPeriod time.Duration }
 
 var (
@@ -66,11 +66,10 @@ var (
 	usual = election{15 * time.Second, 10 * time.Second, 2 * time.Second}
 )
 
-// lostFor is for how many seconds pods stay on nodes that are lost, so that a round takes minutes.
+// lostFor is how many seconds pods stay on lost nodes, so that a round takes minutes.
 const lostFor = 8
 
-// How long what is done to a part lasts at most. What is longer than the Lease makes leaders
-// change.
+// Maximum durations of faults of a part. Faults longer than the Lease change the leader.
 const (
 	longestTrouble = 14 * time.Second
 	longestOutage  = 6 * time.Second // of the API server, asleep

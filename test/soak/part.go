@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// part is a process of the cluster. Whatever ends it, it is started again, as a kubelet does.
+// part is a process of the cluster, restarted after every end as by a kubelet.
 type part struct {
 	name    string
 	journal *journal
 	network *network // between it and the API server; nil for the control plane
-	// excused says that an end like this, with these last words, is as it should be.
+	// excused reports whether an end with these last words is expected.
 	excused func(p *part, words string) (string, bool)
 	ended   func(p *part, why string, excused bool) // told of ends that nobody asked for
 
@@ -59,8 +59,8 @@ func (p *part) runOnce(ctx context.Context) {
 	cmd := exec.Command(p.argv[0], p.argv[1:]...)
 	p.mu.Unlock()
 	cmd.Stdout, cmd.Stderr = p.journal, p.journal
-	// In a group of its own, for a terminal sends Ctrl-C to all of the campaign's: the part would
-	// end before the campaign has, as if by itself.
+	// Use a separate process group, because a terminal sends Ctrl-C to the campaign's whole group:
+	// the part would end before the campaign, apparently by itself.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), "KUBECONFIG=", "BERTH_DATA_DIR=")
 	gone := make(chan struct{})
@@ -94,7 +94,7 @@ func (p *part) runOnce(ctx context.Context) {
 	}
 }
 
-// killProcess is kill -9; it returns when the process has ended.
+// killProcess sends SIGKILL; it returns when the process has ended.
 func (p *part) killProcess(downFor time.Duration) bool {
 	p.mu.Lock()
 	process, gone := p.process, p.gone
@@ -109,7 +109,7 @@ func (p *part) killProcess(downFor time.Duration) bool {
 	return true
 }
 
-// stopProcess is SIGSTOP; wake, SIGCONT.
+// stopProcess sends SIGSTOP; wake sends SIGCONT.
 func (p *part) stopProcess() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,29 +129,29 @@ func (p *part) wakeProcess() {
 	p.asleep, p.troubled = false, time.Now()
 }
 
-// setCut notes that the part is cut off, or no longer.
+// setCut records whether the part is partitioned.
 func (p *part) setCut(cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut, p.troubled = cut, time.Now()
 }
 
-// noteTrouble notes that something is hard for the part just now.
+// noteTrouble records that the part is in trouble now.
 func (p *part) noteTrouble() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.troubled = time.Now()
 }
 
-// isWell says that nothing hard has been done to the part for a while.
+// isWell reports whether the part has been free of trouble for a while.
 func (p *part) isWell(now time.Time, forAWhile time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.process != nil && !p.asleep && !p.cut && now.Sub(p.troubled) > forAWhile
 }
 
-// switchProgram has the part run the program of that name in another folder from its next start on,
-// with the same arguments.
+// switchProgram makes the part run the program of that name in another folder from its next start
+// on, with the same arguments.
 func (p *part) switchProgram(folder string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,14 +167,14 @@ func (p *part) pid() int {
 	return p.process.Pid
 }
 
-// lastWords are those of the last process that ended.
+// lastWords returns the last output of the last ended process.
 func (p *part) lastWords() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.said
 }
 
-// terminateProcess is SIGTERM, and the exit code: -1 if it did not end in time.
+// terminateProcess sends SIGTERM and returns the exit code: -1 if it did not end in time.
 func (p *part) terminateProcess(within time.Duration) (code int, ran bool) {
 	p.mu.Lock()
 	process, gone := p.process, p.gone

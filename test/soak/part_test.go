@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Ctrl-C goes to the process group of the terminal. Parts are not in it: the campaign ends them,
-// and none of them counts as one that ended by itself.
+// TestAPartDoesNotHearCtrlC verifies that parts are outside the terminal's process group, the
+// target of Ctrl-C: the campaign ends them, and none counts as ended by itself.
 func TestAPartDoesNotHearCtrlC(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// waitedPod is a pod that waited for a node until then.
+// waitedPod is a pod that was pending until then.
 type waitedPod struct {
 	priority int32
 	until    time.Time
 }
 
-// noteServed notes that a pod waits no longer.
+// noteServed records that a pod is no longer pending.
 func (w *witness) noteServed(p *podSeen, now time.Time) {
 	if isWaiting(p.pod) {
 		w.waited = append(w.waited, waitedPod{priorityOf(p.pod), now})
@@ -30,8 +30,8 @@ func priorityOf(pod *v1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// checkPreemption: who is preempted matters less than somebody who waited, and no budget that was
-// to be kept forbade it.
+// checkPreemption verifies that the victim had a lower priority than some pending pod, and that no
+// budget to be respected forbade it.
 func (w *witness) checkPreemption(p *podSeen, message string, now time.Time) {
 	if !w.sawAll(now.Add(-window), "pods") {
 		w.checks.addOne(victimJust + " (not judged: changes may have been missed)")
@@ -58,7 +58,7 @@ func (w *witness) checkPreemption(p *podSeen, message string, now time.Time) {
 	}
 }
 
-// budgetSeen is a budget, and since when it allows nothing.
+// budgetSeen is a budget, and the time since which it allows no disruptions.
 type budgetSeen struct {
 	budget   *policyv1.PodDisruptionBudget
 	selector labels.Selector
@@ -84,7 +84,7 @@ func (w *witness) seesBudget(budget *policyv1.PodDisruptionBudget, now time.Time
 	}
 }
 
-// checkBudgets: no budget of the pod has said for as long as the window that it allows nothing.
+// checkBudgets verifies that no budget of the pod has denied disruptions throughout the window.
 func (w *witness) checkBudgets(p *podSeen, by string, now time.Time) {
 	if !isReady(p.pod) {
 		return // a pod that is not healthy may go if its budget is met

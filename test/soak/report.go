@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Report is what a campaign did and found.
+// Report holds a campaign's actions and findings.
 type Report struct {
 	Seed       uint64
 	Nodes      int
@@ -28,10 +28,10 @@ type Report struct {
 	Violations []Violation
 }
 
-// sameKept is how many violations are kept that say the same.
+// sameKept is the number of retained violations with the same text.
 const sameKept = 3
 
-// addViolation takes in a violation.
+// addViolation records a violation.
 func (c *campaign) addViolation(promise, what string, about ...string) {
 	v := Violation{At: time.Now(), After: time.Since(c.began).Round(100 * time.Millisecond), Promise: promise, What: what, About: about}
 	c.mu.Lock()
@@ -99,10 +99,10 @@ func (c *campaign) makeReport() *Report {
 	return r
 }
 
-// Broken counts the violations.
+// Broken returns the number of violations.
 func (r *Report) Broken() int { return len(r.Violations) }
 
-// Print writes the report for people.
+// Print writes the human-readable report.
 func (r *Report) Print(to io.Writer) {
 	out := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(out, "\nseed %d, %d nodes, %s, %d rounds\n", r.Seed, r.Nodes, r.Took, r.Rounds)

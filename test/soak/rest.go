@@ -17,12 +17,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// forgotten is after how long at rest a pod counts as forgotten that could run: more than the
-// longest back-off, with a preemption and its grace period before.
+// forgotten is the time at rest after which a feasible pod still pending counts as forgotten:
+// longer than the longest back-off, preceded by a preemption and its grace period.
 const forgotten = 60 * time.Second
 
-// awaitSettled waits, with all faults over and nothing else taken back, until every pod that has to
-// leave does and every silent node is known to be. What is late is the witness's to say.
+// awaitSettled waits, after all faults have ended and nothing else was reverted, until every pod
+// due to leave has left and every silent node is detected. The witness reports delays.
 func (c *campaign) awaitSettled(ctx context.Context) {
 	for end := time.Now().Add(c.Rest); sleepFor(ctx, 500*time.Millisecond); {
 		if len(c.notUp(ctx)) == 0 && c.witness.checkLate(time.Now(), 0) == 0 {
@@ -36,7 +36,7 @@ func (c *campaign) awaitSettled(ctx context.Context) {
 	}
 }
 
-// notUp are the parts that are not ready.
+// notUp returns the parts that are not ready.
 func (c *campaign) notUp(ctx context.Context) (names []string) {
 	for _, p := range c.parts {
 		switch {
@@ -58,8 +58,8 @@ func (c *campaign) notUp(ctx context.Context) (names []string) {
 	return names
 }
 
-// awaitRest takes back what was done to nodes, fills them, and waits until the cluster is at rest:
-// every pod runs, or waits with reason.
+// awaitRest reverts changes to nodes, fills the nodes, and waits until the cluster is at rest:
+// every pod runs, or is pending for a reason.
 func (c *campaign) awaitRest(ctx context.Context) bool {
 	began := time.Now()
 	could := map[types.UID]time.Time{} // pods that wait and could run, since when
@@ -99,7 +99,7 @@ func (c *campaign) awaitRest(ctx context.Context) bool {
 	return false
 }
 
-// namesIn are the first words of what is left, which are names.
+// namesIn returns the first words of the remaining items, which are names.
 func namesIn(left []string) (names []string) {
 	for _, l := range left[:min(len(left), 3)] {
 		if words := strings.Fields(l); len(words) > 1 {
@@ -109,7 +109,7 @@ func namesIn(left []string) (names []string) {
 	return names
 }
 
-// listUnrest lists what is not at rest, in a picture of the cluster.
+// listUnrest lists the objects not at rest in a snapshot of the cluster.
 func (c *campaign) listUnrest(ctx context.Context, could map[types.UID]time.Time) (left []string, err error) {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -149,7 +149,7 @@ func (c *campaign) listUnrest(ctx context.Context, could map[types.UID]time.Time
 	return left, nil
 }
 
-// noteCould tells of a pod that could run for long, and waits.
+// noteCould reports a pod pending for long although it could run.
 func (c *campaign) noteCould(p *v1.Pod, why string, could map[types.UID]time.Time) {
 	since, known := could[p.UID]
 	if !known {
@@ -170,7 +170,7 @@ func nodeReady(n *v1.Node) bool {
 	})
 }
 
-// whyUnsettled says what is still to become of a pod that has a node.
+// whyUnsettled describes the outstanding change of a bound pod.
 func whyUnsettled(p *v1.Pod) string {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -185,7 +185,7 @@ func whyUnsettled(p *v1.Pod) string {
 	return ""
 }
 
-// judge asks the plain evaluator.
+// judge consults the plain evaluator.
 type judge struct {
 	nodes   []v1.Node
 	pods    []v1.Pod
@@ -213,7 +213,7 @@ func (j *judge) pictureOf(counts func(*v1.Pod) bool) *cluster.Cluster {
 	return c
 }
 
-// couldRun says why a pod that waits need not: "" is that it has to.
+// couldRun returns why a pending pod could run, or "" if it cannot.
 func (j *judge) couldRun(p *v1.Pod) string {
 	if e := decide.NewPlain(j.now, j.profile).Evaluate(j.now.Pending(p)); e.Err == nil && e.Feasible > 0 {
 		return fmt.Sprintf("%d nodes could take it", e.Feasible)

@@ -5,7 +5,7 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// demand is what a pod takes of a node, overhead included: CPU in thousandths, all else in ones.
+// demand is a pod's usage of a node, including overhead: CPU in thousandths, all else in ones.
 type demand map[v1.ResourceName]int64
 
 func demandOf(pod *v1.Pod) demand {
@@ -26,13 +26,14 @@ func toDemand(list v1.ResourceList) demand {
 	return d
 }
 
-// takesRoom: a pod counts on its node until it has ended or is gone, also while it leaves.
+// takesRoom reports whether a pod counts on its node: until it has terminated or disappeared, and
+// also while terminating.
 func takesRoom(pod *v1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
 }
 
-// checkRoom: all pods of a node together ask for no more than it has. The watch of pods shows them
-// in the order in which they were written, so what is added up here was so.
+// checkRoom verifies that the total requests of a node's pods fit on it. The watch shows pods in
+// write order, so each computed total actually occurred.
 func (w *witness) checkRoom(node string, came *podSeen) {
 	n := w.nodes[node]
 	if n == nil || !takesRoom(came.pod) {

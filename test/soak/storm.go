@@ -9,25 +9,24 @@ import (
 	"time"
 )
 
-// fault is a way in which things go wrong. do makes it, and returns when it is over; false: it
-// could not be made.
+// fault is a kind of failure. do causes it, and returns when it is over, or false if it could not
+// be caused.
 type fault struct {
 	often int
 	do    func(ctx context.Context, p *part, rng *rand.Rand) (kind string, done bool)
 }
 
-// storm makes faults from one seed, several at once.
+// storm causes concurrent faults from one seed.
 type storm struct {
 	c      *campaign
 	rng    *rand.Rand
 	counts *counts
-	// targets are the parts that are struck. In every second storm the control plane is not among
-	// them: while it is away the witness sees nothing, and has to give some doubtful cases the
-	// benefit of it.
+	// targets are the affected parts. Every second storm spares the control plane: during its
+	// outages the witness is blind, and must give doubtful cases the benefit of the doubt.
 	targets []*part
 }
 
-// background is how requests fare all the time in a storm.
+// background is the weather for all requests throughout a storm.
 var background = weather{refused: 0.04, lost: 0.03, unanswered: 0.03, slow: 0.04}
 
 func (s *storm) listFaults() []fault {
@@ -43,7 +42,7 @@ func (s *storm) listFaults() []fault {
 	}
 }
 
-// runFaults makes faults until the context ends, and returns when all are over.
+// runFaults causes faults until the context ends, and returns when all are over.
 func (s *storm) runFaults(ctx context.Context) {
 	for _, p := range s.c.networkedParts() {
 		p.network.setWeather(background)
@@ -91,7 +90,7 @@ func (s *storm) sleepPart(ctx context.Context, p *part, rng *rand.Rand) (string,
 	return "SIGSTOP and SIGCONT of " + p.name, true
 }
 
-// partitionPart lets nothing through between a part and the API server.
+// partitionPart blocks all traffic between a part and the API server.
 func (s *storm) partitionPart(ctx context.Context, p *part, rng *rand.Rand) (string, bool) {
 	if p.network == nil {
 		return "", false
@@ -116,7 +115,7 @@ func (s *storm) refusePart(ctx context.Context, p *part, rng *rand.Rand) (string
 	return "connections refused to " + p.name, true
 }
 
-// squallPart has the requests of a part fare very badly, in one way.
+// squallPart makes most requests of a part fail in one way.
 func (s *storm) squallPart(ctx context.Context, p *part, rng *rand.Rand) (string, bool) {
 	if p.network == nil {
 		return "", false
@@ -166,7 +165,7 @@ func (s *storm) stallWatches(ctx context.Context, p *part, rng *rand.Rand) (stri
 	return "watches stalled of " + p.name, true
 }
 
-// fillDisk leaves etcd no room for a while.
+// fillDisk fills etcd's disk for a while.
 func (s *storm) fillDisk(ctx context.Context, _ *part, rng *rand.Rand) (string, bool) {
 	if s.c.disk == nil || !slices.Contains(s.targets, s.c.plane) || !s.c.disk.fillDisk() {
 		return "", false

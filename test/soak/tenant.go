@@ -13,27 +13,28 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TenantOptions of a campaign in which nothing fails and somebody is hostile: a user with the
-// permissions of a namespace's administrator does whatever the API server accepts, while another
-// namespace gets one normal pod a second.
+// TenantOptions configures a campaign without failures but with a hostile user: a tenant with the
+// permissions of a namespace's administrator does anything accepted by the API server, while
+// another namespace gets one normal pod a second.
 type TenantOptions struct {
 	Options
-	// Calm is how long the witness is measured without the tenant, before and after it.
+	// Calm is the duration of the witness's measurements before and after the tenant.
 	Calm time.Duration
-	// Rate is how many requests a second the tenant sends at most, on Workers connections.
+	// Rate limits the tenant's requests per second, on Workers connections.
 	Rate, Workers int
-	// Slack is how much longer the witness may wait, since the machine does other things, too.
+	// Slack is the witness's permitted additional waiting time, since the machine has other work as
+	// well.
 	Slack time.Duration
 }
 
-// TenantDefaults are those of the command.
+// TenantDefaults returns the command's defaults.
 func TenantDefaults() TenantOptions {
 	o := Defaults()
 	o.Nodes, o.Disk = 30, false
 	return TenantOptions{Options: o, Calm: 20 * time.Second, Rate: 60, Workers: 4}
 }
 
-// The promises of this campaign, beside those about panics and memory.
+// The promises of this campaign, in addition to those about panics and memory.
 const (
 	witnessServed = "no pod of another namespace waits longer than 4 times what it waits in peace, and a second"
 	backToNormal  = "all is back to normal within a minute after what the tenant left is deleted"
@@ -46,7 +47,7 @@ const (
 	leastPeace                        = 50 * time.Millisecond // that a wait in peace counts for
 )
 
-// tenancy is a campaign that runs.
+// tenancy is a running campaign.
 type tenancy struct {
 	*campaign
 	o       TenantOptions
@@ -61,8 +62,8 @@ type tenancy struct {
 	evicted time.Duration // what the API server took to delete what the tenant left
 }
 
-// RunTenant plays the campaign. The error says that it could not be played; what it found is in the
-// report.
+// RunTenant plays the campaign. An error means that it could not be played; the report has the
+// findings.
 func RunTenant(ctx context.Context, o TenantOptions) (*TenantReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -88,8 +89,8 @@ func RunTenant(ctx context.Context, o TenantOptions) (*TenantReport, error) {
 	return t.makeTenantReport(), nil
 }
 
-// startTenancy brings up the control plane and one of each component, with the identities that the
-// control plane gives them.
+// startTenancy starts the control plane and one of each component, with the identities issued by
+// the control plane.
 func (t *tenancy) startTenancy(ctx context.Context) (*rest.Config, error) {
 	c := t.campaign
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
@@ -140,7 +141,7 @@ func (t *tenancy) startTenancy(ctx context.Context) (*rest.Config, error) {
 	return config, nil
 }
 
-// playPhases is peace, the tenant, and peace again.
+// playPhases plays a calm phase, the tenant, and another calm phase.
 func (t *tenancy) playPhases(ctx context.Context, config *rest.Config) error {
 	t.served = newServed(t.client, t.reportLate)
 	watching, stop := context.WithCancel(ctx)
@@ -192,18 +193,18 @@ func (t *tenancy) printTenantProgress(ctx context.Context) {
 	}
 }
 
-// waitBound is how long a pod of the witness may wait.
+// waitBound returns the maximum wait of the witness's pods.
 func (t *tenancy) waitBound() time.Duration {
 	return 4*max(t.longest, leastPeace) + time.Second + t.o.Slack
 }
 
-// reportLate hears of a pod that waits too long.
+// reportLate records a pod exceeding the bound.
 func (t *tenancy) reportLate(name string, waited time.Duration) {
 	t.addViolation(witnessServed, fmt.Sprintf("a pod waited %v for its node; in peace at most %v",
 		waited.Round(time.Millisecond), t.longest.Round(time.Millisecond)), witnessNamespace+"/"+name)
 }
 
-// runTenant has the tenant at work until the context ends.
+// runTenant runs the tenant until the context ends.
 func (t *tenancy) runTenant(ctx context.Context, config *rest.Config) error {
 	ticks := time.NewTicker(time.Second / time.Duration(t.o.Rate))
 	defer ticks.Stop()
@@ -235,13 +236,13 @@ func (t *tenancy) runTenant(ctx context.Context, config *rest.Config) error {
 
 const forTenant = 1000 // of seeds
 
-// awaitRecovery takes what the tenant left away, and waits until all is as it was.
+// awaitRecovery removes the tenant's objects, and waits until the initial state is restored.
 func (t *tenancy) awaitRecovery(ctx context.Context) error {
 	stopped := time.Now()
 	if err := t.evictTenant(ctx); err != nil {
 		return err
 	}
-	// How long the API server takes to delete it all is not Berth's.
+	// The API server's time to delete everything is not Berth's.
 	t.evicted = time.Since(stopped)
 	ended := time.Now()
 	var left string

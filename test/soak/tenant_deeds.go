@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// hostile does what a user of one namespace can, from a source of chance.
+// hostile randomly uses the permissions of one namespace's user.
 type hostile struct {
 	client        kubernetes.Interface
 	rng           *rand.Rand
@@ -26,7 +26,8 @@ type hostile struct {
 	done, refused *counts
 }
 
-// actOnce does one thing. What the API server refuses is counted: it is as good an answer as any.
+// actOnce performs one action. A rejection by the API server is an acceptable result, and is
+// counted.
 func (h *hostile) actOnce(ctx context.Context) {
 	deeds := []struct {
 		weight int
@@ -76,7 +77,7 @@ func (h *hostile) withChance(percent int) bool { return h.rng.IntN(100) < percen
 
 func oneOf[T any](h *hostile, all ...T) T { return all[h.rng.IntN(len(all))] }
 
-// randomAmount is one that sums and products may not survive.
+// randomAmount returns a quantity that may overflow sums and products.
 func (h *hostile) randomAmount() resource.Quantity {
 	return resource.MustParse(oneOf(h, "9223372036854775807", "9223372036854775", "9223371865056083968",
 		"4611686018427387904", "0", "1", "1m", "8Ei", "7Ei", "1e15", "100m", "64Mi", "3"))
@@ -84,7 +85,7 @@ func (h *hostile) randomAmount() resource.Quantity {
 
 func (h *hostile) randomCount() int { return oneOf(h, 1, 3, 9, 30, 100, 400, 1000) }
 
-// createPod makes a pod that is odd in a few ways at once.
+// createPod creates a pod with several oddities.
 func (h *hostile) createPod(ctx context.Context) error {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: h.newName("p"), Labels: map[string]string{"app": oneOf(h, "a", "b", "c"),
@@ -109,7 +110,7 @@ func (h *hostile) createPod(ctx context.Context) error {
 	return err
 }
 
-// pickPod is a pod of the tenant's.
+// pickPod returns a random pod of the tenant.
 func (h *hostile) pickPod(ctx context.Context) (*v1.Pod, error) {
 	list, err := h.client.CoreV1().Pods(tenantNamespace).List(ctx, metav1.ListOptions{Limit: 100, ResourceVersion: "0"})
 	if err != nil || len(list.Items) == 0 {
@@ -159,7 +160,7 @@ func (h *hostile) createVolumeClaim(ctx context.Context) error {
 	return err
 }
 
-// createDeviceClaim asks for devices in a way that takes long to find out.
+// createDeviceClaim requests devices in a computationally expensive way.
 func (h *hostile) createDeviceClaim(ctx context.Context) error {
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("claim-", h.rng.IntN(30))}}
 	for i := range min(30, h.randomCount()) {
@@ -209,7 +210,7 @@ func (h *hostile) createService(ctx context.Context) error {
 	return err
 }
 
-// floodPods makes a workload of pods that fit nowhere, or each with another shape.
+// floodPods creates a workload of pods that fit nowhere, or that all have different shapes.
 func (h *hostile) floodPods(ctx context.Context) error {
 	labels := map[string]string{"app": oneOf(h, "a", "b", "c"), "set": h.newName("f")}
 	template := podTemplate(labels, int64(1+h.rng.IntN(9000)), oneOf(h, "tenant-high", "tenant-low"), nil)

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// echoes measure what the API server itself takes: how long after a request began that changes a
-// pod the watches show the change. No part of Berth has to do with that pod. One watch is like the
-// scheduler's: of the pods of all namespaces, those of the tenant too. The other is the one by
-// which the witness sees its pods bound.
+// echoes measures the API server's own latency: the time from the beginning of a request changing a
+// pod until the watches show the change. The pod is independent of Berth. One watch is like the
+// scheduler's, of the pods of all namespaces including the tenant's. The other is the witness's,
+// used to see its pods bound.
 type echoes struct {
 	mu    sync.Mutex
 	all   []echo
@@ -33,11 +33,11 @@ const (
 	echoName  = "echo"
 	echoLabel = "change"
 	echoEvery = 200 * time.Millisecond
-	// echoesKept is how long echoes are remembered: longer than a pod of the witness waits.
+	// echoesKept is the retention of echoes: longer than the wait of the witness's pods.
 	echoesKept = 2 * time.Minute
 )
 
-// runEcho changes a pod that nobody schedules, again and again.
+// runEcho repeatedly changes a pod that is never scheduled.
 func (s *served) runEcho(ctx context.Context) {
 	pods := s.client.CoreV1().Pods(witnessNamespace)
 	pod := witnessPod(echoName)
@@ -75,8 +75,8 @@ func (s *served) watchEchoes(ctx context.Context) {
 	})
 }
 
-// seeState hears of a state of the pod by one of the watches. It does not wait: the other one may
-// be behind.
+// seeState records a state of the pod seen by one of the watches. It does not wait for the other
+// one, which may be behind.
 func (e *echoes) seeState(watch int, pod *v1.Pod) {
 	n, err := strconv.Atoi(pod.Labels[echoLabel])
 	if err != nil {
@@ -89,7 +89,7 @@ func (e *echoes) seeState(watch int, pod *v1.Pod) {
 	e.shown[watch] <- n
 }
 
-// beginRequest notes that a request is sent now, unless one that was sent before is still not seen.
+// beginRequest records the sending of a request, unless an earlier one has not been observed yet.
 func (e *echoes) beginRequest(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,8 +107,7 @@ func (e *echoes) endRequest(now time.Time) {
 	last.took = max(now.Sub(last.began), 1)
 }
 
-// longest is the longest that a change under way at any time between the two took, or has taken so
-// far.
+// longest returns the longest latency so far of a change in flight at any time between the two.
 func (e *echoes) longest(from, to time.Time) (longest time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What the API server takes is counted for as long as it lasts, seen or not, and not for what waits
-// before or after it.
+// TestWhatTheAPIServerTakes verifies that the API server's latency counts for its duration,
+// observed or not, and not for waits before or after it.
 func TestWhatTheAPIServerTakes(t *testing.T) {
 	at := func(seconds float64) time.Time {
 		return time.Unix(0, 0).Add(time.Duration(seconds * float64(time.Second)))
@@ -37,8 +37,8 @@ func TestWhatTheAPIServerTakes(t *testing.T) {
 	}
 }
 
-// A pod of the witness is late when it waits longer than the bound and twice what the API server
-// takes meanwhile: it is created, seen, bound and seen.
+// TestThePartOfTheAPIServerIsNotBerths verifies that a pod of the witness is late when its wait
+// exceeds the bound plus twice the API server's latency: it is created, seen, bound and seen.
 func TestThePartOfTheAPIServerIsNotBerths(t *testing.T) {
 	late := make(chan string, 10)
 	s := newServed(nil, func(name string, _ time.Duration) { late <- name })

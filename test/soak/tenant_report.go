@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TenantReport is what the tenant did, and what others felt of it.
+// TenantReport holds the tenant's actions and their effects on other namespaces.
 type TenantReport struct {
 	Report
 	Peace, Tenant, After figures // of the witness
@@ -21,7 +21,7 @@ func (t *tenancy) makeTenantReport() *TenantReport {
 		Left: t.after, Decided: t.decided, Evicted: t.evicted}
 }
 
-// Print writes the report for people.
+// Print writes the human-readable report.
 func (r *TenantReport) Print(to io.Writer) {
 	out := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(out, "\nseed %d, %d nodes, %s\n", r.Seed, r.Nodes, r.Took)

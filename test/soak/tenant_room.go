@@ -15,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// tenantPods is how many pods the tenant's quota lets there be.
+// tenantPods is the tenant's quota of pods.
 const tenantPods = 500
 
-// createObjects makes the namespaces, what the tenant may use, and the quotas without which
-// Kubernetes defends nobody: how many pods there may be; critical priorities; and affinity across
-// namespaces, since one pod with required anti-affinity to all pods of all namespaces keeps
-// everybody else's pods off its zone.
+// createObjects creates the namespaces, the tenant's permissions, and the quotas required for any
+// isolation in Kubernetes: the number of pods; critical priorities; and affinity across namespaces,
+// since one pod with required anti-affinity to all pods of all namespaces would keep all other pods
+// off its zone.
 func (t *tenancy) createObjects(ctx context.Context) error {
 	none, errs := metav1.CreateOptions{}, []error{}
 	try := func(_ any, err error) {
@@ -96,7 +96,7 @@ func (t *tenancy) furnishDevices(ctx context.Context, try func(any, error)) {
 	}
 }
 
-// evictTenant takes away all that the tenant has left, finalizers included.
+// evictTenant removes all of the tenant's objects, including finalizers.
 func (t *tenancy) evictTenant(ctx context.Context) error {
 	now, all := metav1.DeleteOptions{GracePeriodSeconds: pointerTo(int64(0))}, metav1.ListOptions{}
 	steps := []error{

@@ -15,9 +15,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// served creates one normal pod a second and measures how long each waits for its node. The pods
-// ask for nothing but a place among a node's pods: whoever may create pods may fill the cluster,
-// and that is for quotas.
+// served creates one normal pod a second and measures each pod's wait for its node. The pods
+// request only one of a node's pod slots: any pod creator may fill the cluster with requests, and
+// preventing that is the task of quotas.
 type served struct {
 	client kubernetes.Interface
 	late   func(name string, waited time.Duration)
@@ -30,7 +30,7 @@ type served struct {
 	bound   time.Duration // 0: not judged
 }
 
-// figures are waits.
+// figures holds waits.
 type figures struct {
 	pods  int
 	waits []time.Duration // sorted
@@ -38,7 +38,7 @@ type figures struct {
 
 func (f figures) longest() time.Duration { return f.waitAt(1) }
 
-// waitAt is the wait that this share of the pods does not exceed.
+// waitAt returns the wait not exceeded by this share of the pods.
 func (f figures) waitAt(share float64) time.Duration {
 	if len(f.waits) == 0 {
 		return 0
@@ -67,7 +67,7 @@ func witnessPod(name string) *v1.Pod {
 	}
 }
 
-// createPods makes a pod a second, and takes each away some seconds after it has its node.
+// createPods creates a pod a second, and deletes each some seconds after it got its node.
 func (s *served) createPods(ctx context.Context) {
 	pods := s.client.CoreV1().Pods(witnessNamespace)
 	tick := time.NewTicker(time.Second)
@@ -92,7 +92,7 @@ func (s *served) createPods(ctx context.Context) {
 	}
 }
 
-// watchPods sees pods get their nodes.
+// watchPods observes the binding of pods.
 func (s *served) watchPods(ctx context.Context) {
 	eachPod(ctx, s.client, witnessNamespace, func(pod *v1.Pod, what watch.EventType) {
 		if pod.Name == echoName {
@@ -134,13 +134,13 @@ func (s *served) notePlaced(pod *v1.Pod, now time.Time) {
 	}
 }
 
-// exceedsBound reports whether a pod waits too long. What the API server itself takes meanwhile is
-// not counted: the pod has to be shown, its binding written, and that shown.
+// exceedsBound reports whether a pod waits too long. It excludes the API server's own latency
+// meanwhile: showing the pod, writing its binding, and showing that.
 func (s *served) exceedsBound(since, now time.Time) bool {
 	return s.bound > 0 && now.Sub(since) > s.bound+2*s.echoes.longest(since, now)
 }
 
-// tooLate tells of pods that wait still.
+// tooLate reports pods still waiting.
 func (s *served) tooLate(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *served) setBound(bound time.Duration) {
 	s.bound = bound
 }
 
-// takeWaits returns the waits since the last time.
+// takeWaits returns the waits since its last call.
 func (s *served) takeWaits() figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,14 +169,14 @@ func (s *served) takeWaits() figures {
 	return f
 }
 
-// soFar are the figures that take would return.
+// soFar returns the same as takeWaits, without resetting.
 func (s *served) soFar() figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return figures{len(s.waits), slices.Sorted(slices.Values(s.waits))}
 }
 
-// parts of Berth by name.
+// partNamed returns the part of Berth with that name.
 func (t *tenancy) partNamed(name string) *part {
 	for _, p := range t.parts {
 		if p.name == name {
@@ -194,7 +194,7 @@ func (t *tenancy) sizesNow() map[string]size {
 	return now
 }
 
-// measureAll notes the most that each part takes, and what the scheduler says of itself.
+// measureAll records each part's maximum size, and the scheduler's own metrics.
 func (t *tenancy) measureAll(ctx context.Context) {
 	panics := int64(0)
 	for sleepFor(ctx, 2*time.Second) {
@@ -221,7 +221,7 @@ func (t *tenancy) measureAll(ctx context.Context) {
 	}
 }
 
-// decisions are the scheduler's, by how long they took.
+// decisions counts the scheduler's decisions by duration.
 type decisions struct{ all, long int64 }
 
 // longDecision is the bound of a bucket of the scheduler's metric.
@@ -233,7 +233,7 @@ func decisionsIn(page string) decisions {
 	return decisions{all, all - parseMetric(page, name+`_bucket{le="`+longDecision+`"}`)}
 }
 
-// whyAbnormal says what is not as it was in peace.
+// whyAbnormal describes differences from the calm phase.
 func (t *tenancy) whyAbnormal() string {
 	page, err := t.partNamed("scheduler").getPath("/metrics")
 	if err != nil {

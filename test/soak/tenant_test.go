@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestShortTenant is a round of what `make soak SOAKFLAGS=--tenant` plays for an hour: whatever a
-// user of one namespace does, nobody else's pods wait for it, and no process ends.
+// TestShortTenant is a round of the hour played by `make soak SOAKFLAGS=--tenant`: whatever a user
+// of one namespace does, other users' pods do not wait because of it, and no process ends.
 func TestShortTenant(t *testing.T) {
 	o := TenantDefaults()
 	o.Bin, o.Dir, o.Nodes, o.Seed = programs(t), filepath.Join(t.TempDir(), "soak"), 12, *seed

@@ -11,28 +11,28 @@ import (
 	"time"
 )
 
-// UpgradeOptions of a campaign in which nothing fails and every part is replaced by another version
-// of itself, one by one, while users and administrators work and pods come all the time: from the
-// old version to the new one, and back.
+// UpgradeOptions configures a campaign without failures that replaces every part by another
+// version, one by one, while users and administrators work and pods are created: from the old
+// version to the new one, and back.
 type UpgradeOptions struct {
 	Options
-	// Old is the folder of the other version's programs. It is what the cluster begins and ends
-	// with.
+	// Old is the folder of the other version's programs, used by the cluster at the beginning and
+	// end.
 	Old string
-	// Rate is how many pods a second come beside the workloads.
+	// Rate is the number of pods created per second in addition to the workloads.
 	Rate int
-	// Between is how long each part is given to work before the next one is replaced.
+	// Between is the working time of each part before the next one is replaced.
 	Between time.Duration
 }
 
-// UpgradeDefaults are those of `make upgrade`.
+// UpgradeDefaults returns the defaults of `make upgrade`.
 func UpgradeDefaults() UpgradeOptions {
 	o := Defaults()
 	o.Nodes, o.Rest, o.Disk = 18, 10*time.Minute, false
 	return UpgradeOptions{Options: o, Rate: 30, Between: 15 * time.Second}
 }
 
-// Validate says what is wrong, by flag.
+// Validate reports invalid options by flag.
 func (o *UpgradeOptions) Validate() error {
 	if err := o.Options.Validate(); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (o *UpgradeOptions) Validate() error {
 	return nil
 }
 
-// upgrade is a campaign that runs.
+// upgrade is a running campaign.
 type upgrade struct {
 	*campaign
 	o      UpgradeOptions
@@ -56,7 +56,7 @@ type upgrade struct {
 	steps  []step
 }
 
-// step is a part that was replaced.
+// step is the replacement of a part.
 type step struct {
 	part, to       string
 	stopped, ready time.Duration // how long it took to end, and from then until it was ready
@@ -64,11 +64,11 @@ type step struct {
 	unbound        time.Duration // how long no pod was bound, at most
 }
 
-// The versions, as the report names them.
+// The versions, as named in the report.
 const oldVersion, newVersion = "old", "new"
 
-// RunUpgrade plays the campaign. The error says that it could not be played; what it found is in
-// the report.
+// RunUpgrade plays the campaign. An error means that it could not be played; the report has the
+// findings.
 func RunUpgrade(ctx context.Context, o UpgradeOptions) (*UpgradeReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func RunUpgrade(ctx context.Context, o UpgradeOptions) (*UpgradeReport, error) {
 	return u.makeUpgradeReport(), err
 }
 
-// playUpgrade goes from the old version to the new one and back, until the time is over.
+// playUpgrade alternates between the old version and the new one until the time is over.
 func (u *upgrade) playUpgrade(ctx context.Context) error {
 	u.setPhase("first rest")
 	if !u.awaitRest(ctx) {
@@ -112,7 +112,7 @@ func (u *upgrade) playUpgrade(ctx context.Context) error {
 	if err := u.flow.createNamespace(ctx); err != nil {
 		return err
 	}
-	// The API server is the first to be upgraded and the last to go back, as Kubernetes wants it.
+	// As required by Kubernetes, the API server is upgraded first and downgraded last.
 	order := slices.Clone(u.parts)
 	for u.rounds == 0 || time.Since(u.began) < u.For {
 		for _, way := range []struct{ to, folder string }{{newVersion, u.o.Bin}, {oldVersion, u.o.Old}} {
@@ -163,14 +163,14 @@ func (u *upgrade) rollParts(ctx context.Context, order []*part, to, folder strin
 	return ctx.Err()
 }
 
-// replacePart ends a part as a rolling update does, and waits until its successor is ready and
-// leads or another does.
+// replacePart ends a part like a rolling update, and waits until its successor is ready and either
+// it or another part leads.
 func (u *upgrade) replacePart(ctx context.Context, p *part, to, folder string) {
 	began := time.Now()
 	p.switchProgram(folder)
 	u.witness.checks.addOne(cleanEnd)
 	if code, ran := p.terminateProcess(30 * time.Second); ran && code != 0 {
-		// What the machine did not let it do in time counts as in any campaign.
+		// Delays caused by the machine are excused as in any campaign.
 		why, excused := u.excuseOf(p, p.lastWords())
 		if p == u.plane && strings.Contains(p.lastWords(), "did not stop within") {
 			why, excused = "it had no time to end as it should", true

@@ -17,12 +17,12 @@ import (
 
 const (
 	flowNamespace = "flow"
-	// flowRuns is how long a pod of the flow runs, and flowStays when it is deleted at the latest:
-	// it may be on a node that is silent.
+	// flowRuns is the running time of a pod of the flow, and flowStays its maximum lifetime: its
+	// node may be silent.
 	flowRuns, flowStays = 8 * time.Second, 20 * time.Second
 )
 
-// flow is small pods that come at a rate all the time, and how long each waits for its node.
+// flow creates small pods at a constant rate, and measures each pod's wait for its node.
 type flow struct {
 	client kubernetes.Interface
 
@@ -40,7 +40,7 @@ func newFlow(client kubernetes.Interface) *flow {
 	return &flow{client: client, waiting: map[string]time.Time{}, placed: map[string]time.Time{}}
 }
 
-// createNamespace makes the flow's namespace.
+// createNamespace creates the flow's namespace.
 func (f *flow) createNamespace(ctx context.Context) error {
 	_, err := f.client.CoreV1().Namespaces().Create(ctx,
 		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: flowNamespace}}, metav1.CreateOptions{})
@@ -50,8 +50,8 @@ func (f *flow) createNamespace(ctx context.Context) error {
 	return nil
 }
 
-// newPod is the i-th: it matters more than what fills the nodes, and tolerates the campaign's taint
-// for ever, for some seconds, or not.
+// newPod returns the i-th pod: its priority exceeds the filler pods', and it tolerates the
+// campaign's taint forever, for some seconds, or not.
 func (f *flow) newPod(i int) *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("f-", i), Labels: map[string]string{"app": "flow"},
@@ -74,8 +74,8 @@ func (f *flow) newPod(i int) *v1.Pod {
 	return pod
 }
 
-// createPods makes pods until the context ends. One that the API server does not take is tried
-// again under the next name.
+// createPods creates pods until the context ends. If the API server rejects one, it tries again
+// under the next name.
 func (f *flow) createPods(ctx context.Context, perSecond int) {
 	f.mu.Lock()
 	i := f.made
@@ -129,7 +129,7 @@ func (f *flow) createOne(pod *v1.Pod) {
 	}
 }
 
-// watchPods sees pods get their nodes.
+// watchPods observes the binding of pods.
 func (f *flow) watchPods(ctx context.Context) {
 	eachPod(ctx, f.client, flowNamespace, func(pod *v1.Pod, what watch.EventType) {
 		f.notePod(pod.Name, pod.Spec.NodeName, what == watch.Deleted, time.Now())
@@ -153,7 +153,7 @@ func (f *flow) notePod(name, node string, gone bool, now time.Time) {
 	}
 }
 
-// deleteOld deletes what has had its time, as the owner of Jobs would.
+// deleteOld deletes expired pods, as the owner of Jobs would.
 func (f *flow) deleteOld(ctx context.Context) {
 	for sleepFor(ctx, 500*time.Millisecond) {
 		f.mu.Lock()
@@ -176,7 +176,7 @@ func (f *flow) deleteOld(ctx context.Context) {
 	}
 }
 
-// awaitPlaced waits until every pod has its node, and returns those that have none.
+// awaitPlaced waits until every pod has its node, and returns the pods without one.
 func (f *flow) awaitPlaced(ctx context.Context, limit time.Duration) (left []string) {
 	for end := time.Now().Add(limit); sleepFor(ctx, 200*time.Millisecond); {
 		left = nil
@@ -195,7 +195,7 @@ func (f *flow) awaitPlaced(ctx context.Context, limit time.Duration) (left []str
 	return left
 }
 
-// longestGap is how long no pod was bound, at most, since then. The load has to run.
+// longestGap returns the longest time without a binding since then. The load must be running.
 func (f *flow) longestGap(since time.Time) (longest time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -211,7 +211,7 @@ func (f *flow) longestGap(since time.Time) (longest time.Duration) {
 	return longest
 }
 
-// allWaits are all waits.
+// allWaits returns all waits.
 func (f *flow) allWaits() figures {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// leasesOf are the Leases by which schedulers and controllers elect their leaders.
+// leasesOf lists the leader election Leases of schedulers and controllers.
 var leasesOf = []string{"kube-scheduler", "berth-controller"}
 
-// leases sees who leads, and how long nobody did.
+// leases observes the leaders, and the times without one.
 type leases struct {
 	mu      sync.Mutex // guards what follows
 	held    map[string]*leaseSeen
@@ -26,7 +26,7 @@ type leaseSeen struct {
 	until  time.Time // when it was last seen to be renewed, or was given away
 }
 
-// leaseChange is a Lease that came to another holder.
+// leaseChange is a Lease acquired by another holder.
 type leaseChange struct {
 	lease    string
 	at       time.Time
@@ -74,7 +74,7 @@ func (l *leases) noteHolder(name, holder string, now time.Time) {
 	before.holder, before.until = holder, now
 }
 
-// freeLeases are the Leases that nobody holds.
+// freeLeases returns the Leases without a holder.
 func (l *leases) freeLeases() (free []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +86,7 @@ func (l *leases) freeLeases() (free []string) {
 	return free
 }
 
-// longest is how long a Lease was without a holder that changed it since then, at most.
+// longest returns the longest time without a holder among the Leases changed since then.
 func (l *leases) longest(since time.Time) (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// UpgradeReport is what a campaign of replacements did and found.
+// UpgradeReport holds a replacement campaign's actions and findings.
 type UpgradeReport struct {
 	*Report
 	Steps     []step
@@ -44,14 +44,14 @@ func (u *upgrade) makeUpgradeReport() *UpgradeReport {
 	return r
 }
 
-// String is a line for people.
+// String formats the step as a line.
 func (s step) String() string {
 	ms := 10 * time.Millisecond
 	return fmt.Sprintf("%-12s to the %s version: ended in %v, ready %v later; a Lease without a holder for %v, no pod bound for %v",
 		s.part, s.to, s.stopped.Round(ms), s.ready.Round(ms), s.leaderless.Round(ms), s.unbound.Round(ms))
 }
 
-// Print writes the report for people.
+// Print writes the human-readable report.
 func (r *UpgradeReport) Print(to io.Writer) {
 	fmt.Fprintln(to)
 	for _, s := range r.Steps {

@@ -16,9 +16,9 @@ var (
 	upgrading = flag.Duration("upgrade", time.Second, "how long TestUpgradeUnderLoad begins new ways there and back")
 )
 
-// TestUpgradeUnderLoad replaces every part of a cluster by this version of it, one by one, and then
-// by the old one again, while pods come, nodes are tainted and fall silent. Everything keeps what
-// it has written: the API server its data folder, all others what they have in the API.
+// TestUpgradeUnderLoad replaces every part of a cluster by the current version, one by one, and
+// then by the old one again, while pods are created, nodes are tainted and fall silent. All parts
+// keep their state: the API server its data folder, the others their objects in the API.
 func TestUpgradeUnderLoad(t *testing.T) {
 	if *old == "" {
 		t.Skip("no other version was named: see -old")
@@ -51,7 +51,8 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	}
 }
 
-// TestLeaseWithoutAHolder: from when it was given away, or last renewed, until another has it.
+// TestLeaseWithoutAHolder measures from a Lease's release, or last renewal, to its next
+// acquisition.
 func TestLeaseWithoutAHolder(t *testing.T) {
 	l, began := &leases{}, time.Now()
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }

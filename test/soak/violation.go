@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Violation is a promise that was not kept.
+// Violation is a broken promise.
 type Violation struct {
 	At      time.Time
 	After   time.Duration // from the beginning of the campaign

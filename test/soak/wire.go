@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// wire is a listener whose connections can be broken, refused, or lose all that is sent, as when a
-// network is parted: nothing comes through and nobody is told.
+// wire is a listener with connections that can be broken, refused, or made to lose all data
+// silently, as in a network partition.
 type wire struct {
 	net.Listener
 	gate gate
@@ -41,10 +41,10 @@ func (w *wire) Accept() (net.Conn, error) {
 	}
 }
 
-// blockAll lets nothing through, without a word.
+// blockAll silently blocks all traffic.
 func (w *wire) blockAll() { w.gate.shut() }
 
-// refuseAll breaks all connections and takes no new ones.
+// refuseAll breaks all connections and refuses new ones.
 func (w *wire) refuseAll() {
 	w.mu.Lock()
 	w.refuses = true

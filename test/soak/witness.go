@@ -11,38 +11,37 @@ import (
 )
 
 const (
-	// window is how old what a part acts on may be: what was done to it may have lasted so long,
-	// and its request, too.
+	// window is the maximum age of the state that a part acts on: trouble of the part and delays of
+	// its requests may have lasted so long.
 	window = longestTrouble + 2*longestDelay + 10*time.Second
-	// remembers is how long the witness keeps what is over.
+	// remembers is the witness's retention of past events.
 	remembers = 3 * window
-	// inexact is by how much times may differ that were seen on two watches, or are written in
-	// whole seconds.
+	// inexact is the maximum difference between times seen on two watches, or written in whole
+	// seconds.
 	inexact = 3 * time.Second
 )
 
-// witness sees all nodes, pods and budgets, straight from the API server, and judges. It is told
-// what comes, and when; so that tests can tell it.
+// witness observes all nodes, pods and budgets, directly from the API server, and judges. Events
+// are passed with their times, so that tests can simulate them.
 type witness struct {
 	found  func(promise, what string, about ...string)
 	checks *counts
-	// silence is how long a node may give no sign of life before it is to be tainted.
+	// silence is the maximum time without a node's sign of life before it must be tainted.
 	silence time.Duration
 
 	mu      sync.Mutex // guards what follows
 	nodes   map[string]*nodeSeen
 	pods    map[types.UID]*podSeen
 	budgets map[types.UID]*budgetSeen
-	// deleted has when a controller last sent a deletion or an eviction of a pod, by
+	// deleted holds the time of a controller's last deletion or eviction request for a pod, by
 	// namespace/name.
 	deleted map[string]time.Time
-	// blind has, by resource, when the last time ended in which changes may have been missed, and
-	// when it began.
+	// blind holds, by resource, the last period of possibly missed changes.
 	blind map[string]span
-	// waited are pods that waited for a node, with their priority, until when.
+	// waited holds pods that were pending, with their priority and the end of their wait.
 	waited []waitedPod
-	// fair is how long, in all, the controllers have been well: only then can they be late. See
-	// evicted.go.
+	// fair is the total time during which the controllers were well: only then can they be late.
+	// See evicted.go.
 	fair time.Duration
 	told map[string]bool // what was reported, once each
 	left []leftLate      // pods that left for a taint
@@ -70,7 +69,7 @@ func newWitness(silence time.Duration, found func(promise, what string, about ..
 	}
 }
 
-// reportOnce tells of a violation, once for each thing that it is about.
+// reportOnce reports a violation, once per subject.
 func (w *witness) reportOnce(promise string, about string, format string, args ...any) {
 	if w.told[promise+about] {
 		return
@@ -85,8 +84,8 @@ func (w *witness) noteDeletion(pod string, now time.Time) {
 	w.deleted[pod] = now
 }
 
-// seeObject takes in an object as it is now. Between listing and listed it may differ in more than
-// one change from what was seen before.
+// seeObject records the current state of an object. With a gap, it may differ from the previous
+// state by more than one change.
 func (w *witness) seeObject(object any, now time.Time, gap *span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +99,7 @@ func (w *witness) seeObject(object any, now time.Time, gap *span) {
 	}
 }
 
-// missObject takes in that an object is gone.
+// missObject records the disappearance of an object.
 func (w *witness) missObject(object any, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,8 +113,8 @@ func (w *witness) missObject(object any, now time.Time) {
 	}
 }
 
-// seeListed takes in that a list was seen as a whole, after changes may have been missed; present
-// are the UIDs that are there.
+// seeListed records a complete list after changes may have been missed; present holds the UIDs in
+// the list.
 func (w *witness) seeListed(resource string, present map[types.UID]bool, now time.Time, gap *span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,7 +142,7 @@ func (w *witness) seeListed(resource string, present map[types.UID]bool, now tim
 	}
 }
 
-// sawAll tells whether nothing of these can have been missed since then.
+// sawAll reports whether no change of these resources can have been missed since then.
 func (w *witness) sawAll(since time.Time, resources ...string) bool {
 	for _, resource := range resources {
 		if w.blind[resource].to.After(since) {
@@ -185,12 +184,12 @@ func (w *witness) missesPod(pod *v1.Pod, now time.Time) {
 	delete(w.pods, pod.UID)
 }
 
-// isWaiting tells whether a pod waits for a node.
+// isWaiting reports whether a pod is pending.
 func isWaiting(pod *v1.Pod) bool {
 	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
 }
 
-// checkLeaving judges who makes a pod leave, once.
+// checkLeaving checks the cause of a pod's termination, once.
 func (w *witness) checkLeaving(p *podSeen, now time.Time) {
 	switch reason, message := disruptionOf(p.pod); reason {
 	case "DeletionByTaintManager":
@@ -203,8 +202,8 @@ func (w *witness) checkLeaving(p *podSeen, now time.Time) {
 	}
 }
 
-// disruptionOf is why a pod leaves, as its condition says. It may have been marked and kept before,
-// and leave for another reason.
+// disruptionOf returns the cause of a pod's termination from its condition. The pod may have been
+// marked and spared before, and terminate for another reason.
 func disruptionOf(pod *v1.Pod) (reason, message string) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue {
@@ -214,7 +213,7 @@ func disruptionOf(pod *v1.Pod) (reason, message string) {
 	return "", ""
 }
 
-// forgetOld forgets what is long over.
+// forgetOld drops expired records.
 func (w *witness) forgetOld(now time.Time) {
 	for _, n := range w.nodes {
 		n.forgetBefore(now.Add(-remembers))

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// story tells a witness what happens, in time of its own.
+// story passes events to a witness, in virtual time.
 type story struct {
 	*testing.T
 	*witness
@@ -33,7 +33,7 @@ func newStory(t *testing.T) *story {
 
 func (s *story) passes(d time.Duration) { s.now = s.now.Add(d) }
 
-// finding expects just this to be found, or nothing; and forgets it.
+// finding expects exactly this finding, or none with "", and clears it.
 func (s *story) finding(promise string) {
 	s.Helper()
 	switch {
@@ -69,7 +69,7 @@ func (s *story) pod(name, node, cpu string, change ...func(*v1.Pod)) *v1.Pod {
 	return p
 }
 
-// becomes is the same pod, changed.
+// becomes returns the same pod, changed.
 func (s *story) becomes(p *v1.Pod, change ...func(*v1.Pod)) *v1.Pod {
 	p = p.DeepCopy()
 	for _, f := range change {
@@ -374,7 +374,7 @@ func TestWhatGrowsIsFound(t *testing.T) {
 	}
 }
 
-// TestWitnessForgets: a campaign of hours must not be the one that grows.
+// TestWitnessForgets verifies that the witness does not grow during a campaign of hours.
 func TestWitnessForgets(t *testing.T) {
 	s := newStory(t)
 	for i := range 1000 {

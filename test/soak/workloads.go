@@ -44,8 +44,8 @@ type workload struct {
 	set      bool // a StatefulSet
 }
 
-// allWorkloads together ask for more than there is, so that some have to wait and some to make
-// room.
+// allWorkloads returns workloads requesting more than the capacity in total, so that some are
+// pending and some preempted.
 func allWorkloads() []workload {
 	all, half, most := intstr.FromInt32(0), intstr.FromString("50%"), intstr.FromString("75%")
 	return []workload{
@@ -118,12 +118,12 @@ func podTemplate(labels map[string]string, cpu int64, priority string, shape fun
 	return p
 }
 
-// mostPods is how many pods of it there may be.
+// mostPods returns the maximum number of its pods.
 func (l *workload) mostPods(nodes int) int {
 	return max(1, int(l.share*float64(nodes*nodeCPU*1000)/float64(l.cpu)))
 }
 
-// createObjects makes all that the campaign works with.
+// createObjects creates all objects of the campaign.
 func createObjects(ctx context.Context, client kubernetes.Interface, nodes int) error {
 	create := func(what string, err error) error {
 		if err != nil && !apierrors.IsAlreadyExists(err) {

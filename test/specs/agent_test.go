@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// runOnAgent starts a cluster whose only node is this machine, and has processes of this binary run
-// the specs on it: with a --kubeconfig they start nothing themselves. Ginkgo's own command shares
-// the specs out and puts the results together.
+// runOnAgent starts a cluster with only this machine as a node, and has processes of this binary
+// run the specs on it: with a --kubeconfig they start nothing themselves. Ginkgo's own command
+// distributes the specs and merges the results.
 func runOnAgent(binaries string, procs int) int {
 	c, err := upWithAgent(binaries)
 	if err != nil {
@@ -42,8 +42,8 @@ func runOnAgent(binaries string, procs int) int {
 	return 0
 }
 
-// argv of ginkgo's command: flags for ginkgo are its own, without the prefix that they have for a
-// test binary; all others are for the processes.
+// argv returns the arguments of ginkgo's command: flags for ginkgo itself, without their prefix for
+// a test binary; all remaining ones are for the processes.
 func argv(self string, procs int, kubeconfig string, args []string) []string {
 	own := []string{"--procs", strconv.Itoa(procs), "--timeout", "4h"}
 	others := []string{self, "--", "--kubeconfig", kubeconfig}
@@ -57,8 +57,8 @@ func argv(self string, procs int, kubeconfig string, args []string) []string {
 	return append(own, others...)
 }
 
-// upWithAgent starts the cluster, and a registry from which its containerd pulls what the specs
-// name, whatever the registry's name is there.
+// upWithAgent starts the cluster, and a registry that serves its containerd the images named by the
+// specs, under any registry name.
 func upWithAgent(binaries string) (*cluster, error) {
 	images, err := upstreamImages(binaries)
 	if err != nil {
@@ -80,8 +80,8 @@ func upWithAgent(binaries string) (*cluster, error) {
 	return c, nil
 }
 
-// mirror has containerd pull what is named after the registry from an address of this machine, and
-// from nowhere else.
+// mirror makes containerd pull the registry's images from an address of this machine, and from
+// nowhere else.
 func mirror(dir, registry, address string) error {
 	dir = filepath.Join(dir, registry)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -1,13 +1,13 @@
 // Package specs runs upstream's own end-to-end specs (k8s.io/kubernetes/test/e2e) against `berth
 // up` with simulated nodes.
 //
-// The specs are upstream's, unchanged, and so is the framework that runs them; here are only the
-// choice of them and the cluster. specs.txt says which are run and which cannot pass where no
-// container really runs, each with its reason; docs/upstream-specs.md has the results. It is a
-// module of its own for what the framework needs beside Kubernetes itself. `make specs` runs it: an
-// hour and a half, most of it the waiting that the specs prescribe.
+// The specs and their framework are upstream's, unchanged; this package contains only their
+// selection and the cluster. specs.txt lists the specs to run and those that cannot pass without
+// real containers, each with its reason; docs/upstream-specs.md has the results. It is a separate
+// module because of the framework's additional dependencies. `make specs` runs it: an hour and a
+// half, most of it waits in the specs.
 //
-// With -berth-agent they are the specs of node.txt, on the node of `berth up --agent`, where
-// containers really run: `make node-conformance`. The images are made here, and served to
-// containerd as a mirror of the registry that the specs name; nothing is pulled from outside.
+// With -berth-agent it runs the specs of node.txt, on the node of `berth up --agent`, with real
+// containers: `make node-conformance`. The images are built here, and served to containerd as a
+// mirror of the specs' registry, without external downloads.
 package specs

@@ -16,9 +16,9 @@ import (
 	imageutils "k8s.io/kubernetes/test/utils/image"
 )
 
-// upstreamImages are the images that the specs of node.txt run, by upstream's names. Their programs
-// are upstream's where those are Go (agnhost, nonewprivs), and otherwise this machine's: a static
-// busybox for what upstream takes from Alpine, Debian and busybox images, with curl, bash and nc
+// upstreamImages returns the images run by the specs of node.txt, by upstream's names. Their
+// programs are upstream's if written in Go (agnhost, nonewprivs), and otherwise this machine's: a
+// static busybox instead of upstream's Alpine, Debian and busybox images, with curl, bash and nc
 // where upstream installs them.
 func upstreamImages(binaries string) (*registry, error) {
 	base, err := busybox()
@@ -59,7 +59,7 @@ func upstreamImages(binaries string) (*registry, error) {
 	nonRoot := shell
 	nonRoot.config.User = "1234"
 	privileges := image{layers: []layer{base, nnp}, config: runConfig{Env: []string{path}, Cmd: []string{"nnp"}}}
-	// Where this image is used, it only has to run.
+	// The specs only require this image to run.
 	web := image{layers: []layer{base}, config: runConfig{Env: []string{path}, Cmd: []string{"httpd", "-f", "-p", "80", "-h", "/tmp"}}}
 
 	r := &registry{blobs: map[string][]byte{}, tags: map[string]string{}}
@@ -77,7 +77,7 @@ func upstreamImages(binaries string) (*registry, error) {
 // layer is a tar.
 type layer []byte
 
-// files makes a layer of them.
+// files builds a layer of files.
 type files struct {
 	out bytes.Buffer
 	tar *tar.Writer
@@ -128,7 +128,7 @@ func unixMode(mode fs.FileMode) int64 {
 	return bits
 }
 
-// users are those that specs name: user-defined-in-image is upstream's, in its image of agnhost.
+// Users named by specs: user-defined-in-image is upstream's, in its image of agnhost.
 const (
 	users = `root:x:0:0:root:/root:/bin/sh
 user-defined-in-image:x:1000:1000::/home:/bin/sh
@@ -141,7 +141,7 @@ nogroup:x:65534:
 `
 )
 
-// busybox is a small system around this machine's static busybox.
+// busybox returns a small system around this machine's static busybox.
 func busybox() (layer, error) {
 	const machines = "/bin/busybox"
 	content, err := os.ReadFile(machines)
@@ -171,7 +171,7 @@ func busybox() (layer, error) {
 	return f.layer()
 }
 
-// program is a layer with one static binary.
+// program returns a layer with one static binary.
 func program(from, name string, mode fs.FileMode) (layer, error) {
 	content, err := os.ReadFile(from)
 	if err != nil {
@@ -185,11 +185,11 @@ func program(from, name string, mode fs.FileMode) (layer, error) {
 	return f.layer()
 }
 
-// library is one that a program is linked with: a path in a line of ldd.
+// library matches a linked library: a path in a line of ldd.
 var library = regexp.MustCompile(`(/\S+) \(0x`)
 
-// withLibraries is a layer with programs of this machine and the libraries that they need, and with
-// links to them in place of busybox's applets.
+// withLibraries returns a layer with programs of this machine and their libraries, and with links
+// to them that replace busybox's applets.
 func withLibraries(links map[string]string, programs ...string) (layer, error) {
 	f := newFiles()
 	for applet, program := range links {
@@ -225,7 +225,7 @@ func withLibraries(links map[string]string, programs ...string) (layer, error) {
 	return f.layer()
 }
 
-// localhost is a layer with what agnhost serves HTTPS with, where upstream's image has it.
+// localhost returns a layer with agnhost's HTTPS certificate, at the path in upstream's image.
 func localhost() (layer, error) {
 	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
 	if err != nil {
@@ -237,7 +237,7 @@ func localhost() (layer, error) {
 	return f.layer()
 }
 
-// inRegistry is a layer with an image in the form that agnhost's fake-registry-server serves.
+// inRegistry returns a layer with an image in the format of agnhost's fake-registry-server.
 func inRegistry(name, tag string, image image) (layer, error) {
 	manifest, blobs, err := image.build("")
 	if err != nil {
@@ -256,5 +256,5 @@ func inRegistry(name, tag string, image image) (layer, error) {
 	return f.layer()
 }
 
-// architecture of the images, which is this machine's.
+// architecture of the images is this machine's.
 const architecture = runtime.GOARCH

@@ -15,7 +15,7 @@ const (
 	layerType    = "application/vnd.docker.image.rootfs.diff.tar"
 )
 
-// runConfig is what an image says about how it is run.
+// runConfig is an image's runtime configuration.
 type runConfig struct {
 	User       string            `json:",omitempty"`
 	Env        []string          `json:",omitempty"`
@@ -29,8 +29,8 @@ type image struct {
 	layers []layer
 }
 
-// build gives the manifest and what it refers to: the configuration, then the layers. Images of
-// different references are different images.
+// build returns the manifest and its blobs: the configuration, then the layers. Images of different
+// references are different images.
 func (i image) build(reference string) (manifest []byte, blobs [][]byte, err error) {
 	i.config.Labels = map[string]string{"reference": reference}
 	digests := make([]string, 0, len(i.layers))
@@ -61,13 +61,13 @@ func descriptor(kind string, blob []byte) map[string]any {
 
 func digestOf(blob []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(blob)) }
 
-// registry serves images: Docker's registry API, as far as a pull needs it.
+// registry serves images: the part of Docker's registry API needed for a pull.
 type registry struct {
 	blobs map[string][]byte // by digest; manifests, too
 	tags  map[string]string // digest of the manifest by REPOSITORY:TAG
 }
 
-// add an image by a reference, HOST/REPOSITORY:TAG.
+// add adds an image under a reference, HOST/REPOSITORY:TAG.
 func (r *registry) add(reference string, i image) error {
 	manifest, blobs, err := i.build(reference)
 	if err != nil {

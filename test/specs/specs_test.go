@@ -60,8 +60,8 @@ func run(m *testing.M) int {
 			return fail(err)
 		}
 	}
-	// Without a kubeconfig that is named, whatever $KUBECONFIG leads to must be left alone: specs
-	// taint and fill nodes.
+	// Never use the cluster of $KUBECONFIG unless it is named explicitly: specs taint and fill
+	// nodes.
 	framework.TestContext.KubeConfig = ""
 	flag.Parse()
 	if framework.TestContext.KubeConfig == "" && !dryRun() {
@@ -115,7 +115,7 @@ func TestSpecs(t *testing.T) {
 //go:embed specs.txt node.txt
 var chosen embed.FS
 
-// choice is what such a file says: regular expressions over the full name of a spec.
+// choice is the content of such a file: regular expressions over the full name of a spec.
 type choice struct{ run, leave []string }
 
 func read(file string) (c choice, err error) {
@@ -142,10 +142,10 @@ func read(file string) (c choice, err error) {
 	return c, nil
 }
 
-// upLimit is for berth up to say that the cluster is there.
+// upLimit bounds the time until berth up reports the cluster.
 const upLimit = 2 * time.Minute
 
-// cluster is one of the run's own.
+// cluster is a cluster of this run.
 type cluster struct {
 	dir        string // with the kubeconfig
 	kubeconfig string
@@ -153,7 +153,7 @@ type cluster struct {
 	stop       func()
 }
 
-// up starts a cluster with `berth up`, which is there when a line of its output matches.
+// up starts a cluster with `berth up`, ready once a line of its output matches.
 func up(binaries, ready string, args ...string) (*cluster, error) {
 	if binaries == "" {
 		return nil, fmt.Errorf("-berth-bin or $BERTH_BIN must name the folder with berth and berth-controlplane, or --kubeconfig a cluster that may be taken apart")
@@ -187,7 +187,7 @@ func up(binaries, ready string, args ...string) (*cluster, error) {
 	return c, nil
 }
 
-// said waits until a line matches, and reads on behind that, so that the writer never has to wait.
+// said waits until a line matches, and continues reading after it, so that the writer never blocks.
 func said(r io.Reader, pattern *regexp.Regexp) ([]string, error) {
 	found := make(chan []string, 1)
 	go func() {

@@ -28,7 +28,8 @@ func (c *cluster) check() {
 	}
 }
 
-// checkAsKubeScheduler: what Kubernetes gives to kube-scheduler is enough for Berth's.
+// checkAsKubeScheduler verifies that Kubernetes' permissions for kube-scheduler suffice for
+// Berth's.
 func (c *cluster) checkAsKubeScheduler() {
 	out, code := c.tryBerth("", "check", "--for", "scheduler", "--fail-on", "problem", "--kubeconfig", c.kubeconfigOf(kubeScheduler, c.token(kubeScheduler)))
 	if code != 0 {
@@ -43,7 +44,7 @@ func (c *cluster) checkMissesDevices() {
 	}
 }
 
-// explain does what it suggests, and the pod runs.
+// explain follows the suggestion, and the pod must run.
 func (c *cluster) explain() {
 	c.apply(pod("shy", "", "nodeSelector: {disk: "+c.namespace+"}"))
 	c.waits("shy", "didn't match Pod's node affinity/selector")
@@ -63,7 +64,7 @@ func (c *cluster) explain() {
 	c.Errorf("no label is suggested: %+v", said.Suggestions)
 }
 
-// whatIf: who is said to leave a node leaves it when it is done, and not before.
+// whatIf verifies that pods predicted to leave a node leave it after the operation, and not before.
 func (c *cluster) whatIf() {
 	c.apply(`
 apiVersion: apps/v1
@@ -129,7 +130,7 @@ func (c *cluster) page() {
 	})
 }
 
-// metrics are shown to who may see them, and the API server says who that is.
+// metrics verifies that permitted users see the metrics, authorized by the API server.
 func (c *cluster) metrics() {
 	body := c.read(c.parts.schedulerURL+"/metrics", c.token(administrator))
 	if !strings.Contains(body, "scheduler_schedule_attempts_total") {
@@ -163,9 +164,9 @@ func (c *cluster) read(url, token string) string {
 	return string(body)
 }
 
-// handOver has the Lease go round: from Berth to Berth by SIGTERM, to the release's own
-// kube-scheduler by kill -9, and back by SIGTERM, to a Berth that has kube-scheduler's kubeconfig.
-// Whoever has it places the next pod; nobody else is left.
+// handOver passes the Lease around: from Berth to Berth by SIGTERM, to the release's own
+// kube-scheduler by SIGKILL, and back by SIGTERM, to a Berth with kube-scheduler's kubeconfig. Each
+// holder in turn places the next pod, being the only scheduler left.
 func (c *cluster) handOver() {
 	berth := c.beginScheduler("scheduler-2")
 	c.knowsTheCluster(berth)
@@ -191,7 +192,7 @@ func (c *cluster) handOver() {
 	c.parts.scheduler = berth
 }
 
-// knowsTheCluster waits for a scheduler that stands by.
+// knowsTheCluster waits until a standby scheduler has synced.
 func (c *cluster) knowsTheCluster(scheduler *process) {
 	c.Helper()
 	url := scheduler.says(`health and metrics on (http://\S+)`)
@@ -203,7 +204,7 @@ func (c *cluster) knowsTheCluster(scheduler *process) {
 	})
 }
 
-// places has the scheduler that is there place a pod.
+// places makes the present scheduler place a pod.
 func (c *cluster) places(name, what string) {
 	c.Helper()
 	began := time.Now()

@@ -14,8 +14,8 @@ import (
 	"text/tabwriter"
 )
 
-// auditPolicy has every request in the log but the administrator's, in whose name the load and the
-// simulated nodes are.
+// auditPolicy logs every request except for the administrator's, used by the load and the simulated
+// nodes.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -25,8 +25,8 @@ rules:
 - level: Metadata
 `
 
-// audited are the flags by which an API server writes an audit log. They need a folder, which start
-// empties: the files are beside it.
+// audited returns the flags that make an API server write an audit log. They need a folder outside
+// the one emptied by start.
 func audited(dir string) (flags []string, log string, err error) {
 	policy, log := dir+"-audit-policy.yaml", dir+"-audit.log"
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
@@ -35,12 +35,12 @@ func audited(dir string) (flags []string, log string, err error) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return nil, "", err
 	}
-	// One file, however long: none of it may be rotated away.
+	// Use one file of any length: rotation must not drop any of it.
 	const megabytes = "100000"
 	return []string{"--audit-policy-file", policy, "--audit-log-path", log, "--audit-log-maxsize", megabytes}, log, os.RemoveAll(log)
 }
 
-// request is one of the audit log.
+// request is a request in the audit log.
 type request struct {
 	AuditID string `json:"auditID"`
 	Verb    string `json:"verb"`
@@ -60,7 +60,7 @@ type request struct {
 	} `json:"responseStatus"`
 }
 
-// what is what was asked for: a resource, or else the path.
+// what returns the requested resource, or else the path.
 func (r *request) what() string {
 	switch {
 	case r.ObjectRef.Subresource != "":
@@ -72,13 +72,13 @@ func (r *request) what() string {
 	return path
 }
 
-// writes reports whether the request may change something. Everything that is not known to read
-// does.
+// writes reports whether the request may change something: everything not known to be a read.
 func (r *request) writes() bool {
 	return !slices.Contains([]string{"get", "list", "watch"}, r.Verb)
 }
 
-// requests reads an audit log, each request once: of a watch, its beginning and its end are there.
+// requests reads an audit log, passing each request once: a watch is logged at its beginning and
+// its end.
 func requests(log string, each func(*request)) error {
 	file, err := os.Open(log)
 	if err != nil {
@@ -106,7 +106,7 @@ func requests(log string, each func(*request)) error {
 	}
 }
 
-// kinds counts requests by who asked for what, and with what result.
+// kinds counts requests by user, verb, object and result.
 type kinds map[kindOfRequest]int
 
 type kindOfRequest struct {
@@ -118,7 +118,7 @@ func (k kinds) add(r *request) {
 	k[kindOfRequest{r.User.Username, r.Verb, r.what(), r.ResponseStatus.Code}]++
 }
 
-// write prints what users asked for.
+// write prints the requests of selected users.
 func (k kinds) write(to io.Writer, whom func(user string) bool) {
 	var rows []kindOfRequest
 	for kind := range k {
@@ -137,7 +137,7 @@ func (k kinds) write(to io.Writer, whom func(user string) bool) {
 	_ = table.Flush() // standard output, or a builder
 }
 
-// refused reports whether the API server did not allow a request.
+// refused reports whether the API server denied the request.
 func (k kindOfRequest) refused() bool {
 	return k.code == http.StatusForbidden || k.code == http.StatusUnauthorized
 }

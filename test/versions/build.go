@@ -11,15 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Programs are what Build makes, in one folder. etcd is the one that all versions get: an API
-// server asks nothing of it that changed.
+// Programs lists the programs built by Build, in one folder. All versions get the same etcd: API
+// servers' use of it has not changed.
 var Programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 
 const etcd = "github.com/berth-k8s/berth/test/cmd/benchlive/etcd"
 
-// Build makes the programs of a release, as v1.35.4, in a folder below dir, and returns that
-// folder. What was built before is used again. It has to be called within this module, as tests
-// are.
+// Build builds the programs of a release, such as v1.35.4, in a folder below dir, and returns that
+// folder. It reuses earlier builds. Call it within this module, as in tests.
 func Build(ctx context.Context, dir, release string) (bin string, err error) {
 	dir = filepath.Join(dir, release)
 	bin = filepath.Join(dir, "bin")
@@ -40,8 +39,8 @@ func Build(ctx context.Context, dir, release string) (bin string, err error) {
 	if err := os.WriteFile(filepath.Join(dir, "go.mod"), text, 0o644); err != nil {
 		return "", err
 	}
-	// The sums of what it requires are added to go.sum while it is built, and checked against Go's
-	// checksum database.
+	// The checksums of its requirements are added to go.sum during the build, and verified with
+	// Go's checksum database.
 	args := []string{"build", "-mod=mod", "-buildvcs=false", "-ldflags", linkerFlags(release), "-o", bin + string(filepath.Separator)}
 	for _, program := range Programs[1:] {
 		args = append(args, kubernetesModule+"/cmd/"+program)
@@ -50,7 +49,7 @@ func Build(ctx context.Context, dir, release string) (bin string, err error) {
 	return bin, err
 }
 
-// goMod is what `go mod edit -json` tells of a go.mod.
+// goMod is the output of `go mod edit -json`.
 type goMod struct {
 	Go      string
 	Godebug []struct{ Key, Value string }
@@ -60,7 +59,7 @@ type goMod struct {
 	}
 }
 
-// requirements are those of k8s.io/kubernetes itself.
+// requirements returns the requirements of k8s.io/kubernetes itself.
 func requirements(ctx context.Context, dir, release string) (*goMod, error) {
 	out, err := run(ctx, dir, "go", "mod", "download", "-json", kubernetesModule+"@"+release)
 	if err != nil {
@@ -77,12 +76,12 @@ func requirements(ctx context.Context, dir, release string) (*goMod, error) {
 	return own, json.Unmarshal(out, own)
 }
 
-// unpublished is the version by which k8s.io/kubernetes requires the modules that are released with
-// it. As v0.N.P they are on the proxy.
+// unpublished is the required version of modules released together with k8s.io/kubernetes. On the
+// proxy they have versions v0.N.P.
 const unpublished = "v0.0.0"
 
-// module is the go.mod that builds the release's programs with what they were released with: the
-// same dependencies, the same language and the same defaults of the runtime.
+// module returns a go.mod that builds the release's programs like the release: the same
+// dependencies, the same language and the same defaults of the runtime.
 func (m *goMod) module(release string) ([]byte, error) {
 	v, err := version.ParseSemantic(release)
 	if err != nil {
@@ -108,7 +107,7 @@ func (m *goMod) module(release string) ([]byte, error) {
 	return []byte(text.String()), nil
 }
 
-// linkerFlags have the programs say which release they are.
+// linkerFlags embed the release in the programs.
 func linkerFlags(release string) string {
 	v := version.MustParseSemantic(release)
 	const at = "k8s.io/component-base/version"

@@ -20,8 +20,8 @@ func TestNewestIsTheLastPatchThatIsARelease(t *testing.T) {
 	}
 }
 
-// TestAReleaseIsBuiltOfWhatItRequires: modules that are released with k8s.io/kubernetes are those
-// of its own version, all others as it names them.
+// TestAReleaseIsBuiltOfWhatItRequires verifies that modules released with k8s.io/kubernetes have
+// the same version, and that the remaining ones have the required version.
 func TestAReleaseIsBuiltOfWhatItRequires(t *testing.T) {
 	own := &goMod{}
 	if err := json.Unmarshal([]byte(`{"Module": {"Path": "k8s.io/kubernetes"}, "Go": "1.25.0", "Godebug": [{"Key": "default", "Value": "go1.25"}],

@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// cluster is the control plane of a release as processes, with Berth in place of its scheduler and
-// of two of its controllers. A promise gets a copy with a test and a namespace of its own.
+// cluster is the control plane of a release as processes, with Berth replacing its scheduler and
+// two of its controllers. A promise gets a copy with a separate test and namespace.
 type cluster struct {
 	*testing.T
 	release   string
@@ -47,7 +47,7 @@ const (
 	kubeScheduler     = "system:kube-scheduler"
 )
 
-// start starts etcd, the API server and the controllers but those that Berth stands for.
+// start starts etcd, the API server and the controllers except for those replaced by Berth.
 func start(t *testing.T, release, bin, berth, dir string, flags ...string) *cluster {
 	t.Helper()
 	c := startPlane(t, release, bin, berth, dir, flags...)
@@ -87,8 +87,8 @@ func (c *cluster) beginControllers(flags ...string) {
 
 func (c *cluster) path(name string) string { return filepath.Join(c.dir, name) }
 
-// startAPI starts etcd and the API server, with RBAC, users by tokens, and a certificate that it
-// makes for itself.
+// startAPI starts etcd and the API server, with RBAC, users with tokens, and a self-signed
+// certificate.
 func (c *cluster) startAPI(flags []string) {
 	c.Helper()
 	ports := c.freePorts(3)
@@ -104,8 +104,8 @@ func (c *cluster) startAPI(flags []string) {
 	c.server, c.authority = "https://127.0.0.1:"+ports[2], c.path("certificates/apiserver.crt")
 	apiServer := c.begin("kube-apiserver", filepath.Join(c.bin, "kube-apiserver"), append([]string{
 		"--etcd-servers", store, "--bind-address", "127.0.0.1", "--secure-port", ports[2], "--cert-dir", c.path("certificates"),
-		// Loopback is refused as the address to be advertised; nobody asks for this one, which is
-		// reserved for documentation.
+		// Loopback is not permitted as the advertised address; this unused one is reserved for
+		// documentation.
 		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none",
 		"--service-cluster-ip-range", "10.96.0.0/24", "--authorization-mode", "RBAC", "--token-auth-file", c.path("tokens.csv"),
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", keys, "--service-account-signing-key-file", keys,
@@ -121,7 +121,7 @@ func (c *cluster) startAPI(flags []string) {
 	})
 }
 
-// connect makes the client. The server's certificate is not there from the beginning.
+// connect creates the client. It waits for the server's certificate.
 func (c *cluster) connect() error {
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
@@ -151,7 +151,7 @@ func (c *cluster) writeTokens(users ...string) {
 	c.write(c.path("tokens.csv"), []byte(lines.String()))
 }
 
-// token is that of a user of the API server's file.
+// token returns the token of a user in the API server's file.
 func (c *cluster) token(user string) string {
 	c.Helper()
 	text, err := os.ReadFile(c.path("tokens.csv"))
@@ -196,7 +196,7 @@ func (c *cluster) stop() {
 	*c.processes = nil
 }
 
-// in is the same cluster for a check, with a namespace of its own that goes with it.
+// in returns the same cluster for a check, with a temporary namespace.
 func (c *cluster) in(t *testing.T, namespace string) *cluster {
 	t.Helper()
 	at := *c
@@ -227,17 +227,17 @@ func (c *cluster) freePorts(n int) (ports []string) {
 	return ports
 }
 
-// patience is for what takes a moment on a machine that has other things to do.
+// patience bounds short operations on a busy machine.
 var patience = 90 * time.Second
 
 func init() {
 	flag.DurationVar(&patience, "patience", patience, "how long to wait for what takes a moment")
 }
 
-// fatal ends eventually at once.
+// fatal ends eventually immediately.
 type fatal struct{ error }
 
-// eventually waits until ask has no complaint any more.
+// eventually retries until the function returns nil.
 func (c *cluster) eventually(ask func() error) {
 	c.Helper()
 	c.within(patience, ask)

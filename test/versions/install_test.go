@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// parts are Berth's processes that lead, and where they answer.
+// parts holds Berth's leading processes and their addresses.
 type parts struct {
 	scheduler, controller *process
 	schedulerURL          string // by HTTPS
@@ -22,9 +22,9 @@ type parts struct {
 
 const manifests = "../../deploy/kustomize"
 
-// install installs Berth as docs/install.md tells it, in place of kube-scheduler, with components
-// of the kustomization, and runs the parts with the tokens of their ServiceAccounts: the pods of
-// the manifests are simulated.
+// install installs Berth according to docs/install.md, replacing kube-scheduler, with components of
+// the kustomization, and runs the parts with the tokens of their ServiceAccounts: the manifests'
+// pods are simulated.
 func (c *cluster) install(components ...string) {
 	c.Helper()
 	folder := c.path("mine")
@@ -60,14 +60,14 @@ components:
 	c.parts.scheduler.says(`(?m)^ready`)
 }
 
-// beginWebhook starts one that registers itself.
+// beginWebhook starts a webhook that registers itself.
 func (c *cluster) beginWebhook() {
 	c.Helper()
 	c.part("webhook", "webhook", c.accountOf(deploy.Webhook), "--namespace", deploy.Namespace, "--bind-address=127.0.0.1:0", "--health-bind-address=127.0.0.1:0",
 		"--advertise-host=127.0.0.1", "--shutdown-delay=0s").says(`ready https://\S+`)
 }
 
-// controlPlaneNode is the node that Berth's own pods are for.
+// controlPlaneNode is the node for Berth's own pods.
 const controlPlaneNode = "node-6"
 
 // part starts a part of Berth.
@@ -91,7 +91,7 @@ func (c *cluster) accountOf(what deploy.Part) string {
 	return c.kubeconfigOf(account, request.Status.Token)
 }
 
-// beginScheduler starts one with the configuration of the manifests, as its own ServiceAccount.
+// beginScheduler starts a scheduler with the manifests' configuration, as its own ServiceAccount.
 func (c *cluster) beginScheduler(name string) *process {
 	c.Helper()
 	return c.beginSchedulerAs(name, c.accountOf(deploy.Scheduler))
@@ -102,8 +102,7 @@ func (c *cluster) beginSchedulerAs(name, kubeconfig string) *process {
 	return c.part(name, "scheduler", kubeconfig, "--config", c.path("scheduler.yaml"), "--bind-address=127.0.0.1", "--health-bind-address=127.0.0.1:0")
 }
 
-// beginController starts one that is soon sure of a node's silence, and whose Lease another soon
-// takes.
+// beginController starts a controller that detects silent nodes quickly, with a short Lease.
 func (c *cluster) beginController(name string) *process {
 	c.Helper()
 	p := c.part(name, "controller", c.accountOf(deploy.Controller), "--leader-elect-resource-namespace", deploy.Namespace, "--health-bind-address=127.0.0.1:0",
@@ -122,8 +121,8 @@ func (c *cluster) takesEveryManifest() {
 	}
 }
 
-// placesItself: the pods of Berth's manifests are placed by Berth, those that replace the control
-// plane's where that is.
+// placesItself verifies that Berth places the pods of its manifests, and that pods replacing the
+// control plane's are on the control plane node.
 func (c *cluster) placesItself() {
 	c.kubectl("wait", "-n", deploy.Namespace, "--for=condition=Available", "deployment", "--all", "--timeout=90s")
 	const replacing = "app.kubernetes.io/component in (scheduler, controller)"
@@ -134,8 +133,7 @@ func (c *cluster) placesItself() {
 	}
 }
 
-// noErrors looks through the logs of Berth's parts: what an API server does not know, refuses or
-// warns of is there.
+// noErrors searches the logs of Berth's parts for unknown, refused or deprecated requests.
 func (c *cluster) noErrors() {
 	for _, p := range c.parts.all {
 		c.noErrorsOf(p)
@@ -155,9 +153,9 @@ func (c *cluster) noErrorsOf(p *process) {
 	}
 }
 
-// unserved is what Berth says, once each, of devices that an API server does not have or show.
+// unserved matches Berth's one-time messages about devices that an API server lacks or hides.
 var unserved = regexp.MustCompile(`DeviceTaintRules are not followed|Not followed, and no pod is evicted for it: it cannot be listed" resource="\w+"`)
 
-// troubled are errors by klog and slog, warnings that came with an answer of the API server, and
-// its refusals, of which Berth tells in passing: it tries again.
+// troubled matches errors by klog and slog, warnings in responses of the API server, and its
+// refusals, logged by Berth at a lower level before a retry.
 var troubled = regexp.MustCompile(`^[EF]\d{4} |level=ERROR|^panic|^W\d{4} .* warnings\.go|is forbidden|could not find the requested resource|unknown field`)

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// environment keeps what is the user's out of reach: their cluster, their cache.
+// environment keeps the tests away from the user's cluster and cache.
 func (c *cluster) environment() []string {
 	return append(os.Environ(), "HOME="+c.dir, "KUBECONFIG="+c.kubeconfig, "BERTH_DATA_DIR="+c.path("none"))
 }
 
-// tryBerth runs a command of berth as the administrator, and returns what it prints, errors last,
-// and its exit code.
+// tryBerth runs a command of berth as the administrator, and returns its output, errors last, and
+// its exit code.
 func (c *cluster) tryBerth(input string, args ...string) (string, int) {
 	c.Helper()
 	out, errs, code := c.execute(input, args...)
@@ -44,7 +44,7 @@ func (c *cluster) berthSays(args ...string) string {
 	return out
 }
 
-// answers decodes what a command of berth prints as JSON.
+// answers decodes the JSON output of a command of berth.
 func (c *cluster) answers(into any, args ...string) {
 	c.Helper()
 	out, errs, code := c.execute("", append(args, "-o", "json")...)
@@ -53,7 +53,7 @@ func (c *cluster) answers(into any, args ...string) {
 	}
 }
 
-// tryKubectl is the one that is built in, in the check's namespace.
+// tryKubectl runs the built-in kubectl in the check's namespace.
 func (c *cluster) tryKubectl(input string, args ...string) (string, int) {
 	c.Helper()
 	if c.namespace != "" {
@@ -78,14 +78,14 @@ func (c *cluster) apply(manifests string, args ...string) {
 	}
 }
 
-// get is fields of an object; of one that is not there, what kubectl says of it.
+// get returns fields of an object, or kubectl's error if it does not exist.
 func (c *cluster) get(object, jsonpath string, args ...string) string {
 	c.Helper()
 	out, _ := c.tryKubectl("", append([]string{"get", object, "-o", "jsonpath=" + jsonpath}, args...)...)
 	return out
 }
 
-// awaits waits until fields of an object are so.
+// awaits waits until fields of an object have these values.
 func (c *cluster) awaits(object, jsonpath, want string) {
 	c.Helper()
 	c.eventually(func() error {
@@ -106,7 +106,7 @@ func (c *cluster) gone(object string) {
 	})
 }
 
-// event waits for one of an object.
+// event waits for an event of an object.
 func (c *cluster) event(object, reason, words string) {
 	c.Helper()
 	c.eventually(func() error {
@@ -118,7 +118,7 @@ func (c *cluster) event(object, reason, words string) {
 	})
 }
 
-// What is asked of pods.
+// Fields of pods.
 const (
 	phase    = "{.status.phase}"
 	placedOn = "{.spec.nodeName}"
@@ -134,7 +134,7 @@ func (c *cluster) runs(pods ...string) {
 	}
 }
 
-// waits is for a pod that is not placed: it says these words.
+// waits requires an unplaced pod with these words in its message.
 func (c *cluster) waits(pod, words string) {
 	c.Helper()
 	c.eventually(func() error {
@@ -145,7 +145,7 @@ func (c *cluster) waits(pod, words string) {
 	})
 }
 
-// stays says of a pod that it is not about to go.
+// stays requires a running pod that is not terminating.
 func (c *cluster) stays(pod string) {
 	c.Helper()
 	if got := c.get("pod/"+pod, phase+leaving); got != "Running" {
@@ -153,16 +153,16 @@ func (c *cluster) stays(pod string) {
 	}
 }
 
-// pod is a manifest; more are fields of its spec.
+// pod returns a manifest; more holds fields of its spec.
 func pod(name, labels string, more ...string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, labels: {%s}}\nspec: {%s}\n---\n", name, labels,
 		strings.Join(append([]string{"containers: [{name: c, image: nginx}]"}, more...), ", "))
 }
 
-// on is the part of a pod's spec that wants a node.
+// on returns the part of a pod's spec that selects a node.
 func on(node string) string { return "nodeSelector: {kubernetes.io/hostname: " + node + "}" }
 
-// tainted puts taints on a node until the check ends.
+// tainted adds taints to a node until the check ends.
 func (c *cluster) tainted(node string, taints ...string) {
 	c.Helper()
 	c.kubectl(append([]string{"taint", "nodes", node}, taints...)...)

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// load is work for schedulers and controllers: pods that come at a rate, run for a while and end;
-// taints that flap; nodes that fail, some at a time, and recover.
+// load is work for schedulers and controllers: pods created at a constant rate that run for a while
+// and end; flapping taints; nodes that fail in groups, and recover.
 type load struct {
 	*cluster   // with a namespace of its own
 	nodes      int
@@ -34,12 +34,12 @@ const (
 	atOnce   = 4 // flaps
 	waves    = 5 // in which nodes fail
 	settling = 8 * time.Second
-	// loadLimit is how long a pod may wait for a node when all have been created, and how long
-	// upstream may take to see a node fail or recover.
+	// loadLimit bounds a pod's wait for a node after all have been created, and upstream's
+	// detection of a node's failure or recovery.
 	loadLimit = 10 * time.Minute
 )
 
-// play returns when all has been done.
+// play runs the load to its end.
 func (l *load) play() error {
 	group, ctx := errgroup.WithContext(l.Context())
 	group.Go(func() error { return l.createPods(ctx) })
@@ -62,7 +62,7 @@ func (l *load) placed() {
 	})
 }
 
-// createPods creates the pods at the rate, or as fast as the API server takes them.
+// createPods creates the pods at the rate, or as fast as possible.
 func (l *load) createPods(ctx context.Context) error {
 	const workers = 8
 	group, ctx := errgroup.WithContext(ctx)
@@ -95,7 +95,7 @@ func (l *load) createPods(ctx context.Context) error {
 	return group.Wait()
 }
 
-// persist tries again what another writer or a busy API server kept from being done.
+// persist retries operations that failed because of conflicts or a busy API server.
 func persist(ctx context.Context, do func() error) (err error) {
 	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, loadLimit, true, func(context.Context) (bool, error) {
 		err = do()
@@ -104,7 +104,7 @@ func persist(ctx context.Context, do func() error) (err error) {
 	return err
 }
 
-// pod is the i-th: of several sizes, some spread over zones, some with seconds to leave in.
+// pod returns the i-th pod: of several sizes, some spread over zones, some with a grace period.
 func (l *load) pod(i int) *v1.Pod {
 	app := fmt.Sprintf("app-%d", i%10)
 	pod := &v1.Pod{
@@ -133,11 +133,11 @@ func (l *load) pod(i int) *v1.Pod {
 	return pod
 }
 
-// flap taints nodes and takes the taints off again, one of several that do so at once.
+// flap adds and removes taints of nodes, concurrently with other parts.
 func (l *load) flap(ctx context.Context, part int) error {
 	chance := rand.New(rand.NewPCG(uint64(part), 21)) // which nodes and for how long is the same in each run
 	for i := part; i < l.flaps; i += atOnce {
-		// Each has nodes of its own, so that none takes another's taint off.
+		// Each part has separate nodes, so that none removes another's taint.
 		node := fmt.Sprintf("node-%d", 1+part+atOnce*chance.IntN(l.nodes/atOnce))
 		for _, on := range []bool{true, false} {
 			if err := l.taint(ctx, node, on); err != nil {
@@ -153,7 +153,7 @@ func (l *load) flap(ctx context.Context, part int) error {
 	return nil
 }
 
-// taint puts the taint on a node, or takes it off, beside what others write.
+// taint adds the taint to a node, or removes it, preserving other writers' changes.
 func (l *load) taint(ctx context.Context, name string, on bool) error {
 	nodes := l.client.CoreV1().Nodes()
 	return persist(ctx, func() error {
@@ -170,8 +170,8 @@ func (l *load) taint(ctx context.Context, name string, on bool) error {
 	})
 }
 
-// fail has nodes fall silent, wave by wave: they recover when upstream has seen it, and pods had
-// time to leave.
+// fail makes nodes fall silent, wave by wave: they recover after upstream has detected it, and pods
+// had time to leave.
 func (l *load) fail(ctx context.Context) error {
 	for done := 0; done < l.failures; {
 		var names []string
@@ -199,7 +199,7 @@ func (l *load) fail(ctx context.Context) error {
 	return nil
 }
 
-// nodesDo has simulated nodes fail or recover.
+// nodesDo makes simulated nodes fail or recover.
 func (l *load) nodesDo(what string, names []string) error {
 	return persist(l.Context(), func() error {
 		if out, code := l.tryBerth("", append([]string{"nodes", what}, names...)...); code != 0 {
@@ -209,7 +209,7 @@ func (l *load) nodesDo(what string, names []string) error {
 	})
 }
 
-// untilTainted waits until all of the nodes have the taint that evicts from silent ones, or none.
+// untilTainted waits until all of the nodes have the evicting taint of silent nodes, or none.
 func (l *load) untilTainted(ctx context.Context, names []string, want bool) error {
 	for end := time.Now().Add(loadLimit); ; time.Sleep(time.Second) {
 		var list *v1.NodeList

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// process is a program that runs. What it prints is in a file of its name.
+// process is a running program. Its output is in a file of its name.
 type process struct {
 	c     *cluster
 	name  string
@@ -43,8 +43,7 @@ func (c *cluster) begin(name, program string, args ...string) *process {
 	return p
 }
 
-// says waits for something in what the process prints, and returns what the pattern's last group
-// is.
+// says waits for a pattern in the process's output, and returns its last group.
 func (p *process) says(pattern string) string {
 	p.c.Helper()
 	expression := regexp.MustCompile(pattern)
@@ -72,10 +71,10 @@ func (p *process) said() string {
 	return string(text)
 }
 
-// stopLimit is how long a process may take to end when it is asked to.
+// stopLimit bounds a process's shutdown.
 const stopLimit = 30 * time.Second
 
-// stop is SIGTERM, and the exit code: -1 if a signal ended it, or it had to be killed.
+// stop sends SIGTERM and returns the exit code: -1 if a signal ended it, including the final kill.
 func (p *process) stop() int {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
 	select {
@@ -86,7 +85,7 @@ func (p *process) stop() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may have ended by itself
 	<-p.ended

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestAnAuditLogIsReadOncePerRequest: a watch has a line for its beginning and one for its end; a
-// write is told from a read; a line that is being written counts when it is whole.
+// TestAnAuditLogIsReadOncePerRequest verifies that a watch has a line for its beginning and one for
+// its end, that writes are distinguished from reads, and that an incomplete line counts once
+// complete.
 func TestAnAuditLogIsReadOncePerRequest(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "audit.log")
 	const user = `"user":{"username":"u"}`
@@ -34,7 +35,8 @@ func TestAnAuditLogIsReadOncePerRequest(t *testing.T) {
 	}
 }
 
-// TestAScrapeIsReadByFamily, with the labels of all its samples but the bounds of buckets.
+// TestAScrapeIsReadByFamily verifies the collected labels of all samples, without the bounds of
+// buckets.
 func TestAScrapeIsReadByFamily(t *testing.T) {
 	const scrape = `# HELP scheduler_pending_pods [STABLE] Pods.
 # TYPE scheduler_pending_pods gauge

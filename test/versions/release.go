@@ -12,7 +12,7 @@ import (
 
 const kubernetesModule = "k8s.io/kubernetes"
 
-// Newest is the newest release of a minor, as 1.35, that the module proxy has: v1.35.4.
+// Newest returns the newest release of a minor, such as 1.35, on the module proxy: v1.35.4.
 func Newest(ctx context.Context, minor string) (string, error) {
 	listed, err := run(ctx, "", "go", "list", "-m", "-versions", kubernetesModule)
 	if err != nil {
@@ -21,7 +21,7 @@ func Newest(ctx context.Context, minor string) (string, error) {
 	return newestOf(strings.Fields(string(listed))[1:], minor)
 }
 
-// newestOf leaves out what is no release: alphas, betas and candidates.
+// newestOf ignores prereleases: alphas, betas and candidates.
 func newestOf(releases []string, minor string) (string, error) {
 	wanted, err := version.ParseMajorMinor(minor)
 	if err != nil {
@@ -45,7 +45,7 @@ func newestOf(releases []string, minor string) (string, error) {
 	return newest, nil
 }
 
-// run runs a command and returns what it prints on standard output.
+// run runs a command and returns its standard output.
 func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, os.Environ()

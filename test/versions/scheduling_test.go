@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// taken is the part of a pod's spec that one pod of a node can have.
+// taken returns the part of a pod's spec that only one pod per node can have.
 func taken(port int) string {
 	return fmt.Sprintf("containers: [{name: c, image: nginx, ports: [{containerPort: 80, hostPort: %d}]}]", port)
 }
 
-// holder is a manifest of a pod that takes a port of a node of the pool.
+// holder returns a manifest of a pod that takes a port of a node of the pool.
 func holder(name, labels string, port int, more ...string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, labels: {%s}}\nspec: {%s}\n---\n", name, labels,
 		strings.Join(append([]string{taken(port), "nodeSelector: {pool: two}", "terminationGracePeriodSeconds: 1"}, more...), ", "))
@@ -22,8 +22,8 @@ func (c *cluster) pool() {
 	c.kubectl("label", "node", "node-4", "node-5", "pool=two", "--overwrite")
 }
 
-// preemption: where all nodes are taken, the pod goes that no budget protects; and where budgets
-// protect all, one is broken.
+// preemption verifies that, with all nodes taken, the pod not protected by a budget is evicted; if
+// budgets protect all, one is violated.
 func (c *cluster) preemption() {
 	c.pool()
 	c.apply(`
@@ -99,8 +99,8 @@ func (c *cluster) overhead() {
 	c.Error("kubectl describe node does not name the pod")
 }
 
-// beside is for the node of test-pod, which has 4 CPUs: 1600m would fit beside 2250m, 1600m and
-// 250m do not.
+// beside is for the node of test-pod, which has 4 CPUs: with its 2250m, another 1600m would fit,
+// but 1600m plus 250m do not.
 const beside = `
 apiVersion: v1
 kind: Pod
@@ -122,7 +122,7 @@ func (c *cluster) pendingSaysWhy() {
 	c.kubectl("label", "node", "node-1", "there-")
 }
 
-// drain has three pods leave one node for the other, one after the other as the budget wants it.
+// drain moves three pods from one node to the other, one at a time as required by the budget.
 func (c *cluster) drain() {
 	c.apply(`
 apiVersion: policy/v1
@@ -220,8 +220,8 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]
 	c.kubectl("delete", "resourceslice/node-2-gpus", "deviceclass/gpu")
 }
 
-// webhook: the API server asks Berth's, and the pods of the namespace run on its nodes and nowhere
-// else.
+// webhook verifies that the API server calls Berth's webhook, and that the pods of the namespace
+// run only on its nodes.
 func (c *cluster) webhook() {
 	owned := "dedicated=" + c.namespace
 	c.tainted("node-5", owned+":NoSchedule")

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// family is a metric as a scrape shows it.
+// family is a metric in a scrape.
 type family struct {
 	kind   string
 	labels map[string]bool
@@ -21,7 +21,7 @@ var (
 	suffix     = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// families are the metrics of a scrape.
+// families returns the metrics of a scrape.
 func families(scrape string) map[string]*family {
 	all := map[string]*family{}
 	for line := range strings.Lines(scrape) {
@@ -46,7 +46,7 @@ func families(scrape string) map[string]*family {
 	return all
 }
 
-// tabled are the rows of docs/reference/metrics-parity.md.
+// tabled returns the rows of docs/reference/metrics-parity.md.
 func (c *cluster) tabled() map[string]family {
 	c.Helper()
 	page, err := os.ReadFile("../../docs/reference/metrics-parity.md")
@@ -66,9 +66,8 @@ func (c *cluster) tabled() map[string]family {
 	return all
 }
 
-// knows holds the scrape of one of upstream's components against the page that says what Berth has
-// in each metric's place: those that begin so are all on it, with the type and labels that they are
-// served with.
+// knows compares the scrape of one of upstream's components with the page about Berth's
+// equivalents: all metrics with these prefixes must be on it, with the same type and labels.
 func (c *cluster) knows(component, scrape string, begins ...string) {
 	c.Helper()
 	page, met := c.tabled(), 0

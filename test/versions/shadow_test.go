@@ -41,11 +41,11 @@ var (
 // shadowAccount is the user of both shadows.
 const shadowAccount = "system:serviceaccount:" + deploy.Namespace + ":berth-shadow"
 
-// TestShadow runs the shadows of scheduler and controllers beside the release's own kube-scheduler
-// and kube-controller-manager, as the overlay has them: with its arguments, in the name of its
-// ServiceAccount. Pods come and go, taints flap, nodes fail. Then the API server's audit log has
-// not one request of the shadows that is not get, list or watch, and none that was refused; and
-// what they should not be able to do, they are not.
+// TestShadow runs the shadows of scheduler and controllers alongside the release's own
+// kube-scheduler and kube-controller-manager, as in the overlay: with its arguments, as its
+// ServiceAccount. Pods are created and end, taints flap, nodes fail. Then the API server's audit
+// log must contain only get, list or watch requests of the shadows, none of them refused; and
+// attempted violations of their limits must fail.
 func TestShadow(t *testing.T) {
 	if *minors == "" {
 		t.Skip("no versions were named: see -versions")
@@ -79,12 +79,12 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// controllerPace is what both sides are given, so that they agree on when a node is lost. Zones of
-// a few dozen nodes lose several at once here.
+// controllerPace is used by both sides, so that they agree on the time of a node's loss. Zones of a
+// few dozen nodes lose several together here.
 var controllerPace = []string{"--node-monitor-grace-period=40s", "--node-eviction-rate=1"}
 
-// shadowed plays the load with shadows beside upstream's, tries what shadows may not do, and
-// returns the reports.
+// shadowed plays the load with shadows of upstream's components, tries the shadows' forbidden
+// actions, and returns the reports.
 func (c *cluster) shadowed() (reports []string) {
 	nodes := max(12, 2**shadowFailures)
 	c.kubectl("apply", "-k", filepath.Join(manifests, "overlays/shadow"))
@@ -110,7 +110,7 @@ func (c *cluster) shadowed() (reports []string) {
 }
 
 // beginUpstreamScheduler starts the release's kube-scheduler. Its default of 50 requests a second
-// would be all that is seen.
+// would otherwise dominate.
 func (c *cluster) beginUpstreamScheduler(flags ...string) {
 	c.Helper()
 	c.write(c.path("upstream.yaml"), fmt.Appendf(nil, `apiVersion: kubescheduler.config.k8s.io/v1
@@ -121,8 +121,8 @@ leaderElection: {leaderElect: false}
 	c.begin("kube-scheduler", filepath.Join(c.bin, "kube-scheduler"), append([]string{"--config", c.path("upstream.yaml")}, flags...)...)
 }
 
-// secure are the flags by which upstream's components serve their metrics to the administrator, and
-// where.
+// secure returns the flags that make upstream's components serve their metrics to the
+// administrator, and the address.
 func (c *cluster) secure(kubeconfig string) (flags []string, url string) {
 	c.Helper()
 	port := c.freePorts(1)[0]
@@ -130,8 +130,8 @@ func (c *cluster) secure(kubeconfig string) (flags []string, url string) {
 		"https://127.0.0.1:" + port + "/metrics"
 }
 
-// beginShadows starts both with the arguments that they have in the overlay's Deployment, and
-// returns them when they know the cluster, and the files of their reports.
+// beginShadows starts both with the arguments of the overlay's Deployment, and returns them once
+// they have synced, and the files of their reports.
 func (c *cluster) beginShadows() (scheduler, controller *process, reports []string) {
 	c.Helper()
 	kubeconfig := c.accountOf("shadow")
@@ -158,9 +158,8 @@ func (c *cluster) beginShadows() (scheduler, controller *process, reports []stri
 	return scheduler, controller, []string{c.path("shadow-scheduler.json"), c.path("shadow-controller.json")}
 }
 
-// readsOnly holds the audit log against what the overlay promises: but for the attempts of
-// mayNotWrite, which are known by their agent, the shadows have only read, and were refused
-// nothing.
+// readsOnly compares the audit log with the overlay's promises: except for the attempts of
+// mayNotWrite, identified by their user agent, the shadows have only read, without refusals.
 func (c *cluster) readsOnly(log string) {
 	all, tried := kinds{}, map[string]bool{}
 	bound := 0
@@ -196,8 +195,8 @@ func (c *cluster) readsOnly(log string) {
 			}
 		}
 	}
-	// The log is not blind: it has the bindings of kube-scheduler, the reads of the shadows, and
-	// what was tried in their name.
+	// Verify that the log is complete: it has the bindings of kube-scheduler, the reads of the
+	// shadows, and the attempts in their name.
 	if bound < *shadowPlacements || reads == 0 || len(tried) < len(burglaries) {
 		c.Errorf("the audit log has %d bindings of %d, %d reads, %d of %d attempts: is it complete?", bound, *shadowPlacements, reads, len(tried), len(burglaries))
 	}
@@ -205,7 +204,7 @@ func (c *cluster) readsOnly(log string) {
 		c.release, bound, reads, len(tried))
 }
 
-// compares reads the shadows' reports as their reader does.
+// compares reads the shadows' reports like a user.
 func (c *cluster) compares(files []string) {
 	c.Log(c.berthSays(append([]string{"shadow", "report"}, files...)...))
 	var all shadow.Reports
@@ -240,16 +239,16 @@ func (c *cluster) compares(files []string) {
 	}
 }
 
-// burglar is the agent of the attempts.
+// burglar is the user agent of the attempts.
 const burglar = "burglar"
 
-// burglary is something that a shadow must not be able to do.
+// burglary is an action forbidden to a shadow.
 type burglary struct {
 	what string
 	try  func(c *cluster, as kubernetes.Interface) error
 }
 
-// burglaries are what a scheduler and the controllers write, and the ways from a token to more
+// burglaries lists the writes of a scheduler and the controllers, and the ways from a token to more
 // permissions.
 var burglaries = []burglary{
 	{"bind a pod", func(c *cluster, as kubernetes.Interface) error {
@@ -322,7 +321,7 @@ var burglaries = []burglary{
 	}},
 }
 
-// mayNotWrite tries what a shadow must not be able to do, with the token of one.
+// mayNotWrite tries the forbidden actions with a shadow's token.
 func (c *cluster) mayNotWrite() {
 	config, err := clientcmd.BuildConfigFromFlags("", c.path("berth-shadow.kubeconfig"))
 	if err != nil {

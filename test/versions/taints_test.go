@@ -32,8 +32,8 @@ spec:
 	}
 }
 
-// threeTaints is the documentation's case: the third taint keeps a pod off that tolerates the other
-// two, and sends none away.
+// threeTaints is the documentation's case: the third taint keeps off a pod that tolerates the other
+// two, and does not evict.
 func (c *cluster) threeTaints() {
 	tolerations := "tolerations: [{key: key1, operator: Equal, value: value1, effect: NoSchedule}, {key: key1, operator: Equal, value: value1, effect: NoExecute}]"
 	c.apply(pod("before", "", on("node-1"), tolerations) + pod("plain", "", on("node-1")))
@@ -62,7 +62,7 @@ func (c *cluster) noExecute() {
 	c.tainted("node-2", "maintenance=now:NoExecute")
 	c.awaits("pod/now", mayGo, "DeletionByTaintManager")
 	c.awaits("pod/soon", mayGo, "DeletionByTaintManager")
-	// kubectl's taint has no time of its own: it counts from when it is seen.
+	// kubectl's taint lacks a time: it counts from its first observation.
 	if after := time.Since(began); after < 4*time.Second || after > 12*time.Second {
 		c.Errorf("who tolerates 4 s leaves after %v", after)
 	}
@@ -83,10 +83,9 @@ func (c *cluster) noExecute() {
 	c.stays("never")
 }
 
-// countdownSurvives kills the controller in the middle of a countdown. The next one goes on, and
-// does not begin anew: since when the node has the taint it reads from timeAdded, which the webhook
-// gives, or else from the note that the first controller wrote when the list of taints changed once
-// more.
+// countdownSurvives kills the controller in the middle of a countdown. The next one must continue
+// it instead of restarting: it reads the taint's time from timeAdded, set by the webhook, or else
+// from the first controller's note, written when the list of taints changed again.
 func (c *cluster) countdownSurvives() {
 	const seconds = 20
 	next := c.beginController("controller-2")
@@ -167,7 +166,7 @@ func (c *cluster) conditionsBecomeTaints() {
 	}
 }
 
-// awaitTaints waits until a node has these taints and no others.
+// awaitTaints waits until a node has exactly these taints.
 func (c *cluster) awaitTaints(node string, want ...string) {
 	c.Helper()
 	c.eventually(func() error {

@@ -20,13 +20,13 @@ var (
 	logs   = flag.String("logs", "", "folder for the logs of all processes (default: a temporary one)")
 )
 
-// promise is one thing that has to hold on every version.
+// promise must hold on every version.
 type promise struct {
 	name string
 	run  func(*cluster)
 }
 
-// promises are tried one after the other, each in a namespace of its own.
+// promises are tried one after the other, each in a separate namespace.
 var promises = []promise{
 	{"the API server takes every manifest, without a warning", (*cluster).takesEveryManifest},
 	{"installed by kustomize, Berth places itself", (*cluster).placesItself},
@@ -58,8 +58,8 @@ var promises = []promise{
 	{"no part logs an error", (*cluster).noErrors},
 }
 
-// bare are those on a cluster that does not serve resource.k8s.io, as many did not before it became
-// stable, and has no webhook.
+// bare lists the promises for a cluster without resource.k8s.io, as was common before it became
+// stable, and without a webhook.
 var bare = []promise{
 	{"bare: Berth places itself", (*cluster).placesItself},
 	{"bare: a Deployment's pods run, spread over the zones", (*cluster).deploymentRuns},
@@ -102,7 +102,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// built makes the programs of a minor's newest release, or of a release.
+// built builds the programs of a minor's newest release, or of a release.
 func built(t *testing.T, named string) (release, bin string) {
 	t.Helper()
 	var err error
@@ -123,7 +123,7 @@ func built(t *testing.T, named string) (release, bin string) {
 	return release, bin
 }
 
-// folder is the absolute path of the one that is named, or of the one else.
+// folder returns the absolute path of the named folder, or of the default one.
 func folder(t *testing.T, named, otherwise string) string {
 	t.Helper()
 	if named == "" {
@@ -136,7 +136,7 @@ func folder(t *testing.T, named, otherwise string) string {
 	return path
 }
 
-// results are what came of the promises, by release.
+// results holds the results of the promises, by release.
 type results struct {
 	releases []string
 	names    []string

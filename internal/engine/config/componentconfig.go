@@ -13,43 +13,44 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// legacyVersions are the API versions of configuration files before profiles. Files of v1beta1 to
-// v1beta3 are not among them: upstream converted these itself, and they are refused as an unknown
-// version.
+// legacyVersions holds the API versions of configuration files without profiles. Files of v1beta1
+// to v1beta3 are not among them: upstream converted these itself, and they are refused as an
+// unknown version.
 var legacyVersions = map[string]bool{"componentconfig/v1alpha1": true, "kubescheduler.config.k8s.io/v1alpha1": true}
 
-// componentConfig is a KubeSchedulerConfiguration of that time: one set of plugins for all pods,
-// chosen by a provider or by a policy. Fields are pointers where "not given" differs from zero.
+// componentConfig is a KubeSchedulerConfiguration of these versions: one set of plugins for all
+// pods, chosen by a provider or by a policy. Fields are pointers where "not given" differs from
+// zero.
 type componentConfig struct {
 	metav1.TypeMeta                      `json:",inline"`
 	componentbase.DebuggingConfiguration `json:",inline"`
 
-	// The name of the one profile; default-scheduler if it is left out.
+	// The name of the only profile; default-scheduler if it is omitted.
 	SchedulerName   *string          `json:"schedulerName"`
 	AlgorithmSource *algorithmSource `json:"algorithmSource"`
-	// Today an argument of InterPodAffinity.
+	// Now an argument of InterPodAffinity.
 	HardPodAffinitySymmetricWeight *int32 `json:"hardPodAffinitySymmetricWeight"`
-	// These two are as today, but for the names of the lock's fields.
+	// These two are unchanged except for the names of the lock's fields.
 	LeaderElection   leaderElection                              `json:"leaderElection"`
 	ClientConnection componentbase.ClientConnectionConfiguration `json:"clientConnection"`
-	// The addresses are flags today.
+	// The addresses are flags now.
 	HealthzBindAddress *string `json:"healthzBindAddress"`
 	MetricsBindAddress *string `json:"metricsBindAddress"`
 	DisablePreemption  bool    `json:"disablePreemption"`
-	// Without an effect in Berth, as today's field.
+	// Without an effect in Berth, like the current field.
 	PercentageOfNodesToScore *int32 `json:"percentageOfNodesToScore"`
-	// Today an argument of VolumeBinding.
+	// Now an argument of VolumeBinding.
 	BindTimeoutSeconds       *int64 `json:"bindTimeoutSeconds"`
 	PodInitialBackoffSeconds *int64 `json:"podInitialBackoffSeconds"`
 	PodMaxBackoffSeconds     *int64 `json:"podMaxBackoffSeconds"`
-	// The labels of zones and regions, which are fixed today.
+	// The labels of zones and regions, which are fixed now.
 	FailureDomains *string `json:"failureDomains"`
 }
 
-// algorithmSource says where predicates and priorities come from: a provider, which is a name for a
-// set of them, or a policy in a file or in a ConfigMap.
+// algorithmSource is the source of predicates and priorities: a provider, which is a name for a set
+// of them, or a policy in a file or in a ConfigMap.
 type algorithmSource struct {
-	// Provider and Policy: one of them is given.
+	// Exactly one of Provider and Policy is given.
 	Provider *string `json:"provider"`
 	Policy   *struct {
 		File *struct {
@@ -62,15 +63,15 @@ type algorithmSource struct {
 	} `json:"policy"`
 }
 
-// leaderElection had its lock named otherwise.
+// leaderElection had different names for the lock.
 type leaderElection struct {
 	componentbase.LeaderElectionConfiguration `json:",inline"`
 	LockObjectNamespace                       string `json:"lockObjectNamespace"`
 	LockObjectName                            string `json:"lockObjectName"`
 }
 
-// translateComponentConfig says in a file of today what the file says. Paths in it are relative to
-// dir, the folder of the file. What has no equivalent is noted, and does not stop the scheduler.
+// translateComponentConfig translates the file into a current one. Paths in it are relative to dir,
+// the file's directory. Fields without an equivalent are noted, and do not stop the scheduler.
 func translateComponentConfig(data []byte, dir string, options Options) (*translation, error) {
 	var old componentConfig
 	if err := unmarshalStrict(data, &old); err != nil {
@@ -81,7 +82,7 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 		return nil, fmt.Errorf("kind: Invalid value: %q: want KubeSchedulerConfiguration", old.Kind)
 	}
 
-	// The policy first: what the file itself says is added to its profile.
+	// The policy first: the file's own fields are added to its profile.
 	t, err := old.readAlgorithm(dir, options)
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 		disablePreemption(profile)
 	}
 
-	// After the policy, which comes first where both set an argument.
+	// After the policy, which takes precedence where both set an argument.
 	if err := old.setArguments(profile); err != nil {
 		return nil, err
 	}
@@ -102,7 +103,7 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 	t.spec.PodInitialBackoffSeconds, t.spec.PodMaxBackoffSeconds = old.PodInitialBackoffSeconds, old.PodMaxBackoffSeconds
 	t.spec.LeaderElection = old.electionConfig(t)
 
-	// An empty value asked for nothing, so nothing is lost with it.
+	// An empty value had no effect, so dropping it loses nothing.
 	for _, gone := range []struct {
 		name  string
 		value *string
@@ -116,8 +117,8 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 	return t, nil
 }
 
-// readAlgorithm reads the policy that the file refers to, if it does. The translation that it
-// returns has exactly one profile.
+// readAlgorithm reads the policy referenced by the file, if any. The returned translation has
+// exactly one profile.
 func (c *componentConfig) readAlgorithm(dir string, options Options) (*translation, error) {
 	plain := &translation{spec: configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{{}}}}
 	if c.AlgorithmSource == nil {
@@ -125,7 +126,7 @@ func (c *componentConfig) readAlgorithm(dir string, options Options) (*translati
 	}
 
 	path := field.NewPath("algorithmSource")
-	// As in kube-scheduler of that time, a provider goes before a policy.
+	// As in kube-scheduler of these versions, a provider takes precedence over a policy.
 	if provider := c.AlgorithmSource.Provider; provider != nil {
 		return plain, translateProvider(path.Child("provider"), *provider, &plain.spec.Profiles[0])
 	}
@@ -136,7 +137,7 @@ func (c *componentConfig) readAlgorithm(dir string, options Options) (*translati
 		return nil, field.Required(path, "want provider or policy")
 	case source.File != nil:
 		file := source.File.Path
-		// Relative to the file that names it, wherever the command is run.
+		// Relative to the referencing file, wherever the command is run.
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(dir, file)
 		}
@@ -161,7 +162,7 @@ func (c *componentConfig) readAlgorithm(dir string, options Options) (*translati
 	return nil, field.Required(path.Child("policy"), "want file or configMap")
 }
 
-// readReferred reads a policy that a file refers to; from is its name in errors and notes.
+// readReferred reads a policy referenced by a file; from is its name in errors and notes.
 func readReferred(from string, data []byte) (*translation, error) {
 	var head metav1.TypeMeta
 	if err := yaml.Unmarshal(data, &head); err != nil {
@@ -180,8 +181,8 @@ func readReferred(from string, data []byte) (*translation, error) {
 	return t, nil
 }
 
-// translateProvider knows the two sets of plugins that had a name. ClusterAutoscalerProvider packed
-// pods onto few nodes, so that the others could be removed.
+// translateProvider translates the two named sets of plugins. ClusterAutoscalerProvider packed pods
+// onto few nodes, so that the remaining nodes could be removed.
 func translateProvider(path *field.Path, provider string, profile *configv1.KubeSchedulerProfile) error {
 	switch provider {
 	case configv1.SchedulerDefaultProviderName:
@@ -193,9 +194,9 @@ func translateProvider(path *field.Path, provider string, profile *configv1.Kube
 	return field.NotSupported(path, provider, []string{configv1.SchedulerDefaultProviderName, "ClusterAutoscalerProvider"})
 }
 
-// disablePreemption takes the plugin out of the profile, wherever it is enabled. With the plugins
-// of a translated policy it is listed at single points; otherwise it comes from the defaults, and
-// is disabled at multiPoint.
+// disablePreemption removes the plugin from the profile, wherever it is enabled. With the plugins
+// of a translated policy it is listed at single points; otherwise it is one of the defaults, and is
+// disabled at multiPoint.
 func disablePreemption(profile *configv1.KubeSchedulerProfile) {
 	const name = "DefaultPreemption"
 	if profile.Plugins == nil {
@@ -215,7 +216,7 @@ func disablePreemption(profile *configv1.KubeSchedulerProfile) {
 }
 
 // setArguments sets the fields that have since become plugin arguments. The policy overrides the
-// file that refers to it.
+// file referencing it.
 func (c *componentConfig) setArguments(profile *configv1.KubeSchedulerProfile) error {
 	t := newTranslator()
 	if w := c.HardPodAffinitySymmetricWeight; w != nil && !hasArguments(profile, "InterPodAffinity") {
@@ -243,11 +244,11 @@ func hasArguments(profile *configv1.KubeSchedulerProfile, plugin string) bool {
 	return false
 }
 
-// electionConfig renames the lock's fields. Endpoints and ConfigMaps as locks are gone; the Lease
-// takes their place, so that an old and a new scheduler do not exclude each other.
+// electionConfig renames the lock's fields. Locks on Endpoints and ConfigMaps no longer exist and
+// are replaced by the Lease, so an old and a new scheduler do not exclude each other.
 func (c *componentConfig) electionConfig(t *translation) componentbase.LeaderElectionConfiguration {
 	e := c.LeaderElection.LeaderElectionConfiguration
-	// A file may have both names; today's counts.
+	// A file may have both names; the current one counts.
 	if e.ResourceNamespace == "" {
 		e.ResourceNamespace = c.LeaderElection.LockObjectNamespace
 	}

@@ -16,69 +16,67 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Config is a configuration that was read and found good. It does not change afterwards: to reload
-// is to read another one. Its profiles have plugins with state, so it serves one cluster (see
-// [plugins.Profile.Fresh]).
+// Config is a validated configuration. It is immutable: a reload reads another one. Its profiles
+// have plugins with state, so it serves one cluster (see [plugins.Profile.Fresh]).
 //
-// How a file becomes one, by the files of this package:
+// A file is processed in these steps, by the files of this package:
 //
-//	config.go            which kind of file it is
-//	decode.go            today's files: strict decoding
+//	config.go            the kind of file
+//	decode.go            current files: strict decoding
 //	policy.go, componentconfig.go, translate.go
-//	                     legacy files: read, and written anew in today's terms
-//	defaults.go          what the file leaves out
-//	validate.go          what can be checked without plugins
+//	                     legacy files: reading, and translation into a current file
+//	defaults.go          defaults of omitted fields
+//	validate.go          validation that needs no plugins
 //	profiles.go, resolve.go
-//	                     which plugins run where, and what has no effect
+//	                     the plugins at each extension point, and notes on ineffective fields
 type Config struct {
-	// Spec is the whole configuration. Scalars have their defaults, but for the client's QPS and
-	// Burst: 0 means that the file says nothing, and upstream's 50 a second would slow Berth down.
-	// Profiles are as in the file.
+	// Spec is the whole configuration. Scalars have their defaults, except for the client's QPS and
+	// Burst: 0 means that the file omits them, and upstream's default of 50 per second would slow
+	// Berth down. Profiles are unchanged from the file.
 	Spec configv1.KubeSchedulerConfiguration
-	// Profiles are the compiled profiles of Spec, in the same order.
+	// Profiles holds the compiled profiles of Spec, in the same order.
 	Profiles []*plugins.Profile
-	// Notes tell, with the path of the field, what has no effect or, in a legacy file, no
-	// equivalent.
+	// Notes lists the ineffective fields and, in a legacy file, those without an equivalent, with
+	// their paths.
 	Notes []string
-	// Legacy says that the file was translated; YAML prints the translation.
+	// Legacy means that the file was translated; YAML prints the translation.
 	Legacy bool
 
-	written configv1.KubeSchedulerConfiguration // as in the file, or as translated, without defaults
+	written configv1.KubeSchedulerConfiguration // in the written or translated form, without defaults
 }
 
-// Options tell what a file may refer to, and what flags of the scheduler change in its profiles.
-// The zero value reads files without out-of-tree plugins and with the feature gates at their
-// defaults.
+// Options holds the out-of-tree plugins available to a file, and the effects of the scheduler's
+// flags on its profiles. The zero value reads files without out-of-tree plugins and with the
+// feature gates at their defaults.
 type Options struct {
-	// Outside are the plugins that are compiled in beside Berth's own, with the extension points
-	// that each extends.
+	// Outside holds the compiled-in plugins other than Berth's own, with their extension points.
 	Outside map[string]plugins.Point
-	// Probe, if set, is asked for every plugin that a profile enables and that is neither Berth's
-	// own nor in Outside: whether there is one, and which extension points it extends, with the
-	// arguments that the file gives it: nil, or a *runtime.Unknown, as upstream's plugin factories
-	// get them. Whoever answers may make the plugin for that.
+	// Probe, if set, is called for every plugin enabled by a profile that is neither Berth's own
+	// nor in Outside. It reports whether the plugin exists, and its extension points. args holds
+	// the plugin's arguments from the file, in the form of upstream's plugin factories: nil, or a
+	// *runtime.Unknown. Probe may create the plugin.
 	Probe func(schedulerName, plugin string, args runtime.Object) (points plugins.Point, known bool, err error)
-	// CompareTolerations lets tolerations with the operators Gt and Lt count (upstream: the feature
-	// gate TaintTolerationComparisonOperators, off by default).
+	// CompareTolerations makes tolerations with the operators Gt and Lt count (upstream: the
+	// feature gate TaintTolerationComparisonOperators, off by default).
 	CompareTolerations bool
-	// WithoutStorageScores: VolumeBinding scores nothing (upstream: without the feature gate
+	// WithoutStorageScores disables scoring by VolumeBinding (upstream: without the feature gate
 	// StorageCapacityScoring, which is on by default).
 	WithoutStorageScores bool
-	// AllowMissingDrivers lets pods go where the CSI driver of a volume is missing (upstream:
+	// AllowMissingDrivers allows pods on nodes missing the CSI driver of a volume (upstream:
 	// without the feature gate VolumeLimitScaling, which is on by default).
 	AllowMissingDrivers bool
-	// PolicyFromConfigMap gets the legacy policy that a file refers to in a ConfigMap; nil where
-	// there is no cluster.
+	// PolicyFromConfigMap reads a legacy policy referenced by a file from a ConfigMap; nil without
+	// a cluster.
 	PolicyFromConfigMap func(namespace, name string) ([]byte, error)
 }
 
-// Default returns the configuration that holds without a file: one profile, default-scheduler, with
+// Default returns the configuration in effect without a file: one profile, default-scheduler, with
 // the default plugins.
 func Default(options Options) (*Config, error) {
 	return finishConfig(configv1.KubeSchedulerConfiguration{}, nil, options)
 }
 
-// Load reads a file. The error has the file's name in front, unless the system's error has it.
+// Load reads a file. Errors begin with the file's name, unless the system's error includes it.
 func Load(file string, options Options) (*Config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -87,7 +85,7 @@ func Load(file string, options Options) (*Config, error) {
 	return Parse(file, data, options)
 }
 
-// Parse reads a configuration; file is its name, for messages and for the files it refers to.
+// Parse reads a configuration; file is its name, for messages and for paths relative to it.
 func Parse(file string, data []byte, options Options) (*Config, error) {
 	c, err := parseConfig(file, data, options)
 	if err != nil {
@@ -97,7 +95,7 @@ func Parse(file string, data []byte, options Options) (*Config, error) {
 	return c, nil
 }
 
-// oneLine joins the lines that YAML errors come in: an error is one line in a log.
+// oneLine joins the lines of a YAML error: an error is one line in a log.
 func oneLine(err error) error {
 	if !strings.Contains(err.Error(), "\n") {
 		return err
@@ -105,8 +103,8 @@ func oneLine(err error) error {
 	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
 }
 
-// parseConfig finds out what kind of file it is, and reads it as that. A file that is no YAML at
-// all gets the decoder's error, which has the line.
+// parseConfig determines the kind of file, and reads it accordingly. A file that is not YAML at all
+// yields the decoder's error, which includes the line.
 func parseConfig(file string, data []byte, options Options) (*Config, error) {
 	var head struct {
 		APIVersion string `json:"apiVersion"`
@@ -114,8 +112,8 @@ func parseConfig(file string, data []byte, options Options) (*Config, error) {
 	}
 	if err := yaml.Unmarshal(data, &head); err == nil {
 		switch {
-		// Checked before decoding, whose own error names neither what is missing nor what can be
-		// read.
+		// Checked before decoding: the decoder's error names neither the missing field nor the
+		// readable kinds.
 		case head.Kind == "" && head.APIVersion == "":
 			return nil, fmt.Errorf("apiVersion and kind are missing: %s", wanted)
 		case head.Kind == "":
@@ -148,14 +146,14 @@ func parseConfig(file string, data []byte, options Options) (*Config, error) {
 	return finishConfig(*spec, nil, options)
 }
 
-// translation is a legacy file in today's terms.
+// translation is a legacy file translated into a current one.
 type translation struct {
 	spec  configv1.KubeSchedulerConfiguration
 	notes []string
 }
 
-// finishLegacy compiles a translated file. An error says so: its paths are of the translation,
-// which the user has not written.
+// finishLegacy compiles a translated file. Its errors mention the translation: their paths refer to
+// it, and the user has not written it.
 func finishLegacy(t *translation, options Options) (*Config, error) {
 	c, err := finishConfig(t.spec, t.notes, options)
 	if err != nil {
@@ -165,7 +163,7 @@ func finishLegacy(t *translation, options Options) (*Config, error) {
 	return c, nil
 }
 
-// finishConfig compiles a configuration: defaults, checks, profiles. written stays as it is, for
+// finishConfig compiles a configuration: defaults, checks, profiles. written is left unchanged, for
 // YAML.
 func finishConfig(written configv1.KubeSchedulerConfiguration, notes []string, options Options) (*Config, error) {
 	c := &Config{written: written, Notes: notes}
@@ -180,8 +178,8 @@ func finishConfig(written configv1.KubeSchedulerConfiguration, notes []string, o
 	return c, nil
 }
 
-// Profile returns the profile that serves the scheduler name, or nil. Pods with a name that no
-// profile serves are not this scheduler's.
+// Profile returns the profile serving the scheduler name, or nil. Pods with an unserved name are
+// not this scheduler's.
 func (c *Config) Profile(schedulerName string) *plugins.Profile {
 	for _, p := range c.Profiles {
 		if p.SchedulerName == schedulerName {
@@ -191,8 +189,8 @@ func (c *Config) Profile(schedulerName string) *plugins.Profile {
 	return nil
 }
 
-// Arguments returns the arguments that the file gives a plugin in a profile, as JSON; nil if it
-// gives none. Plugins from outside read them by themselves.
+// Arguments returns a plugin's arguments in a profile of the file, as JSON; nil without any.
+// Out-of-tree plugins parse them themselves.
 func (c *Config) Arguments(schedulerName, plugin string) []byte {
 	for i := range c.Spec.Profiles {
 		profile := &c.Spec.Profiles[i]
@@ -208,8 +206,8 @@ func (c *Config) Arguments(schedulerName, plugin string) []byte {
 	return nil
 }
 
-// YAML prints the configuration as a file of kubescheduler.config.k8s.io/v1: as it was written, or
-// as it was translated. Defaults are left out, so that a later version's apply.
+// YAML prints the configuration as a file of kubescheduler.config.k8s.io/v1, in its written or
+// translated form. It omits defaults, so that a later version's apply.
 func (c *Config) YAML() ([]byte, error) {
 	spec := c.written.DeepCopy()
 	spec.APIVersion, spec.Kind = configv1.SchemeGroupVersion.String(), "KubeSchedulerConfiguration"
@@ -219,7 +217,7 @@ func (c *Config) YAML() ([]byte, error) {
 	}
 	var tree map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(encoded))
-	// Numbers stay as they are written: as a float64, large ones would be rounded.
+	// Numbers keep their written form: as a float64, large ones would be rounded.
 	decoder.UseNumber()
 	if err := decoder.Decode(&tree); err != nil {
 		return nil, err
@@ -227,14 +225,14 @@ func (c *Config) YAML() ([]byte, error) {
 	return yaml.Marshal(pruneEmpty(tree))
 }
 
-// pruneEmpty drops what says nothing: the types of the API print empty structs and zero durations.
-// Plugin arguments are kept whole. It returns nil for what is empty, and changes maps and slices in
-// place. false is kept: a field that is printed with it was set to it.
+// pruneEmpty drops fields without a meaning: the types of the API print empty structs and zero
+// durations. Plugin arguments are kept whole. It returns nil for an empty value, and changes maps
+// and slices in place. false is kept: a field printed with it was set to it.
 func pruneEmpty(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, part := range v {
-			// In arguments an empty list or a zero may mean something else than leaving it out.
+			// In arguments an empty list or a zero may differ from an omitted field.
 			if key == "args" {
 				continue
 			}
@@ -258,7 +256,7 @@ func pruneEmpty(value any) any {
 		if v == "" || v == "0s" {
 			return nil
 		}
-	// A 0 in the file is what leaving the field out means, or it was refused.
+	// A 0 in the file either equals the omitted field, or was refused.
 	case json.Number:
 		if v == "0" {
 			return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// outside are plugins as somebody might have compiled in.
+// outside holds examples of compiled-in plugins.
 var outside = Options{Outside: map[string]plugins.Point{
 	"MyPlugin":        plugins.PreFilter | plugins.Filters | plugins.Score | plugins.PreScore,
 	"MyCustomPluginA": plugins.Score,
@@ -25,7 +25,7 @@ var outside = Options{Outside: map[string]plugins.Point{
 
 // TestReadCases runs testdata/*.txt. The commands:
 //
-//	read     reads a file and prints, of each profile, the extension points that are not as by default, and the notes
+//	read     reads a file and prints each profile's extension points that differ from the default, and the notes
 //	load     the same with a file of testdata
 //	yaml     prints the file, or its translation
 func TestReadCases(t *testing.T) {
@@ -126,7 +126,8 @@ func TestWithoutAFileTheDefaultsHold(t *testing.T) {
 	}
 }
 
-// The translation of a legacy file is a file of today: read again, it says the same.
+// TestATranslationCanBeReadAgain: the translation of a legacy file is a current file, and reading
+// it yields the same configuration.
 func TestATranslationCanBeReadAgain(t *testing.T) {
 	files, err := filepath.Glob("testdata/legacy/*")
 	if err != nil || len(files) < 5 {

@@ -14,7 +14,7 @@ import (
 )
 
 // codecs knows the types of kubescheduler.config.k8s.io/v1 and refuses unknown and repeated fields.
-// The arguments of Berth's own plugin are decoded as if they were of that group.
+// The arguments of Berth's own plugin are decoded like members of that group.
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	if err := configv1.AddToScheme(scheme); err != nil {
@@ -24,15 +24,15 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 }()
 
-// decodeConfig reads a KubeSchedulerConfiguration with the plugin arguments in it. Strict decoding
-// errors are collected, so that all misspelt fields are reported at once. The order of the steps is
-// that of apimachinery's codec, which cannot be used without the internal types.
+// decodeConfig reads a KubeSchedulerConfiguration including its plugin arguments. Strict decoding
+// errors are collected, so that all misspelt fields are reported together. The steps follow the
+// order of apimachinery's codec, which cannot be used without the internal types.
 func decodeConfig(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	decoder := codecs.UniversalDeserializer()
 	object, gvk, err := decoder.Decode(data, nil, nil)
 	var strict []error
 	if err != nil {
-		// A strict error comes with the object: reading goes on, to find what else is wrong.
+		// A strict error is returned with the object: reading continues, to find further errors.
 		problem, ok := runtime.AsStrictDecodingError(err)
 		if object == nil || !ok {
 			return nil, err
@@ -45,7 +45,7 @@ func decodeConfig(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 		return nil, fmt.Errorf("couldn't decode as KubeSchedulerConfiguration, got %s", gvk)
 	}
 
-	// Arguments of plugins that the scheme does not know stay raw, for out-of-tree plugins to read.
+	// Arguments of plugins unknown to the scheme stay raw, for out-of-tree plugins to read.
 	if err := spec.DecodeNestedObjects(runtime.WithoutVersionDecoder{Decoder: decoder}); err != nil {
 		problem, ok := runtime.AsStrictDecodingError(err)
 		if !ok {
@@ -61,9 +61,9 @@ func decodeConfig(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 }
 
 // unmarshalStrict reads a legacy file; unknown and duplicate fields are reported with their paths:
-// a misspelt one should not vanish in a translation.
+// a misspelt field must not vanish in a translation.
 func unmarshalStrict(data []byte, into any) error {
-	// YAML's own duplicates are found here; fields that the type does not have, in the next step.
+	// This step finds YAML's own duplicates; the next one fields unknown to the type.
 	encoded, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
 		return err
@@ -78,8 +78,8 @@ func unmarshalStrict(data []byte, into any) error {
 	return nil
 }
 
-// noteUnread notes a document behind the first, which kube-scheduler passes over in silence. One
-// that is empty says nothing. nil: there is none.
+// noteUnread returns a note on a document after the first, which kube-scheduler ignores silently,
+// or nil without one. An empty document is ignored.
 func noteUnread(data []byte) []string {
 	line, found := document.Second(string(data))
 	switch {
@@ -91,9 +91,9 @@ func noteUnread(data []byte) []string {
 	return []string{fmt.Sprintf("line %d: %s", line, unread)}
 }
 
-// unread is the note; a file that was joined from several by hand, say, would silently lose all but
+// unread is the note. Without it, a file joined by hand from several would silently lose all but
 // one.
 const unread = "only the first document is read, as by kube-scheduler"
 
-// wanted are the files that can be read.
+// wanted describes the readable files.
 var wanted = fmt.Sprintf("want kind KubeSchedulerConfiguration of %s, or a legacy Policy of v1", configv1.SchemeGroupVersion)

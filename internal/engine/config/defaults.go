@@ -7,18 +7,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// setDefaults fills in what the file leaves out, apart from the plugins themselves (see
-// mergePlugins). The values are upstream's. percentageOfNodesToScore is 0, which upstream computes
-// from the number of nodes and Berth ignores.
+// setDefaults fills in omitted fields, apart from the plugins themselves (see mergePlugins). The
+// values are upstream's. percentageOfNodesToScore is 0, which upstream computes from the number of
+// nodes and Berth ignores.
 func setDefaults(spec *configv1.KubeSchedulerConfiguration) {
 	setDefault(&spec.Parallelism, 16)
 	setDefault(&spec.PercentageOfNodesToScore, 0)
-	// Seconds, as the names say. Each failed attempt doubles the back-off, from the first up to the
-	// second.
+	// In seconds, like the names. Each failed attempt doubles the back-off, from the first up to
+	// the second.
 	setDefault(&spec.PodInitialBackoffSeconds, 1)
 	setDefault(&spec.PodMaxBackoffSeconds, 10)
 	setDefault(&spec.EnableProfiling, true)
-	// As upstream: contention profiling is part of profiling.
+	// Like upstream, contention profiling is part of profiling.
 	if *spec.EnableProfiling {
 		setDefault(&spec.EnableContentionProfiling, true)
 	}
@@ -26,7 +26,7 @@ func setDefaults(spec *configv1.KubeSchedulerConfiguration) {
 	if len(spec.Profiles) == 0 {
 		spec.Profiles = []configv1.KubeSchedulerProfile{{}}
 	}
-	// Of several profiles each has to have a name, or two could be meant for the same pods.
+	// With several profiles, each must have a name, or two could be meant for the same pods.
 	if len(spec.Profiles) == 1 {
 		setDefault(&spec.Profiles[0].SchedulerName, plugins.DefaultSchedulerName)
 	}
@@ -52,7 +52,7 @@ func setDefault[T any](field **T, value T) {
 	}
 }
 
-// setString fills in a string, for which empty is unset.
+// setString fills in a string; an empty one counts as unset.
 func setString(field *string, value string) {
 	if *field == "" {
 		*field = value

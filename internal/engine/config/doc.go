@@ -2,9 +2,9 @@
 // kubescheduler.config.k8s.io/v1 as written for kube-scheduler v1.37, and the legacy files before
 // them (Policy v1, componentconfig v1alpha1), which are translated.
 //
-// A file becomes profiles of package plugins: which plugins are called at which extension point, in
-// which order, with which weights and arguments. Merging with the defaults, the expansion of
-// multiPoint and all validation match kube-scheduler's, and so do the error messages, with the name
-// of the file and the path of the field in front. A file with an unknown field or plugin is refused
-// as a whole. What is valid but has no effect in Berth is listed in [Config.Notes].
+// A file is compiled into profiles of package plugins: the plugins called at each extension point,
+// their order, weights and arguments. Merging with the defaults, the expansion of multiPoint and
+// all validation match kube-scheduler's, and so do the error messages, prefixed with the name of
+// the file and the path of the field. A file with an unknown field or plugin is refused as a whole.
+// Valid fields without an effect in Berth are listed in [Config.Notes].
 package config

@@ -6,7 +6,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
-// A file with two profiles, one of which scores nothing: pods choose by their schedulerName.
+// A file with two profiles, the second without scoring: pods choose by their schedulerName.
 func ExampleParse() {
 	file := []byte(`
 apiVersion: kubescheduler.config.k8s.io/v1

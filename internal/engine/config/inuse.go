@@ -18,41 +18,42 @@ const (
 	InUseAPIVersion = "berth.dev/v1alpha1"
 )
 
-// InUsePath is where a scheduler serves the document. InUseAnnotation is the annotation of its
-// Lease that holds it for commands that cannot reach the scheduler.
+// InUsePath is the scheduler's endpoint for the document. InUseAnnotation is the annotation with
+// the document on its Lease, for commands that cannot reach the scheduler.
 const (
 	InUsePath       = "/debug/configuration"
 	InUseAnnotation = "berth.dev/scheduler-configuration"
 )
 
 // mostOnLease bounds the document on a Lease, in bytes: the Lease is written every two seconds, and
-// sent to all that watch it.
+// sent to all its watchers.
 const mostOnLease = 64 << 10
 
-// InUse is what a running scheduler decides by, as it tells others: explain and what-if decide as
-// it does, without its flags and files. It has no credentials: of extenders and of plugins that are
-// not Berth's own there are only the names.
+// InUse is the published configuration of a running scheduler: explain and what-if use it to
+// predict its decisions without its flags and files. It contains no credentials: extenders and
+// out-of-tree plugins are included only by name.
 type InUse struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Holder is the scheduler's identity in the Lease that the document is on. If somebody else
-	// holds the Lease, the document is about a scheduler that has ended.
+	// Holder is the scheduler's identity in the Lease with the document. If the Lease has another
+	// holder, the document belongs to a scheduler that has ended.
 	Holder string `json:"holder,omitempty"`
-	// Server is the API server as the scheduler's kubeconfig names it; on an endpoint only.
+	// Server is the API server's address in the scheduler's kubeconfig; only on an endpoint.
 	Server string `json:"server,omitempty"`
-	// Profiles are those of the file; without any there is the default profile.
+	// Profiles holds the file's profiles; if it is empty, the default profile applies.
 	Profiles json.RawMessage `json:"profiles,omitempty"`
-	// Outside are the extenders and the out-of-tree plugins, which nobody else can ask.
+	// Outside names the extenders and the out-of-tree plugins, which only the scheduler itself can
+	// call.
 	Outside []string `json:"outside,omitempty"`
 	Added
 	Groups groups.Gates `json:"groups,omitzero"`
 }
 
-// Added is what flags of the scheduler add to its profiles. Lists have the schedulerNames of
-// profiles; "*" stands for all.
+// Added holds the effects of the scheduler's flags on its profiles. Lists contain schedulerNames of
+// profiles; "*" means all.
 type Added struct {
 	CompareTolerations bool `json:"compareTolerations,omitempty"`
-	// WithoutStorageScores and AllowMissingDrivers are what feature gates disable.
+	// WithoutStorageScores and AllowMissingDrivers disable features by feature gates.
 	WithoutStorageScores bool     `json:"withoutStorageScores,omitempty"`
 	AllowMissingDrivers  bool     `json:"allowMissingDrivers,omitempty"`
 	KeepBudgets          []string `json:"keepBudgets,omitempty"`
@@ -64,8 +65,8 @@ type Added struct {
 	Reservations plugins.Reservations `json:"reservations,omitzero"`
 }
 
-// Parse reads the configuration as a scheduler with these flags does. name is for errors and
-// relative paths.
+// Parse reads the configuration like a scheduler with these flags. name is for errors and relative
+// paths.
 func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	c, err := Parse(name, text, a.toOptions())
 	if err != nil {
@@ -89,18 +90,18 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	return c, nil
 }
 
-// toOptions returns those that change what profiles are made of. Out-of-tree plugins are not among
-// them: who reads the document does not have them.
+// toOptions returns the options for compiling profiles. Out-of-tree plugins are not among them: a
+// reader of the document does not have them.
 func (a *Added) toOptions() Options {
 	return Options{CompareTolerations: a.CompareTolerations, WithoutStorageScores: a.WithoutStorageScores,
 		AllowMissingDrivers: a.AllowMissingDrivers}
 }
 
-// InUse returns the document about this configuration. It is made from what the file says, without
+// InUse returns the document about this configuration. It is built from the written file, without
 // defaults, so that it stays small.
 func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 	u := &InUse{APIVersion: InUseAPIVersion, Kind: InUseKind, Added: added, Groups: gates}
-	// Only the profiles: of the rest nothing has a bearing on decisions that others predict.
+	// Only the profiles: the rest has no influence on predicted decisions.
 	own := Config{written: configv1.KubeSchedulerConfiguration{Profiles: c.written.DeepCopy().Profiles}}
 	for i := range own.written.Profiles {
 		u.leaveOut(&own.written.Profiles[i])
@@ -116,7 +117,7 @@ func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 		return nil, err
 	}
 
-	// Of the file only the profiles are in the document, as JSON.
+	// The document contains only the profiles of the file, as JSON.
 	var part struct {
 		Profiles json.RawMessage `json:"profiles"`
 	}
@@ -128,10 +129,10 @@ func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 	return u, nil
 }
 
-// leaveOut removes the plugins that are not Berth's own from a profile, with their arguments, and
-// notes their names in Outside. The profile is changed in place.
+// leaveOut removes out-of-tree plugins from a profile, with their arguments, and records their
+// names in Outside. The profile is changed in place.
 func (u *InUse) leaveOut(profile *configv1.KubeSchedulerProfile) {
-	// "*" under disabled stands for all plugins, and is no plugin's name.
+	// "*" under disabled means all plugins, and is not a plugin's name.
 	foreign := func(name string) bool {
 		_, inTree := plugins.Lookup(name)
 		return name != "*" && !inTree
@@ -160,21 +161,21 @@ func (u *InUse) leaveOut(profile *configv1.KubeSchedulerProfile) {
 	}
 }
 
-// OnLease is the document as the holder of a Lease writes it there; empty if it is too long. The
-// API server's address is left out: whoever reads the Lease has reached it.
+// OnLease returns the document in the form for a Lease of this holder; empty if it is too long. It
+// omits the API server's address, already known to a reader of the Lease.
 func (u *InUse) OnLease(holder string) string {
 	told := *u
 	told.Holder, told.Server = holder, ""
 	text, err := json.Marshal(told)
-	// Without the document readers assume the default profile, and say so.
+	// Without the document readers assume the default profile, and report that.
 	if err != nil || len(text) > mostOnLease {
 		return ""
 	}
 	return string(text)
 }
 
-// ReadInUse reads the document; nil if the text is none. Fields that this version does not know are
-// ignored, so that an older command can read a newer scheduler's.
+// ReadInUse reads the document; nil if the text is not one. It ignores unknown fields, so that an
+// older command can read a newer scheduler's document.
 func ReadInUse(text []byte) *InUse {
 	u := &InUse{}
 	if err := json.Unmarshal(text, u); err != nil || u.Kind != InUseKind {
@@ -183,8 +184,8 @@ func ReadInUse(text []byte) *InUse {
 	return u
 }
 
-// compileProfiles makes the profiles. An error means that they are of a version with plugins or
-// arguments that this one does not have.
+// compileProfiles creates the profiles. An error means that they belong to another version, with
+// plugins or arguments unknown to this one.
 func (u *InUse) compileProfiles() ([]*plugins.Profile, error) {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": configv1.SchemeGroupVersion.String(), "kind": "KubeSchedulerConfiguration", "profiles": u.Profiles,

@@ -12,46 +12,45 @@ import (
 )
 
 // policy is a file of kind Policy, which kube-scheduler read until v1.22. It lists predicates,
-// which filtered nodes, and priorities, which scored them, by name; today these are plugins (see
-// predicatePlugins and priorityPlugins).
+// which filtered nodes, and priorities, which scored them, by name; they have since become plugins
+// (see predicatePlugins and priorityPlugins).
 type policy struct {
 	metav1.TypeMeta `json:",inline"`
-	// Predicates and Priorities: a list that is left out stands for the defaults, an empty one for
-	// none.
+	// Predicates and Priorities: an omitted list means the defaults, an empty one none.
 	Predicates []predicate       `json:"predicates"`
 	Priorities []priority        `json:"priorities"`
 	Extenders  []policyExtender  `json:"extenders"`
 	Metadata   metav1.ObjectMeta `json:"metadata"`
-	// HardPodAffinitySymmetricWeight of 0 stands for the default.
+	// HardPodAffinitySymmetricWeight of 0 means the default.
 	HardPodAffinitySymmetricWeight int32 `json:"hardPodAffinitySymmetricWeight"`
-	// AlwaysCheckAllPredicates had all reasons of a node reported, instead of the first. It has no
+	// AlwaysCheckAllPredicates reported all reasons of a node instead of the first. It has no
 	// equivalent.
 	AlwaysCheckAllPredicates bool `json:"alwaysCheckAllPredicates"`
 }
 
-// predicate filters nodes. Without an argument the name says which; with one the argument does, and
-// the name is the user's.
+// predicate filters nodes. Without an argument its name determines its function; with one the
+// argument does, and the name is the user's choice.
 type predicate struct {
 	Name     string             `json:"name"`
 	Argument *predicateArgument `json:"argument"`
 }
 
-// predicateArgument has exactly one of its fields. Affinity of a Service's pods to each other by
+// predicateArgument has exactly one of its fields: affinity of a Service's pods to each other by
 // node labels, or labels that nodes must (Presence) or must not have.
 type predicateArgument struct {
 	// ServiceAffinity kept the pods of a Service on nodes with equal values of these labels.
 	ServiceAffinity *struct {
 		Labels []string `json:"labels"`
 	} `json:"serviceAffinity"`
-	// LabelsPresence kept all pods on nodes that have all of these labels, whatever their values,
-	// or none of them.
+	// LabelsPresence kept all pods on nodes with all of these labels, whatever their values, or
+	// with none of them.
 	LabelsPresence *struct {
 		Labels   []string `json:"labels"`
 		Presence bool     `json:"presence"`
 	} `json:"labelsPresence"`
 }
 
-// priority scores nodes, with a weight. Its name and argument are as a predicate's.
+// priority scores nodes, with a weight. Its name and argument work like a predicate's.
 type priority struct {
 	Name     string            `json:"name"`
 	Weight   int64             `json:"weight"`
@@ -64,32 +63,31 @@ type priorityArgument struct {
 	ServiceAntiAffinity *struct {
 		Label string `json:"label"`
 	} `json:"serviceAntiAffinity"`
-	// LabelPreference preferred nodes that have a label, or lack it.
+	// LabelPreference preferred nodes with a label, or without it.
 	LabelPreference *struct {
 		Label    string `json:"label"`
 		Presence bool   `json:"presence"`
 	} `json:"labelPreference"`
-	// RequestedToCapacityRatio is a scoring strategy of NodeResourcesFit today, with the same
-	// shape.
+	// RequestedToCapacityRatio is now a scoring strategy of NodeResourcesFit, with the same shape.
 	RequestedToCapacityRatio *struct {
 		Shape     []configv1.UtilizationShapePoint `json:"shape"`
 		Resources []configv1.ResourceSpec          `json:"resources"`
 	} `json:"requestedToCapacityRatioArguments"`
 }
 
-// policyExtender spells some fields of an extender otherwise than today's files: enableHttps, and a
-// time-out as a number of nanoseconds instead of "5s".
+// policyExtender has a different spelling of some extender fields: enableHttps, and a timeout as a
+// number of nanoseconds instead of "5s".
 type policyExtender struct {
 	configv1.Extender `json:",inline"`
 	EnableHTTPS       bool          `json:"enableHttps"`
 	HTTPTimeout       time.Duration `json:"httpTimeout"`
 }
 
-// maxPriorityWeight is the limit of the times: with a score of 100 each, the sum had to stay below
-// 2^63. What is larger than a plugin can weigh today is cut down in addScore.
+// maxPriorityWeight is the limit of kube-scheduler at that time: with a score of 100 each, the sum
+// had to be less than 2^63. addScore reduces weights above the current limit of a plugin.
 const maxPriorityWeight = math.MaxInt64 / 100
 
-// readPolicy reads a policy and checks it, with the messages of the times.
+// readPolicy reads a policy and checks it, with the original messages.
 func readPolicy(data []byte, apiVersion string) (*policy, error) {
 	// Policies were written under both.
 	if apiVersion != "v1" && apiVersion != configv1.SchemeGroupVersion.String() {
@@ -102,13 +100,13 @@ func readPolicy(data []byte, apiVersion string) (*policy, error) {
 	return p, p.validatePolicy()
 }
 
-// validatePolicy checks what can be checked without knowing the names.
+// validatePolicy checks everything that does not depend on names.
 func (p *policy) validatePolicy() error {
 	var list field.ErrorList
 	for i, pr := range p.Predicates {
 		path := field.NewPath("predicates").Index(i)
-		// Both or none. Without an argument the name is a predicate's, which translatePredicates
-		// knows.
+		// Both or none. Without an argument the name is a predicate's; translatePredicates checks
+		// it.
 		if a := pr.Argument; a != nil && (a.ServiceAffinity == nil) == (a.LabelsPresence == nil) {
 			list = append(list, field.Invalid(path.Child("argument"), pr.Name, "exactly 1 predicate argument is required"))
 		}
@@ -132,7 +130,7 @@ func (p *policy) validatePolicy() error {
 	return list.ToAggregate()
 }
 
-// countTrue counts, to tell whether exactly one of several is set.
+// countTrue counts the true arguments, for checks that exactly one of several is set.
 func countTrue(facts ...bool) (n int) {
 	for _, fact := range facts {
 		if fact {
@@ -142,7 +140,7 @@ func countTrue(facts ...bool) (n int) {
 	return n
 }
 
-// listExtenders returns the extenders in today's terms. Fields that have kept their names are
+// listExtenders returns the extenders in their current form. Fields with unchanged names are
 // decoded into the Extender itself.
 func (p *policy) listExtenders() []configv1.Extender {
 	var list []configv1.Extender
@@ -156,8 +154,8 @@ func (p *policy) listExtenders() []configv1.Extender {
 	return list
 }
 
-// translatePolicy says in one profile of today what the policy says. Unknown names are errors, as
-// they were; what is known and has no equivalent is left out with a note.
+// translatePolicy translates the policy into one current profile. As before, unknown names are
+// errors; known ones without an equivalent are omitted with a note.
 func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	p, err := readPolicy(data, apiVersion)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// makeProfiles makes the plugins that the file asks for, and notes what of the file has no effect.
-// A profile with an error is left out; the errors of all are returned together.
+// makeProfiles creates the file's plugins, and notes its ineffective fields. It skips a profile
+// with an error; the errors of all profiles are returned together.
 func (c *Config) makeProfiles(options Options) error {
 	if p := *c.Spec.PercentageOfNodesToScore; p > 0 {
 		c.addNote(field.NewPath("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
@@ -27,7 +27,7 @@ func (c *Config) makeProfiles(options Options) error {
 		c.addNote(field.NewPath("delayCacheUntilActive"),
 			"has no effect: a replica that stands by watches, so that it can take over at once")
 	}
-	// Once for all profiles: extenders are not of one profile.
+	// Once for all profiles: extenders do not belong to a profile.
 	ignored := c.ignoredByExtenders()
 	var errs []error
 
@@ -38,22 +38,21 @@ func (c *Config) makeProfiles(options Options) error {
 			errs = append(errs, err)
 			continue
 		}
-		// A profile that cannot be resolved is not compiled: more errors about it would follow from
-		// the first.
+		// An unresolved profile is not compiled: more errors about it would follow from the first.
 		at, weights, err := resolvePlugins(path, profile, outside)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		// Without its gate, upstream's VolumeBinding returns Skip at PreScore. Taking it off the
+		// Without its gate, upstream's VolumeBinding returns Skip at PreScore. Removing it from the
 		// points has the same effect.
 		if options.WithoutStorageScores {
 			for _, point := range []plugins.Point{plugins.PreScore, plugins.Score} {
 				at[point] = slices.DeleteFunc(at[point], func(name string) bool { return name == (*plugins.VolumeBinding)(nil).Name() })
 			}
 		}
-		// Before the arguments are checked, as upstream does: the resources of extenders replace
-		// those in the file.
+		// Before the arguments are checked, like upstream: the resources of extenders replace those
+		// in the file.
 		if len(ignored) > 0 && slices.Contains(at[plugins.Filters], "NodeResourcesFit") {
 			fitArgs(profile).IgnoredResources = ignored
 		}
@@ -61,7 +60,7 @@ func (c *Config) makeProfiles(options Options) error {
 			errs = append(errs, err)
 			continue
 		}
-		// What plugins themselves refuse is found last, such as an affinity that cannot be parsed.
+		// The plugins' own checks run last, such as for an affinity that cannot be parsed.
 		made, err := plugins.NewProfile(*profile.SchedulerName, at, weights, argumentsOf(profile, options))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
@@ -75,8 +74,8 @@ func (c *Config) makeProfiles(options Options) error {
 }
 
 // probePlugins lists the out-of-tree plugins that the profile may enable, with their extension
-// points. Each is asked for once, even if it is at several points. A name that nobody knows is left
-// to resolvePlugins, which has the path for the error.
+// points. Each is probed once, even if it is at several points. resolvePlugins handles unknown
+// names, since it has the path for the error.
 func probePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile, options *Options) (map[string]plugins.Point, error) {
 	// A profile without plugins enables the defaults only.
 	if options.Probe == nil || profile.Plugins == nil {
@@ -90,14 +89,14 @@ func probePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile, opti
 	var errs []error
 	asked := sets.New[string]()
 	for _, name := range enabledNames(profile.Plugins) {
-		// Berth's own plugins win over out-of-tree ones of the same name, and need not be asked
-		// for.
+		// Berth's own plugins take precedence over out-of-tree ones of the same name, and need no
+		// probe.
 		_, inTree := plugins.Lookup(name)
 		if _, known := outside[name]; known || inTree || asked.Has(name) {
 			continue
 		}
 		asked.Insert(name)
-		// Whoever is asked may make the plugin with its arguments, so an error may be about these.
+		// Probe may create the plugin with its arguments, so an error may concern those.
 		points, known, err := options.Probe(*profile.SchedulerName, name, outsideArgs(profile, name))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
@@ -123,7 +122,7 @@ func enabledNames(p *configv1.Plugins) (names []string) {
 	return names
 }
 
-// outsideArgs are the arguments that a profile gives a plugin that is not Berth's own, unread.
+// outsideArgs returns an out-of-tree plugin's arguments in the profile, undecoded.
 func outsideArgs(profile *configv1.KubeSchedulerProfile, name string) runtime.Object {
 	for i := range profile.PluginConfig {
 		if args := &profile.PluginConfig[i].Args; profile.PluginConfig[i].Name == name {
@@ -138,28 +137,28 @@ func outsideArgs(profile *configv1.KubeSchedulerProfile, name string) runtime.Ob
 	return nil
 }
 
-// argumentsOf returns the plugins' arguments, by plugin name. Three plugins get more than the file
-// says: the state of feature gates, which upstream's plugins read by themselves.
+// argumentsOf returns the plugins' arguments, by plugin name. Three plugins also get the state of
+// feature gates, which upstream's plugins read themselves.
 func argumentsOf(profile *configv1.KubeSchedulerProfile, options Options) map[string]any {
 	args := map[string]any{
 		"TaintToleration":  &plugins.TaintTolerationArgs{Compare: options.CompareTolerations},
 		"NodeVolumeLimits": &plugins.NodeVolumeLimitsArgs{AllowMissing: options.AllowMissingDrivers},
 	}
 	for i := range profile.PluginConfig {
-		// Raw arguments are of out-of-tree plugins, which read them by themselves (Arguments,
+		// Raw arguments belong to out-of-tree plugins, which read them themselves (Arguments,
 		// outsideArgs).
 		if object := profile.PluginConfig[i].Args.Object; object != nil {
 			args[profile.PluginConfig[i].Name] = object
 		}
 	}
-	// What the file gives is wrapped, together with the state of the gate.
+	// The file's arguments are wrapped together with the state of the gate.
 	spread, _ := args["PodTopologySpread"].(*configv1.PodTopologySpreadArgs)
 	args["PodTopologySpread"] = &plugins.PodTopologySpreadArgs{PodTopologySpreadArgs: spread, Compare: options.CompareTolerations}
 	return args
 }
 
-// ignoredByExtenders lists the resources that extenders look after alone. NodeResourcesFit ignores
-// them, in place of those that its arguments list, in all profiles.
+// ignoredByExtenders lists the resources managed only by extenders. NodeResourcesFit ignores them
+// in all profiles, instead of those listed in its arguments.
 func (c *Config) ignoredByExtenders() (ignored []string) {
 	for i := range c.Spec.Extenders {
 		for _, resource := range c.Spec.Extenders[i].ManagedResources {
@@ -171,8 +170,8 @@ func (c *Config) ignoredByExtenders() (ignored []string) {
 	return ignored
 }
 
-// fitArgs returns the profile's arguments of NodeResourcesFit, to be changed; defaults are added to
-// the profile if there are none.
+// fitArgs returns the profile's arguments of NodeResourcesFit, for changes; without any, it adds
+// the defaults to the profile.
 func fitArgs(profile *configv1.KubeSchedulerProfile) *configv1.NodeResourcesFitArgs {
 	for i := range profile.PluginConfig {
 		if args, ok := profile.PluginConfig[i].Args.Object.(*configv1.NodeResourcesFitArgs); ok {
@@ -181,7 +180,7 @@ func fitArgs(profile *configv1.KubeSchedulerProfile) *configv1.NodeResourcesFitA
 	}
 	args := &configv1.NodeResourcesFitArgs{}
 	plugins.SetArgsDefaults(args)
-	// Object alone is set: encoding it makes the raw form.
+	// Only Object is set: encoding it creates the raw form.
 	added := configv1.PluginConfig{Name: "NodeResourcesFit"}
 	added.Args.Object = args
 	profile.PluginConfig = append(profile.PluginConfig, added)
@@ -202,28 +201,28 @@ func validateFitArgs(path *field.Path, profile *configv1.KubeSchedulerProfile) e
 	return nil
 }
 
-// addNote notes that something of the file has no effect.
+// addNote adds a note on an ineffective field of the file.
 func (c *Config) addNote(path *field.Path, format string, args ...any) {
 	c.Notes = append(c.Notes, fmt.Sprintf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
-// noteIneffective tells what of a good profile has no effect: upstream is silent on it.
+// noteIneffective notes ineffective fields of a valid profile: upstream is silent on them.
 func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedulerProfile, made *plugins.Profile,
 	outside map[string]plugins.Point) {
-	// 0 asks for what Berth does anyway.
+	// 0 requests Berth's usual behavior.
 	if p := profile.PercentageOfNodesToScore; p != nil && *p > 0 {
 		c.addNote(path.Child("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
 	}
-	// Arguments of a plugin that is nowhere enabled are valid, and easily taken for effective.
+	// Arguments of a plugin that is not enabled anywhere are valid, and easily taken for effective.
 	enabled := sets.New[string]()
 	for _, names := range made.At {
 		enabled.Insert(names...)
 	}
 
-	// Sorted, so that notes come in the same order every time.
+	// Sorted, so that notes have the same order every time.
 	for _, name := range sets.List(enabled) {
-		// Their work is done by the scheduler itself, which the feature gates switch on, with or
-		// without the plugin.
+		// The scheduler itself does their work, enabled by the feature gates, with or without the
+		// plugin.
 		if entry, inTree := plugins.Lookup(name); inTree && entry.Optional && entry.New == nil {
 			c.addNote(path.Child("plugins"), "plugin %q has no effect: --feature-gates switches pod groups on", name)
 		}
@@ -249,9 +248,9 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 	c.noteSplit(path.Child("plugins"), made)
 }
 
-// noteSplit notes plugins that are enabled at the second of two extension points that belong
-// together, but not at the first. kube-scheduler then fails every pod, because the first leaves no
-// state behind, except for a few plugins that do without it.
+// noteSplit notes plugins enabled at the second of two related extension points, but not at the
+// first. kube-scheduler then fails every pod, because the first leaves no state behind, except for
+// a few plugins that do without it.
 func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 	for _, pair := range []struct {
 		first, second plugins.Point
@@ -271,8 +270,8 @@ func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 	}
 }
 
-// noteUnknownDisabled notes plugins that are disabled and that nobody knows: a misspelt name leaves
-// the plugin enabled. Upstream says nothing.
+// noteUnknownDisabled notes unknown plugins under disabled: a misspelt name leaves the plugin
+// enabled. Upstream is silent on it.
 func (c *Config) noteUnknownDisabled(path *field.Path, disabled []configv1.Plugin, outside map[string]plugins.Point) {
 	for i, plugin := range disabled {
 		_, inTree := plugins.Lookup(plugin.Name)

@@ -14,7 +14,7 @@ import (
 )
 
 // pluginSet returns the file's plugin set of an extension point, to be read or changed in place.
-// Without plugins it is an empty one, of no file.
+// Without plugins it returns a detached, empty one.
 func pluginSet(p *configv1.Plugins, point plugins.Point) *configv1.PluginSet {
 	if p == nil {
 		return &configv1.PluginSet{}
@@ -28,16 +28,16 @@ func pluginSet(p *configv1.Plugins, point plugins.Point) *configv1.PluginSet {
 	}[point]
 }
 
-// mergePlugins joins what a file says with the default plugins, which are all enabled at
-// multiPoint. The result is a copy. As upstream, only multiPoint has defaults: what a file says at
-// a single point is added to them in pluginsAt.
+// mergePlugins merges the file's plugins with the default plugins, which are all enabled at
+// multiPoint. The result is a copy. Like upstream, only multiPoint has defaults: pluginsAt adds the
+// file's plugins at single points to them.
 func mergePlugins(custom *configv1.Plugins) *configv1.Plugins {
 	var defaults configv1.PluginSet
 	for _, entry := range plugins.Catalog() {
 		if entry.Optional {
 			continue
 		}
-		// Written as a file would have it, so that one way of merging serves both.
+		// Written as in a file, so that one way of merging serves both.
 		plugin := configv1.Plugin{Name: entry.Name}
 		if entry.Weight > 0 {
 			plugin.Weight = ptr.To(int32(entry.Weight))
@@ -54,8 +54,8 @@ func mergePlugins(custom *configv1.Plugins) *configv1.Plugins {
 }
 
 // mergedSet returns the defaults that are not disabled, in their order and with the file's changes,
-// followed by the file's own plugins. "*" disables all defaults; a plugin that is disabled and
-// enabled is the file's own then.
+// followed by the file's own plugins. "*" disables all defaults; a plugin both disabled and enabled
+// counts as the file's own.
 //
 //	defaults A B C; the file disables B and enables C (weight 5), D
 //	-> A, C (weight 5), D
@@ -77,7 +77,8 @@ func mergedSet(defaults []configv1.Plugin, custom configv1.PluginSet) configv1.P
 			if disabled.Has(plugin.Name) {
 				continue
 			}
-			// A default that the file enables, too, keeps its place and gets the file's weight.
+			// A default that is also enabled by the file keeps its place and gets the file's
+			// weight.
 			if i, ok := own[plugin.Name]; ok {
 				plugin = custom.Enabled[i]
 				replaced.Insert(i)
@@ -94,19 +95,19 @@ func mergedSet(defaults []configv1.Plugin, custom configv1.PluginSet) configv1.P
 	return result
 }
 
-// resolver finds out what a profile's plugins are at each extension point. It gathers all errors,
-// so that one look at the file mends them all.
+// resolver determines a profile's plugins at each extension point. It gathers all errors, so that
+// the user can fix them together.
 type resolver struct {
 	path *field.Path // of the profile's plugins
-	// plugins are the merged ones. Errors have paths of the file, which are right for what the file
-	// wrote: the defaults cause none.
+	// plugins holds the merged ones. Errors have paths of the file, which are right for the file's
+	// own entries: the defaults cause no errors.
 	plugins *configv1.Plugins
-	// outside are the plugins beside the catalog, with the points that they extend.
+	// outside holds the plugins outside of the catalog, with their extension points.
 	outside map[string]plugins.Point
 	errs    []error
 }
 
-// pointsOf returns which points a plugin extends; false if there is no such plugin.
+// pointsOf returns a plugin's extension points; false if it does not exist.
 func (r *resolver) pointsOf(name string) (plugins.Point, bool) {
 	if entry, ok := plugins.Lookup(name); ok {
 		return entry.Points, true
@@ -125,8 +126,8 @@ func pluginKind(point plugins.Point) string {
 	return strings.ToUpper(name[:1]) + name[1:] + "Plugin"
 }
 
-// specificAt lists the plugins that are enabled at the extension point itself, in the file's order.
-// A plugin that is unknown, does not extend the point or is listed twice is an error.
+// specificAt lists the plugins enabled at the extension point itself, in the file's order. A plugin
+// that is unknown, does not extend the point or is listed twice is an error.
 func (r *resolver) specificAt(point plugins.Point) (names []string) {
 	path := r.path.Child(point.String(), "enabled")
 	for i, plugin := range pluginSet(r.plugins, point).Enabled {
@@ -145,14 +146,14 @@ func (r *resolver) specificAt(point plugins.Point) (names []string) {
 	return names
 }
 
-// multiPoint lists the plugins that come to the extension point by way of multiPoint. Those that
-// the point itself enables, too, are in both lists.
+// multiPoint lists the plugins at the extension point by way of multiPoint. Plugins also enabled at
+// the point itself are in both lists.
 func (r *resolver) multiPoint(point plugins.Point) (names []string) {
 	disabled := sets.New[string]()
 	for _, plugin := range pluginSet(r.plugins, point).Disabled {
 		disabled.Insert(plugin.Name)
 	}
-	// Only plugins that come by multiPoint can be disabled at a point.
+	// Only plugins from multiPoint can be disabled at a point.
 	if disabled.Has("*") {
 		return nil
 	}
@@ -164,9 +165,9 @@ func (r *resolver) multiPoint(point plugins.Point) (names []string) {
 	return names
 }
 
-// pluginsAt lists the plugins at an extension point in the order in which they are asked: first
-// those that both the point and multiPoint enable, as the point orders them; then those of
-// multiPoint; then the point's others.
+// pluginsAt lists the plugins at an extension point in call order: first the ones enabled by both
+// the point and multiPoint, in the point's order; then the rest of multiPoint; then the rest of the
+// point.
 //
 //	multiPoint: A B C; point: C D  ->  C A B D
 func (r *resolver) pluginsAt(point plugins.Point) (names []string) {
@@ -176,7 +177,7 @@ func (r *resolver) pluginsAt(point plugins.Point) (names []string) {
 			names = append(names, name)
 		}
 	}
-	// A file that lists a default at a point thereby moves it to the front there.
+	// A file listing a default at a point thereby moves it to the front there.
 	for _, list := range [][]string{multi, specific} {
 		for _, name := range list {
 			if !slices.Contains(names, name) {
@@ -187,14 +188,14 @@ func (r *resolver) pluginsAt(point plugins.Point) (names []string) {
 	return names
 }
 
-// checkMultiPoint refuses what is unknown or enabled twice at multiPoint.
+// checkMultiPoint refuses plugins unknown or enabled twice at multiPoint.
 func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
 	if written == nil {
 		return
 	}
 	path := r.path.Child("multiPoint", "enabled")
 	seen := sets.New[string]()
-	// Of the file's own list: the merged one has the defaults, too, which are known and differ.
+	// The file's own list: the merged one also contains the defaults, which are known and distinct.
 	for i, plugin := range written.MultiPoint.Enabled {
 		if _, known := r.pointsOf(plugin.Name); !known {
 			r.addError(path.Index(i).Child("name"), "plugin %q does not exist", plugin.Name)
@@ -206,8 +207,8 @@ func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
 }
 
 // scoreWeights returns the weights of the Score plugins. A plugin under score overrides multiPoint
-// even without a weight: that means 1, not the plugin's default. written is what the file says, nil
-// if it says nothing: weights are checked there, where messages can point.
+// even without a weight: that means 1, not the plugin's default. written is the file's part, nil
+// without one: weights are checked there, so that messages can point to it.
 func (r *resolver) scoreWeights(written *configv1.Plugins) map[string]int64 {
 	weights := map[string]int64{}
 	for _, plugin := range slices.Concat(r.plugins.Score.Enabled, r.plugins.MultiPoint.Enabled) {
@@ -224,8 +225,8 @@ func (r *resolver) scoreWeights(written *configv1.Plugins) map[string]int64 {
 	return weights
 }
 
-// checkWeights refuses weights below zero of plugins that score. Upstream takes some of them, and
-// then prefers the nodes that a plugin ranks lowest.
+// checkWeights refuses negative weights of scoring plugins. Upstream accepts some of them, and then
+// prefers the nodes ranked lowest by a plugin.
 func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
 	for i, plugin := range list {
 		points, _ := r.pointsOf(plugin.Name)
@@ -235,17 +236,17 @@ func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
 	}
 }
 
-// resolvePlugins lists the plugins of a profile at each extension point, and their weights. A
-// profile needs exactly one plugin at QueueSort and at least one at Bind, as upstream; these errors
-// come after those about single plugins.
+// resolvePlugins lists the plugins of a profile at each extension point, and their weights. Like
+// upstream, a profile needs exactly one plugin at QueueSort and at least one at Bind; these errors
+// follow those about single plugins.
 func resolvePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile,
 	outside map[string]plugins.Point) (map[plugins.Point][]string, map[string]int64, error) {
 	r := &resolver{path: path.Child("plugins"), plugins: mergePlugins(profile.Plugins), outside: outside}
-	// First: what is wrong at multiPoint concerns all points.
+	// First: errors at multiPoint concern all points.
 	r.checkMultiPoint(profile.Plugins)
 	at := map[plugins.Point][]string{}
 	for _, point := range plugins.AllPoints {
-		// Points without plugins are left out of the profile.
+		// The profile omits points without plugins.
 		if names := r.pluginsAt(point); len(names) > 0 {
 			at[point] = names
 		}

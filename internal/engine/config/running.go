@@ -16,36 +16,36 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// leadsFor is how long a leader counts as such after it has renewed its Lease: more than any lease
-// duration in use (the default is 15 s), and clocks may differ.
+// leadsFor is the time after the last renewal of its Lease during which a leader counts as such:
+// more than any lease duration in use (the default is 15 s), and clocks may differ.
 const leadsFor = time.Minute
 
-// Running is what the schedulers of a cluster decide by, as far as it is known. A command that
-// predicts decisions uses it, and shows Assumed beside its answer.
+// Running is the known configuration of a cluster's schedulers. A command predicting decisions uses
+// it, and shows Assumed with its result.
 type Running struct {
 	Profiles []*plugins.Profile
-	// Groups are the features of pod groups that are on; nil if no scheduler has told.
+	// Groups holds the enabled features of pod groups; nil if unknown.
 	Groups *groups.Gates
-	// Assumed says what no running scheduler has told, in a sentence; "" if every profile is one
-	// that runs.
+	// Assumed describes the parts not reported by a running scheduler, in a sentence; empty if
+	// every profile is a running scheduler's.
 	Assumed string
 	// Ignored lists Leases with a scheduler's configuration in namespaces that are not trusted.
 	Ignored []string
 }
 
-// RunningOf returns the configuration of a cluster: what told says, which a scheduler answered that
-// was asked, or nil, and what schedulers have written on their Leases. What was told comes first:
-// of two that serve a name, the first counts. For default-scheduler the default profile is assumed
-// if none of them serves it and either kube-scheduler leads, which tells nothing, or none was
-// asked: a kube-scheduler need not elect a leader.
+// RunningOf returns the configuration of a cluster from told, the response of a scheduler's
+// endpoint, or nil, and from the documents on schedulers' Leases. told takes precedence: of two
+// profiles for a name, the first counts. The default profile is assumed for default-scheduler if
+// the name is still unserved and either kube-scheduler leads, which publishes nothing, or told is
+// nil: a kube-scheduler need not elect a leader.
 //
 // Only trusted Leases count, as NAMESPACE or NAMESPACE/NAME: anyone with edit permissions in a
-// namespace can create a Lease there, and by its profiles pods of other namespaces would be moved.
+// namespace can create a Lease there, and its profiles would move pods of other namespaces.
 func RunningOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, now time.Time) (*Running, error) {
 	r := &Running{}
 	leases, r.Ignored = trustedLeases(leases, trusted)
 	var assumed []string
-	// The endpoint's answer is newer than any Lease, and complete.
+	// The endpoint's response is newer than any Lease, and complete.
 	if told != nil {
 		if err := r.addProfiles(told); err != nil {
 			return nil, err
@@ -59,11 +59,11 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, no
 			silent = word.holder
 			continue
 		case word.ended && len(r.Profiles) > 0:
-			continue // what runs goes before what has run
+			continue // running schedulers take precedence over ended ones
 		}
-		// One Lease that cannot be read should not keep the answer from the others.
+		// One unreadable Lease must not suppress the remaining ones.
 		if r.addProfiles(word.InUse) != nil {
-			continue // of a version of Berth whose configurations this one cannot read
+			continue // written by a version of Berth with configurations unreadable to this one
 		}
 		if word.ended {
 			assumed = append(assumed, fmt.Sprintf("the scheduler by the Lease %s, which has not been renewed since "+
@@ -71,8 +71,8 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, no
 		}
 		assumed = append(assumed, word.leftOut()...)
 	}
-	// kube-scheduler tells nothing. Where it does not lead and Berth was asked, nothing is assumed:
-	// nobody serves the name then.
+	// kube-scheduler publishes nothing. If it does not lead and Berth has responded, no profile is
+	// assumed: the name is unserved then.
 	if (told == nil || silent != "") && !r.servesName(v1.DefaultSchedulerName) {
 		c, err := Default(Options{CompareTolerations: true})
 		if err != nil {
@@ -89,8 +89,7 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, no
 	return r, nil
 }
 
-// trustedLeases returns the trusted Leases, and the names of those of the remaining ones that carry
-// a configuration.
+// trustedLeases returns the trusted Leases, and the names of untrusted Leases with a configuration.
 func trustedLeases(leases []*coordinationv1.Lease, trusted []string) (of []*coordinationv1.Lease, ignored []string) {
 	for _, l := range leases {
 		name := l.Namespace + "/" + l.Name
@@ -104,7 +103,7 @@ func trustedLeases(leases []*coordinationv1.Lease, trusted []string) (of []*coor
 	return of, ignored
 }
 
-// addProfiles adds the profiles of a scheduler, except those whose names others serve already.
+// addProfiles adds the profiles of a scheduler, except for names already served.
 func (r *Running) addProfiles(u *InUse) error {
 	profiles, err := u.compileProfiles()
 	if err != nil {
@@ -115,7 +114,7 @@ func (r *Running) addProfiles(u *InUse) error {
 			r.Profiles = append(r.Profiles, p)
 		}
 	}
-	// The first that tells of gates counts, as with profiles.
+	// The first document with gates counts, as with profiles.
 	if r.Groups == nil {
 		r.Groups = &u.Groups
 	}
@@ -127,8 +126,8 @@ func (r *Running) servesName(name string) bool {
 	return slices.ContainsFunc(r.Profiles, func(p *plugins.Profile) bool { return p.SchedulerName == name })
 }
 
-// leftOut is the assumption about the plugins and extenders that cannot be asked; nil if there are
-// none.
+// leftOut returns the assumption about the plugins and extenders that cannot be called; nil without
+// any.
 func (u *InUse) leftOut() []string {
 	if len(u.Outside) == 0 {
 		return nil
@@ -136,18 +135,18 @@ func (u *InUse) leftOut() []string {
 	return []string{strings.Join(u.Outside, ", ") + ", which cannot be asked, would change nothing"}
 }
 
-// word is what a Lease says about a scheduler.
+// word holds the information about a scheduler on a Lease.
 type word struct {
-	*InUse        // nil: of kube-scheduler, or of a version of Berth that tells nothing
+	*InUse        // nil: a kube-scheduler, or a version of Berth that publishes nothing
 	name   string // the Lease's
-	holder string // if it tells nothing, why
+	holder string // the reason for publishing nothing
 	at     time.Time
-	ended  bool // nobody has renewed the Lease for long
+	ended  bool // the Lease has not been renewed for long
 }
 
-// wordsOf are those of the Leases by which schedulers are elected, of running ones first. Leases of
-// nodes are skipped, of which there are thousands. A document counts only if its author holds the
-// Lease, or nobody does: otherwise another scheduler has taken over.
+// wordsOf returns the information on the Leases used for electing schedulers, running ones first.
+// It skips the thousands of Leases of nodes. A document counts only if its author holds the Lease,
+// or the Lease has no holder: otherwise another scheduler has taken over.
 func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
 	for _, l := range leases {
 		// A Lease that was never renewed has never been held.
@@ -159,19 +158,19 @@ func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
 			holder = *l.Spec.HolderIdentity
 		}
 		w := word{name: l.Namespace + "/" + l.Name, at: l.Spec.RenewTime.Time, InUse: ReadInUse([]byte(l.Annotations[InUseAnnotation]))}
-		// A leader that stops in good order releases its Lease, and leaves the document on it.
+		// A leader shutting down cleanly releases its Lease, and leaves the document on it.
 		w.ended = holder == "" || now.Sub(w.at) > leadsFor
 		switch {
 		case w.InUse != nil && (holder == "" || w.Holder == holder):
 			list = append(list, w)
-		// kube-scheduler's own Lease. Berth may hold it, too, and then tells.
+		// kube-scheduler's own Lease. Berth may also hold it, and then publishes a document.
 		case !w.ended && l.Namespace == metav1.NamespaceSystem && l.Name == configv1.SchedulerDefaultLockObjectName:
 			w.InUse, w.holder = nil, fmt.Sprintf("%s, which leads by the Lease %s, does not tell it", holder, w.name)
 			list = append(list, w)
 		}
 	}
 
-	// By name among equals, so that the same Leases give the same answer in any order.
+	// Equal ones by name, so that the result does not depend on the order of the Leases.
 	slices.SortStableFunc(list, func(a, b word) int {
 		switch {
 		case a.ended == b.ended:

@@ -42,7 +42,8 @@ func inUse(t *testing.T, text string, added Added) *InUse {
 	return u
 }
 
-// What a scheduler tells others decides as it does, and has no credentials.
+// TestWhatASchedulerTellsIsWhatItDecidesBy: a scheduler's published configuration makes the same
+// decisions, and contains no credentials.
 func TestWhatASchedulerTellsIsWhatItDecidesBy(t *testing.T) {
 	u := inUse(t, packing, Added{KeepBudgets: []string{"*"}, Gentle: []string{"berth-scheduler"}, PreemptionDelay: time.Minute})
 	text := u.OnLease("me")
@@ -74,8 +75,8 @@ func TestWhatASchedulerTellsIsWhatItDecidesBy(t *testing.T) {
 	}
 }
 
-// TestProfilesOfACluster: those that schedulers tell, and the default one where kube-scheduler
-// leads or nobody was asked.
+// TestProfilesOfACluster: the published profiles, and the default one if kube-scheduler leads or no
+// scheduler has responded.
 func TestProfilesOfACluster(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	lease := func(at, holder string, age time.Duration, text string) *coordinationv1.Lease {

@@ -14,9 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// predicatePlugins are the plugins that do today what a predicate did. Where a plugin does more
-// than that predicate, the policy now gets more: PodToleratesNodeNoExecuteTaints looked at one
-// effect, TaintToleration looks at two.
+// predicatePlugins holds the plugins replacing each predicate. Where a plugin does more than that
+// predicate, the policy now gets more: PodToleratesNodeNoExecuteTaints looked at one effect,
+// TaintToleration looks at two.
 var predicatePlugins = map[string][]string{
 	"GeneralPredicates":               {"NodeResourcesFit", "NodeName", "NodePorts", "NodeAffinity"},
 	"PodFitsResources":                {"NodeResourcesFit"},
@@ -43,7 +43,7 @@ var predicatePlugins = map[string][]string{
 	"EvenPodsSpread":                  {"PodTopologySpread"},
 }
 
-// priorityPlugins are the plugins that score today as a priority did. Spreading over Services and
+// priorityPlugins holds the scoring plugins replacing each priority. Spreading over Services and
 // controllers is in the default constraints of PodTopologySpread.
 var priorityPlugins = map[string]string{
 	"LeastRequestedPriority":     "NodeResourcesFit",
@@ -65,19 +65,19 @@ var strategies = map[string]configv1.ScoringStrategyType{
 	"MostRequestedPriority":  configv1.MostAllocated,
 }
 
-// withoutEquivalent are predicates and priorities whose work no plugin does any more, and what
-// comes nearest.
+// withoutEquivalent holds predicates and priorities without a replacing plugin, and the nearest
+// substitute.
 var withoutEquivalent = map[string]string{
 	"CheckServiceAffinity":        "pod affinity on the pods",
 	"NodePreferAvoidPodsPriority": "a PreferNoSchedule taint on the nodes",
 	"ResourceLimitsPriority":      "requests on the pods",
 }
 
-// filterOrder is the order in which predicates were evaluated, whatever the order in the file; the
-// last ones are newer than policies. Plugins that a policy does not name are off, except for the
-// mandatory ones and those that are always on.
+// filterOrder is the evaluation order of predicates, whatever the order in the file; the last ones
+// are newer than policies. Plugins not named by a policy are off, except for the mandatory ones and
+// those that are always on.
 var (
-	// To sort by; every plugin that a predicate stands for is in it.
+	// Used for sorting; it contains every plugin that replaces a predicate.
 	filterOrder = []string{
 		"NodeUnschedulable", "NodeName", "NodePorts", "NodeAffinity", "NodeResourcesFit", "VolumeRestrictions", "TaintToleration",
 		"NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
@@ -87,44 +87,43 @@ var (
 	always    = []string{"SchedulingGates", "PrioritySort", "DynamicResources", "DefaultPreemption", "DefaultBinder"}
 )
 
-// translator gathers what a legacy file asks for, until buildProfile writes it down.
+// translator gathers the contents of a legacy file, until buildProfile writes them to a profile.
 type translator struct {
 	filters []string // nil: the defaults
 	scores  []configv1.Plugin
-	// defaultScores: the file says nothing of priorities.
+	// defaultScores means that the file omits priorities.
 	defaultScores bool
 	arguments     map[string]any
 	notes         []string
 	errs          []error
-	// strategy is the priority that has decided how NodeResourcesFit scores.
+	// strategy is the priority that determined NodeResourcesFit's scoring.
 	strategy string
 }
 
-// newTranslator returns one that has gathered nothing: without predicates and priorities it stands
-// for the defaults.
+// newTranslator returns an empty translator: without predicates and priorities it means the
+// defaults.
 func newTranslator() *translator { return &translator{arguments: map[string]any{}} }
 
-// addNote notes what of the file has no equivalent.
+// addNote adds a note on an entry of the file without an equivalent.
 func (t *translator) addNote(path *field.Path, format string, args ...any) {
 	t.notes = append(t.notes, fmt.Sprintf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
-// setArgs sets a plugin's arguments, a pointer to its type in configv1. It replaces what was set
-// before.
+// setArgs sets a plugin's arguments, a pointer to its type in configv1. It replaces earlier ones.
 func (t *translator) setArgs(plugin string, args any) { t.arguments[plugin] = args }
 
-// translatePredicates finds the plugins at Filter. nil is a list that is left out, which stands for
-// the defaults; an empty one leaves only what is mandatory.
+// translatePredicates determines the plugins at Filter. A nil list was omitted and means the
+// defaults; an empty one leaves only the mandatory ones.
 func (t *translator) translatePredicates(list []predicate) {
 	if list == nil {
 		return
 	}
-	// Legacy schedulers ran the mandatory predicates whatever the policy said.
+	// Legacy schedulers ran the mandatory predicates whatever the policy.
 	t.filters = slices.Clone(mandatory)
 	for i, p := range list {
 		path := field.NewPath("predicates").Index(i)
 		switch names, known := predicatePlugins[p.Name]; {
-		// The argument comes before the name, which the user chose freely.
+		// The argument takes precedence over the name, which the user chose freely.
 		case p.Argument != nil && p.Argument.LabelsPresence != nil:
 			t.filters = append(t.filters, "NodeAffinity")
 			t.requireLabels(p.Argument.LabelsPresence.Labels, p.Argument.LabelsPresence.Presence)
@@ -138,13 +137,13 @@ func (t *translator) translatePredicates(list []predicate) {
 	}
 }
 
-// leaveOut notes a predicate or priority without equivalent, and what comes nearest.
+// leaveOut notes a predicate or priority without equivalent, and its nearest substitute.
 func (t *translator) leaveOut(path *field.Path, name, nearest string) {
 	t.addNote(path, "%s has no equivalent and is left out (nearest: %s)", name, nearest)
 }
 
-// rejectUnknown refuses a name that was never one, with the message of the times, or leaves out one
-// whose work no plugin does.
+// rejectUnknown refuses a name that never existed, with the original message, or omits a name
+// without a replacing plugin.
 func (t *translator) rejectUnknown(path *field.Path, what, name string) {
 	// It was valid once, and the file may have been in use for years: a note rather than a refusal.
 	if nearest, ok := withoutEquivalent[name]; ok {
@@ -154,11 +153,10 @@ func (t *translator) rejectUnknown(path *field.Path, what, name string) {
 	t.errs = append(t.errs, fmt.Errorf("%s.name: invalid configuration: %s type not found for %q", path, what, name))
 }
 
-// requireLabels has every pod of the profile keep to nodes that have the labels, or lack them.
-// Several such predicates add to one term, in which all requirements hold.
+// requireLabels restricts every pod of the profile to nodes with the labels, or without them.
+// Several such predicates are combined into one term, which requires all of them.
 func (t *translator) requireLabels(labels []string, present bool) {
-	// The policy of a file has no other way to set these arguments, so they are all of
-	// requireLabels.
+	// A file's policy cannot set these arguments otherwise, so they are all requireLabels'.
 	args, ok := t.arguments["NodeAffinity"].(*configv1.NodeAffinityArgs)
 	if !ok {
 		args = &configv1.NodeAffinityArgs{AddedAffinity: &v1.NodeAffinity{
@@ -171,14 +169,14 @@ func (t *translator) requireLabels(labels []string, present bool) {
 		operator = v1.NodeSelectorOpDoesNotExist
 	}
 	term := &args.AddedAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0]
-	// Presence asks for the label alone: its value is not compared.
+	// Presence requires only the label: its value is not compared.
 	for _, label := range labels {
 		term.MatchExpressions = append(term.MatchExpressions, v1.NodeSelectorRequirement{Key: label, Operator: operator})
 	}
 }
 
-// translatePriorities finds the plugins at Score, and how NodeResourcesFit scores. nil stands for
-// the defaults, an empty list for no score at all.
+// translatePriorities determines the plugins at Score, and NodeResourcesFit's scoring. nil means
+// the defaults, an empty list no score at all.
 func (t *translator) translatePriorities(list []priority) {
 	t.defaultScores = list == nil
 	for i, p := range list {
@@ -195,7 +193,7 @@ func (t *translator) translatePriorities(list []priority) {
 				t.addScore(path, "NodeResourcesFit", p.Weight)
 			}
 
-		// There is no plugin for these two; the note says what to write instead.
+		// These two cannot be translated; the note names the replacement.
 		case p.Argument != nil && p.Argument.ServiceAntiAffinity != nil:
 			t.leaveOut(path, p.Name, fmt.Sprintf("default constraints of PodTopologySpread with topologyKey %s",
 				p.Argument.ServiceAntiAffinity.Label))
@@ -219,8 +217,8 @@ func (t *translator) translatePriorities(list []priority) {
 	}
 }
 
-// chooseStrategy tells whether the priority may decide how NodeResourcesFit scores: the plugin has
-// one strategy.
+// chooseStrategy reports whether the priority may determine NodeResourcesFit's scoring: the plugin
+// has one strategy.
 func (t *translator) chooseStrategy(path *field.Path, name string) bool {
 	if t.strategy != "" {
 		t.addNote(path, "%s has no equivalent beside %s and is left out: NodeResourcesFit scores in one way", name, t.strategy)
@@ -235,11 +233,11 @@ func (t *translator) scoreResources(s *configv1.ScoringStrategy) {
 	t.setArgs("NodeResourcesFit", &configv1.NodeResourcesFitArgs{ScoringStrategy: s})
 }
 
-// addScore adds the plugin's weight; two priorities may have become one plugin, which then weighs
-// as much as both. A weight beyond 31 bits is cut down, with a note.
+// addScore adds the plugin's weight; two priorities may map to one plugin, which then weighs as
+// much as both. A weight beyond 31 bits is reduced, with a note.
 func (t *translator) addScore(path *field.Path, plugin string, weight int64) {
 	const most = 1<<31 - 1
-	// The later priority decides where in the list the plugin is, which has no effect on the sum.
+	// The later priority determines the plugin's place in the list, which does not affect the sum.
 	for i := range t.scores {
 		if t.scores[i].Name == plugin {
 			weight += int64(*t.scores[i].Weight)
@@ -254,13 +252,14 @@ func (t *translator) addScore(path *field.Path, plugin string, weight int64) {
 	t.scores = append(t.scores, configv1.Plugin{Name: plugin, Weight: ptr.To(int32(weight))})
 }
 
-// scoresWith tells whether the plugin will score.
+// scoresWith reports whether the plugin will score.
 func (t *translator) scoresWith(plugin string) bool {
 	return t.defaultScores || slices.ContainsFunc(t.scores, func(p configv1.Plugin) bool { return p.Name == plugin })
 }
 
-// buildProfile writes down all extension points, so that a default of some later version does not
-// get in. "*" disables all defaults at multiPoint; what follows is enabled at single points.
+// buildProfile writes all extension points explicitly, so that defaults of later versions are not
+// added. "*" disables all defaults at multiPoint; the plugins after it are enabled at single
+// points.
 func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 	written := &configv1.Plugins{MultiPoint: configv1.PluginSet{Disabled: []configv1.Plugin{{Name: "*"}}}}
 	filters := t.filters
@@ -268,14 +267,14 @@ func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 		if t.filters == nil && !entry.Optional && entry.Points&plugins.Filters != 0 {
 			filters = append(filters, entry.Name)
 		}
-		// The defaults of today's catalog, not those of the times: the file left them to the
+		// The current catalog's defaults, not the original ones: the file left them to the
 		// scheduler.
 		if t.defaultScores && !entry.Optional && entry.Points&plugins.Score != 0 {
 			t.scores = append(t.scores, configv1.Plugin{Name: entry.Name, Weight: ptr.To(int32(entry.Weight))})
 		}
 	}
 
-	// Sorted, equal names are neighbours, which Compact needs.
+	// Compact requires that equal names are adjacent.
 	slices.SortFunc(filters, func(a, b string) int { return slices.Index(filterOrder, a) - slices.Index(filterOrder, b) })
 	filters = slices.Compact(filters)
 	for _, name := range filters {
@@ -296,8 +295,8 @@ func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 	return profile, t.writeArguments(&profile)
 }
 
-// enablePlugin adds the plugin at those of the extension points that it extends. The caller adds it
-// once per point.
+// enablePlugin adds the plugin at its extension points among these. The caller adds it once per
+// point.
 func enablePlugin(written *configv1.Plugins, name string, points plugins.Point) {
 	entry, _ := plugins.Lookup(name)
 	for _, point := range plugins.AllPoints {
@@ -308,15 +307,15 @@ func enablePlugin(written *configv1.Plugins, name string, points plugins.Point) 
 	}
 }
 
-// writeArguments adds what setArgs has set, in the order of the catalog. Arguments of plugins that
-// the profile does not enable are written, too, and have no effect.
+// writeArguments adds the arguments set by setArgs, in the order of the catalog. It includes the
+// ineffective arguments of plugins that the profile does not enable.
 func (t *translator) writeArguments(profile *configv1.KubeSchedulerProfile) error {
 	for _, entry := range plugins.Catalog() {
 		args, ok := t.arguments[entry.Name]
 		if !ok {
 			continue
 		}
-		// Both forms: the raw one is printed, the object is what the plugins are made from.
+		// Both forms: the raw one is printed, the object configures the plugins.
 		raw, err := json.Marshal(args)
 		if err != nil {
 			return err

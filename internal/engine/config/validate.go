@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// validateSpec checks everything except whether the plugins exist (see resolvePlugins). All
+// validateSpec checks everything except the existence of the plugins (see resolvePlugins). All
 // problems are reported, in upstream's words and order. Defaults must be set: pointers are
 // dereferenced.
 func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
@@ -27,8 +27,8 @@ func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
 	if *spec.Parallelism <= 0 {
 		list = append(list, field.Invalid(field.NewPath("parallelism"), *spec.Parallelism, "should be an integer value greater than zero"))
 	}
-	// Three lists rather than one: profiles are checked in the middle, and their errors are not all
-	// of fields.
+	// Three lists rather than one: profiles are checked in the middle, and not all of their errors
+	// concern fields.
 	errs := []error{list.ToAggregate(), validateProfiles(field.NewPath("profiles"), spec.Profiles)}
 
 	list = validatePercentage(field.NewPath("percentageOfNodesToScore"), spec.PercentageOfNodesToScore)
@@ -36,7 +36,7 @@ func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
 	if first <= 0 {
 		list = append(list, field.Invalid(field.NewPath("podInitialBackoffSeconds"), first, "must be greater than 0"))
 	}
-	// Checked even if the first is wrong by itself, as in upstream.
+	// Checked even if the first is already invalid, as in upstream.
 	if longest < first {
 		list = append(list, field.Invalid(field.NewPath("podMaxBackoffSeconds"), longest,
 			"must be greater than or equal to PodInitialBackoffSeconds"))
@@ -45,7 +45,7 @@ func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
 	return flattenErrors(append(errs, list.ToAggregate()))
 }
 
-// flattenErrors makes one error of many, nil if there is none.
+// flattenErrors joins errors into one; nil without any.
 func flattenErrors(errs []error) error {
 	if all := utilerrors.Flatten(utilerrors.NewAggregate(errs)); all != nil {
 		return all
@@ -53,8 +53,8 @@ func flattenErrors(errs []error) error {
 	return nil
 }
 
-// validatePercentage checks a share of the nodes. It has no effect in Berth, but a file that
-// upstream refuses is refused.
+// validatePercentage checks a share of the nodes. It has no effect in Berth, but a file refused by
+// upstream is refused.
 func validatePercentage(path *field.Path, percentage *int32) field.ErrorList {
 	if percentage != nil && (*percentage < 0 || *percentage > 100) {
 		return field.ErrorList{field.Invalid(path, *percentage, "not in valid range [0-100]")}
@@ -62,8 +62,8 @@ func validatePercentage(path *field.Path, percentage *int32) field.ErrorList {
 	return nil
 }
 
-// validateElection checks the timing of leader election, if it is on. A lease must outlast the time
-// in which its holder may fail to renew it, or two could lead.
+// validateElection checks the timing of leader election, if it is on. A lease must outlast its
+// holder's attempts to renew it, or two could lead.
 func validateElection(path *field.Path, e *componentbase.LeaderElectionConfiguration) (list field.ErrorList) {
 	if !*e.LeaderElect {
 		return nil
@@ -79,7 +79,7 @@ func validateElection(path *field.Path, e *componentbase.LeaderElectionConfigura
 		list = append(list, field.Invalid(path.Child("retryPeriod"), e.RetryPeriod, "must be greater than zero"))
 	}
 
-	// Or a leader could go on working while another one takes its Lease over.
+	// Otherwise a leader could continue working while another one takes its Lease over.
 	if e.LeaseDuration.Duration <= e.RenewDeadline.Duration {
 		list = append(list, field.Invalid(path.Child("leaseDuration"), e.LeaseDuration, "must be greater than `RenewDeadline`"))
 	}
@@ -97,7 +97,7 @@ func validateProfiles(path *field.Path, profiles []configv1.KubeSchedulerProfile
 		profile, path := &profiles[i], path.Index(i)
 		if profile.SchedulerName == nil || *profile.SchedulerName == "" {
 			errs = append(errs, field.Required(path.Child("schedulerName"), ""))
-			// So that the checks that follow find a name, and report what else is wrong.
+			// Lets the following checks find a name, and report further errors.
 			setDefault(&profiles[i].SchedulerName, "")
 		}
 		errs = append(errs, validatePercentage(path.Child("percentageOfNodesToScore"), profile.PercentageOfNodesToScore).ToAggregate())
@@ -112,11 +112,10 @@ func validateProfiles(path *field.Path, profiles []configv1.KubeSchedulerProfile
 	return flattenErrors(append(errs, validateQueueSort(path, profiles).ToAggregate()))
 }
 
-// removed are plugins of earlier versions that upstream names in its refusal.
+// removed holds plugins of earlier versions named in upstream's refusal.
 var removed = sets.New("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 
-// removedError is upstream's refusal of a plugin that was removed. The version in it is upstream's,
-// too.
+// removedError returns upstream's refusal of a removed plugin, including upstream's version.
 func removedError(path *field.Path, name string) *field.Error {
 	version := configv1.SchemeGroupVersion.String()
 	return field.Invalid(path, name, fmt.Sprintf("was invalid in version %q (KubeSchedulerConfiguration is version %q)", "v1", version))
@@ -135,8 +134,8 @@ func validateRemoved(path *field.Path, profile *configv1.KubeSchedulerProfile) (
 	return list
 }
 
-// validatePluginConfig checks the arguments that a profile gives to plugins. Arguments of
-// out-of-tree plugins were not decoded and are not checked.
+// validatePluginConfig checks the arguments of a profile's plugins. Arguments of out-of-tree
+// plugins are not decoded and not checked.
 func validatePluginConfig(path *field.Path, configs []configv1.PluginConfig) error {
 	var errs []error
 	seen := sets.New[string]()
@@ -159,11 +158,11 @@ func validatePluginConfig(path *field.Path, configs []configv1.PluginConfig) err
 	return flattenErrors(errs)
 }
 
-// validateQueueSort sees to it that all profiles sort the one queue alike: pods of all profiles
-// wait in the same queue.
+// validateQueueSort checks that all profiles have the same queue sort: pods of all profiles wait in
+// the same queue.
 func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfile) (list field.ErrorList) {
 	first := mergePlugins(profiles[0].Plugins).QueueSort
-	// Whether there is any is checked in resolvePlugins, where multiPoint has been expanded.
+	// resolvePlugins checks that there is one, after the expansion of multiPoint.
 	if n := len(first.Enabled); n > 1 {
 		list = append(list, field.Invalid(path.Index(0).Child("plugins", "queueSort", "Enabled"), n,
 			"only one queue sort plugin can be enabled"))
@@ -176,7 +175,8 @@ func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfil
 	return list
 }
 
-// validateExtenders checks extenders. Only one may bind; which resources one manages is said once.
+// validateExtenders checks extenders. Only one may bind, and each managed resource may be listed
+// only once.
 func validateExtenders(path *field.Path, extenders []configv1.Extender) (list field.ErrorList) {
 	binders := 0
 	managed := sets.New[string]()
@@ -207,7 +207,7 @@ func validateExtenders(path *field.Path, extenders []configv1.Extender) (list fi
 	return list
 }
 
-// validateExtendedResource checks a resource that an extender manages: it must be an extended one.
+// validateExtendedResource checks a resource managed by an extender: it must be an extended one.
 // CPU and memory are always the scheduler's own.
 func validateExtendedResource(path *field.Path, name string) (list field.ErrorList) {
 	for _, message := range validation.IsQualifiedName(name) {

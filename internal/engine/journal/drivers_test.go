@@ -13,8 +13,8 @@ import (
 
 const aSecret = "s3cret"
 
-// fields that decisions depend on, of those that any map of texts could be: labels, and what
-// selects by them.
+// decisive holds the fields used by decisions, among maps of texts: labels, and selectors of
+// labels.
 var decisive = map[string]bool{"Labels": true, "NodeSelector": true, "MatchLabels": true, "Selector": true}
 
 // hide puts a secret into every annotation, every opaque parameter, every environment variable and
@@ -53,9 +53,8 @@ func hide(v reflect.Value, field string, depth int) {
 	}
 }
 
-// TestSecretsOfNoKindAreWritten: the values of annotations, and what is handed to drivers of
-// volumes, are hashes in a journal, for every kind that there is. An object may be stripped twice,
-// and is not changed.
+// TestSecretsOfNoKindAreWritten: the values of annotations, and the parameters of volume drivers,
+// are hashed in a journal, for every kind. An object may be stripped twice, and is not changed.
 func TestSecretsOfNoKindAreWritten(t *testing.T) {
 	for kind, empty := range made {
 		o := empty()
@@ -79,8 +78,8 @@ func TestSecretsOfNoKindAreWritten(t *testing.T) {
 	}
 }
 
-// TestHashesCannotBeGuessed: who reads a journal can try all short values, and must not learn which
-// one was hashed. In one process, equal values have equal hashes, or changes would not be visible.
+// TestHashesCannotBeGuessed: a reader of a journal can try all short values, and must not learn the
+// hashed one. Within a process, equal values have equal hashes, or changes would not be visible.
 func TestHashesCannotBeGuessed(t *testing.T) {
 	if one, other := newHasher().hashValue("yes"), newHasher().hashValue("yes"); one == other || !isHash(one) {
 		t.Errorf("with two keys, the hashes are %s and %s", one, other)
@@ -93,7 +92,8 @@ func TestHashesCannotBeGuessed(t *testing.T) {
 	}
 }
 
-// BenchmarkHashValue: a usual annotation, which the core and the journal wait for.
+// BenchmarkHashValue measures the hash of a usual annotation, a cost delaying the core and the
+// journal.
 func BenchmarkHashValue(b *testing.B) {
 	value := strings.Repeat("x", 100)
 	for b.Loop() {
@@ -101,8 +101,8 @@ func BenchmarkHashValue(b *testing.B) {
 	}
 }
 
-// TestRestoredAnnotations: what the scheduler adds to an object that was stripped is written beside
-// what the object has.
+// TestRestoredAnnotations: the scheduler's additions to a stripped object are written in addition
+// to the object's own annotations.
 func TestRestoredAnnotations(t *testing.T) {
 	known := strippedAnnotations(map[string]string{"note": aSecret, "gone": "x"})
 	known["volume.kubernetes.io/selected-node"] = "node-1"

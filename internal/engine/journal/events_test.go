@@ -24,7 +24,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// eventTypes returns the names of the types that are events of the cycle, as its source has them.
+// eventTypes returns the names of the cycle's event types, from its source.
 func eventTypes(t *testing.T) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("../cycle/*.go")
@@ -50,8 +50,8 @@ func eventTypes(t *testing.T) map[string]bool {
 	return found
 }
 
-// TestEveryTypeOfEventCanBeWritten: an event that cannot be written ends the journal, so none may
-// be missing among those that TestEveryEventIsReadAsItWasWritten writes.
+// TestEveryTypeOfEventCanBeWritten: an unwritable event ends the journal, so
+// TestEveryEventIsReadAsItWasWritten must write every type.
 func TestEveryTypeOfEventCanBeWritten(t *testing.T) {
 	missing := eventTypes(t)
 	if len(missing) < 17 {
@@ -66,7 +66,7 @@ func TestEveryTypeOfEventCanBeWritten(t *testing.T) {
 }
 
 // TestEventsOfCustomResourcesAreReplayed: an out-of-tree plugin watches a resource, and an event of
-// it wakes a pod. The journal goes on, the pod is tried again in a replay, too, and nothing of the
+// it wakes a pod. The journal continues, a replay also tries the pod again, and no content of the
 // resource itself is written.
 func TestEventsOfCustomResourcesAreReplayed(t *testing.T) {
 	dir, now := t.TempDir(), began
@@ -87,7 +87,7 @@ func TestEventsOfCustomResourcesAreReplayed(t *testing.T) {
 		attempts += len(core.Decided())
 	}
 
-	// The plugin has rejected the pod; what can help against that is not known.
+	// The plugin has rejected the pod; it is unknown which events can help.
 	kinds := []cycle.Kind{cycle.Nodes, cycle.Pods}
 	step(cycle.Follows{Kinds: kinds})
 	for _, kind := range kinds {

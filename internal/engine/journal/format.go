@@ -20,23 +20,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// magic begins every journal. Its number grows when older builds would misread what newer ones
-// write. A new type of record is no reason: an older build reads up to the first one, and says so.
+// magic begins every journal. Its number grows when older builds would misread newer files. A new
+// type of record does not change it: an older build reads up to the first one, and reports it.
 const magic = "berth-journal 1\n"
 
-// Header is what the core was made from. Whatever decisions depend on besides events has to be
-// here: a replay has nothing else. A field that is added must have a zero value that means what
-// older builds did.
+// Header holds the core's options. Every input of decisions other than events must be here: it is
+// all that a replay has. The zero value of a new field must mean the behavior of older builds.
 type Header struct {
 	Build string    `json:"build"` // of Berth
 	Began time.Time `json:"began"`
-	// Continues is when the file began that this one continues; zero for the first of a process.
+	// Continues is the begin time of the previous file, continued by this one; zero for the first
+	// file of a process.
 	Continues time.Time `json:"continues,omitzero"`
-	// Lost is how many records are missing before this file, since the disk did not keep up.
+	// Lost is the number of records missing before this file, since the disk did not keep up.
 	Lost int    `json:"lost,omitempty"`
 	Seed uint64 `json:"seed"`
-	// Configuration is the KubeSchedulerConfiguration in effect. The fields below are what flags
-	// added to it.
+	// Configuration is the KubeSchedulerConfiguration in effect. The fields below hold the
+	// additions by flags.
 	Configuration string `json:"configuration"`
 	config.Added
 	Disabled     cycle.Disabled `json:"disabled,omitzero"` // by feature gates
@@ -48,16 +48,16 @@ type Header struct {
 	SearchLimit  int            `json:"searchLimit,omitempty"`
 	// PrepareAside: see [cycle.Options].
 	PrepareAside bool `json:"prepareAside,omitempty"`
-	// Outside: out-of-tree plugins or extenders take part, whose answers are not recorded.
+	// Outside means that out-of-tree plugins or extenders take part. Their results are not
+	// recorded.
 	Outside bool `json:"outside,omitempty"`
 }
 
-// Record is an event and the actions that followed from it. Event and Actions belong together: the
-// actions are those that one Step returned for the event.
+// Record is an event with the resulting actions, as returned by one Step for the event.
 type Record struct {
 	At      time.Time
 	Event   cycle.Event
-	Actions string // one a line
+	Actions string // one per line
 }
 
 // Types of records.
@@ -82,17 +82,17 @@ const (
 	typeHappened       = 'H'
 )
 
-// happened is what is written of a [cycle.Happened]: whom it can help. The custom resources
-// themselves are left out. Only the hints of out-of-tree plugins look at them, whose answers are
-// not recorded either, and they may hold anything.
+// happened is the written form of a [cycle.Happened]: the pods it can help. It omits the custom
+// resources themselves: only the hints of out-of-tree plugins look at them, the results of hints
+// are not recorded either, and custom resources may contain anything.
 type happened struct {
 	Resource queue.Resource
 	Action   queue.Action
 	Label    string
 }
 
-// object is what every API type can do: marshal itself as protobuf. The API's JSON would be several
-// times as large and as slow.
+// object is the common ability of all API types to marshal themselves as protobuf. The API's JSON
+// would be several times as large and as slow.
 type object interface {
 	metav1.Object
 	Marshal() ([]byte, error)
@@ -100,7 +100,7 @@ type object interface {
 }
 
 // made returns an empty object of a kind. A kind that is missing here cannot be recorded. The keys
-// are the kinds that cores follow.
+// are the kinds followed by cores.
 var made = map[cycle.Kind]func() object{
 	cycle.Nodes:                  func() object { return &v1.Node{} },
 	cycle.Pods:                   func() object { return &v1.Pod{} },
@@ -126,9 +126,9 @@ var made = map[cycle.Kind]func() object{
 	cycle.Rooms:                  func() object { return &coordinationv1.Lease{} },
 }
 
-// encodeEvent appends an event to b: its type and its content. Ticks and objects are most of a
-// journal, and are encoded compactly; what is rare is JSON, which can get new fields. The error is
-// that of an event for which there is no type; it ends the journal.
+// encodeEvent appends an event to b: its type and its content. Ticks and objects make up most of a
+// journal, and are encoded compactly; rare events are JSON, which can get new fields. An event of
+// an unsupported type is an error, and ends the journal.
 func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 	switch e := e.(type) {
 	case cycle.Tick:
@@ -147,7 +147,7 @@ func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 		return appendObject(append(b, typeRead), cycle.Pods, e.Pod)
 	case cycle.Answered:
 		b = binary.AppendUvarint(append(b, typeAnswered), uint64(e.Ticket))
-		// Success without a result, as of nearly all bindings.
+		// Success without a result, the outcome of nearly all bindings.
 		if e.Outcome.Fault == nil && !e.Outcome.Withdrawn && e.Outcome.Work == nil && e.Outcome.Claims == nil && e.Outcome.Written == nil {
 			return records.AppendText(b, ""), nil
 		}
@@ -185,10 +185,10 @@ func appendObject(b []byte, kind cycle.Kind, o metav1.Object) ([]byte, error) {
 	return records.AppendText(records.AppendText(b, string(kind)), bytes), err
 }
 
-// decoder reads what encodeEvent wrote.
+// decoder reads the format of encodeEvent.
 type decoder struct{ records.Decoder }
 
-// readObject reads what appendObject wrote.
+// readObject reads the format of appendObject.
 func (d *decoder) readObject() (cycle.Kind, object) {
 	kind, bytes := cycle.Kind(d.ReadText()), d.ReadText()
 	make := made[kind]
@@ -204,7 +204,7 @@ func (d *decoder) readObject() (cycle.Kind, object) {
 	return kind, nil
 }
 
-// readEvent decodes an event. After an error it is nil or incomplete; the caller looks at d.Err.
+// readEvent decodes an event. After an error it is nil or incomplete; the caller checks d.Err.
 func (d *decoder) readEvent() cycle.Event {
 	kind, err := d.ReadByte()
 	if err != nil {
@@ -228,8 +228,8 @@ func (d *decoder) readEvent() cycle.Event {
 		return cycle.Gone{Kind: of, Object: o}
 	case typeRead:
 		kind, o := d.readObject()
-		// The kind is written with the object, and could be another one in a file that no scheduler
-		// wrote.
+		// The kind is written with the object, and could be a different one in a file not written
+		// by a scheduler.
 		pod, ok := o.(*v1.Pod)
 		if !ok && d.Err == nil {
 			d.Err = fmt.Errorf("one of the %s in place of a pod", kind)
@@ -250,7 +250,7 @@ func (d *decoder) readEvent() cycle.Event {
 	return d.readRare(kind)
 }
 
-// readRare is readEvent for types that few records have.
+// readRare is readEvent for rare types.
 func (d *decoder) readRare(kind byte) cycle.Event {
 	switch kind {
 	case typeFollows:
@@ -289,7 +289,7 @@ func (d *decoder) readRare(kind byte) cycle.Event {
 	return nil
 }
 
-// readKind reads a kind, and rejects one that is not known: the core has no mirror for it.
+// readKind reads a kind, and rejects an unknown one: the core lacks a mirror for it.
 func (d *decoder) readKind() cycle.Kind {
 	kind := cycle.Kind(d.ReadText())
 	if d.Err == nil && made[kind] == nil {

@@ -116,8 +116,8 @@ func TestEveryEventIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestAJournalThatWasCutOffIsReadUpToThere: a kill may end it anywhere; what was complete is read,
-// and nothing is made up.
+// TestAJournalThatWasCutOffIsReadUpToThere: a kill may end it anywhere; the complete records are
+// read, and nothing else.
 func TestAJournalThatWasCutOffIsReadUpToThere(t *testing.T) {
 	dir := t.TempDir()
 	long := cycle.Configured{Source: bytes.Repeat([]byte("long "), 100)} // its size takes two bytes
@@ -149,7 +149,7 @@ func TestAJournalThatWasCutOffIsReadUpToThere(t *testing.T) {
 	}
 }
 
-// TestARecordMayBeLong: what is known of 100,000 pending pods is one record.
+// TestARecordMayBeLong: the state of 100,000 pending pods is one record.
 func TestARecordMayBeLong(t *testing.T) {
 	dir, resumed := t.TempDir(), cycle.Resumed{}
 	for i := range 100_000 {
@@ -220,10 +220,11 @@ func TestAJournalEndsWhenItIsLargeEnoughAndOldOnesMakeRoom(t *testing.T) {
 	}
 }
 
-// TestAPartingIsFound: a journal that says something else than the core is told of with the event.
+// TestAPartingIsFound: a journal with actions other than the core's yields a parting with the
+// event.
 func TestAPartingIsFound(t *testing.T) {
 	dir := t.TempDir()
-	if err := write(t, dir, Header{}, 1<<20, cycle.Tick{}); err != nil { // nothing follows from it, and not "ready"
+	if err := write(t, dir, Header{}, 1<<20, cycle.Tick{}); err != nil { // no actions result, not even "ready"
 		t.Fatal(err)
 	}
 	r, err := NewReader(bytes.NewReader(onlyFile(t, dir)))
@@ -240,8 +241,7 @@ func defaults(Header, []byte) ([]cycle.Profile, error) {
 	return []cycle.Profile{{Profile: plugins.Default()}}, nil
 }
 
-// FuzzRead: whatever is in a file, it is an error or a record, never a panic, also when it is
-// replayed.
+// FuzzRead: any file content yields an error or a record, never a panic, even when it is replayed.
 func FuzzRead(f *testing.F) {
 	dir := f.TempDir()
 	w, err := Create(dir, Header{Began: began}, records.Limits{Size: 1 << 20}, nil)
@@ -270,8 +270,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestACraftedJournalIsAnError, and no panic: each of these events is well formed, and comes from
-// no scheduler.
+// TestACraftedJournalIsAnError, and not a panic: each of these events is well formed, but not
+// written by any scheduler.
 func TestACraftedJournalIsAnError(t *testing.T) {
 	node, err := (&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}).Marshal()
 	if err != nil {
@@ -300,7 +300,7 @@ func TestACraftedJournalIsAnError(t *testing.T) {
 	}
 }
 
-// continued continues in another file, with a core that is given the state of the journal.
+// continued continues in another file, with a core given the state of the journal.
 func continued(t *testing.T, w *Writer, now time.Time, seed uint64) *cycle.Core {
 	t.Helper()
 	core, err := Core(Header{Seed: seed}, []cycle.Profile{{Profile: plugins.Default()}})
@@ -331,8 +331,8 @@ func eventsOf(t *testing.T, state *State) (events []cycle.Event) {
 	}
 }
 
-// drive steps a core and writes the journal, one pod a round, and goes on in another file whenever
-// that is due. each, if set, is called before each round, and may step the core, too.
+// drive steps a core and writes the journal, one pod per round, and continues in another file
+// whenever that is due. each, if set, is called before each round, and may step the core as well.
 func drive(t *testing.T, w *Writer, rounds int, each func(round int, step func(cycle.Event))) {
 	t.Helper()
 	now := began
@@ -380,7 +380,7 @@ func drive(t *testing.T, w *Writer, rounds int, each func(round int, step func(c
 			step(cycle.Gone{Kind: cycle.Pods, Object: gone})
 		}
 		if i%10 == 0 {
-			time.Sleep(time.Second) // the bubble's
+			time.Sleep(time.Second) // the bubble's time
 			synctest.Wait()
 		}
 		if !w.Due() {
@@ -399,8 +399,8 @@ func drive(t *testing.T, w *Writer, rounds int, each func(round int, step func(c
 	}
 }
 
-// TestAJournalGoesOnInAnotherFile: when a file is large or old enough. The oldest go, and each of
-// the others is replayed alone to the same bytes.
+// TestAJournalGoesOnInAnotherFile when a file is large or old enough. The oldest files are removed,
+// and each of the rest is replayed independently to the same bytes.
 func TestAJournalGoesOnInAnotherFile(t *testing.T) {
 	for _, l := range []records.Limits{{Size: 60_000}, {Size: 1 << 30, Age: 40 * time.Minute}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -437,7 +437,7 @@ func TestAJournalGoesOnInAnotherFile(t *testing.T) {
 	}
 }
 
-// TestAKillLosesASecondAtMost: what was added is in the file soon, without Close.
+// TestAKillLosesASecondAtMost: added records are in the file soon, without Close.
 func TestAKillLosesASecondAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -457,8 +457,8 @@ func TestAKillLosesASecondAtMost(t *testing.T) {
 	})
 }
 
-// TestWhatIsStrippedMayBeStrippedAgain: cores are told stripped objects, and they are stripped when
-// they are written.
+// TestWhatIsStrippedMayBeStrippedAgain: cores get stripped objects, and these are stripped again
+// when they are written.
 func TestWhatIsStrippedMayBeStrippedAgain(t *testing.T) {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{"note": "x"}},
@@ -473,7 +473,7 @@ func TestWhatIsStrippedMayBeStrippedAgain(t *testing.T) {
 
 var writeFormat = flag.Bool("write-format", false, "TestOlderJournalsAreRead writes the journal of this format anew")
 
-// TestOlderJournalsAreRead: what a build before has written is read and replayed by this one.
+// TestOlderJournalsAreRead: this build reads and replays files of earlier builds.
 func TestOlderJournalsAreRead(t *testing.T) {
 	const name = "testdata/format-1.journal"
 	if *writeFormat {
@@ -502,8 +502,8 @@ func TestOlderJournalsAreRead(t *testing.T) {
 	}
 }
 
-// TestReplaysHaveTheTimeOfTheWall: devices that have been waited for too long are given up by the
-// wall clock, whose times claims have; in a replay, and in a file that begins later, too.
+// TestReplaysHaveTheTimeOfTheWall: devices awaited for too long are given up by the wall clock, the
+// clock of times in claims; also in a replay, and in a file that begins later.
 func TestReplaysHaveTheTimeOfTheWall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, now := t.TempDir(), began

@@ -8,29 +8,28 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// known is the state of the cluster that the events so far add up to: enough to bring a new core to
-// the same state. It is kept by the goroutine that encodes, beside the file: when the next file
-// begins, it starts with these objects, so that each file can be replayed alone and old ones can be
-// removed.
+// known is the state of the cluster after all events so far: enough to bring a new core to the same
+// state. The encoding goroutine keeps it in addition to the file: the next file starts with these
+// objects, so that each file can be replayed independently and old ones can be removed.
 type known struct {
 	kinds   []cycle.Kind
 	led     bool
 	wall    cycle.WallSet
-	objects map[cycle.Kind]map[cluster.Name]string // as they were written
-	shown   map[cycle.Kind]map[cluster.Name]bool   // by the list under way
+	objects map[cycle.Kind]map[cluster.Name]string // in their written form
+	shown   map[cycle.Kind]map[cluster.Name]bool   // by the current list
 }
 
-// newKnown knows of nothing.
+// newKnown returns an empty state.
 func newKnown() *known {
 	return &known{objects: map[cycle.Kind]map[cluster.Name]string{}, shown: map[cycle.Kind]map[cluster.Name]bool{}}
 }
 
-// noteEvent applies an event. written is the event as the journal has it, which is also how an
-// object is kept: nothing has to be encoded twice, and objects in memory are not held.
+// noteEvent applies an event. written is the event in its journal form, also used for keeping
+// objects: they are not encoded twice, and objects in memory are not retained.
 func (k *known) noteEvent(e cycle.Event, written []byte) {
 	switch e := e.(type) {
 	case cycle.Follows:
-		for _, kind := range e.Kinds { // in addition to those before, which may be told again
+		for _, kind := range e.Kinds { // in addition to earlier ones, which may be repeated
 			if !slices.Contains(k.kinds, kind) {
 				k.kinds = append(k.kinds, kind)
 			}
@@ -43,7 +42,7 @@ func (k *known) noteEvent(e cycle.Event, written []byte) {
 	case cycle.Listing:
 		k.shown[e.Kind] = map[cluster.Name]bool{}
 	case cycle.Listed:
-		// As the core does: what a full list does not show is gone.
+		// Like the core: objects missing from a full list are deleted.
 		maps.DeleteFunc(k.objects[e.Kind], func(n cluster.Name, _ string) bool { return !k.shown[e.Kind][n] })
 		delete(k.shown, e.Kind)
 	case cycle.Seen:
@@ -52,7 +51,7 @@ func (k *known) noteEvent(e cycle.Event, written []byte) {
 			k.objects[e.Kind] = map[cluster.Name]string{}
 		}
 		k.objects[e.Kind][name] = string(written)
-		// Only while a list is under way.
+		// Only during a list.
 		if k.shown[e.Kind] != nil {
 			k.shown[e.Kind][name] = true
 		}

@@ -44,8 +44,8 @@ func TestRoomsAreTold(t *testing.T) {
 	}
 }
 
-// TestAListUnderWayGoesOnInTheNextFile: what it has shown so far stays, and what it does not show
-// is gone when it ends.
+// TestAListUnderWayGoesOnInTheNextFile: objects it has shown so far stay, and objects it does not
+// show are deleted when it ends.
 func TestAListUnderWayGoesOnInTheNextFile(t *testing.T) {
 	k := newKnown()
 	note := func(e cycle.Event) {
@@ -79,7 +79,7 @@ func TestAListUnderWayGoesOnInTheNextFile(t *testing.T) {
 	}
 }
 
-// eventsOfMoment returns what the next file begins with.
+// eventsOfMoment returns the events at the beginning of the next file.
 func eventsOfMoment(t *testing.T, k *known) []cycle.Event {
 	t.Helper()
 	at, decoded := make(chan *moment, 1), make(chan batch, batchesAhead)

@@ -11,11 +11,11 @@ import (
 type Reader struct {
 	*records.Reader
 	Header Header
-	last   time.Time // of the last record: each has the time since the one before
+	last   time.Time // of the last record: each contains the time since the previous one
 }
 
-// NewReader reads the header. The error is records.ErrOther if it is no journal, or one of another
-// version.
+// NewReader reads the header. It returns records.ErrOther if the file is not a journal, or of
+// another version.
 func NewReader(from io.Reader) (*Reader, error) {
 	r := &Reader{}
 	var err error

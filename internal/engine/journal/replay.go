@@ -13,25 +13,25 @@ type Result struct {
 	Bound int `json:"bound"`
 }
 
-// Options are what a replay needs. Profiles must be set. It is called for the header, and again for
+// Options configures a replay. Profiles must be set. It is called for the header, and again for
 // each Configured event.
 type Options struct {
-	// Profiles makes the profiles of a configuration from the journal.
+	// Profiles creates the profiles of a configuration from the journal.
 	Profiles func(h Header, configuration []byte) ([]cycle.Profile, error)
-	// Each, if set, is called after every record, with the core as it is then.
+	// Each, if set, is called after every record, with the core in its state at that time.
 	Each func(n int, r Record, core *cycle.Core)
-	// On: the replay continues after the first difference.
+	// On continues the replay after the first difference.
 	On bool
 }
 
-// Core makes a core like the one that the journal was recorded from. Its clock, its randomness and
-// its options come from the journal, so that it may run on any machine.
+// Core creates a core like the recorded one. Its clock, its randomness and its options are taken
+// from the journal, so that it may run on any machine.
 func Core(h Header, profiles []cycle.Profile) (*cycle.Core, error) {
 	return cycle.New(CoreOptions(h, profiles))
 }
 
-// CoreOptions are those of the core that the journal was recorded from. Observers, and everything
-// else that does not influence decisions, is left at its zero value.
+// CoreOptions returns the options of the recorded core. Observers, and everything else that does
+// not influence decisions, have their zero value.
 func CoreOptions(h Header, profiles []cycle.Profile) cycle.Options {
 	return cycle.Options{
 		Profiles: profiles, Seed: h.Seed, FirstBackoff: h.FirstBackoff, LastBackoff: h.LastBackoff, MaxWait: h.MaxWait, Shadow: h.Shadow,
@@ -39,11 +39,11 @@ func CoreOptions(h Header, profiles []cycle.Profile) cycle.Options {
 	}
 }
 
-// Replay feeds a journal to a new core and compares the actions. A panic of the core, as by a
-// journal that no scheduler wrote, is an error.
+// Replay feeds a journal to a new core and compares the actions. A panic of the core, for example
+// by a journal not written by a scheduler, is an error.
 //
 // A journal of another build may part at the first decision that this build makes differently on
-// purpose. The answers of out-of-tree plugins and extenders are not recorded: with Header.Outside a
+// purpose. The results of out-of-tree plugins and extenders are not recorded: with Header.Outside a
 // difference proves nothing.
 func Replay(r *Reader, o Options) (result Result, err error) {
 	profiles, err := o.Profiles(r.Header, []byte(r.Header.Configuration))
@@ -61,14 +61,15 @@ func Replay(r *Reader, o Options) (result Result, err error) {
 		if record, err = r.Next(); err != nil {
 			return records.Replayed{}, err
 		}
-		// The journal has the file; profiles are made from it as they were then.
+		// The journal contains the file, and the profiles are created from the version at that
+		// time.
 		if e, ok := record.Event.(cycle.Configured); ok {
 			if e.Profiles, err = o.Profiles(r.Header, e.Source); err != nil {
 				return records.Replayed{}, fmt.Errorf("configuration of event %d: %w", n, err)
 			}
 			record.Event = e
 		}
-		// The time is the recorded one: the core has no other clock.
+		// The time is the recorded one: it is the core's only clock.
 		actions := core.Step(record.At, record.Event)
 		for _, action := range actions {
 			if _, ok := action.(cycle.Announce); ok {

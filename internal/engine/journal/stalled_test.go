@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// disk is one that may stall: whoever holds its one place can write.
+// disk is a disk that may stall: writing requires its only slot.
 type disk struct {
 	place chan struct{}
 	files []*bytes.Buffer
@@ -40,9 +40,9 @@ func (f *diskFile) Write(b []byte) (int, error) {
 
 func (*diskFile) Close() error { return nil }
 
-// TestAStalledDiskHoldsNobodyUp: the core is stepped on while large objects come and the disk
-// stalls. What does not fit is lost and counted, the journal goes on in another file when the disk
-// does, and both files are replayed to the same bytes.
+// TestAStalledDiskHoldsNobodyUp: the core is stepped on while large objects arrive and the disk
+// stalls. Records above the limit are lost and counted, the journal continues in another file when
+// the disk recovers, and both files are replayed to the same bytes.
 func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{place: make(chan struct{}, 1)}
@@ -58,7 +58,7 @@ func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 			switch {
 			case round == 100:
 				d.place <- struct{}{}
-			case round > 100 && round < 200: // labels of 1.3 MB, and more in all than finds room
+			case round > 100 && round < 200: // labels of 1.3 MB, together more than fits
 				labels := map[string]string{"large": strings.Repeat("x", 1_300_000)}
 				step(cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large", round%3), Labels: labels}}})
 			case round == 200:

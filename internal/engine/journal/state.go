@@ -13,24 +13,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// State reads the events that bring another core to the state at one moment, in an order of its
-// own. They are decoded on another goroutine, a little ahead of who reads them. It is for the
-// goroutine that steps the core, which must not wait: Next returns at once.
+// State reads the events that bring another core to the state at one moment, in an order
+// independent of the original one. Another goroutine decodes them, a little ahead of the reader. It
+// is for the goroutine stepping the core, which must not wait: Next returns immediately.
 type State struct {
 	decoded <-chan batch
 	batch   batch
-	next    int // the first event of batch that was not read
+	next    int // the first unread event of batch
 }
 
-// batch is some events, or why there are no more.
+// batch holds some events, or the reason for the end.
 type batch struct {
 	events []cycle.Event
 	err    error
 }
 
 const (
-	// batchSize is about how many bytes of objects a batch has, and batchEvents how many events at
-	// most. batchesAhead are decoded before they are asked for.
+	// batchSize is the approximate number of bytes of objects in a batch, and batchEvents the
+	// maximum number of events. batchesAhead batches are decoded ahead.
 	batchSize    = 1 << 20
 	batchEvents  = 1000
 	batchesAhead = 4
@@ -42,7 +42,7 @@ var ErrEnded = errors.New("the journal has ended")
 // Next returns the next event; ready is false while it is not decoded yet. After the last event it
 // returns nil.
 func (s *State) Next() (e cycle.Event, ready bool, err error) {
-	// A batch may be empty: one that carries an error only.
+	// A batch may be empty if it carries only an error.
 	for s.next == len(s.batch.events) {
 		if s.decoded == nil {
 			return nil, true, s.batch.err
@@ -57,14 +57,13 @@ func (s *State) Next() (e cycle.Event, ready bool, err error) {
 		}
 	}
 	e = s.batch.events[s.next]
-	// So that what was read can be freed while the rest of the batch waits.
+	// Lets read events be freed while the rest of the batch waits.
 	s.batch.events[s.next] = nil
 	s.next++
 	return e, true, nil
 }
 
-// moment is what is known at one moment. It is a snapshot: events that are added later do not
-// change it.
+// moment is the known state at one moment. It is a snapshot, unaffected by later events.
 type moment struct {
 	follows cycle.Follows
 	wall    cycle.WallSet
@@ -72,23 +71,23 @@ type moment struct {
 	kinds   []ofKind
 }
 
-// ofKind are the objects of a kind.
+// ofKind holds the objects of a kind.
 type ofKind struct {
 	kind     cycle.Kind
 	followed bool // decisions wait for it
-	listing  bool // a list is under way
+	listing  bool // a list has begun and not ended
 	objects  []stored
 }
 
-// stored is an object as it was written.
+// stored is an object in its written form.
 type stored struct {
 	name  cluster.Name
 	text  string
-	shown bool // by the list under way
+	shown bool // by the current list
 }
 
-// copyMoment returns what is known now. It copies no objects, only references to their texts: the
-// goroutine that encodes is not to be held up.
+// copyMoment returns the currently known state. It copies no objects, only references to their
+// texts, so as not to delay the encoding goroutine.
 func (k *known) copyMoment() *moment {
 	m := &moment{follows: cycle.Follows{Kinds: slices.Clone(k.kinds)}, wall: k.wall, led: k.led}
 	kinds := m.follows.Kinds
@@ -110,7 +109,7 @@ func (k *known) copyMoment() *moment {
 }
 
 // decodeState sends the events of a moment, until the context or the journal ends. It always closes
-// out. A context that ends leaves the state incomplete, which nobody reads any more.
+// out. A context that ends leaves the state incomplete, and unread from then on.
 func decodeState(ctx context.Context, at <-chan *moment, ended <-chan struct{}, out chan<- batch) {
 	defer close(out)
 	s := sender{ctx: ctx, ended: ended, out: out}
@@ -135,12 +134,12 @@ type sender struct {
 }
 
 // sendMoment sends the events of a moment in a fixed order, kind by kind and object by object, so
-// that the next core is the same in each replay. Each kind that decisions wait for comes as a list.
+// that the next core is the same in each replay. Each kind awaited by decisions is sent as a list.
 func (s *sender) sendMoment(m *moment) {
 	s.send(m.follows, 0)
 	s.send(m.wall, 0)
 	for _, of := range m.kinds {
-		// By name, since the map of objects has no order.
+		// By name, since maps are unordered.
 		slices.SortFunc(of.objects, func(a, b stored) int {
 			return cmp.Or(strings.Compare(a.name.Namespace, b.name.Namespace), strings.Compare(a.name.Name, b.name.Name))
 		})
@@ -148,11 +147,11 @@ func (s *sender) sendMoment(m *moment) {
 			s.send(cycle.Listing{Kind: of.kind}, 0)
 		}
 		s.sendObjects(of.objects)
-		// A kind that decisions do not wait for has not been listed; its objects are only shown.
+		// A kind not awaited by decisions has not been listed; its objects are only shown.
 		if of.followed {
 			s.send(cycle.Listed{Kind: of.kind}, 0)
 		}
-		if of.listing { // what this list shows from now on follows
+		if of.listing { // objects shown by the current list follow
 			s.send(cycle.Listing{Kind: of.kind}, 0)
 			s.sendObjects(slices.DeleteFunc(of.objects, func(o stored) bool { return !o.shown }))
 		}
@@ -162,7 +161,7 @@ func (s *sender) sendMoment(m *moment) {
 	}
 }
 
-// sendObjects decodes objects and sends them. What cannot be decoded is an error: the next core
+// sendObjects decodes objects and sends them. An undecodable object is an error: the next core
 // would lack it.
 func (s *sender) sendObjects(objects []stored) {
 	for _, o := range objects {
@@ -179,7 +178,7 @@ func (s *sender) sendObjects(objects []stored) {
 	}
 }
 
-// send adds an event to the batch, whose size is counted in bytes of the journal.
+// send adds an event to the batch, counting its size in bytes of the journal.
 func (s *sender) send(e cycle.Event, size int) {
 	s.batch.events = append(s.batch.events, e)
 	if s.size += size; s.size >= batchSize || len(s.batch.events) >= batchEvents {
@@ -187,7 +186,7 @@ func (s *sender) send(e cycle.Event, size int) {
 	}
 }
 
-// fail sends what there is, with the error.
+// fail sends the pending batch, with the error.
 func (s *sender) fail(err error) {
 	s.batch.err = err
 	s.flush()

@@ -16,19 +16,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Story prints the history of one pod: what the API showed of it, each attempt and its result, and
-// the requests that concern it.
+// Story prints the history of one pod: its changes in the API, each attempt and its result, and the
+// requests about it.
 type Story struct {
 	Out io.Writer
 	Pod types.NamespacedName
 
-	was *v1.Pod // as it was seen last
-	// Actions name some pods by their UIDs alone.
+	was *v1.Pod // the last version seen
+	// Actions name some pods only by their UIDs.
 	names map[types.UID]string
 }
 
-// Tell takes the next record of a replay: it is for [Options]. The event comes first, then the
-// decisions that it led to, indented, and then the requests.
+// Tell takes the next record of a replay: it is for [Options]. The event is first, followed by the
+// resulting decisions, indented, and then the requests.
 func (s *Story) Tell(_ int, r Record, core *cycle.Core) {
 	if line := s.describeEvent(r.Event); line != "" {
 		records.TellAt(s.Out, r.At, line)
@@ -47,8 +47,7 @@ func (s *Story) Tell(_ int, r Record, core *cycle.Core) {
 	}
 }
 
-// replaceUIDs puts names in the places of the UIDs that other pods are referred to by. In "name
-// (UID)" the UID stays.
+// replaceUIDs replaces the UIDs of other pods by names. In "name (UID)" the UID stays.
 func (s *Story) replaceUIDs(action string) string {
 	words := strings.Split(action, " ")
 	for i, word := range words {
@@ -70,8 +69,8 @@ func namesPod(action, pod string) bool {
 	return false
 }
 
-// describeEvent describes what the API showed of the pod. It is empty for events about other
-// objects. Pods of other names are remembered, since actions may name them by UID.
+// describeEvent describes the pod's changes in the API. It is empty for events about other objects.
+// Pods of other names are remembered, since actions may name them by UID.
 func (s *Story) describeEvent(e cycle.Event) string {
 	switch e := e.(type) {
 	case cycle.Seen:
@@ -98,12 +97,12 @@ func (s *Story) describeEvent(e cycle.Event) string {
 	return ""
 }
 
-// isAbout goes by name: the story goes on if the pod is deleted and made anew.
+// isAbout compares by name: the story continues if the pod is deleted and recreated.
 func (s *Story) isAbout(pod *v1.Pod) bool {
 	return pod.Namespace == s.Pod.Namespace && pod.Name == s.Pod.Name
 }
 
-// podChange names what is new about a pod and matters to scheduling. was is nil if the pod was not
+// podChange describes the changes of a pod that matter to scheduling. was is nil if the pod was not
 // there before.
 func podChange(was, is *v1.Pod) string {
 	// Another pod of the same name.
@@ -132,8 +131,8 @@ func podChange(was, is *v1.Pod) string {
 	return cmp.Or(strings.Join(changes, ", "), "changed")
 }
 
-// attemptInWords describes an attempt, given what is known of the pod after it. after may be nil:
-// of a placed pod that is no longer remembered, only d is known.
+// attemptInWords describes an attempt, given the known state of the pod after it. after may be nil:
+// for a forgotten placed pod, only d is known.
 func attemptInWords(d, after *decision.Decision) string {
 	attempt := "attempt"
 	if after != nil && after.Queue != nil && after.Queue.Attempts > 0 {
@@ -145,7 +144,7 @@ func attemptInWords(d, after *decision.Decision) string {
 		return fmt.Sprintf("%s: %s, the best of %d feasible nodes of %d, score %d", attempt, d.Node, d.Feasible, d.Nodes, d.Score)
 	case d.Result == decision.Placed && d.Feasible == 1:
 		return fmt.Sprintf("%s: %s, the only feasible node of %d", attempt, d.Node, d.Nodes)
-	// Feasible is 0: no other node was looked at.
+	// Feasible is 0 if no other node was evaluated.
 	case d.Result == decision.Placed:
 		return fmt.Sprintf("%s: %s, the nominated node", attempt, d.Node)
 	}

@@ -19,15 +19,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// This file is what journals leave out of objects: what may be secret, and what is large and
-// decides nothing. It must keep everything that a decision depends on, or a replay would decide
+// This file holds the parts of objects that journals omit: potential secrets, and large parts
+// without influence on decisions. It must keep every input of decisions, or a replay would decide
 // differently.
 
-// Stripped returns an object as journals record it, or the object itself if journals record none of
-// its kind. A core that may have to be rebuilt from its journal must be given stripped objects from
-// the beginning, so that what is left out makes no difference later. For example, the scheduler
-// hashes a pod's status into its class where the pod has device claims; a core that was given the
-// whole status would have another class than one that is given the stripped one.
+// Stripped returns an object in the form recorded by journals, or the object itself if its kind is
+// not recorded. A core that may be rebuilt from its journal must get stripped objects from the
+// beginning, so that the omitted parts make no difference later. For example, the scheduler hashes
+// a pod's status into its class where the pod has device claims; a core given the whole status
+// would have another class than a core given the stripped one.
 func Stripped(o metav1.Object) metav1.Object {
 	if full, ok := o.(object); ok {
 		return stripObject(full)
@@ -35,15 +35,14 @@ func Stripped(o metav1.Object) metav1.Object {
 	return o
 }
 
-// stripObject returns an object without what may be secret and does not matter to decisions. The
-// object itself is not changed. What it keeps may be shared with the object, so the result must not
-// be changed either.
+// stripObject returns an object without potential secrets that do not matter to decisions. The
+// object itself is not changed. The result may share parts with the object, and must not be changed
+// either.
 func stripObject(o object) object {
 	switch o := o.(type) {
 	case *v1.Pod:
 		return strippedPod(o)
-	// The kinds that are common or large are copied without their contents; strippedOther copies
-	// deeply.
+	// Common or large kinds are copied without their contents; strippedOther copies deeply.
 	case *v1.Node:
 		n := *o
 		n.ObjectMeta = strippedMeta(n.ObjectMeta)
@@ -75,17 +74,17 @@ func stripObject(o object) object {
 		return strippedOther(&a)
 	case *appsv1.StatefulSet:
 		s := *o
-		s.Spec.VolumeClaimTemplates = nil // decisions look at claims
+		s.Spec.VolumeClaimTemplates = nil // decisions use claims
 		return strippedOther(&s)
 	}
 	return strippedOther(o)
 }
 
-// strippedOther returns an object without what nearly every kind has. Pod templates are most of a
-// workload object, and can hold secrets in environments.
+// strippedOther returns an object without the parts common to nearly every kind. Pod templates are
+// most of a workload object, and can hold secrets in environments.
 func strippedOther(o object) object {
 	_, templated := templateOf(o)
-	// Most objects have nothing to leave out; only the others are copied.
+	// Most objects are unaffected; only the rest is copied.
 	if !templated && len(o.GetManagedFields()) == 0 && len(o.GetAnnotations()) == 0 {
 		return o
 	}
@@ -93,13 +92,13 @@ func strippedOther(o object) object {
 	other.SetManagedFields(nil)
 	other.SetAnnotations(strippedAnnotations(other.GetAnnotations()))
 	if template, ok := templateOf(other); ok {
-		*template = v1.PodTemplateSpec{} // decisions look at selectors
+		*template = v1.PodTemplateSpec{} // decisions use selectors
 	}
 	return other
 }
 
-// readAnnotations are those that decisions read. A plugin that reads another annotation must have
-// it listed here, or it would see a hash as soon as there is a journal.
+// readAnnotations holds the annotations used by decisions. The annotations read by a plugin must be
+// listed here, or it would see a hash as soon as there is a journal.
 var readAnnotations = map[string]bool{
 	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, cycle.RoomAnnotation: true,
 	resourcev1.ExtendedResourceClaimAnnotation: true,
@@ -107,7 +106,7 @@ var readAnnotations = map[string]bool{
 	"volume.kubernetes.io/selected-node": true,
 }
 
-// strippedAnnotations hashes the values but for those that decisions read.
+// strippedAnnotations hashes all values except those used by decisions.
 func strippedAnnotations(m map[string]string) map[string]string {
 	hashes := hashedValues(m)
 	for key := range hashes {
@@ -118,9 +117,9 @@ func strippedAnnotations(m map[string]string) map[string]string {
 	return hashes
 }
 
-// Restored returns what to write for an object whose annotations may be hashes: those that were
-// changed, and the current ones. current is what the API has now. Where the object has a hash, the
-// current value stays.
+// Restored returns the annotations to write for an object with possibly hashed annotations: the
+// changed ones, and the current ones. current is the API's current version. Where the object has a
+// hash, the current value stays.
 func Restored(annotations, current map[string]string) map[string]string {
 	all := maps.Clone(current)
 	for key, value := range annotations {
@@ -135,8 +134,8 @@ func Restored(annotations, current map[string]string) map[string]string {
 	return all
 }
 
-// strippedSource hashes what a volume hands to its driver. Keys stay: only values may be secret.
-// References to Secrets stay, too: they are names.
+// strippedSource hashes a volume's parameters for its driver. Keys stay: only values may be secret.
+// References to Secrets also stay: they are names.
 func strippedSource(source v1.PersistentVolumeSource) v1.PersistentVolumeSource {
 	if source.CSI != nil {
 		csi := *source.CSI
@@ -183,27 +182,27 @@ func hashedValues(m map[string]string) map[string]string {
 	return hashes
 }
 
-// A hash in place of a value is hashMark and hashSize bytes as hex digits. It is short: it only has
-// to show that a value has changed.
+// A hash consists of hashMark and hashSize bytes in hex digits. It is short: it only needs to
+// reveal that a value has changed.
 const (
 	hashMark = "hash:"
 	hashSize = 8
 )
 
-// hasher replaces values by hashes that depend on a key. Without the key, a journal does not tell
+// hasher replaces values by hashes that depend on a key. Without the key, a journal does not reveal
 // whether a guess of a short value is right.
 type hasher struct{ key [sha256.Size]byte }
 
-// newHasher returns one with a key of its own.
+// newHasher returns a hasher with a new key.
 func newHasher() *hasher {
 	h := &hasher{}
 	_, _ = rand.Read(h.key[:]) // it does not fail
 	return h
 }
 
-// hashes is the hasher of the process. It is written nowhere. It is one for all journals, since an
-// object may be stripped for the core before a journal records it. Replays hash nothing: they read
-// the hashes.
+// hashes is the hasher of the process. It is never written. All journals share it, since an object
+// may be stripped for the core before a journal records it. Replays hash nothing: they read the
+// hashes.
 var hashes = newHasher()
 
 // hashValue returns the hash of a value.
@@ -213,8 +212,8 @@ func (h *hasher) hashValue(value string) string {
 	return hashMark + hex.EncodeToString(mac.Sum(nil)[:hashSize])
 }
 
-// hashValue replaces a value by a hash, so that changes of it remain visible while the process
-// runs. A hash is left as it is: an object may be stripped twice.
+// hashValue replaces a value by a hash, so that its changes remain visible while the process runs.
+// A hash is returned unchanged: an object may be stripped twice.
 func hashValue(value string) string {
 	if isHash(value) {
 		return value
@@ -222,30 +221,30 @@ func hashValue(value string) string {
 	return hashes.hashValue(value)
 }
 
-// isHash reports whether a value looks like what hashValue returns.
+// isHash reports whether a value looks like a result of hashValue.
 func isHash(value string) bool {
 	digits, ok := strings.CutPrefix(value, hashMark)
 	return ok && len(digits) == 2*hashSize
 }
 
-// strippedPod keeps of a pod what class digests and rules read; see package cluster.
+// strippedPod keeps the fields of a pod read by class digests and rules; see package cluster.
 func strippedPod(pod *v1.Pod) *v1.Pod {
 	p := *pod
 	p.ObjectMeta = strippedMeta(p.ObjectMeta)
 	p.Spec.Containers, p.Spec.InitContainers = strippedContainers(p.Spec.Containers), strippedContainers(p.Spec.InitContainers)
 	p.Spec.EphemeralContainers = nil
 	p.Spec.Volumes = strippedVolumes(p.Spec.Volumes)
-	whole := len(p.Spec.ResourceClaims) > 0 // then all of the status is part of what sets a pod apart
+	whole := len(p.Spec.ResourceClaims) > 0 // then the whole status is part of the class
 	p.Status.ContainerStatuses = strippedStatuses(p.Status.ContainerStatuses, whole)
 	p.Status.InitContainerStatuses = strippedStatuses(p.Status.InitContainerStatuses, whole)
 	p.Status.EphemeralContainerStatuses = nil
 	return &p
 }
 
-// strippedVolumes hashes what a pod hands to the drivers of volumes of its own. Projected volumes
-// and claim templates have annotations of their own.
+// strippedVolumes hashes a pod's parameters for the drivers of its inline volumes. Projected
+// volumes and claim templates have separate annotations.
 func strippedVolumes(list []v1.Volume) []v1.Volume {
-	// Most pods have no such volume, and keep their list.
+	// Most pods lack such volumes, and keep their list.
 	opaque := func(v v1.Volume) bool {
 		return v.CSI != nil || v.FlexVolume != nil || v.Projected != nil || v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil
 	}
@@ -278,7 +277,7 @@ func strippedVolumes(list []v1.Volume) []v1.Volume {
 	return all
 }
 
-// strippedProjection hashes what a projected volume hands to signers of certificates.
+// strippedProjection hashes a projected volume's parameters for signers of certificates.
 func strippedProjection(p *v1.ProjectedVolumeSource) *v1.ProjectedVolumeSource {
 	one := *p
 	one.Sources = slices.Clone(p.Sources)
@@ -292,9 +291,9 @@ func strippedProjection(p *v1.ProjectedVolumeSource) *v1.ProjectedVolumeSource {
 	return &one
 }
 
-// strippedStatuses keeps what decisions look at: amounts that were resized in place. whole also
-// keeps a hash of all the rest, as the container's ID: any change of such a status makes another
-// class of the pod, and it still must.
+// strippedStatuses keeps the amounts resized in place, which decisions use. whole also keeps a hash
+// of all the rest, as the container's ID: any change of such a status changes the class of the pod,
+// and still must.
 func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatus {
 	if len(list) == 0 {
 		return list
@@ -302,7 +301,7 @@ func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatu
 	all := make([]v1.ContainerStatus, len(list))
 	for i, s := range list {
 		all[i] = v1.ContainerStatus{Name: s.Name, Resources: s.Resources, AllocatedResources: s.AllocatedResources}
-		// Stripped before: the hash is of what was left out then.
+		// Stripped before: the hash covers the parts omitted then.
 		if strings.HasPrefix(s.ContainerID, hashMark) {
 			all[i].ContainerID = s.ContainerID
 		} else if bytes, err := s.Marshal(); whole && err == nil {
@@ -312,7 +311,7 @@ func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatu
 	return all
 }
 
-// strippedContainers drops what is run and how it is watched.
+// strippedContainers drops commands and probes.
 func strippedContainers(list []v1.Container) []v1.Container {
 	if len(list) == 0 {
 		return list

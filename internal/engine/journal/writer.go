@@ -11,55 +11,55 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Writer writes a journal: a sequence of files, each of which can be replayed alone. Its methods,
-// but for Strips and Close, belong to the goroutine that steps the core, and never wait for the
-// disk. Records are encoded on one goroutine and written on another.
+// Writer writes a journal: a sequence of files, each replayable independently. Its methods, except
+// for Strips and Close, belong to the goroutine stepping the core, and never wait for the disk.
+// Records are encoded on one goroutine and written on another.
 type Writer struct {
 	records *records.Writer[record]
 	spool   *records.Spool
 	strips  bool // see Strips
 }
 
-// record is an event with its actions, or, if change is set, what happens to the next file. Both
+// record is an event with its actions, or, if change is set, an operation on the next file. Both
 // take the same way to the encoder, so that they stay in order.
 type record struct {
 	at      time.Time
 	event   cycle.Event
 	actions string
-	next    bool // it belongs to the next file
+	next    bool // for the next file
 
 	change change
 	seed   uint64         // of the core of the next file
-	state  chan<- *moment // gets the state that the next file begins with
+	state  chan<- *moment // receives the state for the beginning of the next file
 }
 
-// change is what happens to the next file.
+// change is an operation on the next file.
 type change byte
 
 const (
-	prepared  change = iota + 1 // it is begun in memory, beside the one being written
-	turned                      // it takes the place of the one being written
-	discarded                   // it is not needed
+	prepared  change = iota + 1 // it is begun in memory, in parallel with the current one
+	turned                      // it replaces the current one
+	discarded                   // it is dropped
 )
 
-// file encodes records for the file being written, and has the state that the next one has to begin
-// with. It belongs to the goroutine that encodes. There is always one file that is written, and at
-// most one that is prepared.
+// file encodes records for the current file, and holds the state with which the next one must
+// begin. It belongs to the encoding goroutine. There is always one file being written, and at most
+// one in preparation.
 type file struct {
 	*records.Spool
 	header Header
 	create creator
-	known  *known // of all events, also of those whose records are lost; nil: this is the last file
-	next   *next  // nil: none is prepared
+	known  *known // of all events, including those of lost records; nil: this is the last file
+	next   *next  // nil: none in preparation
 
 	last   time.Time // of the last record
 	buffer []byte
 }
 
-// next is the file that follows, as far as it is encoded.
+// next is the following file, as far as it is encoded.
 type next struct {
-	begin   Header    // as it is written
-	header  Header    // as it is now
+	begin   Header    // as written
+	header  Header    // as of now
 	last    time.Time // of the last record
 	records []piece
 	size    int
@@ -74,10 +74,11 @@ type piece struct {
 // creator creates the file with a header.
 type creator func(h Header) (*records.File, error)
 
-// Create starts a journal in a folder, which it creates if necessary. It removes the oldest files
-// of the folder if they are too old or too large together. tell, if set, is told on other
-// goroutines when records are lost, and why the journal ends before Close. The file is created, and
-// its header written, before it returns: a folder that cannot be written is noticed at once.
+// Create starts a journal in a directory, which it creates if necessary. It removes the oldest
+// files of the directory if they are too old or too large together. tell, if set, is called on
+// other goroutines with lost records, and with the reason if the journal ends before Close. The
+// file is created, and its header written, before Create returns: an unwritable directory is
+// detected immediately.
 func Create(dir string, h Header, l records.Limits, tell func(error)) (*Writer, error) {
 	return start(h, tell, func(h Header) (*records.File, error) { return records.Create(dir, magic, h, h.Began, l) })
 }
@@ -89,7 +90,7 @@ func start(h Header, tell func(error), create creator) (*Writer, error) {
 		return nil, err
 	}
 	j := &file{Spool: records.NewSpool(first, h.Outside, tell), header: h, create: create, last: h.Began}
-	// What plugins know cannot be brought to a new core, so that no file can follow the first.
+	// The state of plugins cannot be transferred to a new core, so no file can follow the first.
 	if !h.Outside {
 		j.known = newKnown()
 	}
@@ -102,33 +103,33 @@ func (w *Writer) Add(at time.Time, e cycle.Event, actions []cycle.Action) {
 	w.records.Add(record{at: at, event: e, actions: Text(actions)})
 }
 
-// OnLost has each record counted, on other goroutines, that is not written: because the disk does
-// not keep up, or because the journal has ended.
+// OnLost makes count be called on other goroutines for each record not written because the disk
+// does not keep up, or because the journal has ended.
 func (w *Writer) OnLost(count func()) {
 	w.spool.OnLost(count)
 	w.records.OnLost(count)
 }
 
-// Strips reports whether the core must be shown stripped objects, because it may have to be rebuilt
-// from the journal. It is constant for the life of the Writer.
+// Strips reports whether the core must get stripped objects, because it may be rebuilt from the
+// journal. It is constant for the life of the Writer.
 func (w *Writer) Strips() bool { return w.strips }
 
 // Due reports whether to continue in a new file: this one is large or old enough, or has ended
 // since the disk did not keep up.
 func (w *Writer) Due() bool { return w.spool.Due() }
 
-// Prepare begins the next file in memory, for a core that is made with this seed. What it returns
-// reads the events that bring that core to the state of all events added so far; it ends with the
-// context. The caller gives the core these events and all that follow, and each to AddNext. Turn
-// ends what Prepare began, and so does Discard.
+// Prepare begins the next file in memory, for a core made with this seed. It returns a reader of
+// the events that bring that core to the state of all events added so far; the reader ends with the
+// context. The caller gives the core these events and all later ones, and passes each to AddNext.
+// Prepare is followed by Turn or Discard.
 //
-// The next file cannot simply go on where this one ends: it has to begin with the whole state of
-// the cluster. Bringing a core to that state takes long in a large cluster, so the current one goes
-// on meanwhile:
+// The next file cannot simply continue where this one ends: it must begin with the whole state of
+// the cluster. Bringing a core to that state takes long in a large cluster, so the current one
+// continues meanwhile:
 //
-//	Prepare        the next core is shown the state, in pieces between decisions
-//	Add, AddNext   the current core decides; both cores are shown what happens
-//	Turn           the next core takes over, and its file the place of the current one
+//	Prepare        the next core gets the state, in pieces between decisions
+//	Add, AddNext   the current core decides; both cores get new events
+//	Turn           the next core takes over, and its file replaces the current one
 func (w *Writer) Prepare(ctx context.Context, at time.Time, seed uint64) *State {
 	state, decoded := make(chan *moment, 1), make(chan batch, batchesAhead)
 	w.records.Add(record{at: at, change: prepared, seed: seed, state: state})
@@ -141,8 +142,8 @@ func (w *Writer) AddNext(at time.Time, e cycle.Event, actions []cycle.Action) {
 	w.records.Add(record{at: at, event: e, actions: Text(actions), next: true})
 }
 
-// Turn continues in the next file: what is added from now on follows what was given to AddNext.
-// Both cores must have been given the same events by then.
+// Turn continues in the next file: records added from now on follow those of AddNext. Both cores
+// must have been given the same events by then.
 func (w *Writer) Turn() {
 	w.spool.Await()
 	w.records.Add(record{change: turned})
@@ -151,21 +152,21 @@ func (w *Writer) Turn() {
 // Discard drops the next file.
 func (w *Writer) Discard() { w.records.Add(record{change: discarded}) }
 
-// Text returns actions in the form that journals hold. Line breaks within an action are written as
+// Text returns actions in the form held by journals. Line breaks within an action are written as
 // \n, so that one line is one action.
 func Text(actions []cycle.Action) string {
 	return records.JoinActions(actions, func(a cycle.Action) string { return strings.ReplaceAll(a.String(), "\n", `\n`) })
 }
 
-// Err returns why the journal has ended, or nil.
+// Err returns the reason why the journal has ended, or nil.
 func (w *Writer) Err() error { return w.records.Err() }
 
-// Close writes what is queued. What is added afterwards may be lost. The error is that of the
-// context if the disk takes longer.
+// Close writes the queued records. Records added afterwards may be lost. If the disk takes longer
+// than the context, Close returns the context's error.
 func (w *Writer) Close(ctx context.Context) error { return w.records.Close(ctx) }
 
-// Take encodes a record, or does what is to happen to the next file. It is called for one record at
-// a time, in the order in which they were added.
+// Take encodes a record, or carries out its operation on the next file. It is called for one record
+// at a time, in the order of their addition.
 func (j *file) Take(r record) error {
 	switch r.change {
 	case prepared:
@@ -184,7 +185,7 @@ func (j *file) Take(r record) error {
 
 	if r.next {
 		text, err := j.encodeRecord(r, &j.next.header, &j.next.last, nil)
-		// Kept in memory until Turn, and not at all if it is discarded.
+		// Kept in memory until Turn, and dropped by Discard.
 		j.next.records = append(j.next.records, piece{r.at, text})
 		j.next.size += len(text) + records.PieceCost
 		return err
@@ -196,8 +197,8 @@ func (j *file) Take(r record) error {
 	return j.Add(r.at, text)
 }
 
-// encodeRecord encodes an event and its actions, and notes what they change: in the header, and in
-// what is known, if that is not nil. Times are written as the difference to the record before, in
+// encodeRecord encodes an event and its actions, and applies their changes to the header, and to
+// known, if that is not nil. Times are written as the difference to the previous record, in
 // nanoseconds. The result is a copy, since the spool keeps it.
 func (j *file) encodeRecord(r record, h *Header, last *time.Time, known *known) ([]byte, error) {
 	payload := binary.AppendVarint(j.buffer[:0], r.at.Sub(*last).Nanoseconds())
@@ -217,13 +218,14 @@ func (j *file) encodeRecord(r record, h *Header, last *time.Time, known *known) 
 	return slices.Clone(j.buffer), nil
 }
 
-// turnFile continues in the next file. What is known stays: the next core was given the same.
+// turnFile continues in the next file. known stays: the next core was given the same.
 func (j *file) turnFile() error {
 	next := j.next
-	// The header is written as it was at Prepare: what has changed since is among the records.
+	// The header is written in its version at Prepare: later changes are among the records.
 	begin := next.begin
 	j.header, j.last, j.next = next.header, next.last, nil
-	// The state that a file begins with may be larger than what may wait for the disk.
+	// The state at the beginning of a file may be larger than the limit of bytes waiting for the
+	// disk.
 	j.Turn(next.size, func(lost int) (*records.File, error) {
 		begin.Lost = lost
 		return j.create(begin)

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Cluster is an API server that runs, and what runs beside it.
+// Cluster is a running API server, with its accompanying processes.
 type Cluster struct {
 	*Run
 	Kubeconfig string
@@ -32,12 +32,12 @@ func (r *Run) StartCluster(ctx context.Context, flags ...string) (*Cluster, erro
 	return r.startCluster(ctx, "ready ", ControlPlane, flags)
 }
 
-// StartUp is StartCluster for berth up: all that belongs to a cluster runs.
+// StartUp is StartCluster for berth up, which runs all components of a cluster.
 func (r *Run) StartUp(ctx context.Context, flags ...string) (*Cluster, error) {
 	return r.startCluster(ctx, "nodes: ready ", Berth, flags, "up")
 }
 
-// startCluster returns when the program has said that it is ready.
+// startCluster returns when the program has reported readiness.
 func (r *Run) startCluster(ctx context.Context, ready, program string, flags []string, command ...string) (*Cluster, error) {
 	data := filepath.Join(r.Dir, "data")
 	c := &Cluster{Run: r, Kubeconfig: filepath.Join(data, "kubeconfig")}
@@ -55,7 +55,7 @@ func (r *Run) startCluster(ctx context.Context, ready, program string, flags []s
 	return c, nil
 }
 
-// NewClient returns a client without a limit.
+// NewClient returns a client without a rate limit.
 func NewClient(kubeconfig string) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -67,8 +67,8 @@ func NewClient(kubeconfig string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// StartNodes starts so many simulated nodes, with flags of berth nodes, and returns when nothing
-// keeps pods off any of them.
+// StartNodes starts so many simulated nodes, with flags of berth nodes, and returns when all of
+// them accept pods.
 func (c *Cluster) StartNodes(ctx context.Context, count int, flags ...string) error {
 	const limit = 10 * time.Minute
 	c.Printf("%s simulated nodes", Thousands(count))
@@ -95,7 +95,7 @@ func (c *Cluster) Serve(program string, args ...string) error {
 	return err
 }
 
-// Stop ends all that serves, the last one first.
+// Stop ends all processes, the last one first.
 func (c *Cluster) Stop() {
 	for _, p := range slices.Backward(c.servers) {
 		p.Kill() // nobody reads its data again
@@ -103,7 +103,7 @@ func (c *Cluster) Stop() {
 	c.servers = nil
 }
 
-// Until asks again and again what is missing, and ends early where a server or the context has.
+// Until polls missing until it returns "", and ends early if a server or the context ends.
 func (c *Cluster) Until(ctx context.Context, what string, limit time.Duration, missing func() (string, error)) error {
 	const interval = 250 * time.Millisecond
 	for end := time.Now().Add(limit); ; {
@@ -137,8 +137,8 @@ func (c *Cluster) checkServers() error {
 	return nil
 }
 
-// schedulerConfig has the defaults, but for the rate of requests, since the default of 50 a second
-// would be all that is measured, and for leader election, which would only delay the start.
+// schedulerConfig has the defaults, except for the rate of requests, since the default of 50 a
+// second would dominate the measurement, and for leader election, which would only delay the start.
 const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 clientConnection:
@@ -152,20 +152,21 @@ leaderElection:
 // SchedulerFile has the configuration of the schedulers, in the folder of the run.
 const SchedulerFile = "scheduler.yaml"
 
-// Scheduler is one that is measured.
+// Scheduler is a scheduler under measurement.
 type Scheduler struct {
 	Name    string // as in the tables
 	Key     string // as in flags and in names of namespaces
 	Command []string
 }
 
-// Schedulers in the order in which they are measured.
+// Schedulers in the order of measurement.
 var Schedulers = []Scheduler{
 	{Name: "kube-scheduler", Key: "upstream", Command: []string{KubeScheduler}},
 	{Name: "Berth", Key: "berth", Command: []string{Berth, "scheduler"}},
 }
 
-// SchedulersOf are those that -schedulers names: upstream, berth or both; both if it is empty.
+// SchedulersOf returns the schedulers named by -schedulers: upstream, berth or both; both if it is
+// empty.
 func SchedulersOf(list string) (chosen []Scheduler, err error) {
 	keys, err := Names("-schedulers", list, Schedulers[0].Key, Schedulers[1].Key)
 	for _, s := range Schedulers {
@@ -176,7 +177,7 @@ func SchedulersOf(list string) (chosen []Scheduler, err error) {
 	return chosen, err
 }
 
-// StartScheduler starts one with the configuration that is the same for all, and with flags.
+// StartScheduler starts a scheduler with the common configuration and with flags.
 func (c *Cluster) StartScheduler(s *Scheduler, flags ...string) (*process.Process, error) {
 	file := filepath.Join(c.Dir, SchedulerFile)
 	if err := os.WriteFile(file, fmt.Appendf(nil, schedulerConfig, c.Kubeconfig), 0o600); err != nil {

@@ -138,7 +138,8 @@ func TestShortNeverNeedsAnExponent(t *testing.T) {
 	}
 }
 
-// Each mode has as many apps, or as many sizes, as its name says.
+// TestKindsAreAsManyAsPromised verifies that each mode has the number of apps, or of sizes, in its
+// name.
 func TestKindsAreAsManyAsPromised(t *testing.T) {
 	kinds := map[string]int{"plain": 10, "shapes": 500, "sizes-10000": 10_000, "spread": 10, "apps-1000-anti": 1000, "apps-10000-spread": 10_000}
 	for _, m := range append(slices.Clone(Diverse), Plain, Shapes, Spread) {

@@ -13,8 +13,8 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// WatchPods watches a namespace, and goes on where it was if the watch ends: a busy API server ends
-// those that are behind.
+// WatchPods watches a namespace, and resumes if the watch ends: a busy API server ends lagging
+// watches.
 func (c *Cluster) WatchPods(ctx context.Context, namespace, version, selector string) (watch.Interface, error) {
 	return watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -24,7 +24,7 @@ func (c *Cluster) WatchPods(ctx context.Context, namespace, version, selector st
 	})
 }
 
-// PodOf is the pod of what a watch has said, or nil where it said something else.
+// PodOf returns the pod of a watch event, or nil for other events.
 func PodOf(e watch.Event, open bool) (*v1.Pod, error) {
 	if !open {
 		return nil, errors.New("the watch on pods ended")
@@ -36,8 +36,8 @@ func PodOf(e watch.Event, open bool) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// Follow calls see with what happens to the pods of a namespace from a version on, one event at a
-// time and as soon as it comes, until stop. What stop returns is why it ended before.
+// Follow calls see for each event of the pods of a namespace from a version on, sequentially and
+// immediately, until stop. stop returns the reason of an earlier end.
 func (c *Cluster) Follow(ctx context.Context, namespace, version string,
 	see func(kind watch.EventType, pod *v1.Pod, now time.Time)) (stop func() error, err error) {
 	w, err := c.WatchPods(ctx, namespace, version, "")

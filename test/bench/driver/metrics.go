@@ -9,14 +9,14 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// ReadMetrics reads what a program serves at /metrics.
+// ReadMetrics parses a program's /metrics.
 func ReadMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	return parser.TextToMetricFamilies(text)
 }
 
-// SumMetric adds up those series of a metric that have all of these labels, each as name=value: the
-// values of gauges and counters, or the observations of histograms and how many there were.
+// SumMetric adds up the series of a metric with all of these labels, each as name=value: the values
+// of gauges and counters, or the observations of histograms and their count.
 func SumMetric(family *dto.MetricFamily, labels ...string) (sum float64, count uint64) {
 	for _, m := range family.GetMetric() {
 		lacks := func(label string) bool {

@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Writers is how many requests of a bench itself are under way at once.
+// Writers is the number of concurrent requests of a bench itself.
 const Writers = 32
 
-// InParallel does something for 0 to n-1, many at a time, and ends at the first error.
+// InParallel calls do for 0 to n-1, many at a time, and ends at the first error.
 func InParallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	group, running := errgroup.WithContext(ctx)
 	group.SetLimit(Writers)
@@ -29,7 +29,7 @@ func InParallel(ctx context.Context, n int, do func(ctx context.Context, i int) 
 	return ctx.Err() // then not all of it is done
 }
 
-// Patiently does something, again while a namespace is so new that its service account is missing.
+// Patiently retries while a namespace is so new that its service account is missing.
 func Patiently(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -44,7 +44,8 @@ func Patiently(ctx context.Context, do func() error) error {
 	}
 }
 
-// CreateNamespace makes one and returns the version of the API's data at which it is empty.
+// CreateNamespace creates a namespace and returns the version of the API's data at which it is
+// empty.
 func (c *Cluster) CreateNamespace(ctx context.Context, name string) (version string, err error) {
 	ns, err := c.Client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
@@ -53,7 +54,7 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) (version str
 	return ns.ResourceVersion, nil
 }
 
-// CreateNodes makes n nodes.
+// CreateNodes creates n nodes.
 func (c *Cluster) CreateNodes(ctx context.Context, n int, node func(i int) *v1.Node) error {
 	return InParallel(ctx, n, func(ctx context.Context, i int) error {
 		_, err := c.Client.CoreV1().Nodes().Create(ctx, node(i), metav1.CreateOptions{})
@@ -61,7 +62,7 @@ func (c *Cluster) CreateNodes(ctx context.Context, n int, node func(i int) *v1.N
 	})
 }
 
-// CreatePods makes n pods; those that are there are left alone.
+// CreatePods creates n pods, skipping existing ones.
 func (c *Cluster) CreatePods(ctx context.Context, namespace string, n int, pod func(i int) *v1.Pod) error {
 	return InParallel(ctx, n, func(ctx context.Context, i int) error {
 		return Patiently(ctx, func() error {
@@ -74,7 +75,7 @@ func (c *Cluster) CreatePods(ctx context.Context, namespace string, n int, pod f
 	})
 }
 
-// CreateMissing creates those of the pods that a namespace does not have.
+// CreateMissing creates the pods missing from a namespace.
 func (c *Cluster) CreateMissing(ctx context.Context, namespace string, pods []*v1.Pod) error {
 	there, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -88,13 +89,13 @@ func (c *Cluster) CreateMissing(ctx context.Context, namespace string, pods []*v
 	return c.CreatePods(ctx, namespace, len(missing), func(i int) *v1.Pod { return missing[i] })
 }
 
-// DeletePods deletes the pods of a namespace and returns when they are gone.
+// DeletePods deletes the pods of a namespace and returns when they have disappeared.
 func (c *Cluster) DeletePods(ctx context.Context, namespace string) error {
 	const limit = 5 * time.Minute
 	pods := c.Client.CoreV1().Pods(namespace)
 	return c.Until(ctx, "the pods of "+namespace+" to go", limit, func() (string, error) {
-		// On a slow machine it takes longer than the API server lets a request take: it is cut off,
-		// and goes on with the next one.
+		// On a slow machine the deletion exceeds the API server's timeout; continue with another
+		// request.
 		if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{}); err != nil {
 			c.Printf("%s: not all pods are deleted yet: %v", namespace, err)
 		}
@@ -103,7 +104,7 @@ func (c *Cluster) DeletePods(ctx context.Context, namespace string) error {
 	})
 }
 
-// Lacking says that a number is not the one that it should be.
+// Lacking describes a number that differs from the wanted one.
 func Lacking(have, want int) string {
 	if have == want {
 		return ""
@@ -111,7 +112,7 @@ func Lacking(have, want int) string {
 	return fmt.Sprintf("there are %d, not %d", have, want)
 }
 
-// CountPods returns how many pods a namespace has.
+// CountPods returns the number of pods in a namespace.
 func (c *Cluster) CountPods(ctx context.Context, namespace string) (int, error) {
 	list, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -120,7 +121,7 @@ func (c *Cluster) CountPods(ctx context.Context, namespace string) (int, error) 
 	return countItems(len(list.Items), list.ListMeta), nil
 }
 
-// CountEvents returns how many events a namespace has.
+// CountEvents returns the number of events in a namespace.
 func (c *Cluster) CountEvents(ctx context.Context, namespace string) (int, error) {
 	list, err := c.Client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -129,7 +130,7 @@ func (c *Cluster) CountEvents(ctx context.Context, namespace string) (int, error
 	return countItems(len(list.Items), list.ListMeta), nil
 }
 
-// countItems is the length of a list of which one item was asked for.
+// countItems returns the length of a list from a request for one item.
 func countItems(items int, meta metav1.ListMeta) int {
 	if meta.RemainingItemCount != nil {
 		items += int(*meta.RemainingItemCount)

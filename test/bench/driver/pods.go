@@ -15,7 +15,7 @@ const (
 	zones = 3
 )
 
-// NodeAmounts are those of each node. All share them, since nobody changes them.
+// NodeAmounts are the amounts of each node, shared and never modified.
 var NodeAmounts = v1.ResourceList{
 	v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110"),
 }
@@ -28,10 +28,10 @@ func Amounts(milliCPU, mebibytes int64) v1.ResourceList {
 	}
 }
 
-// NodeName is that of the i-th node.
+// NodeName returns the name of the i-th node.
 func NodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
-// NewNode makes the i-th node.
+// NewNode returns the i-th node.
 func NewNode(i int) *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: NodeName(i), Labels: map[string]string{
@@ -41,7 +41,7 @@ func NewNode(i int) *v1.Node {
 	}
 }
 
-// MakeReady has the node look as if a kubelet with these amounts had been ready since a time.
+// MakeReady sets the status of a kubelet with these amounts, ready since a time.
 func MakeReady(node *v1.Node, amounts v1.ResourceList, since time.Time) {
 	at := metav1.NewTime(since)
 	node.Labels[v1.LabelOSStable], node.Labels[v1.LabelArchStable] = "linux", "amd64"
@@ -51,24 +51,24 @@ func MakeReady(node *v1.Node, amounts v1.ResourceList, since time.Time) {
 	}}}
 }
 
-// Mode is a kind of pods, after which benches name their measurements.
+// Mode is a kind of pods; benches name their measurements after it.
 type Mode struct {
 	Name  string
 	Apps  int   // of which the pods are; 0: few
 	Shape Shape // nil: they are plain
 }
 
-// Shape is what the pods of a mode have that plain ones have not.
+// Shape adds to a plain pod the fields of a mode.
 type Shape func(spec *v1.PodSpec, app string, i int)
 
 // The modes of most benches.
 var (
 	Plain  = Mode{Name: "plain"}
 	Spread = Mode{Name: "spread", Shape: spread}
-	// Selecting are those whose pods select the others of their app.
+	// Selecting lists the modes with pods that select the pods of their app.
 	Selecting = []Mode{Spread, {Name: "affinity", Shape: affinity}, {Name: "anti", Shape: antiAffinity}}
 	Shapes    = Mode{Name: "shapes", Shape: sizes(500)}
-	// Diverse are those of clusters where much is new.
+	// Diverse lists the modes of clusters with many new kinds of pods.
 	Diverse = listDiverse()
 )
 
@@ -81,8 +81,8 @@ func listDiverse() (modes []Mode) {
 	return append(modes, Mode{Name: "sizes-10000", Shape: sizes(10_000)})
 }
 
-// NewPod makes the i-th pod of the mode, with 100m and 200Mi and what its shape adds. All parts of
-// it are its own, as they are when decoded.
+// NewPod returns the i-th pod of the mode, with 100m and 200Mi and its shape's additions. As in a
+// decoded pod, no part of it is shared.
 func (m *Mode) NewPod(i int) *v1.Pod {
 	app := fmt.Sprintf("app-%d", i%max(Few, m.Apps))
 	pod := &v1.Pod{
@@ -97,12 +97,12 @@ func (m *Mode) NewPod(i int) *v1.Pod {
 	return pod
 }
 
-// Request has a pod ask for so much.
+// Request sets a pod's requests.
 func Request(spec *v1.PodSpec, milliCPU, mebibytes int64) {
 	spec.Containers[0].Resources.Requests = Amounts(milliCPU, mebibytes)
 }
 
-// sizes has pods ask for so many different amounts.
+// sizes gives pods so many different requests.
 func sizes(count int) Shape {
 	return func(spec *v1.PodSpec, _ string, i int) { Request(spec, int64(100+i%count), int64(200+i%count)) }
 }
@@ -112,7 +112,7 @@ func OfApp(app string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 }
 
-// spread has the pods of an app spread over zones, and if possible over nodes.
+// spread spreads the pods of an app over zones, and if possible over nodes.
 func spread(spec *v1.PodSpec, app string, _ int) {
 	spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{
 		{MaxSkew: 5, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: OfApp(app)},
@@ -120,7 +120,7 @@ func spread(spec *v1.PodSpec, app string, _ int) {
 	}
 }
 
-// affinity has the pods of an app prefer the zones of the others.
+// affinity makes the pods of an app prefer each other's zones.
 func affinity(spec *v1.PodSpec, app string, _ int) {
 	term := v1.PodAffinityTerm{LabelSelector: OfApp(app), TopologyKey: v1.LabelTopologyZone}
 	spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{
@@ -128,7 +128,7 @@ func affinity(spec *v1.PodSpec, app string, _ int) {
 	}}
 }
 
-// antiAffinity has the pods of an app repel each other from nodes.
+// antiAffinity makes the pods of an app repel each other from nodes.
 func antiAffinity(spec *v1.PodSpec, app string, _ int) {
 	spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
 		{LabelSelector: OfApp(app), TopologyKey: v1.LabelHostname}}}}

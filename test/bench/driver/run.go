@@ -20,7 +20,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Run is one run of a bench: where it works, what it runs, and what it says meanwhile.
+// Run is one run of a bench: its folder, its programs, and its progress messages.
 type Run struct {
 	Bin string // folder with the programs; empty until Open builds them
 	Dir string // folder for data and logs; empty until Open makes a temporary one
@@ -29,7 +29,7 @@ type Run struct {
 	Began    time.Time // set by Open
 }
 
-// Main parses the flags, does what a bench does until it is interrupted, and ends the process.
+// Main parses the flags, runs the bench until it is interrupted, and ends the process.
 func Main(name, usage string, run func(ctx context.Context) error) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
@@ -48,7 +48,7 @@ func Main(name, usage string, run func(ctx context.Context) error) {
 	}
 }
 
-// Names splits a list and checks each name; an empty list has none.
+// Names splits a list and checks each name; an empty list yields none.
 func Names(flag, list string, known ...string) ([]string, error) {
 	if list == "" {
 		return nil, nil
@@ -62,11 +62,11 @@ func Names(flag, list string, known ...string) ([]string, error) {
 	return names, nil
 }
 
-// Chosen tells whether a name is in a list; an empty list has them all.
+// Chosen reports whether a name is in a list; an empty list contains all.
 func Chosen(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
 
-// Open makes the folder, and builds the programs into it where no folder with them is named. What
-// it returns removes the folder, if it was not named.
+// Open creates the folder, and builds the programs into it unless a folder with them is named. The
+// returned function removes the folder unless it was named.
 func (r *Run) Open(programs ...string) (remove func(), err error) {
 	r.Began = time.Now()
 	remove = func() {}
@@ -93,10 +93,10 @@ func (r *Run) Open(programs ...string) (remove func(), err error) {
 	return remove, err
 }
 
-// MakeDir makes the folder, if it is not there.
+// MakeDir creates the folder if necessary.
 func (r *Run) MakeDir() error { return os.MkdirAll(r.Dir, 0o700) }
 
-// Printf says how far it is.
+// Printf prints a progress message.
 func (r *Run) Printf(format string, args ...any) {
 	var out io.Writer = os.Stderr
 	if r.Progress != nil {
@@ -105,7 +105,7 @@ func (r *Run) Printf(format string, args ...any) {
 	fmt.Fprintf(out, "%6.1fs  %s\n", time.Since(r.Began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Path is that of a program.
+// Path returns the path of a program.
 func (r *Run) Path(program string) string { return filepath.Join(r.Bin, program) }
 
 // Launch starts a program. Its output goes to a file of the folder.
@@ -117,8 +117,8 @@ func (r *Run) Launch(program, log string, args ...string) (*process.Process, err
 	return p, nil
 }
 
-// Ask runs a program to its end. What it prints goes to log.out, behind what that has, and its
-// messages go to log.log.
+// Ask runs a program to its end. It appends the program's output to log.out, and its messages to
+// log.log.
 func (r *Run) Ask(ctx context.Context, environment []string, program, log string, args ...string) (u process.Usage, err error) {
 	out, err := os.OpenFile(filepath.Join(r.Dir, log+".out"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -128,7 +128,7 @@ func (r *Run) Ask(ctx context.Context, environment []string, program, log string
 	return u, errors.Join(err, out.Close())
 }
 
-// Programs that Open builds.
+// Programs built by Open.
 const (
 	Berth             = "berth"
 	ControlPlane      = "berth-controlplane"
@@ -143,8 +143,8 @@ var sources = map[string][]string{
 	ControllerManager: {"k8s.io/kubernetes/cmd/kube-controller-manager"},
 }
 
-// buildPrograms builds programs into a folder, whose path is absolute. It has to be called within
-// the test module, as "go run" does.
+// buildPrograms builds programs into a folder with an absolute path. Call it within the test
+// module, as "go run" does.
 func buildPrograms(dir string, programs []string) error {
 	for _, name := range programs {
 		from := sources[name]

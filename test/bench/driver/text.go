@@ -16,8 +16,8 @@ func Mark(reached bool) string {
 	return " ✗"
 }
 
-// Table writes rows as a table that is one in Markdown, too; the first is the head. Without a row
-// below the head it writes nothing, nor does it write the title, if there is one.
+// Table writes rows as an aligned Markdown table; the first is the head. Without a row below the
+// head it writes nothing, including the optional title.
 func Table(w io.Writer, title string, rows [][]string) {
 	if len(rows) < 2 {
 		return
@@ -47,7 +47,7 @@ func Table(w io.Writer, title string, rows [][]string) {
 	}
 }
 
-// Short shows three digits and the unit, or all whole seconds.
+// Short formats a duration as three digits and the unit, or all whole seconds.
 func Short(d time.Duration) string {
 	const most = 999.5 // would be shown as 1e+03
 	switch micros, seconds := float64(d)/float64(time.Microsecond), d.Seconds(); {
@@ -62,10 +62,10 @@ func Short(d time.Duration) string {
 	}
 }
 
-// Mebibytes shows an amount of memory.
+// Mebibytes formats an amount of memory.
 func Mebibytes(bytes int64) string { return fmt.Sprintf("%d MiB", (bytes+1<<19)>>20) }
 
-// Thousands shows a number with its thousands apart.
+// Thousands formats a number with separated thousands.
 func Thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -74,7 +74,8 @@ func Thousands(n int) string {
 	return s
 }
 
-// Quantile is the value within which the share q of the sorted ones is; zero where there are none.
+// Quantile returns the value not exceeded by the share q of the sorted ones; zero for an empty
+// list.
 func Quantile[T any](sorted []T, q float64) (at T) {
 	if len(sorted) == 0 {
 		return at

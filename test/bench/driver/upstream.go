@@ -44,12 +44,12 @@ func (c *Cluster) serveUpstream(ctx context.Context, flags []string) error {
 	}
 	flags = append(append(files, flags...),
 		"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--secure-port", ports[2], "--cert-dir", filepath.Dir(c.Certificate()),
-		// Loopback is refused as the address to be advertised; nobody asks for this one, which is
-		// reserved for documentation.
+		// Loopback is not permitted as the advertised address; this unused one is reserved for
+		// documentation.
 		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none",
 		"--service-cluster-ip-range", "10.96.0.0/24", "--authorization-mode", "RBAC",
-		// There are no controllers: no service accounts would appear, and nobody would take the
-		// taint of a new node away.
+		// Controllers are not running: service accounts would not appear, and a new node's taint
+		// would stay.
 		"--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
 		// For cleaning up between the rounds.
 		"--delete-collection-workers", "16")
@@ -59,10 +59,12 @@ func (c *Cluster) serveUpstream(ctx context.Context, flags []string) error {
 	return c.connectUpstream(ctx, "https://127.0.0.1:"+ports[2], token)
 }
 
-// Certificate is that of the API server that StartUpstream starts, without its .crt and .key.
+// Certificate returns the path of the API server's certificate started by StartUpstream, without
+// .crt and .key.
 func (c *Cluster) Certificate() string { return filepath.Join(c.Dir, "certificates", "apiserver") }
 
-// writeCredentials writes what the API server needs to know its administrator and to sign tokens.
+// writeCredentials writes the API server's files to authenticate its administrator and to sign
+// tokens.
 func (c *Cluster) writeCredentials() (token string, flags []string, err error) {
 	secret := make([]byte, 16)
 	_, _ = rand.Read(secret) // never fails
@@ -83,8 +85,7 @@ func (c *Cluster) writeCredentials() (token string, flags []string, err error) {
 		"--service-account-key-file", keys, "--service-account-signing-key-file", keys}, nil
 }
 
-// connectUpstream writes the kubeconfig that the schedulers get, and waits until the API server is
-// ready.
+// connectUpstream writes the schedulers' kubeconfig, and waits until the API server is ready.
 func (c *Cluster) connectUpstream(ctx context.Context, server, token string) error {
 	if err := clientcmd.WriteToFile(api.Config{
 		Clusters:       map[string]*api.Cluster{"bench": {Server: server, CertificateAuthority: c.Certificate() + ".crt"}},
@@ -97,7 +98,7 @@ func (c *Cluster) connectUpstream(ctx context.Context, server, token string) err
 
 	const limit = 90 * time.Second
 	return c.Until(ctx, "the API server to be ready", limit, func() (why string, err error) {
-		// The certificate it makes for itself is not there from the beginning.
+		// Its self-signed certificate is not there from the beginning.
 		if c.Client, err = NewClient(c.Kubeconfig); err != nil {
 			return err.Error(), nil
 		}
@@ -107,7 +108,7 @@ func (c *Cluster) connectUpstream(ctx context.Context, server, token string) err
 	})
 }
 
-// FreePorts returns ports that nobody listens on.
+// FreePorts returns unused ports.
 func FreePorts(n int) (ports []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Gang is what gangs took of a scheduler, one after another on the same nodes: each has to be in
+// Gang holds a scheduler's results for gangs, one after another on the same nodes: each must be in
 // one rack, and its pods wait before its PodGroup is created.
 type Gang struct {
 	Scheduler string
@@ -28,11 +28,11 @@ type Gang struct {
 // GangRound is one gang.
 type GangRound struct {
 	Bound int // fewer than all: it was given up
-	// First and All are from the request that creates the PodGroup to the news that the first and
-	// the last pod is bound.
+	// First and All count from the request that creates the PodGroup to the event that the first
+	// and the last pod is bound.
 	First, All time.Duration
-	// By the scheduler's own metrics: how many attempts it made, and how long it decided and
-	// attempted in all of them. An attempt ends when the pods are handed over to be bound.
+	// By the scheduler's own metrics: the number of attempts, and the total times of deciding and
+	// attempting. An attempt ends when the pods are handed over to be bound.
 	Attempts           int
 	Decided, Attempted time.Duration
 	Racks              int  // that have members
@@ -45,11 +45,11 @@ const (
 	gangGates = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
 	// decisionGoal is for each gang.
 	decisionGoal = 50 * time.Millisecond
-	// gangPatience is how long no pod may be bound before a gang is given up, and how long its pods
-	// may take to be known: kube-scheduler tries each rack, pod by pod.
+	// gangPatience is the maximum time without a binding before a gang is given up, and until its
+	// pods are known: kube-scheduler tries each rack, pod by pod.
 	gangPatience = 10 * time.Minute
-	// gangMemory is with how much memory a scheduler is ended, and the gang given up:
-	// kube-scheduler keeps what it found in each rack, and would take the machine's.
+	// gangMemory is the memory limit of a scheduler, after which it is ended and the gang given up:
+	// kube-scheduler keeps its findings for each rack, and would exhaust the machine's memory.
 	gangMemory = 12 << 30
 
 	gangDecisions = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
@@ -92,7 +92,7 @@ func (b *gangs) measureGangs(ctx context.Context) error {
 	return nil
 }
 
-// bindResidents binds the pods that do not move.
+// bindResidents binds the pods that stay.
 func (b *gangs) bindResidents(ctx context.Context) error {
 	if _, err := b.CreateNamespace(ctx, fillNamespace); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (b *gangs) bindResidents(ctx context.Context) error {
 	return b.CreatePods(ctx, fillNamespace, len(pods), func(i int) *v1.Pod { return pods[i] })
 }
 
-// measureScheduler measures one, and reports what is known also where it ends early with an error.
+// measureScheduler measures one scheduler, and reports partial results after an error.
 func (b *gangs) measureScheduler(ctx context.Context, s *driver.Scheduler, g *Gang) error {
 	defer func() {
 		if len(g.Rounds) > 0 {
@@ -149,7 +149,7 @@ func (b *gangs) measureScheduler(ctx context.Context, s *driver.Scheduler, g *Ga
 	return err
 }
 
-// awaitReady has one pod bound: the scheduler knows the cluster then.
+// awaitReady waits for the binding of one pod, which shows that the scheduler has synced.
 func (b *gangs) awaitReady(ctx context.Context, p *observed, namespace string) error {
 	w, err := b.watchBound(ctx, namespace)
 	if err != nil {
@@ -162,7 +162,7 @@ func (b *gangs) awaitReady(ctx context.Context, p *observed, namespace string) e
 	return b.DeletePods(ctx, namespace)
 }
 
-// measureGang has one scheduled.
+// measureGang schedules one gang.
 func (b *gangs) measureGang(ctx context.Context, p *observed, namespace string, preempts bool) (*GangRound, error) {
 	var lower []*v1.Pod
 	if preempts {
@@ -212,7 +212,7 @@ func (b *gangs) measureGang(ctx context.Context, p *observed, namespace string, 
 	return r, b.DeletePods(ctx, namespace)
 }
 
-// createMembers has the members wait for their group.
+// createMembers creates the members waiting for their group.
 func (b *gangs) createMembers(ctx context.Context, p *observed, namespace string) error {
 	if err := b.CreatePods(ctx, namespace, b.Gang, memberPod); err != nil {
 		return err
@@ -222,7 +222,7 @@ func (b *gangs) createMembers(ctx context.Context, p *observed, namespace string
 		if err != nil {
 			return "", err
 		}
-		// kube-scheduler has a queue for pods whose group is not there; for Berth they are gated.
+		// kube-scheduler has a queue for pods without their group; Berth considers them gated.
 		incomplete, _ := driver.SumMetric(metrics["scheduler_pending_pods"], "queue=incomplete")
 		gated, _ := driver.SumMetric(metrics["scheduler_pending_pods"], "queue=gated")
 		return driver.Lacking(int(incomplete+gated), b.Gang), nil
@@ -244,7 +244,7 @@ func gangGroup(pods int) *schedulingv1beta1.PodGroup {
 	}
 }
 
-// noteAttempts notes what the scheduler says of its attempts from now on, once done is called.
+// noteAttempts measures the scheduler's attempts from now on until done is called.
 func (b *gangs) noteAttempts(ctx context.Context, p *observed, r *GangRound) (done func(scheduled bool) error, err error) {
 	type reading struct {
 		decided, attempted float64
@@ -280,7 +280,7 @@ func (b *gangs) noteAttempts(ctx context.Context, p *observed, r *GangRound) (do
 	}, nil
 }
 
-// countRacks looks where the members are.
+// countRacks reads the members' racks.
 func (b *gangs) countRacks(ctx context.Context, namespace string, r *GangRound) error {
 	pods, err := b.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -304,7 +304,7 @@ func (b *gangs) countRacks(ctx context.Context, namespace string, r *GangRound) 
 	return nil
 }
 
-// sortedTimes returns a time of each gang that was bound, sorted.
+// sortedTimes returns a time of each bound gang, sorted.
 func (g *Gang) sortedTimes(what func(r *GangRound) time.Duration) []time.Duration {
 	var all []time.Duration
 	for i := range g.Rounds {

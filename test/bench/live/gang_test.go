@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// A gang must fit in racks of three kinds, of which one is fullest with it, and not in the others,
-// also where there is enough of each resource in sum.
+// TestGangFitsInRacksOfThreeKinds verifies that a gang fits in racks of three kinds, one of them
+// fullest with it, and not in the others, even with enough of each resource in total.
 func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
 	for _, o := range []racks{{5000, 1000}, {200, 100}, {47, 21}, {5, 10}} {
 		type room struct{ members, cpu, memory int64 }
@@ -41,7 +41,7 @@ func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
 	}
 }
 
-// With the lower pods a gang must fit in no rack.
+// TestLowerPodsLeaveNoRackForAGang verifies that the lower pods leave no rack with room for a gang.
 func TestLowerPodsLeaveNoRackForAGang(t *testing.T) {
 	b := racks{500, 100}
 	free, racks := make([]int64, b.nodes), make([]int64, b.countAll())

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Latency is what one pod at a time takes on an idle cluster, from the request that creates it to
-// the news that it is bound.
+// Latency is the latency of single pods on an idle cluster, from the request that creates one to
+// the event that it is bound.
 type Latency struct {
 	Scheduler string
 	Sorted    []time.Duration
@@ -23,7 +23,7 @@ type Latency struct {
 
 const (
 	warmUp = 20 // pods that do not count: the first ones wait for the scheduler to start
-	// pause lets what a pod leaves to be done, such as its event, be over before the next one: the
+	// pause lets a pod's remaining work, such as its event, finish before the next one, so that the
 	// cluster is idle.
 	pause = 10 * time.Millisecond
 )
@@ -74,7 +74,7 @@ func (b *bench) measureLatency(ctx context.Context, s *driver.Scheduler) (*Laten
 	return l, b.DeletePods(ctx, namespace)
 }
 
-// bindOne has a pod created and bound.
+// bindOne creates a pod and waits for its binding.
 func (b *bench) bindOne(ctx context.Context, w *bound, p *process.Process, namespace string, pod *v1.Pod) (time.Duration, error) {
 	began := time.Now()
 	if _, err := b.Client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {

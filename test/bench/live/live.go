@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Options say what is measured.
+// Options selects the measurements.
 type Options struct {
 	Nodes      int
 	Pods       int      // pending in each mode but preemption
@@ -38,8 +38,7 @@ type bench struct {
 	report *Report
 }
 
-// Run measures in the run's folder, which it empties, and returns what is known, also where it ends
-// early with an error.
+// Run measures in the run's folder, which it empties, and returns partial results after an error.
 func Run(ctx context.Context, r *driver.Run, o Options) (report *Report, err error) {
 	report = &Report{Nodes: o.Nodes, Began: time.Now(), Load: process.LoadAverage()}
 	defer func() { report.Took = time.Since(report.Began) }()
@@ -98,7 +97,7 @@ func (b *bench) measureAll(ctx context.Context) error {
 	return nil
 }
 
-// registerNodes makes the nodes, as kubelets that have just reported would have left them, and the
+// registerNodes creates the nodes, in the state left by freshly reporting kubelets, and the
 // priority class.
 func (b *bench) registerNodes(ctx context.Context, labels func(i int) map[string]string) error {
 	b.Printf("registering %s nodes", driver.Thousands(b.Nodes))
@@ -109,8 +108,8 @@ func (b *bench) registerNodes(ctx context.Context, labels func(i int) map[string
 	return b.CreateNodes(ctx, b.Nodes, func(i int) *v1.Node { return newNode(i, labels(i)) })
 }
 
-// berthCommand is what is measured as Berth: the program that has the scheduler alone, if it is
-// there, as berth up prefers it, or else berth itself.
+// berthCommand returns the program measured as Berth: the scheduler-only program if it exists, as
+// preferred by berth up, or else berth itself.
 func (b *bench) berthCommand() []string {
 	const alone = "berth-scheduler"
 	if len(b.Berth) > 0 {
@@ -122,7 +121,7 @@ func (b *bench) berthCommand() []string {
 	return []string{driver.Berth, "scheduler"}
 }
 
-// startPlain starts a scheduler that serves nothing.
+// startPlain starts a scheduler without endpoints.
 func (b *bench) startPlain(s *driver.Scheduler) (*process.Process, error) {
 	return b.StartScheduler(s, "--secure-port", "0")
 }

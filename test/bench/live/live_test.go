@@ -38,7 +38,8 @@ func TestReportMarksGoalsThatAreReachedAndThoseThatAreNot(t *testing.T) {
 	}
 }
 
-// Where room has to be made, all of it is made before the first pod is bound: that time must count.
+// TestRateOfPreemptingPodsCountsFromTheStart verifies that the time for making room counts: all of
+// it is made before the first pod is bound.
 func TestRateOfPreemptingPodsCountsFromTheStart(t *testing.T) {
 	r := Round{Bound: 1000, First: 9 * time.Second, Took: time.Second, preempts: true}
 	if got := r.PerSecond(); got != 100 {
@@ -64,7 +65,7 @@ func TestThroughputIsOfWholeIntervals(t *testing.T) {
 	}
 }
 
-// TestStartupSaysWhyPodsCannotBeCreated, and does not wait for them.
+// TestStartupSaysWhyPodsCannotBeCreated verifies the reported reason, without a wait for the pods.
 func TestStartupSaysWhyPodsCannotBeCreated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := watch.NewFake()
@@ -99,8 +100,8 @@ func TestReportHoldsStartupAgainstItsObjective(t *testing.T) {
 	}
 }
 
-// The lower pods must fill a node so far that a preempting pod finds no room, and one of them must
-// be what it needs.
+// TestPreemptingPodNeedsOneVictim verifies that the lower pods leave no room for a preempting pod
+// on a node, and that one of them suffices as its victim.
 func TestPreemptingPodNeedsOneVictim(t *testing.T) {
 	var high *Mode
 	for i := range Modes {

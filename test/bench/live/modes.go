@@ -13,18 +13,18 @@ import (
 // Mode is one kind of pods.
 type Mode struct {
 	driver.Mode
-	// Times is how many times kube-scheduler's pods per second are the goal; 0 where none is set.
+	// Times is the targeted multiple of kube-scheduler's pods per second; 0 without a target.
 	Times float64
 
-	// preempts: the nodes are full, and each pod has to make room for itself.
+	// preempts: the nodes are full, and each pod must preempt.
 	preempts bool
-	// memory is the share of kube-scheduler's memory that is the goal; 0: that of most modes.
+	// memory is the targeted share of kube-scheduler's memory; 0: the share of most modes.
 	memory float64
-	// byName: measured only where it is asked for, since kube-scheduler takes minutes for it.
+	// byName: measured only on request, since kube-scheduler takes minutes for it.
 	byName bool
 }
 
-// Modes are those of the goals. Most have pods of 10 apps with 100m and 200Mi each, nodes of 32
+// Modes lists the modes with goals. Most have pods of 10 apps with 100m and 200Mi each, nodes of 32
 // CPUs, 64Gi and 110 pods in 3 zones.
 var Modes = listModes()
 
@@ -43,12 +43,11 @@ func listModes() []Mode {
 
 const (
 	highClass = "bench-high"
-	// lowerPerNode pods fill a node in the preemption mode; one of them is what a preempting pod
-	// needs.
+	// lowerPerNode pods fill a node in the preemption mode; a preempting pod needs the room of one.
 	lowerPerNode = 2
 )
 
-// newNode makes the i-th node, as a kubelet that has just reported would have left it.
+// newNode returns the i-th node, in the state left by a freshly reporting kubelet.
 func newNode(i int, labels map[string]string) *v1.Node {
 	node := driver.NewNode(i)
 	maps.Copy(node.Labels, labels)
@@ -56,17 +55,18 @@ func newNode(i int, labels map[string]string) *v1.Node {
 	return node
 }
 
-// newPod makes the i-th pod of a mode. Deleted it must go at once: there is no kubelet to end it.
+// newPod returns the i-th pod of a mode. Without a kubelet, it must disappear immediately on
+// deletion.
 func (m *Mode) newPod(i int) *v1.Pod {
 	pod := m.NewPod(i)
 	pod.Spec.TerminationGracePeriodSeconds = new(int64)
 	return pod
 }
 
-// plainPod makes the i-th of those without a shape.
+// plainPod returns the i-th pod without a shape.
 func plainPod(i int) *v1.Pod { return (&Mode{}).newPod(i) }
 
-// boundPod makes the i-th of those that are on a node from the beginning, and ask for so much.
+// boundPod returns the i-th initially bound pod, with these requests.
 func boundPod(i, node int, milliCPU, mebibytes int64) *v1.Pod {
 	pod := plainPod(i)
 	pod.Spec.NodeName = driver.NodeName(node)
@@ -74,12 +74,12 @@ func boundPod(i, node int, milliCPU, mebibytes int64) *v1.Pod {
 	return pod
 }
 
-// lowerPod makes the i-th of the pods that fill the nodes of the preemption mode.
+// lowerPod returns the i-th of the pods that fill the nodes of the preemption mode.
 func lowerPod(i, nodes int) *v1.Pod {
 	return boundPod(i, i%nodes, driver.NodeAmounts.Cpu().MilliValue()/lowerPerNode, 200)
 }
 
-// preempting asks for as much as one lower pod has.
+// preempting requests as much as one lower pod.
 func preempting(spec *v1.PodSpec, _ string, _ int) {
 	spec.PriorityClassName = highClass
 	driver.Request(spec, driver.NodeAmounts.Cpu().MilliValue()/lowerPerNode, 200)

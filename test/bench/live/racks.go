@@ -8,29 +8,29 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// Racks of the nodes of gangs. A rack has a tenth as many nodes as a gang has pods, and is one of
-// five kinds by what runs there before: a gang fits in three of them, and in tightRack it leaves
-// the least room.
+// Racks of the nodes of gangs. A rack has a tenth as many nodes as a gang has pods, and is of one
+// of five kinds by its initial usage: a gang fits in three of them, and leaves the least room in
+// tightRack.
 const (
 	rackLabel = "topology.example.com/rack"
 	rackKinds = 5
-	// tightRack is the kind of rack that is fullest with the gang in it: where both schedulers have
-	// to place it.
+	// tightRack is the kind of rack that is fullest with the gang in it: both schedulers must
+	// choose it.
 	tightRack = 2
 
 	memberCPU    = 2000 // thousandths
 	memberMemory = 4 << 10
-	// perNode is how many members a node of a rack gets on average.
+	// perNode is the average number of members on a node of a rack.
 	perNode = 10
 )
 
-// racks are those of so many nodes, for gangs of so many pods.
+// racks describes the racks of so many nodes, for gangs of so many pods.
 type racks struct{ nodes, gang int }
 
-// countAll is how many there are.
+// countAll returns the number of racks.
 func (r racks) countAll() int { return max(r.nodes/((r.gang+perNode-1)/perNode), 1) }
 
-// rackOf is the rack of a node.
+// rackOf returns the rack of a node.
 func (r racks) rackOf(node int) int { return node % r.countAll() }
 
 // labelNode returns the labels that put a node into its rack.
@@ -38,7 +38,7 @@ func (r racks) labelNode(node int) map[string]string {
 	return map[string]string{rackLabel: fmt.Sprintf("rack-%d", r.rackOf(node))}
 }
 
-// usedOn is what pods that do not move use on a node, in thousandths of a CPU and MiB. Nodes of a
+// usedOn returns the usage of a node by staying pods, in thousandths of a CPU and MiB. Nodes of a
 // rack differ by the room of a member.
 func (r racks) usedOn(node int) (milliCPU, mebibytes int64) {
 	place := int64(node / r.countAll())
@@ -59,10 +59,10 @@ func (r racks) usedOn(node int) (milliCPU, mebibytes int64) {
 	return 0, 0
 }
 
-// residentsPerNode share what is used on a node.
+// residentsPerNode is the number of pods sharing a node's usage.
 const residentsPerNode = 2
 
-// residentPods are the pods that do not move; there are none where nothing runs.
+// residentPods returns the staying pods; it skips unused nodes.
 func (r racks) residentPods() (pods []*v1.Pod) {
 	for i := range r.nodes * residentsPerNode {
 		node := i / residentsPerNode
@@ -75,7 +75,7 @@ func (r racks) residentPods() (pods []*v1.Pod) {
 	return pods
 }
 
-// memberPod makes the i-th pod of a gang.
+// memberPod returns the i-th pod of a gang.
 func memberPod(i int) *v1.Pod {
 	pod, group := plainPod(i), gangName
 	pod.Spec.PriorityClassName = highClass
@@ -85,9 +85,9 @@ func memberPod(i int) *v1.Pod {
 }
 
 const (
-	// lowerNamespace has the pods of which a gang has to preempt some.
+	// lowerNamespace has the pods from which a gang must preempt some.
 	lowerNamespace = "bench-gang-lower"
-	// lowerCPU is what each of them requests: the room of four members.
+	// lowerCPU is the request of each of them: the room of four members.
 	lowerCPU = 4 * memberCPU
 )
 

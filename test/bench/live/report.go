@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// Report is what a run has found so far.
+// Report holds a run's results so far.
 type Report struct {
 	Nodes     int
 	Began     time.Time
@@ -30,7 +30,7 @@ type ModeResult struct {
 	Rounds []Round
 }
 
-// Goals of all modes: Berth's share of what kube-scheduler takes.
+// Goals of all modes: Berth's share of kube-scheduler's usage.
 const (
 	cpuGoal    = 0.1
 	memoryGoal = 0.5

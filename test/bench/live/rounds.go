@@ -27,14 +27,14 @@ type Round struct {
 	Victims   int           // in preemption mode
 	Usage     process.Usage // of the process, from its start until its events are written
 
-	// Shadow is what Berth thought of the choices, if it was to look.
+	// Shadow is Berth's report on the choices, if requested.
 	Shadow *shadow.Report
 
 	preempts bool
 }
 
-// PerSecond is the rate of binding. Where room has to be made, which comes before the first
-// binding, it counts from the start.
+// PerSecond returns the rate of binding. With preemption, which precedes the first binding, it
+// counts from the start.
 func (r *Round) PerSecond() float64 {
 	if r.preempts {
 		return float64(r.Bound) / max((r.First+r.Took).Seconds(), 1e-9)
@@ -42,15 +42,15 @@ func (r *Round) PerSecond() float64 {
 	return float64(max(r.Bound-1, 0)) / max(r.Took.Seconds(), 1e-9)
 }
 
-// CPUPerPod is all CPU of the process, its start included, shared out.
+// CPUPerPod returns all CPU of the process, including its start, divided by the pods.
 func (r *Round) CPUPerPod() time.Duration { return r.Usage.CPU / time.Duration(max(r.Bound, 1)) }
 
 const (
-	// patience is how long no pod may be bound before a round is given up. kube-scheduler tries a
-	// pod again after 10 s at the latest.
+	// patience is the maximum time without a binding before a round is given up. kube-scheduler
+	// retries a pod after 10 s at the latest.
 	patience = 45 * time.Second
-	// quiet is how long no event must have come for them to be complete; a scheduler that has more
-	// to say is cut short.
+	// quiet is the time without an event after which the events count as complete; later events are
+	// lost.
 	quiet      = 1500 * time.Millisecond
 	quietLimit = 20 * time.Second
 )
@@ -84,7 +84,7 @@ func (b *bench) measureMode(ctx context.Context, m *Mode) error {
 	return nil
 }
 
-// measureRound has pods wait, starts the scheduler, and counts.
+// measureRound creates pending pods, starts the scheduler, and counts.
 func (b *bench) measureRound(ctx context.Context, m *Mode, s *driver.Scheduler) (*Round, error) {
 	r := &Round{Scheduler: s.Name, Pods: b.Pods, preempts: m.preempts}
 	if m.preempts {
@@ -124,7 +124,7 @@ func (b *bench) measureRound(ctx context.Context, m *Mode, s *driver.Scheduler) 
 	return r, b.DeletePods(ctx, namespace)
 }
 
-// fillNodes sees to it that every node is full of lower pods.
+// fillNodes ensures that every node is full of lower pods.
 func (b *bench) fillNodes(ctx context.Context) error {
 	var pods []*v1.Pod
 	for i := range b.Nodes * lowerPerNode {
@@ -164,11 +164,11 @@ func (b *bench) runScheduler(ctx context.Context, s *driver.Scheduler, namespace
 	return err
 }
 
-// bound watches the pods of a namespace that have a node: of each the API server sends one event,
-// when it gets it.
+// bound watches the bound pods of a namespace: the API server sends one event for each, at its
+// binding.
 type bound struct{ watch.Interface }
 
-// watchBound makes a namespace and watches it.
+// watchBound creates a namespace and watches it.
 func (b *bench) watchBound(ctx context.Context, namespace string) (*bound, error) {
 	version, err := b.CreateNamespace(ctx, namespace)
 	if err != nil {
@@ -181,10 +181,10 @@ func (b *bench) watchBound(ctx context.Context, namespace string) (*bound, error
 	return &bound{w}, nil
 }
 
-// errIdle says that no pod was bound for a long time.
+// errIdle reports a long time without a binding.
 var errIdle = errors.New("no pod was bound any more")
 
-// nextBound returns the name of the next pod that is bound.
+// nextBound returns the name of the next bound pod.
 func (w *bound) nextBound(ctx context.Context, scheduler *process.Process, patience time.Duration) (string, error) {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -209,8 +209,8 @@ func (w *bound) nextBound(ctx context.Context, scheduler *process.Process, patie
 	}
 }
 
-// countBound counts so many, or fewer where no more are bound: the first is so long after a time,
-// and the last so long after the first.
+// countBound counts up to pods bindings, fewer after a long pause. first is the time from since to
+// the first one, and took from the first to the last.
 func (w *bound) countBound(ctx context.Context, scheduler *process.Process, pods int, patience time.Duration, since time.Time) (
 	n int, first, took time.Duration, err error) {
 	for ; n < pods; n++ {
@@ -230,7 +230,7 @@ func (w *bound) countBound(ctx context.Context, scheduler *process.Process, pods
 	return n, first, took, nil
 }
 
-// awaitEvents waits until all are written, or no more come, and returns how many there are.
+// awaitEvents waits until all are written, or they cease, and returns their number.
 func (b *bench) awaitEvents(ctx context.Context, namespace string, want int) (have int, err error) {
 	began := time.Now()
 	changed := began
@@ -247,8 +247,8 @@ func (b *bench) awaitEvents(ctx context.Context, namespace string, want int) (ha
 	return have, err
 }
 
-// measureCeiling has bindings sent for waiting pods with nobody deciding: as many as the API server
-// takes.
+// measureCeiling sends bindings for pending pods without any decisions, at the API server's maximum
+// rate.
 func (b *bench) measureCeiling(ctx context.Context) error {
 	const namespace = "bench-bindings"
 	if _, err := b.CreateNamespace(ctx, namespace); err != nil {

@@ -20,11 +20,11 @@ type observed struct {
 	*process.Process
 	client *http.Client
 	url    string
-	// exceeded is the memory with which it was ended; see endAbove.
+	// exceeded is the memory at which it was ended; see endAbove.
 	exceeded atomic.Int64
 }
 
-// endAbove ends the process once it has had more memory than this.
+// endAbove ends the process once it has exceeded this much memory.
 func (o *observed) endAbove(most int64) {
 	for {
 		select {
@@ -39,7 +39,7 @@ func (o *observed) endAbove(most int64) {
 	}
 }
 
-// startObserved starts a scheduler with the API server's certificate, and metrics for everybody.
+// startObserved starts a scheduler with the API server's certificate, and public metrics.
 func (b *bench) startObserved(s *driver.Scheduler, flags ...string) (*observed, error) {
 	ports, err := driver.FreePorts(1)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// shade is Berth beside another scheduler, deciding nothing.
+// shade is Berth as a shadow of another scheduler.
 type shade struct {
 	*process.Process
 	report string
 }
 
-// startShade starts it, and waits until it follows the cluster: it compares pods that it has seen
-// waiting.
+// startShade starts it, and waits until it follows the cluster: it compares pods observed while
+// pending.
 func (b *bench) startShade(ctx context.Context) (*shade, error) {
 	ports, err := driver.FreePorts(1)
 	if err != nil {
@@ -50,7 +50,7 @@ func (b *bench) startShade(ctx context.Context) (*shade, error) {
 	return s, nil
 }
 
-// readReport ends the shadow and reads what it has found.
+// readReport ends the shadow and reads its report.
 func (s *shade) readReport() (*shadow.Report, error) {
 	if _, err := s.Stop(); err != nil {
 		return nil, err

@@ -16,22 +16,22 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Startup is measured as clusterloader2 does for Kubernetes' own SLOs, on nodes that are simulated:
-// first a load that saturates the cluster, and how many pods the scheduler places in each interval;
-// then, with that load in place, pods that come at a steady rate, and how long each takes until a
-// watch shows that it runs. kube-scheduler and Berth are measured in turn.
+// Startup is measured like clusterloader2's for Kubernetes' own SLOs, on simulated nodes: first a
+// load that saturates the cluster, with the scheduler's throughput per interval; then, with that
+// load in place, pods created at a steady rate, with the time of each until a watch shows it
+// running. kube-scheduler and Berth are measured in turn.
 type Startup struct {
 	Scheduler string
 	Saturate  int       // pods of the load
 	Rates     []float64 // pods a second placed in each interval of the load, sorted
 	Average   float64   // over the whole of the load
-	// Of the pods that follow: to its node, from its node to running, and from the request that
-	// creates it to the news that it runs. Sorted.
+	// For the following pods: to its node, from its node to running, and from the request that
+	// creates it to the event that it runs. Sorted.
 	Bound, Run, Startup []time.Duration
 }
 
 const (
-	// As clusterloader2 has them.
+	// As in clusterloader2.
 	startupInterval = 5 * time.Second // of throughput
 	startupRate     = 5               // pods a second, once the cluster is saturated
 	startupSLO      = 5 * time.Second // for 99 % of these
@@ -101,7 +101,7 @@ func (b *startups) measureScheduler(ctx context.Context, c *driver.Scheduler) (*
 	return s, b.DeletePods(ctx, namespace)
 }
 
-// saturateCluster fills the cluster with pods, which are created while the scheduler works.
+// saturateCluster fills the cluster with pods, created while the scheduler works.
 func (b *startups) saturateCluster(ctx context.Context, s *Startup, w *startupWatch, p *process.Process, namespace string) error {
 	b.Printf("startup: %s: %s pods saturate the cluster", s.Scheduler, driver.Thousands(b.Pods))
 	created := make(chan error, 1)
@@ -113,7 +113,8 @@ func (b *startups) saturateCluster(ctx context.Context, s *Startup, w *startupWa
 	return nil
 }
 
-// throughputOf is how many were placed in each whole interval, sorted, and a second on average.
+// throughputOf returns the number placed in each whole interval, sorted, and the average per
+// second.
 func throughputOf(times []time.Time) (rates []float64, average float64) {
 	if len(times) == 0 {
 		return nil, 0
@@ -133,7 +134,7 @@ func throughputOf(times []time.Time) (rates []float64, average float64) {
 	return rates, float64(len(times)-1) / max(last.Sub(first).Seconds(), 1e-9)
 }
 
-// createSteadily creates the pods that are measured, and notes when each was asked for.
+// createSteadily creates the measured pods, and records the time of each request.
 func (b *startups) createSteadily(ctx context.Context, namespace string, times map[string]time.Time) error {
 	tick := time.NewTicker(time.Second / startupRate)
 	defer tick.Stop()
@@ -152,14 +153,14 @@ func (b *startups) createSteadily(ctx context.Context, namespace string, times m
 	return nil
 }
 
-// startupWatch is what a watch has shown of pods, and when.
+// startupWatch records the events of pods in a watch, with their times.
 type startupWatch struct {
 	watch          watch.Interface
 	bound, running map[string]time.Time
 }
 
-// followUntil follows the watch until all pods are created and it is done, one cannot be created,
-// or nothing happens any more.
+// followUntil follows the watch until all pods are created and it is done, a creation fails, or
+// events cease.
 func (w *startupWatch) followUntil(ctx context.Context, scheduler *process.Process, created <-chan error, done func() bool) error {
 	idle := time.NewTimer(patience)
 	defer idle.Stop()

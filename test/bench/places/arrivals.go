@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// demand is what all tasks together want, in per cent of the GPUs.
+// demand is the total demand of all tasks, in per cent of the GPUs.
 const demand = 130
 
 // Arrivals returns the tasks of a mix in the order of their arrival.
@@ -41,18 +41,18 @@ func (t *Trace) Arrivals(m *Mix, seed uint64) []Task {
 	return list
 }
 
-// cpuDemand is what tasks without GPUs together want, in per cent of the CPU, where nothing else
-// comes: how many nodes stay empty is what differs then.
+// cpuDemand is the total demand of tasks without GPUs, in per cent of the CPU, in a mix of only
+// those: results then differ in the number of empty nodes.
 const cpuDemand = 50
 
-// The kinds of tasks of which a mix can be made.
+// The kinds of tasks for a mix.
 const (
 	AllTasks   = "all"
 	WholeTasks = "whole" // all GPUs of which are whole
 	CPUTasks   = "cpu"   // that want no GPU
 )
 
-// Keep leaves the tasks of a kind in all mixes.
+// Keep keeps only the tasks of a kind in all mixes.
 func (t *Trace) Keep(kind string) error {
 	for i := range t.Mixes {
 		m := &t.Mixes[i]
@@ -72,7 +72,7 @@ func (t *Trace) Keep(kind string) error {
 	return nil
 }
 
-// arrivalsOfCPU draws tasks of a mix without GPUs until they want cpuDemand.
+// arrivalsOfCPU draws tasks of a mix without GPUs until they demand cpuDemand.
 func (t *Trace) arrivalsOfCPU(m *Mix, rng *rand.Rand) (list []Task) {
 	var cpu int64
 	for i := range t.Nodes {
@@ -86,8 +86,7 @@ func (t *Trace) arrivalsOfCPU(m *Mix, rng *rand.Rand) (list []Task) {
 	return list
 }
 
-// countShapes counts the tasks of a mix by shape, and lists the shapes, those that come most often
-// first.
+// countShapes counts the tasks of a mix by shape, and lists the shapes, the most frequent first.
 func (m *Mix) countShapes() (list []Shape, counts map[Shape]int64) {
 	counts = map[Shape]int64{}
 	for i := range m.Tasks {

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// claimant plays with Berth's engine and a claim for each task that wants GPUs, which the nodes
-// publish in ResourceSlices.
+// claimant plays with Berth's engine and a claim for each GPU task; the nodes publish their GPUs in
+// ResourceSlices.
 type claimant struct{ *engine }
 
 func newClaimant(t *Trace, m *Mix, seed uint64) (*claimant, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// What nodes and pods of the engine say.
+// The resource and label of the engine's nodes and pods.
 const (
 	gpuMilli   = "example.com/gpu-milli"
 	modelLabel = "gpu-model"
@@ -31,7 +31,7 @@ type engine struct {
 	profile *plugins.Profile
 	pods    map[Shape]*v1.Pod
 	placed  int
-	// resource is what GPUs are called, and unit how much of it one has.
+	// resource is the name of the GPU resource, and unit the amount of it in one GPU.
 	resource v1.ResourceName
 	unit     int64
 }
@@ -63,8 +63,8 @@ func newEngine(t *Trace, file string, seed uint64) (*engine, error) {
 
 func toQuantity(n int64) resource.Quantity { return *resource.NewQuantity(n<<20, resource.BinarySI) }
 
-// requestsOf are what a pod for the task requests, with GPUs as a resource of which each has a
-// unit; "": without them.
+// requestsOf returns the requests of the task's pod, with GPUs as a resource with unit per GPU; ""
+// omits them.
 func (s *Shape) requestsOf(gpus v1.ResourceName, unit int64) v1.ResourceList {
 	list := v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(s.CPU, resource.DecimalSI), v1.ResourceMemory: toQuantity(s.Memory)}
 	if s.GPUs > 0 && gpus != "" {
@@ -73,7 +73,7 @@ func (s *Shape) requestsOf(gpus v1.ResourceName, unit int64) v1.ResourceList {
 	return list
 }
 
-// newPod is a pod for the task with requests.
+// newPod returns a pod for the task with requests.
 func (s *Shape) newPod(requests v1.ResourceList) *v1.Pod {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		Containers: []v1.Container{{Name: "task", Image: "task", Resources: v1.ResourceRequirements{Requests: requests}}},
@@ -84,7 +84,7 @@ func (s *Shape) newPod(requests v1.ResourceList) *v1.Pod {
 	return pod
 }
 
-// nodeAffinity is the pod's required node affinity; nil: none.
+// nodeAffinity returns the pod's required node affinity; nil: none.
 func (s *Shape) nodeAffinity() *v1.NodeSelector {
 	if s.GPUs == 0 || s.Models == "" {
 		return nil
@@ -120,8 +120,8 @@ func (e *engine) placeTask(t *Task) (node string, gpus []share, err error) {
 	return decision.Node.Name, e.sharesOf(p), nil
 }
 
-// placeOn reserves what the profile does for a pod, counts it on its node, and lets the profile
-// learn that it came.
+// placeOn makes the profile's reservations for a pod, counts it on its node, and informs the
+// profile of it for learning.
 func (e *engine) placeOn(p *cluster.Pod, n *cluster.Node) error {
 	for _, r := range e.profile.Reservers {
 		if _, err := r.Reserve(e.cluster, p, n); err != nil {
@@ -140,7 +140,7 @@ func (e *engine) placeOn(p *cluster.Pod, n *cluster.Node) error {
 	return nil
 }
 
-// sharesOf are the shares of GPUs that a pod got.
+// sharesOf returns a pod's shares of GPUs.
 func (e *engine) sharesOf(p *cluster.Pod) (gpus []share) {
 	if p.Devices != nil {
 		for _, s := range *p.Devices {
@@ -150,7 +150,7 @@ func (e *engine) sharesOf(p *cluster.Pod) (gpus []share) {
 	return gpus
 }
 
-// firstFit gives a pod the first GPUs that it fits, where the profile leaves that open: a share of
+// firstFit gives a pod the first fitting GPUs, if the profile leaves the choice open: a share of
 // one, or whole ones.
 func firstFit(p *cluster.Pod, n *cluster.Node) *cluster.DeviceShares {
 	amount := p.Class.Requests.Scalars[gpuMilli]
@@ -171,8 +171,8 @@ func firstFit(p *cluster.Pod, n *cluster.Node) *cluster.DeviceShares {
 	return &list
 }
 
-// The profiles. Fragmentation as a filter keeps a share off nodes where the sum suffices and no
-// single GPU does; so does any device plugin for shares.
+// The profiles. Fragmentation as a filter keeps a share off nodes with sufficient capacity in total
+// but not on any single GPU; so does any device plugin for shares.
 const (
 	defaultProfile = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -201,7 +201,7 @@ profiles:
 `
 )
 
-// learntProfile is the profile of a file without the tasks that it names, so that it learns.
+// learntProfile returns the profile of a file without its list of tasks, so that it learns.
 func learntProfile(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -228,7 +228,7 @@ func learntProfile(file string) (string, error) {
 	return string(text), err
 }
 
-// profileOf is the profile with the tasks of a mix as arguments.
+// profileOf returns the profile with the tasks of a mix as arguments.
 func profileOf(m *Mix) (string, error) {
 	shapes, counts := m.countShapes()
 	var tasks []plugins.FragmentationTask

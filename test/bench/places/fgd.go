@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// fgd is the policy of the paper: a placement is scored by how much less fragmented the node
-// becomes, brought to 0..100 by a sigmoid and cut off. The first node among equals is taken, and on
-// it the first GPU among equals.
+// fgd is the policy of the paper: a placement's score is the decrease in fragmentation of the node,
+// mapped to 0..100 by a sigmoid and truncated. Among equals it takes the first node, and on it the
+// first GPU.
 type fgd struct {
 	nodes   []freeNode
 	typical []Shape
@@ -15,7 +15,7 @@ type fgd struct {
 	cache   map[Shape][]fgdScore
 }
 
-// freeNode is a node with what is free on it.
+// freeNode is a node with its free capacity.
 type freeNode struct {
 	Node
 	free    []int64 // by GPU
@@ -27,7 +27,7 @@ func newFreeNode(n Node) *freeNode {
 	return &freeNode{Node: n, free: slices.Repeat([]int64{Milli}, int(n.GPUs))}
 }
 
-// fgdScore is the score of a node as it was at a number of changes.
+// fgdScore is the score of a node at a number of changes.
 type fgdScore struct {
 	changes, score, gpu int // score is -1 if the task does not fit; gpu is that of a share
 }
@@ -60,7 +60,7 @@ func (n *freeNode) hasRoomFor(s *Shape) bool {
 	return fit >= s.GPUs
 }
 
-// fragmentationOf is the GPU capacity that is free and that the typical tasks cannot use, in GPUs.
+// fragmentationOf returns the free GPU capacity unusable by the typical tasks, in GPUs.
 func (f *fgd) fragmentationOf(n *freeNode) (sum float64) {
 	for i := range f.typical {
 		s := &f.typical[i]
@@ -76,7 +76,7 @@ func (f *fgd) fragmentationOf(n *freeNode) (sum float64) {
 	return sum
 }
 
-// afterTask is a node with the task on it; a share is on this GPU.
+// afterTask returns the node with the task on it, a share being on this GPU.
 func (n *freeNode) afterTask(s *Shape, gpu int) freeNode {
 	other := *n
 	other.free = slices.Clone(n.free)

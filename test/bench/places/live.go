@@ -25,16 +25,16 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// What nodes and claims say of GPUs, of which claims take shares by consumable capacity.
+// Names in the GPU objects of nodes and claims. Claims take shares by consumable capacity.
 const (
 	gpuDriver   = "gpu.example.com"
 	gpuClass    = "gpu"
 	gpuCapacity = "milli"
 )
 
-// PlayLive plays a mix on a cluster that runs, with the profile Fragmentation, and checks that
-// nothing is given away twice: berth up with simulated nodes that publish their GPUs in
-// ResourceSlices, and a claim for each pod that wants GPUs.
+// PlayLive plays a mix on a running cluster, with the profile Fragmentation, and verifies that
+// allocations do not overlap: berth up with simulated nodes that publish their GPUs in
+// ResourceSlices, and a claim for each GPU pod.
 func (t *Trace) PlayLive(ctx context.Context, bench *driver.Run, m *Mix, seed uint64) (*Run, error) {
 	profile, err := profileOf(m)
 	if err != nil {
@@ -72,7 +72,7 @@ func (t *Trace) PlayLive(ctx context.Context, bench *driver.Run, m *Mix, seed ui
 	return r, t.checkRun(r, p.arrivals)
 }
 
-// livePlay is a mix that is played on a cluster.
+// livePlay is a mix played on a cluster.
 type livePlay struct {
 	*driver.Cluster
 	trace    *Trace
@@ -80,8 +80,8 @@ type livePlay struct {
 	nodes    map[string]*Node // of the trace, by their names in the cluster
 }
 
-// startNodes starts nodes of the trace's shapes, which publish their GPUs, and returns when all are
-// there.
+// startNodes starts nodes of the trace's shapes, publishing their GPUs, and returns when all have
+// appeared.
 func (p *livePlay) startNodes(ctx context.Context, group *errgroup.Group) error {
 	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: gpuClass}}
 	if _, err := p.Client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
@@ -145,7 +145,7 @@ func (p *livePlay) listShapes() (shapes []kubelet.Shape) {
 	return shapes
 }
 
-// sliceOf is what a node publishes of its GPUs.
+// sliceOf returns a node's slice of GPUs.
 func sliceOf(node string, gpus int64) *resourcev1.ResourceSlice {
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
 		Driver: gpuDriver, NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
@@ -192,7 +192,7 @@ func (p *livePlay) createPods(ctx context.Context) error {
 
 func nameOf(arrival int) string { return fmt.Sprintf("task-%d", arrival) }
 
-// claimNamed is a claim for the GPUs of a task.
+// claimNamed returns a claim for the GPUs of a task.
 func (s *Shape) claimNamed(name string) *resourcev1.ResourceClaim {
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -207,7 +207,7 @@ func (s *Shape) claimNamed(name string) *resourcev1.ResourceClaim {
 	}
 }
 
-// podNamed is a pod for a task, with the claim of its name.
+// podNamed returns a pod for a task, with the claim of its name.
 func (s *Shape) podNamed(name string) *v1.Pod {
 	pod := s.newPod(s.requestsOf("", 0))
 	if pod.Name = name; s.GPUs > 0 {
@@ -216,7 +216,7 @@ func (s *Shape) podNamed(name string) *v1.Pod {
 	return pod
 }
 
-// waitForPods returns when each pod has a node, or was told that there is none.
+// waitForPods returns when each pod is bound or reported unschedulable.
 func (p *livePlay) waitForPods(ctx context.Context) error {
 	const limit = 6 * time.Hour
 	factory := informers.NewSharedInformerFactory(p.Client, 0)
@@ -245,7 +245,7 @@ func (p *livePlay) waitForPods(ctx context.Context) error {
 	})
 }
 
-// readPlacements reads where the pods are, and which GPUs their claims got.
+// readPlacements reads the pods' nodes, and their claims' GPUs.
 func (p *livePlay) readPlacements(ctx context.Context) ([]Placement, error) {
 	pods, err := p.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -292,7 +292,7 @@ func sharesOfClaim(claim *resourcev1.ResourceClaim) (list []share, err error) {
 	return list, nil
 }
 
-// Reduce leaves so many nodes of the trace, in even distances.
+// Reduce keeps so many nodes of the trace, evenly spaced.
 func (t *Trace) Reduce(nodes int) {
 	if nodes <= 0 || nodes >= len(t.Nodes) {
 		return
@@ -307,7 +307,7 @@ func (t *Trace) Reduce(nodes int) {
 	t.Nodes = kept
 }
 
-// WriteLive prints how a run on a cluster compares with the same offline.
+// WriteLive prints a comparison of a run on a cluster with the same offline.
 func WriteLive(w io.Writer, live, offline *Run) {
 	fmt.Fprintf(w, "%s, seed %d: %.2f %% of the GPUs allocated live, %.2f %% offline, difference %+.2f; %d pods in %.0f s\n",
 		live.Mix, live.Seed, live.Allocated, offline.Allocated, live.Allocated-offline.Allocated, live.Decisions, live.Took.Seconds())

@@ -11,33 +11,34 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Moved is a task that got another node.
+// Moved is a task moved to another node.
 type Moved struct {
 	Arrival int // before which; counted from 0
 	Task    int // the number of its arrival
 	Placement
 }
 
-// When moves are made: at most movesPer100 of them per 100 arrivals so far. What is not used is
-// kept for later.
+// Frequency of moves: at most movesPer100 of them per 100 arrivals so far. Unused ones are kept for
+// later.
 const (
 	movesPer100 = 3
-	// lookEvery is after how many arrivals a move is looked for that leaves more useful capacity.
+	// lookEvery is the number of arrivals between searches for a move that increases the useful
+	// capacity.
 	lookEvery = 100 / movesPer100
-	// triedMoves bounds how many moves are proved at a time.
+	// triedMoves bounds the moves proved at a time.
 	triedMoves = 8
 )
 
-// What a move has to bring in worth, in thousandths of a GPU that are expected to be left over in
-// the end: one that makes room for an arrival may cost some.
+// The minimum gain of a move in worth, in thousandths of a GPU expected to remain in the end: a
+// move that makes room for an arrival may have a cost.
 const (
 	leastForArrival = -50
 	leastForOthers  = 30
 	thousandth      = 16 << 20 // see fragmentation.Outlook.Worth
 )
 
-// mover plays with Berth's engine and makes proved moves: the engine decides the task that leaves
-// anew on the cluster without it, and it must get another node.
+// mover plays with Berth's engine and makes proved moves: the engine decides the leaving task again
+// on the cluster without it, and must choose another node.
 type mover struct {
 	*engine
 	plugin  *plugins.Fragmentation
@@ -45,11 +46,11 @@ type mover struct {
 	objects map[types.UID]*v1.Pod
 	numbers map[types.UID]int // of arrivals
 	moves   []Moved
-	// changes counts placements. A shape for which no move makes room is not tried again before the
+	// changes counts placements. A shape without a move that makes room is not retried before the
 	// next.
 	changes int
 	failed  map[Shape]int
-	// touched counts the changes of a node; exchanges are known until it changes.
+	// touched counts the changes of a node; exchanges are cached until it changes.
 	touched   map[*cluster.Node]int
 	exchanges map[exchangeKey]*exchangeList
 }
@@ -101,8 +102,8 @@ func (m *mover) placeOn(p *cluster.Pod, n *cluster.Node) error {
 	return nil
 }
 
-// tryMoves makes the best move that can be proved, and places the pod where the other one left; nil
-// is none.
+// tryMoves makes the best provable move, and places the pod in the vacated room. p is nil for a
+// move without an arrival.
 func (m *mover) tryMoves(p *cluster.Pod, least int64) bool {
 	list := m.listMoves(p, least*thousandth)
 	for i := range list[:min(len(list), triedMoves)] {
@@ -113,13 +114,13 @@ func (m *mover) tryMoves(p *cluster.Pod, least int64) bool {
 	return false
 }
 
-// move is a task that may leave its node, and by how much that raises the worth of all nodes.
+// move is a task that may leave its node, and the resulting increase in worth of all nodes.
 type move struct {
 	leaves *cluster.Pod
 	value  int64
 }
 
-// listMoves lists what could leave a node so that the pod fits there, the best first.
+// listMoves lists the moves from a node that let the pod fit there, the best first.
 func (m *mover) listMoves(p *cluster.Pod, least int64) (list []move) {
 	costs := map[*cluster.PodClass]int64{}
 	for _, n := range m.cluster.SortedNodes() {
@@ -138,8 +139,8 @@ func (m *mover) listMoves(p *cluster.Pod, least int64) (list []move) {
 	return list
 }
 
-// exchangesOn lists by how much the worth of a node rises if one of its tasks leaves and the pod
-// comes, for all tasks after which it fits. They are known until the node changes.
+// exchangesOn lists the increases in worth of a node if one of its tasks leaves and the pod
+// arrives, for all tasks that make it fit. They are cached until the node changes.
 func (m *mover) exchangesOn(n *cluster.Node, p *cluster.Pod) []move {
 	key := exchangeKey{n, nil}
 	if p != nil {
@@ -166,7 +167,7 @@ func (m *mover) exchangesOn(n *cluster.Node, p *cluster.Pod) []move {
 	return known.list
 }
 
-// exchangeKey is a node, and the class of a pod that comes; nil: none.
+// exchangeKey is a node, and the class of an arriving pod; nil: none.
 type exchangeKey struct {
 	node  *cluster.Node
 	comes *cluster.PodClass
@@ -177,7 +178,7 @@ type exchangeList struct {
 	list    []move
 }
 
-// costElsewhere is what a pod like this one costs where the engine places it.
+// costElsewhere returns the cost of a similar pod where the engine places it.
 func (m *mover) costElsewhere(v *cluster.Pod) int64 {
 	next := m.cluster.Pending(m.objects[v.UID])
 	d := m.decider.Decide(next)
@@ -200,7 +201,7 @@ func (m *mover) allowsNode(p *cluster.Pod, n *cluster.Node) bool {
 	return true
 }
 
-// makeMove has a task leave, and the pod come, if the engine then finds another node for what left.
+// makeMove replaces a task by the pod, if the engine then finds another node for the task.
 func (m *mover) makeMove(v, p *cluster.Pod) bool {
 	from, next := v.Node, m.cluster.Pending(m.objects[v.UID])
 	m.cluster.RemovePod(v.UID)

@@ -44,7 +44,7 @@ func TestBadTracesAreRefusedWithTheirPlace(t *testing.T) {
 	}
 }
 
-// TestAllPoliciesKeepToTheCapacity: Play checks that nothing is given away twice.
+// TestAllPoliciesKeepToTheCapacity relies on Play's check that allocations do not overlap.
 func TestAllPoliciesKeepToTheCapacity(t *testing.T) {
 	dir := trace(t, someNodes, "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,100,1,600,\nq,1000,100,1,400,T4|P100\nr,1000,100,0,0,\nw,1000,100,2,1000,\n")
 	tr, err := ReadTrace(dir)
@@ -72,8 +72,8 @@ func TestAllPoliciesKeepToTheCapacity(t *testing.T) {
 	}
 }
 
-// TestMovesMakeRoom: two shares stand on two nodes, and a task that wants a whole GPU comes. One of
-// them moves, where three moves per 100 arrivals are allowed, and the moves are checked.
+// TestMovesMakeRoom has two shares on two nodes, and an arriving task for a whole GPU. One of them
+// moves if three moves per 100 arrivals are allowed, and the moves are checked.
 func TestMovesMakeRoom(t *testing.T) {
 	tr, err := ReadTrace(trace(t, someNodes, "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,100,1,400,\nw,1000,100,2,1000,\n"))
 	if err != nil {
@@ -103,7 +103,7 @@ func TestMovesMakeRoom(t *testing.T) {
 	}
 }
 
-// TestGPUsGivenTwiceAreFound: the check follows moves.
+// TestGPUsGivenTwiceAreFound verifies that the check follows moves.
 func TestGPUsGivenTwiceAreFound(t *testing.T) {
 	tr, err := ReadTrace(trace(t, someNodes, "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,100,1,600,\n"))
 	if err != nil {
@@ -121,7 +121,7 @@ func TestGPUsGivenTwiceAreFound(t *testing.T) {
 	}
 }
 
-// BenchmarkPlaces is what playing the trace's default mix costs, a decision.
+// BenchmarkPlaces measures a decision of the trace's default mix.
 func BenchmarkPlaces(b *testing.B) {
 	tr, err := ReadTrace("openb")
 	if err != nil {
@@ -141,8 +141,8 @@ func BenchmarkPlaces(b *testing.B) {
 	}
 }
 
-// TestClaimsGiveTheSame: where GPUs are in ResourceSlices and tasks have claims, as much is
-// allocated as with an extended resource, but for what chance does.
+// TestClaimsGiveTheSame verifies that GPUs in ResourceSlices with claims reach the same allocation
+// as an extended resource, up to random effects.
 func TestClaimsGiveTheSame(t *testing.T) {
 	tr, err := ReadTrace("openb")
 	if err != nil {
@@ -165,8 +165,8 @@ func TestClaimsGiveTheSame(t *testing.T) {
 	}
 }
 
-// TestExampleProfilesArePlayed: the GPUs of both nodes are filled, and CPU packing leaves a node
-// empty.
+// TestExampleProfilesArePlayed verifies that the GPUs of both nodes are filled, and that CPU
+// packing keeps a node empty.
 func TestExampleProfilesArePlayed(t *testing.T) {
 	const nodes = "sn,cpu_milli,memory_mib,gpu,model\na,8000,1024,4,T4\nb,8000,1024,4,T4\n"
 	const header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"

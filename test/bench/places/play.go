@@ -26,17 +26,17 @@ type Run struct {
 	Moves       []Moved // in order
 }
 
-// Placement is what became of a task.
+// Placement is the result for a task.
 type Placement struct {
 	Task string
 	Node string // empty: none
 	gpus []share
 }
 
-// Policies are the ways of placing, in the order of the report.
+// Policies lists the ways of placing, in the order of the report.
 var Policies = []string{"default", "MostAllocated", "FGD", "Fragmentation", "learnt", "moves", "claims"}
 
-// IsProfile reports whether a policy is a file with a profile, whose tasks are learnt.
+// IsProfile reports whether a policy is a file with a profile that learns its tasks.
 func IsProfile(policy string) bool { return strings.HasSuffix(policy, ".yaml") }
 
 // player places one task after the other.
@@ -79,7 +79,7 @@ func (t *Trace) newPlayer(policy string, m *Mix, seed uint64) (player, error) {
 	return newMover(e), nil
 }
 
-// Play plays a mix and checks that nothing is given away twice.
+// Play plays a mix and verifies that allocations do not overlap.
 func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
 	p, err := t.newPlayer(policy, m, seed)
 	if err != nil {
@@ -105,7 +105,7 @@ func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
 	return r, t.checkRun(r, arrivals)
 }
 
-// checkRun counts what is allocated, from the placements alone.
+// checkRun computes the allocations from the placements only.
 func (t *Trace) checkRun(r *Run, arrivals []Task) error {
 	nodes := map[string]*freeNode{}
 	for _, n := range t.Nodes {

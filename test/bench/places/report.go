@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// WriteCSV writes the placements of a run to MIX-SEED.csv in a folder. Those of a run with moves
-// are as they are in the end, in MIX-SEED-moves.csv.
+// WriteCSV writes the placements of a run to MIX-SEED.csv in a folder, or the final placements of a
+// run with moves to MIX-SEED-moves.csv.
 func (r *Run) WriteCSV(dir string) error {
 	name, last := fmt.Sprintf("%s-%d.csv", r.Mix, r.Seed), slices.Clone(r.Placements)
 	if r.Policy == "moves" {
@@ -34,14 +34,14 @@ func (r *Run) WriteCSV(dir string) error {
 	return os.WriteFile(filepath.Join(dir, name), text.Bytes(), 0o644)
 }
 
-// Report is the means of runs.
+// Report holds the means of runs.
 type Report struct {
 	mixes    []string
 	policies []string
 	sums     map[[2]string]*sum
 }
 
-// sum is that of the runs of a policy, of one mix or of all.
+// sum adds up the runs of a policy, of one mix or of all.
 type sum struct {
 	allocated, empty, runs float64
 	decisions, seconds     float64

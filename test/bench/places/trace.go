@@ -30,7 +30,7 @@ type Task struct {
 	Shape
 }
 
-// Shape is what tasks may have in common.
+// Shape holds the properties that tasks may have in common.
 type Shape struct {
 	CPU, Memory int64 // thousandths, MiB
 	GPUs        int64
@@ -38,7 +38,7 @@ type Shape struct {
 	Models      string // allowed, separated by |; empty: any
 }
 
-// wantedGPUs is what a task wants of all GPUs together.
+// wantedGPUs returns a task's total demand for GPUs.
 func (s *Shape) wantedGPUs() int64 { return s.GPUs * s.GPUMilli }
 
 func (s *Shape) allowsModel(model string) bool {

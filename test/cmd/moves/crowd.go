@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// crowd is a cluster as it has become after a while, which is the same in every run: nodes of a few
-// kinds in zones, and pods of many workloads, some of which are where they should not be.
+// crowd is an aged cluster, identical in every run: nodes of a few kinds in zones, and pods of many
+// workloads, some of them misplaced.
 type crowd struct {
 	random *rand.Rand
 	nodes  []*v1.Node
@@ -26,7 +26,7 @@ type crowd struct {
 	apps   []*app
 }
 
-// place is what is left of a node, and what it is there for.
+// place holds the free capacity of a node, and its purpose.
 type place struct {
 	cpu, pods, gpus     int64 // thousandths, pods, devices
 	zone                int
@@ -49,7 +49,7 @@ type app struct {
 
 type shape int
 
-// The shapes that an app can have.
+// The possible shapes of an app.
 const (
 	plain    shape = iota
 	spread         // over zones, required
@@ -70,7 +70,7 @@ const (
 	disk       = "disk"
 )
 
-// planCrowd decides what the cluster is; an error says that its nodes are too few.
+// planCrowd plans the cluster; it returns an error if there are too few nodes.
 func planCrowd(nodes, pods int) (*crowd, error) {
 	c := &crowd{random: rand.New(rand.NewPCG(1, 2))}
 	for i := range nodes {
@@ -108,7 +108,7 @@ func planCrowd(nodes, pods int) (*crowd, error) {
 	return c, nil
 }
 
-// addNode adds one: of twenty twelve are of 16 CPUs, five of 32, two of 8, and one has GPUs.
+// addNode adds a node: of twenty, twelve have 16 CPUs, five 32, two 8, and one has GPUs.
 func (c *crowd) addNode(i int) {
 	p := place{cpu: 16000, pods: 110, zone: i % zones, of: map[*app]bool{}}
 	round := i / zones // so that every zone has some of each kind
@@ -146,8 +146,8 @@ func (c *crowd) addNode(i int) {
 	c.nodes = append(c.nodes, node)
 }
 
-// placeFor finds a node for the k-th pod of an app: one of those that suit it, by chance, or, for
-// some pods of an app that is askew, one that does not; -1 if there is none.
+// placeFor finds a node for the k-th pod of an app: a random suitable one or, for some pods of a
+// skewed app, an unsuitable one; -1 if it finds none.
 func (c *crowd) placeFor(a *app, k int) int {
 	const misplaced = 5 // pods of an app that is askew
 	wrong := a.askew && k < misplaced
@@ -176,7 +176,7 @@ func (c *crowd) placeFor(a *app, k int) int {
 		i := c.random.IntN(len(c.places))
 		p := &c.places[i]
 		fits := p.cpu >= a.cpu && p.pods > 0 && p.gpu == (a.shape == devices) && (!p.gpu || p.gpus > gpus/2)
-		// Nodes that are used lightly have a pod or two, which are small.
+		// Lightly used nodes have a pod or two, both small.
 		if p.light && (a.cpu > 250 || a.shape != plain || len(p.of) > 1) {
 			fits = false
 		}
@@ -193,8 +193,7 @@ func (c *crowd) placeFor(a *app, k int) int {
 	}
 }
 
-// createObjects makes the objects. The pods have their nodes from the beginning, and run by their
-// status.
+// createObjects creates the objects. The pods are initially bound, and running by their status.
 func (c *crowd) createObjects(ctx context.Context, on *driver.Cluster) error {
 	for i := range namespaces {
 		if _, err := on.CreateNamespace(ctx, fmt.Sprintf("team-%d", i)); err != nil {
@@ -216,7 +215,7 @@ func (c *crowd) createObjects(ctx context.Context, on *driver.Cluster) error {
 	})
 }
 
-// createPod makes a pod, and has it run if it has a node.
+// createPod creates a pod, and sets it running if it is bound.
 func createPod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod) error {
 	_, err := createWhole(ctx, client.CoreV1().Pods(pod.Namespace), pod, func(made *v1.Pod) {
 		if made.Spec.NodeName != "" {
@@ -226,7 +225,7 @@ func createPod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod) er
 	return err
 }
 
-// setRunning makes the pod's status that of one that runs.
+// setRunning sets the pod's status to running.
 func setRunning(pod *v1.Pod) {
 	started := metav1.NewTime(time.Now().Add(-time.Minute))
 	pod.Status = v1.PodStatus{
@@ -251,8 +250,7 @@ func (a *app) podLabels() map[string]string {
 
 func (a *app) labelSelector() *metav1.LabelSelector { return driver.OfApp(a.name) }
 
-// newOwners are what owns the pods and their budget, if they have one, as controllers would have
-// left them.
+// newOwners returns the pods' owners and their budget, if any, in the state left by controllers.
 func (a *app) newOwners() (*appsv1.Deployment, *appsv1.ReplicaSet, *policyv1.PodDisruptionBudget) {
 	replicas, template := int32(perApp), v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: a.podLabels()}, Spec: a.podSpec()}
 	meta := metav1.ObjectMeta{Name: a.name, Namespace: a.namespace, Labels: map[string]string{"app": a.name}, Generation: 1}
@@ -289,7 +287,7 @@ func (a *app) ownedBy(d *appsv1.Deployment) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
 }
 
-// createOwners makes what owns the pods.
+// createOwners creates the pods' owners.
 func (a *app) createOwners(ctx context.Context, client kubernetes.Interface) error {
 	d, rs, budget := a.newOwners()
 	made, err := createWhole(ctx, client.AppsV1().Deployments(a.namespace), d, func(made *appsv1.Deployment) { made.Status = d.Status })
@@ -306,7 +304,7 @@ func (a *app) createOwners(ctx context.Context, client kubernetes.Interface) err
 	return err
 }
 
-// createWhole makes an object and sets its status, which needs a request of its own.
+// createWhole creates an object and sets its status, which requires a separate request.
 func createWhole[T any](ctx context.Context, client interface {
 	Create(context.Context, *T, metav1.CreateOptions) (*T, error)
 	UpdateStatus(context.Context, *T, metav1.UpdateOptions) (*T, error)
@@ -322,7 +320,7 @@ func createWhole[T any](ctx context.Context, client interface {
 	return client.UpdateStatus(ctx, made, metav1.UpdateOptions{})
 }
 
-// newPod is the k-th.
+// newPod returns the k-th pod.
 func (a *app) newPod(k int, node string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%05x", a.set.Name, k), Namespace: a.namespace,
 		Labels: a.podLabels()}, Spec: a.podSpec()}
@@ -372,7 +370,7 @@ func (a *app) podSpec() v1.PodSpec {
 	return spec
 }
 
-// forDevices has the pod ask for so many.
+// forDevices makes the pod request n devices.
 func forDevices(spec *v1.PodSpec, n int64) {
 	spec.Containers[0].Resources.Requests[gpu] = *resource.NewQuantity(n, resource.DecimalSI)
 	spec.Containers[0].Resources.Limits = v1.ResourceList{gpu: *resource.NewQuantity(n, resource.DecimalSI)}

@@ -17,14 +17,14 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// What drains.
+// The draining commands.
 const (
 	berth   = "berth"
 	kubectl = "kubectl"
 )
 
-// Workloads of the cluster that is drained: Deployments of replicas pods, whose budget lets one be
-// away at a time. A pod is ready seconds after it runs, and takes seconds to end.
+// Workloads of the drained cluster: Deployments of replicas pods, with a budget of one disruption.
+// A pod is ready seconds after it runs, and takes seconds to end.
 const (
 	replicas    = 20
 	readyAfter  = 3
@@ -32,17 +32,17 @@ const (
 	drainedNode = 16000 // thousandths of a CPU
 	drainLimit  = 10 * time.Minute
 	drainSpace  = "drained"
-	// restLimit is for a cluster to come to rest.
+	// restLimit bounds the time until a cluster is at rest.
 	restLimit = 10 * time.Minute
 )
 
-// drained is the cluster that is drained.
+// drained is the drained cluster.
 type drained struct {
 	*driver.Cluster
 	*options
 }
 
-// outcome is what became of the pods of a cluster that was drained.
+// outcome holds the results for the pods of a drained cluster.
 type outcome struct {
 	took     time.Duration
 	refused  int // evictions that the API server answered with 429
@@ -73,8 +73,8 @@ func (d *drained) startNodes(ctx context.Context) error {
 	return d.StartNodes(ctx, d.drainNodes, "--zones", strconv.Itoa(zones), "--cpu", fmt.Sprintf("%dm", drainedNode))
 }
 
-// playMoves has workloads come, has a command move their pods, waits until all is at rest again,
-// says what became of them, and removes the workloads.
+// playMoves creates workloads, runs a command that moves their pods, waits until all is at rest
+// again, returns the results, and removes the workloads.
 func (d *drained) playMoves(ctx context.Context, workloads int, create func(ctx context.Context, i int) error,
 	move func(ctx context.Context) error) (*outcome, error) {
 	if _, err := d.CreateNamespace(ctx, drainSpace); err != nil {
@@ -102,7 +102,7 @@ func (d *drained) playMoves(ctx context.Context, workloads int, create func(ctx 
 	}
 	o.took = time.Since(began)
 
-	// The successors of the last pods are still to come; those that never do are counted.
+	// The successors of the last pods are still to appear; missing ones are counted.
 	if err := d.Until(ctx, "all pods to be ready", restLimit, d.nameUnready(ctx)); err != nil && ctx.Err() != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (d *drained) playMoves(ctx context.Context, workloads int, create func(ctx 
 	return o, d.clearCluster(ctx)
 }
 
-// awaitRest waits until all pods are ready and the budgets know it.
+// awaitRest waits until all pods are ready and counted by the budgets.
 func (d *drained) awaitRest(ctx context.Context) error {
 	if err := d.Until(ctx, "all pods to be ready", restLimit, d.nameUnready(ctx)); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (d *drained) awaitRest(ctx context.Context) error {
 	})
 }
 
-// nameUnready says which workload does not have all of its pods.
+// nameUnready returns a workload without all of its pods.
 func (d *drained) nameUnready(ctx context.Context) func() (string, error) {
 	return func() (string, error) {
 		list, err := d.Client.AppsV1().Deployments(drainSpace).List(ctx, metav1.ListOptions{})
@@ -169,11 +169,11 @@ func (d *drained) clearCluster(ctx context.Context) error {
 	})
 }
 
-// replicasNote says how many replicas a workload had.
+// replicasNote records a workload's original number of replicas.
 const replicasNote = "example.com/replicas"
 
-// createWorkload makes a Deployment, whose pods are ready and end after some seconds, and perhaps
-// its budget.
+// createWorkload creates a Deployment and perhaps its budget; its pods become ready and end after
+// some seconds each.
 func (d *drained) createWorkload(ctx context.Context, name string, count int32, cpu int64, budget *policyv1.PodDisruptionBudgetSpec) error {
 	grace, selector := int64(30), driver.OfApp(name)
 	meta := metav1.ObjectMeta{Name: name, Annotations: map[string]string{replicasNote: strconv.Itoa(int(count))}}
@@ -201,8 +201,7 @@ func (d *drained) createWorkload(ctx context.Context, name string, count int32, 
 	return err
 }
 
-// countRescaled counts the workloads that have other scales than in the beginning, or a surge's
-// label.
+// countRescaled counts the workloads with a changed scale, or a surge's label.
 func (d *drained) countRescaled(ctx context.Context) (count int, err error) {
 	list, err := d.Client.AppsV1().Deployments(drainSpace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -217,7 +216,7 @@ func (d *drained) countRescaled(ctx context.Context) (count int, err error) {
 	return count, nil
 }
 
-// tooMany is how many evictions the API server has answered with 429.
+// tooMany returns the number of evictions rejected by the API server with 429.
 func (d *drained) tooMany(ctx context.Context) (count int, err error) {
 	text, err := d.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// drainResult is what one drain did.
+// drainResult holds the results of one drain.
 type drainResult struct {
 	scheduler, drain string
 	usage            process.Usage
@@ -25,7 +25,7 @@ type drainResult struct {
 	*outcome
 }
 
-// measureDrains drains the first nodes of a cluster, by each command beside each scheduler.
+// measureDrains drains the first nodes of a cluster, with each command under each scheduler.
 func measureDrains(ctx context.Context, r *driver.Run, o *options) error {
 	d, err := startDrained(ctx, r, o)
 	if err != nil {
@@ -96,10 +96,10 @@ func (d *drained) measureDrain(ctx context.Context, scheduler, drain string) (r 
 	return r, nil
 }
 
-// weights are what the pods of the workloads ask for, one beside the other.
+// weights are the relative requests of the workloads' pods.
 var weights = []int{1, 1, 2, 4}
 
-// drainWorkload makes the i-th Deployment with its budget.
+// drainWorkload creates the i-th Deployment with its budget.
 func (d *drained) drainWorkload(ctx context.Context, i int) error {
 	apps := max(1, d.drainPods/replicas)
 	count := d.drainPods / apps

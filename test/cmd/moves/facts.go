@@ -12,14 +12,14 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// facts are how good the places of pods are, counted without the planner.
+// facts measures the quality of the pods' places, independently of the planner.
 type facts struct {
-	// violated counts required constraints: pods on nodes that they do not select or tolerate, pods
-	// beyond the maxSkew of their spread in a zone, and pods that meet one that they repel.
+	// violated counts violations of required constraints: pods on nodes not selected or tolerated,
+	// pods beyond the maxSkew of their spread in a zone, and pods together with a repelled one.
 	violated int
 	inUse    int // nodes with pods
-	// room is how many big pods would find a node, and fragmented the share of the free CPU that
-	// they cannot use.
+	// room is the number of big pods that would fit, and fragmented the share of the free CPU
+	// unusable by them.
 	room       int
 	fragmented float64
 	pending    int
@@ -31,7 +31,7 @@ const (
 	bigMemory = 32 << 30
 )
 
-// crowdOf are the pods of one app on one domain.
+// crowdOf identifies the pods of one app on one domain.
 type crowdOf struct{ namespace, app, domain string }
 
 func factsOf(nodes []v1.Node, pods []v1.Pod) (f facts) {
@@ -87,8 +87,8 @@ func factsOf(nodes []v1.Node, pods []v1.Pod) (f facts) {
 	return f
 }
 
-// countNodes counts what concerns nodes alone. Those with devices are left out of the room, which
-// other pods do not want.
+// countNodes computes the facts about nodes only. It excludes nodes with devices from the room,
+// because other pods avoid them.
 func (f *facts) countNodes(nodes []v1.Node, on map[string][]*v1.Pod) {
 	var free, used int64
 	for i := range nodes {
@@ -114,7 +114,7 @@ func (f *facts) countNodes(nodes []v1.Node, on map[string][]*v1.Pod) {
 	f.fragmented = 1 - float64(used)/float64(max(1, free))
 }
 
-// carryOut has the pods where a plan says.
+// carryOut moves the pods to their planned nodes.
 func carryOut(plan *rebalance.Plan, nodes []v1.Node, pods []v1.Pod) {
 	to := map[types.UID]string{}
 	for i := range plan.Moves {

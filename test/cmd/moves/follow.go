@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// life is when a watch showed what of a pod.
+// life holds the times of a pod's events in a watch.
 type life struct {
 	owner                    types.UID
 	made, bound, ready, left time.Time // left: it is being deleted
@@ -28,14 +28,14 @@ type follower struct {
 
 	mu   sync.Mutex // guards what follows
 	pods map[types.UID]*life
-	// serving are the pods of each owner that are ready and are not being deleted; down is since
-	// when an owner has none, and outage for how long it had none before.
+	// serving holds each owner's ready pods not being deleted; down is the start of an owner's
+	// current outage, and outage the total duration of earlier ones.
 	serving map[types.UID]map[types.UID]bool
 	down    map[types.UID]time.Time
 	outage  map[types.UID]time.Duration
 }
 
-// followPods follows all pods from now on. Those that are there were made before.
+// followPods follows all pods from now on, including existing ones, created earlier.
 func followPods(ctx context.Context, c *driver.Cluster, namespace string) (*follower, error) {
 	list, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -80,7 +80,7 @@ func (f *follower) seePod(pod *v1.Pod, now time.Time) {
 	}
 }
 
-// countOutage counts for how long an owner has no pod that is ready and is not being deleted.
+// countOutage adds up the times during which an owner lacks ready pods not being deleted.
 func (f *follower) countOutage(pod *v1.Pod, exists bool, now time.Time) {
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller == nil {
@@ -108,7 +108,7 @@ func (f *follower) countOutage(pod *v1.Pod, exists bool, now time.Time) {
 	}
 }
 
-// listOutages are for how long each owner had no ready pod, of those that had none at some time.
+// listOutages lists the outages of all owners that had one.
 func (f *follower) listOutages() (list []time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,16 +121,16 @@ func (f *follower) listOutages() (list []time.Duration) {
 	return list
 }
 
-// moves are what became of the pods that left.
+// moves holds the results for the pods that left.
 type moves struct {
 	moved, twice int
-	// pending is from the time when a successor was made to that when it had a node, and ready from
-	// that when its predecessor left to that when it was ready; of those that were.
+	// pending counts from a successor's creation to its binding, and ready from its predecessor's
+	// departure to its readiness, for the bound and ready ones.
 	pending, ready []time.Duration
 }
 
-// pairMoves ends the watch and pairs the pods that left with those that were made: each ReplicaSet
-// makes one for one.
+// pairMoves ends the watch and pairs departed pods with created ones: each ReplicaSet creates one
+// for one.
 func (f *follower) pairMoves() (m moves, err error) {
 	err = f.stop()
 	f.mu.Lock()

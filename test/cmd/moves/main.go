@@ -1,7 +1,7 @@
-// moves measures how pods are moved: what a plan of berth rebalance takes on a large cluster and
-// what it is worth there, and what a drain costs the pods that have to leave, by kubectl drain and
-// by berth drain, beside kube-scheduler and beside Berth's, and for how long workloads are down
-// when every node of a cluster is drained in turn.
+// moves measures the moving of pods: the cost and the benefit of a plan of berth rebalance on a
+// large cluster, the effect of a drain on the evicted pods, by kubectl drain and by berth drain,
+// under kube-scheduler and under Berth's scheduler, and the downtime of workloads when every node
+// of a cluster is drained in turn.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
-// options say what is measured.
+// options selects the measurements.
 type options struct {
 	nodes, pods int      // of the cluster that plans are made for
 	plans       []string // names; none: all
@@ -27,7 +27,7 @@ type options struct {
 	rollTimeout time.Duration
 }
 
-// parts are what there is to measure, each on a cluster of its own.
+// parts lists the measurements, each on a separate cluster.
 var parts = []struct {
 	name    string
 	measure func(ctx context.Context, r *driver.Run, o *options) error

@@ -18,13 +18,13 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// What a plan may take: the goals of this measurement.
+// Limits of a plan: the goals of this measurement.
 const (
 	planWithin = 10 * time.Second
 	planMemory = 1 << 30
 )
 
-// planned is a plan that is asked for.
+// planned is a requested plan.
 type planned struct {
 	name   string
 	goals  func(o *options) []string // arguments of berth rebalance
@@ -32,10 +32,10 @@ type planned struct {
 	wait   bool                      // pods that need whole nodes are pending
 }
 
-// bigPods is how many pods are pending that ask for all GPUs of a node.
+// bigPods is the number of pending pods requesting all GPUs of a node.
 const bigPods = 4
 
-// plans in the order in which they are made, on the same cluster: nothing is moved.
+// plans in the order of planning, on the same cluster, without any moves.
 var plans = []planned{
 	{name: "nothing", policy: policyNothing},
 	{name: "heal", goals: func(*options) []string { return []string{"heal"} }},
@@ -56,7 +56,7 @@ var plans = []planned{
 	}},
 }
 
-// The policies, as people write them for the descheduler.
+// The policies, as written by users of the descheduler.
 const (
 	policyHead = `apiVersion: descheduler/v1alpha2
 kind: DeschedulerPolicy
@@ -94,7 +94,7 @@ func planNames() (list []string) {
 	return list
 }
 
-// bigPod is one that waits: there are enough GPUs, but no node has eight that are free.
+// bigPod is a pending pod: there are enough GPUs, but no eight free ones on any node.
 func bigPod(i int) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("train-%d", i), Namespace: "team-0"}, Spec: v1.PodSpec{
 		Containers: []v1.Container{{Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: driver.Amounts(8000, 16000)}}},
@@ -103,7 +103,7 @@ func bigPod(i int) *v1.Pod {
 	return pod
 }
 
-// made is a plan that was made.
+// made is a finished plan.
 type made struct {
 	*planned
 	plan          rebalance.Plan
@@ -144,7 +144,7 @@ func measurePlans(ctx context.Context, r *driver.Run, o *options) error {
 	return nil
 }
 
-// makePlan makes one on a single core, and sees what it is worth.
+// makePlan makes a plan on a single core, and measures its benefit.
 func (p *planned) makePlan(ctx context.Context, c *driver.Cluster, o *options) (*made, error) {
 	if p.wait {
 		for i := range bigPods {

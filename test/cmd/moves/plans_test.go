@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// stateOf is a crowd as the API would have it.
+// stateOf returns a crowd as read from the API.
 func stateOf(t testing.TB, o *options, wait bool) *rebalance.State {
 	t.Helper()
 	c, err := planCrowd(o.nodes, o.pods)
@@ -117,7 +117,8 @@ func TestTooFewNodesAreAnError(t *testing.T) {
 	}
 }
 
-// Every plan improves what it is for, by a count that is not its own.
+// TestPlansAreWorthTheirMoves verifies that every plan improves its goal, by an independent
+// measure.
 func TestPlansAreWorthTheirMoves(t *testing.T) {
 	o := &options{nodes: 300, pods: 2000}
 	before := factsAfter(stateOf(t, o, false), &rebalance.Plan{})
@@ -150,9 +151,9 @@ func TestPlansAreWorthTheirMoves(t *testing.T) {
 	}
 }
 
-// TestNoPlanIsGivenUp: with these ages of pods, a sequel of every plan moves a pod that the next
-// one moves again. All others are worth moving still, and those who follow plan after plan come to
-// an end.
+// TestNoPlanIsGivenUp verifies that, with these ages of pods, a sequel of every plan moves a pod
+// that the next one would move again, that the remaining moves are still worthwhile, and that
+// following plan after plan terminates.
 func TestNoPlanIsGivenUp(t *testing.T) {
 	o := &options{nodes: 1000, pods: 10_000}
 	p := &plans[slices.IndexFunc(plans, func(p planned) bool { return p.name == "policy" })]

@@ -16,16 +16,15 @@ import (
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-// Of the workloads of the cluster that is rolled a fifth have one replica, half of these with a
-// budget that asks for it; of the others a little more than a quarter have a budget that lets one
-// pod be away.
+// Of the workloads of the rolled cluster a fifth have one replica, half of these with a budget that
+// requires it; of the rest a little more than a quarter have a budget of one disruption.
 const (
 	perWorkload  = 10 // pods, on average
 	singleOf     = 5
 	sharedBudget = 7 // of 24 workloads with several replicas
 )
 
-// rollResult is what rolling every node did.
+// rollResult holds the results of rolling every node.
 type rollResult struct {
 	drain   string
 	blocked int // nodes that were not empty within the time limit, and are not rolled
@@ -70,8 +69,8 @@ func measureRolls(ctx context.Context, r *driver.Run, o *options) error {
 	return nil
 }
 
-// rollByKubectl drains and opens one node after the other, as scripts around kubectl do. A node
-// that is not empty in time is opened again, too.
+// rollByKubectl drains and uncordons one node after the other, like scripts using kubectl. It also
+// uncordons a node after a timed-out drain.
 func (d *drained) rollByKubectl(ctx context.Context, r *rollResult) error {
 	kubectl := func(args ...string) error {
 		args = slices.Concat([]string{"kubectl"}, args, []string{"--kubeconfig", d.Kubeconfig})
@@ -98,7 +97,7 @@ func (d *drained) rollByBerth(ctx context.Context) error {
 	return err
 }
 
-// rollReplicas is how many replicas the i-th workload has: one, or as many as make the average.
+// rollReplicas returns the replicas of the i-th workload: one, or enough for the average.
 func rollReplicas(i int) int32 {
 	if i%singleOf == 0 {
 		return 1
@@ -109,11 +108,11 @@ func rollReplicas(i int) int32 {
 	return 12 // 1 + 13 + 3 * 12 of five workloads
 }
 
-// rollFull is how much of the CPU of all nodes is asked for, in percent: a node's pods and what
-// surges add find room on the others.
+// rollFull returns the requested percentage of all nodes' CPU: the pods of a node, and surges'
+// additions, fit on the remaining nodes.
 func (d *drained) rollFull() int { return min(d.full, 80) }
 
-// rollWorkload makes the i-th Deployment, and a budget for a third of them.
+// rollWorkload creates the i-th Deployment, and a budget for a third of them.
 func (d *drained) rollWorkload(ctx context.Context, i int) error {
 	count, one := rollReplicas(i), intstr.FromInt32(1)
 	var budget *policyv1.PodDisruptionBudgetSpec

@@ -20,8 +20,8 @@ import (
 //go:embed chromium.sh
 var findChromium string
 
-// Chromium is the path of a Chromium, which is installed if it is missing and that can be done
-// here; the error says what to do.
+// Chromium returns the path of a Chromium, installing it if it is missing and installable; errors
+// suggest a remedy.
 func Chromium() (string, error) {
 	cmd := exec.Command("sh", "-c", findChromium)
 	var complaint strings.Builder
@@ -34,7 +34,7 @@ func Chromium() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Browser is a headless Chromium with a profile of its own.
+// Browser is a headless Chromium with a separate profile.
 type Browser struct{ ctx context.Context }
 
 // Launch starts a browser; end ends it.
@@ -45,7 +45,7 @@ func Launch(path string) (b *Browser, end func(), err error) {
 		"disable-sync", "disable-dev-shm-usage"} {
 		options = append(options, chromedp.Flag(flag, true))
 	}
-	// What a tab does must not depend on which one is on top.
+	// A tab's behaviour must not depend on the topmost one.
 	for _, flag := range []string{"disable-background-timer-throttling", "disable-backgrounding-occluded-windows",
 		"disable-renderer-backgrounding"} {
 		options = append(options, chromedp.Flag(flag, true))
@@ -61,7 +61,7 @@ func Launch(path string) (b *Browser, end func(), err error) {
 	return &Browser{ctx}, end, nil
 }
 
-// View is what the reader has before them.
+// View is the reader's screen and settings.
 type View struct {
 	Width, Height int64
 	Dark          bool
@@ -78,7 +78,7 @@ type Page struct {
 	forgiven bool
 }
 
-// Open opens an address in a tab of its own, with cookies and storage of its own.
+// Open opens an address in a separate tab, with separate cookies and storage.
 func (b *Browser) Open(address string, v View) (*Page, error) {
 	ctx, closeTab := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
@@ -110,8 +110,8 @@ func (b *Browser) Open(address string, v View) (*Page, error) {
 	return p, nil
 }
 
-// networkChanged is what a browser gives up with whatever it loads when an interface comes or goes
-// on the machine, as when a container starts. It is nobody's fault.
+// networkChanged is the error of loads aborted by a browser because an interface of the machine
+// appeared or disappeared, for example when a container started. It is not a fault.
 const networkChanged = "net::ERR_NETWORK_CHANGED"
 
 func (p *Page) navigate(address string) error {
@@ -136,7 +136,7 @@ func Call[P, R any](p *Page, command cdp.Command[P, R], params P) (R, error) {
 // Close closes the tab.
 func (p *Page) Close() { p.close() }
 
-// hear notes what goes wrong in the page.
+// hear records errors of the page.
 func (p *Page) hear(event any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,28 +159,29 @@ func (p *Page) hear(event any) {
 	}
 }
 
-// Faults are exceptions, and what the browser refused or missed, since the tab was opened.
+// Faults returns exceptions, and resources refused or missed by the browser, since the tab was
+// opened.
 func (p *Page) Faults() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string(nil), p.faults...)
 }
 
-// Eval evaluates an expression in the page; a promise is waited for.
+// Eval evaluates an expression in the page, awaiting promises.
 func Eval[T any](p *Page, expression string) (T, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 	defer cancel()
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// patience is how long anything may take before it counts as not happening: machines that run tests
-// are slow at times.
+// patience is the time after which an expected event counts as missing: test machines are slow at
+// times.
 const patience = 40 * time.Second
 
 // Wait waits until an expression is true.
 func (p *Page) Wait(expression string) error { return p.WaitFor(expression, patience) }
 
-// WaitFor waits no longer than that.
+// WaitFor waits with a different limit.
 func (p *Page) WaitFor(expression string, patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for {
@@ -200,7 +201,7 @@ func (p *Page) WaitFor(expression string, patience time.Duration) error {
 	}
 }
 
-// Press presses keys one after the other: those of one letter, and by name as kb has them.
+// Press presses keys one after the other: single letters, or keys by their name in kb.
 func (p *Page) Press(keys ...string) error {
 	for _, key := range keys {
 		if err := chromedp.Do(p.ctx, chromedp.KeyEvent(key)); err != nil {
@@ -210,7 +211,7 @@ func (p *Page) Press(keys ...string) error {
 	return nil
 }
 
-// Click clicks the first element of a CSS selector, once it is there.
+// Click clicks the first element of a CSS selector, once it exists.
 func (p *Page) Click(selector string) error {
 	if err := p.Wait(fmt.Sprintf("document.querySelector(%q)", selector)); err != nil {
 		return err
@@ -222,11 +223,10 @@ func (p *Page) Click(selector string) error {
 // ClickAt clicks at a point.
 func (p *Page) ClickAt(x, y float64) error { return chromedp.Do(p.ctx, chromedp.MouseClickXY(x, y)) }
 
-// Screenshot is what is seen, as PNG.
+// Screenshot returns the visible page as PNG.
 func (p *Page) Screenshot() ([]byte, error) { return chromedp.Run(p.ctx, chromedp.CaptureScreenshot()) }
 
-// Forgive forgets the faults, which were meant to be: those so far, and those that the browser is
-// late to tell.
+// Forgive clears intended faults: those so far, and the browser's late reports of them.
 func (p *Page) Forgive() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

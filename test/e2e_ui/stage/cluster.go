@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// Process is a berth that runs.
+// Process is a running berth.
 type Process struct {
-	// URL is where its page is.
+	// URL is the address of its page.
 	URL   string
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
 
-// startWithin is how long it may take until the page is there.
+// startWithin bounds the time until the page is available.
 const startWithin = 2 * time.Minute
 
-// Run starts berth with these arguments and waits until it says where its page is.
+// Run starts berth with these arguments and waits until it prints the page's address.
 func Run(bin string, args ...string) (*Process, error) {
 	p := &Process{cmd: exec.Command(filepath.Join(bin, "berth"), args...), ended: make(chan struct{})}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -44,7 +44,7 @@ func Run(bin string, args ...string) (*Process, error) {
 			if i := strings.Index(lines.Text(), "ready http"); i >= 0 && !strings.HasPrefix(lines.Text(), "controlplane:") {
 				url = strings.TrimSpace(lines.Text()[i+len("ready "):])
 			}
-			// berth up is up when it says so; berth ui when it says where.
+			// berth up is ready when it prints Ctrl-C; berth ui when it prints the address.
 			if url != "" && (args[0] != "up" || strings.Contains(lines.Text(), "Ctrl-C")) && len(found) == 0 {
 				found <- url
 			}
@@ -63,7 +63,7 @@ func Run(bin string, args ...string) (*Process, error) {
 	}
 }
 
-// Stop is Ctrl-C, and the wait for the end.
+// Stop sends Ctrl-C, and waits for the end.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(os.Interrupt)
 	select {
@@ -73,13 +73,13 @@ func (p *Process) Stop() {
 	}
 }
 
-// Kill is kill -9, and the wait for the end.
+// Kill sends SIGKILL, and waits for the end.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 }
 
-// Memory is the resident memory of the process, in bytes.
+// Memory returns the resident memory of the process, in bytes.
 func (p *Process) Memory() int64 {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	for line := range strings.Lines(string(status)) {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Crowd is an API server that has nodes, pods and events, and no other kinds. It answers lists in
-// pages and watches, as the page and questions need them; anything else than a GET fails it.
+// Crowd is an API server with only nodes, pods and events. It serves paged lists and watches, as
+// needed by the page and by queries; anything else than a GET is a failure.
 type Crowd struct {
 	Nodes []*v1.Node
 	Pods  []*v1.Pod
@@ -39,7 +39,7 @@ type change struct {
 	line     []byte
 }
 
-// NewCrowd returns a crowd of so many nodes in so many zones and so many pods, dealt out evenly.
+// NewCrowd returns a crowd of so many nodes in so many zones and so many pods, evenly distributed.
 func NewCrowd(nodes, zones, pods int) *Crowd {
 	c := &Crowd{version: 1, changed: make(chan struct{})}
 	for i := range nodes {
@@ -74,7 +74,7 @@ func (c *Crowd) node(i, zones int) *v1.Node {
 	}
 }
 
-// Pod makes the i-th pod; of no node, it waits.
+// Pod returns the i-th pod; without a node, it is pending.
 func (c *Crowd) Pod(i int, on string) *v1.Pod {
 	cpu := resource.NewMilliQuantity(int64(200+i*37%1400), resource.DecimalSI)
 	memory := resource.NewQuantity(int64(256+i*61%5000)<<20, resource.BinarySI)
@@ -109,7 +109,7 @@ func (c *Crowd) Close() {
 	c.server.Close()
 }
 
-// Kubeconfig writes one for the server into a folder and returns its path.
+// Kubeconfig writes a kubeconfig for the server to a folder and returns its path.
 func (c *Crowd) Kubeconfig(folder string) (string, error) {
 	file := path.Join(folder, "crowd.kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -135,7 +135,7 @@ func (c *Crowd) SetNode(i int, edit func(*v1.Node)) {
 	c.note("nodes", "MODIFIED", n)
 }
 
-// SetPod changes the i-th pod, or adds it behind the last.
+// SetPod changes the i-th pod, or adds it after the last.
 func (c *Crowd) SetPod(i int, p *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,8 +221,8 @@ func page(c *Crowd, resource string, from, limit int) (items any, kind string, m
 	return nil, "", 0
 }
 
-// cut returns a page, and where the next one begins, 0 if there is none. What is on a page is
-// replaced when it changes, never edited.
+// cut returns a page, and the start of the next one, or 0. Items on a page are replaced when they
+// change, never edited.
 func cut[T any](list []T, from, limit int) ([]T, int) {
 	from = min(from, len(list))
 	to := len(list)

@@ -1,4 +1,4 @@
-// Package stage is what tests of the page, and its pictures, are played on: a browser, a cluster of
-// berth up, and a crowd, which is an API server in memory with thousands of nodes and tens of
-// thousands of pods, whose names need not be such that a real one takes them.
+// Package stage provides the environment of the page's tests and pictures: a browser, a cluster of
+// berth up, and a crowd, an in-memory API server with thousands of nodes and tens of thousands of
+// pods, including names that a real one would reject.
 package stage

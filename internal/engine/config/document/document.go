@@ -1,5 +1,5 @@
-// Package document examines YAML files before they are decoded: whether there is a second document,
-// for readers that take only one, and how large a file is once its aliases are expanded.
+// Package document examines YAML files before they are decoded: whether they contain a second
+// document, for readers of a single one, and their size with expanded aliases.
 package document
 
 import (
@@ -11,16 +11,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Second reports whether a text has a second document, and on which line: 0 if it cannot be read.
-// Documents that are empty are none. Of a first one that cannot be read, its reader tells. A
-// separator without anything behind it, as editors and generators leave it, is no second document.
+// Second reports whether a text has a second document, and the line it begins on, or 0 if the
+// second document cannot be read. Empty documents do not count. Reporting an unreadable first
+// document is up to its reader. A separator with nothing behind it, often added by editors and
+// generators, does not begin a second document.
 func Second(text string) (line int, found bool) {
 	documents := yaml.NewDecoder(strings.NewReader(text))
 	// Empty documents in between are skipped.
 	for first := true; ; first = false {
 		var document yaml.Node
 		switch err := documents.Decode(&document); {
-		// The end, or a first document that the caller's own reader will complain about.
+		// The end, or a first document that the caller's own reader will report.
 		case errors.Is(err, io.EOF), err != nil && first:
 			return 0, false
 		case err != nil:
@@ -31,8 +32,8 @@ func Second(text string) (line int, found bool) {
 	}
 }
 
-// Expanded returns how many values a text has once its aliases are expanded, at most math.MaxInt32;
-// 0 if it cannot be read. A few hundred bytes of nested aliases can stand for billions of values.
+// Expanded returns the number of values in a text with expanded aliases, at most math.MaxInt32; 0
+// if it cannot be read. A few hundred bytes of nested aliases can expand to billions of values.
 func Expanded(text string) (values int) {
 	documents := yaml.NewDecoder(strings.NewReader(text))
 	for {
@@ -44,7 +45,7 @@ func Expanded(text string) (values int) {
 	}
 }
 
-// expanded counts the values of a node. known has those of anchored nodes; a node that contains
+// expanded counts the values of a node. known holds the counts of anchored nodes; a node containing
 // itself counts as endless.
 func expanded(n *yaml.Node, known map[*yaml.Node]int) int {
 	if n.Kind == yaml.AliasNode {

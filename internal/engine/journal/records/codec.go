@@ -18,8 +18,8 @@ func AppendJSON(b []byte, v any) ([]byte, error) {
 	return AppendText(b, text), err
 }
 
-// JoinActions is what journals hold of the actions that followed an event: one a line. It is the
-// text that replays compare. Line breaks within an action are up to print.
+// JoinActions returns the actions resulting from an event in the form held by journals: one per
+// line. Replays compare that text. Line breaks within an action are up to print.
 func JoinActions[A any](actions []A, print func(A) string) string {
 	if len(actions) == 0 {
 		return ""
@@ -32,7 +32,7 @@ func JoinActions[A any](actions []A, print func(A) string) string {
 }
 
 // Decoder reads the parts of a record. After the first error it returns zero values, and keeps that
-// error. So a caller reads everything and looks at Err once.
+// error. So a caller reads everything and checks Err once.
 type Decoder struct {
 	Err  error
 	rest []byte
@@ -40,7 +40,7 @@ type Decoder struct {
 
 var errShort = errors.New("it is shorter than what it says")
 
-// NewDecoder returns one for a record.
+// NewDecoder returns a decoder of a record.
 func NewDecoder(record []byte) Decoder { return Decoder{rest: record} }
 
 // ReadByte reads a byte. Its error is also kept.
@@ -54,10 +54,10 @@ func (d *Decoder) ReadByte() (byte, error) {
 	return b, nil
 }
 
-// ReadUvarint reads what binary.AppendUvarint wrote.
+// ReadUvarint reads the format of binary.AppendUvarint.
 func (d *Decoder) ReadUvarint() uint64 { return readNumber(d, binary.Uvarint) }
 
-// ReadVarint reads what binary.AppendVarint wrote.
+// ReadVarint reads the format of binary.AppendVarint.
 func (d *Decoder) ReadVarint() int64 { return readNumber(d, binary.Varint) }
 
 // readNumber reads a number of variable length.
@@ -71,7 +71,7 @@ func readNumber[N int64 | uint64](d *Decoder, read func([]byte) (N, int)) N {
 	return n
 }
 
-// ReadText reads what [AppendText] wrote.
+// ReadText reads the format of [AppendText].
 func (d *Decoder) ReadText() string {
 	n := d.ReadUvarint()
 	if n > uint64(len(d.rest)) {
@@ -83,14 +83,14 @@ func (d *Decoder) ReadText() string {
 	return text
 }
 
-// ReadJSON reads a text into a value. An empty text leaves it as it is.
+// ReadJSON reads a text into a value. An empty text leaves the value unchanged.
 func (d *Decoder) ReadJSON(into any) {
 	if text := d.ReadText(); text != "" && d.Err == nil {
 		d.Err = json.Unmarshal([]byte(text), into)
 	}
 }
 
-// fail keeps the first error, after which nothing can be read.
+// fail keeps the first error, and ends the reading.
 func (d *Decoder) fail(err error) {
 	if d.Err == nil {
 		d.Err = err

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// shares is how many files a folder has at least when it has reached its largest size or age,
-	// since the oldest is removed as a whole.
+	// shares is the minimum number of files in a directory that has reached its limit of size or
+	// age, since the oldest is removed as a whole.
 	shares = 4
 	// suffix of the files.
 	suffix = ".journal"
-	// fileBuffer is what a file keeps, at most until it is flushed.
+	// fileBuffer bounds the bytes of a file buffered until the next flush.
 	fileBuffer = 1 << 18
 )
 
-// Limits bound the files of a folder. They hold for all files together; see shares.
+// Limits bounds the files of a directory. The limits apply to all files together; see shares.
 type Limits struct {
 	Size int64         // in bytes
 	Age  time.Duration // 0: none
 }
 
-// ErrFull is the error of a file that has reached half of its folder's size without being closed.
-// Half, since the files of a process that was started before it may have the other half.
+// ErrFull is the error of a file that has reached half of its directory's size without being
+// closed. Half, since the files of an earlier process may take up the other half.
 var ErrFull = errors.New("the journal has reached its size and ends")
 
 // File is a file being written. It is used by one goroutine.
@@ -42,9 +42,9 @@ type File struct {
 	size   int64
 }
 
-// Create starts a file in a folder, which it creates if necessary. It removes the oldest files of
-// the folder if they are too old or too large together. A file of the same millisecond is an error:
-// nothing is ever overwritten.
+// Create starts a file in a directory, which it creates if necessary. It removes the oldest files
+// of the directory if they are too old or too large together. A file of the same millisecond is an
+// error: files are never overwritten.
 func Create(dir, magic string, header any, began time.Time, l Limits) (*File, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func Create(dir, magic string, header any, began time.Time, l Limits) (*File, er
 	if err := makeRoom(dir, l, began); err != nil {
 		return nil, err
 	}
-	// Nobody but the owner and its group may read what a cluster runs.
+	// Only the owner and its group may read a cluster's workload.
 	f, err := os.OpenFile(filepath.Join(dir, Name(began)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func Create(dir, magic string, header any, began time.Time, l Limits) (*File, er
 	return w, nil
 }
 
-// Begin starts a file of a folder that is written to out. The header is written at once.
+// Begin starts a file of a directory, written to out. The header is written immediately.
 func Begin(out io.WriteCloser, magic string, header any, began time.Time, l Limits) (*File, error) {
 	f := &File{began: began, limits: l, f: out, out: bufio.NewWriterSize(out, fileBuffer)}
 	return f, f.begin(magic, header)
@@ -86,7 +86,7 @@ func (f *File) begin(magic string, header any) error {
 }
 
 // makeRoom removes the files that are too old, and the oldest ones until the rest keep to their
-// share of the size. It leaves half of the size to the file that is about to begin.
+// share of the size. It leaves half of the size to the file about to begin.
 func makeRoom(dir string, l Limits, now time.Time) error {
 	names, err := Files(dir)
 	if err != nil {
@@ -94,7 +94,7 @@ func makeRoom(dir string, l Limits, now time.Time) error {
 	}
 
 	var size int64
-	// From the newest on, so that what is removed is the oldest.
+	// From the newest on, so that the oldest are removed.
 	for _, name := range slices.Backward(names) {
 		info, err := os.Stat(name)
 		if err != nil {
@@ -111,17 +111,17 @@ func makeRoom(dir string, l Limits, now time.Time) error {
 	return nil
 }
 
-// Name is that of the file that began at a time. Names sort by time.
+// Name returns the name of the file that began at a time. Names sort by time.
 func Name(began time.Time) string { return began.UTC().Format("20060102T150405.000") + suffix }
 
-// Files lists the files of a folder, the oldest first.
+// Files lists the files of a directory, the oldest first.
 func Files(dir string) ([]string, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 	slices.Sort(names)
 	return names, err
 }
 
-// Write adds a record. ErrFull is returned after the record that was too much, which is still
+// Write adds a record. ErrFull is returned after the record exceeding the limit, which is still
 // written.
 func (f *File) Write(record []byte) error {
 	if err := f.frame(record); err != nil {
@@ -138,8 +138,8 @@ func (f *File) Due(now time.Time) bool {
 	return f.size > f.limits.Size/shares || f.limits.Age > 0 && now.Sub(f.began) > f.limits.Age/shares
 }
 
-// Flush writes what is buffered. Until then the operating system has not seen it, and a kill loses
-// it. Nothing is synced to the disk.
+// Flush writes the buffer to the operating system; unflushed records are lost in a kill. It does
+// not sync to the disk.
 func (f *File) Flush() error { return f.out.Flush() }
 
 // Close ends the file.

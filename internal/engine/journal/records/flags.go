@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Flags are those of a command that writes a journal. The zero value has no flags, and Validate
-// accepts it.
+// Flags holds the flags of a command that writes a journal. The zero value is without flags, and
+// Validate accepts it.
 type Flags struct {
-	Dir    string // "": no journal
-	Limits Limits // once validated
+	Dir    string // empty: no journal
+	Limits Limits // set by Validate
 
 	set  *pflag.FlagSet
 	size string
@@ -30,7 +30,7 @@ func (f *Flags) AddFlags(set *pflag.FlagSet, usage string) {
 	set.DurationVar(&f.Limits.Age, "journal-age", 7*24*time.Hour, "maximum age of the journals of --journal; 0: no limit")
 }
 
-// Validate returns what is wrong with the flags, by flag, and parses the size.
+// Validate returns the first error, with its flag, and parses the size.
 func (f *Flags) Validate() error {
 	if f.set == nil {
 		return nil

@@ -14,21 +14,20 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// ErrOther is the error of a file that does not begin as a journal does.
+// ErrOther is the error of a file that does not begin like a journal.
 var ErrOther = errors.New("not a journal of this version of Berth")
 
-// Reader reads a file. A file that is still being written can be read: it ends with Cut, or at a
-// record.
+// Reader reads a file. It can read a file still being written: it ends with Cut, or at a record.
 type Reader struct {
 	in   *bufio.Reader
 	read int64 // bytes so far
-	// Cut: the file ends in the middle of a record, as after a kill.
+	// Cut means that the file ends in the middle of a record, for example after a kill.
 	Cut bool
 }
 
 // NewReader reads the first line of a file, and its header. header is decoded from JSON; fields
-// that it does not have are ignored, so that older builds can read newer files as long as magic is
-// the same.
+// unknown to it are ignored, so that older builds can read newer files as long as magic is the
+// same.
 func NewReader(from io.Reader, magic string, header any) (*Reader, error) {
 	r := &Reader{in: bufio.NewReaderSize(from, 1<<18)}
 	begin := make([]byte, len(magic))
@@ -45,7 +44,7 @@ func NewReader(from io.Reader, magic string, header any) (*Reader, error) {
 	return r, nil
 }
 
-// Next returns the next record; io.EOF at the end. A record that is cut off ends the file.
+// Next returns the next record; io.EOF at the end. A cut record ends the file.
 func (r *Reader) Next() ([]byte, error) {
 	size, err := binary.ReadUvarint(r.in)
 	switch {
@@ -61,8 +60,8 @@ func (r *Reader) Next() ([]byte, error) {
 	if err != nil {
 		return nil, r.Wrong(err)
 	}
-	// A record may be as long as what a scheduler knows of all pending pods. What a file merely
-	// says that it has takes no memory.
+	// A record may be as long as a scheduler's state of all pending pods. Memory is allocated for
+	// the bytes read, and not for a length merely claimed by the file.
 	var read bytes.Buffer
 	read.Grow(int(min(4+size, 1<<16)))
 	if _, err := io.CopyN(&read, r.in, int64(4+size)); errors.Is(err, io.EOF) {
@@ -78,13 +77,13 @@ func (r *Reader) Next() ([]byte, error) {
 	return frame[4:], nil
 }
 
-// cut notes that the file ends here, in the middle of a record.
+// cut records that the file ends here, in the middle of a record.
 func (r *Reader) cut() error {
 	r.Cut = true
 	return io.EOF
 }
 
-// Wrong adds the position of the record that was read last to an error.
+// Wrong adds the position of the last record read to an error.
 func (r *Reader) Wrong(err error) error { return fmt.Errorf("record at byte %d: %w", r.read, err) }
 
 // Begins reports whether a file begins with magic.

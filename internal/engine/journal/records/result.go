@@ -12,14 +12,14 @@ import (
 type Result struct {
 	Events  int           `json:"events"`
 	Actions int           `json:"actions"`
-	Lasted  time.Duration `json:"lasted"` // of the journal's own time
+	Lasted  time.Duration `json:"lasted"` // in the journal's own time
 	Cut     bool          `json:"cut,omitempty"`
-	// Parting is the first difference; nil if there is none.
+	// Parting is the first difference; nil without any.
 	Parting *Parting `json:"parting,omitempty"`
 }
 
-// Parting is the first event from which other actions follow than were recorded. It is the place to
-// look at: what follows may differ because of it.
+// Parting is the first event with other actions than recorded. It is the place to look at: later
+// differences may be caused by it.
 type Parting struct {
 	Event    int       `json:"event"` // its number, from 0
 	At       time.Time `json:"at"`
@@ -27,7 +27,7 @@ type Parting struct {
 	Replayed string    `json:"replayed"`
 }
 
-// Replayed is an event that was replayed: what followed from it then, and what follows now.
+// Replayed is a replayed event, with its recorded actions and its present ones.
 type Replayed struct {
 	At              time.Time
 	Recorded, Again string
@@ -36,9 +36,10 @@ type Replayed struct {
 
 // Replay replays records one after the other until the file ends, or, unless on is set, until the
 // first difference. replay reads and replays the n-th, and returns io.EOF after the last. told, if
-// set, is called after each. A panic of the core, as by a journal that no core wrote, is an error.
+// set, is called after each. A panic of the core, for example by a journal not written by a core,
+// is an error.
 func (r *Reader) Replay(began time.Time, on bool, replay func(n int) (Replayed, error), told func(n int)) (result Result, err error) {
-	// A journal from elsewhere must not end the process of whoever replays it.
+	// A journal from elsewhere must not end the process replaying it.
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("event %d: the core panics: %v", result.Events, fault)

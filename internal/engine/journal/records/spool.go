@@ -7,38 +7,39 @@ import (
 )
 
 const (
-	// flushEvery bounds what a kill loses.
+	// flushEvery bounds the loss in a kill.
 	flushEvery = 500 * time.Millisecond
-	// mostBytes bounds what waits for the disk, beside the state that a file begins with.
+	// mostBytes bounds the bytes waiting for the disk, in addition to the state at the beginning of
+	// a file.
 	mostBytes = 64 << 20
-	// PieceCost is what a record takes in memory beside its bytes.
+	// PieceCost is a record's memory in addition to its bytes.
 	PieceCost = 64
 )
 
-// ErrBehind is the error of a journal of one file whose disk did not keep up.
+// ErrBehind is the error of a journal of one file after its disk did not keep up.
 var ErrBehind = fmt.Errorf("the disk does not keep up: %d MiB wait for it, and the journal ends", mostBytes>>20)
 
-// Spool writes records into a series of files on its own goroutine. Whoever adds to it never waits
-// for the disk. A record that finds no room is lost, and so are all that follow until the next file
-// begins, since a file with a gap could not be replayed. With a disk that stalls for a while, the
-// spool first takes mostBytes. Then records are lost, the file ends early, and Due asks for the
+// Spool writes records into a series of files on a separate goroutine. Adding a record never waits
+// for the disk. A record above the limit is lost, and so are all later ones until the next file
+// begins, since a file with a gap could not be replayed. When the disk stalls for a while, the
+// spool first takes mostBytes. Then records are lost, the file ends early, and Due requests the
 // next one as soon as everything before the gap is written.
 type Spool struct {
-	single bool        // no file follows the first: a gap ends the journal
-	tell   func(error) // is told of gaps; nil: nobody is
+	single bool        // only one file: a gap ends the journal
+	tell   func(error) // is notified of gaps; nil: no notifications
 	wake   chan struct{}
 	ended  chan struct{}
 
 	mu      sync.Mutex
 	pieces  []piece // not yet taken by the goroutine
-	size    int     // of pieces, and of those taken that are not written
-	extra   int     // allowed beside mostBytes: the size of the state that the file begins with
+	size    int     // of pieces, and of taken ones not written yet
+	extra   int     // in addition to mostBytes: the size of the state at the beginning of the file
 	lost    int     // records since the file ended early
-	onLost  func()  // is called for each record that is lost; nil: nobody counts them
+	onLost  func()  // is called for each lost record; nil: not counted
 	full    bool    // the file is large or old enough
-	turning bool    // the next file is asked for, and not open
+	turning bool    // the next file has been requested, and is not open
 	closing bool
-	err     error // why it ended
+	err     error // the reason for the end
 }
 
 // piece is a record, or, if open is set, the next file.
@@ -48,16 +49,16 @@ type piece struct {
 	open   func() (*File, error)
 }
 
-// size is what the piece counts with against mostBytes.
+// size returns the piece's share of mostBytes.
 func (p piece) size() int {
 	if p.open != nil {
-		return 0 // so that the first record of a file finds room, however long it is
+		return 0 // so that a file's first record fits, whatever its length
 	}
 	return len(p.record) + PieceCost
 }
 
-// NewSpool starts the goroutine that writes, into f first. tell is called on other goroutines.
-// single is a journal of one file.
+// NewSpool starts the writing goroutine, which begins with f. tell is called on other goroutines.
+// single means a journal of one file.
 func NewSpool(f *File, single bool, tell func(error)) *Spool {
 	if tell == nil {
 		tell = func(error) {}
@@ -67,7 +68,7 @@ func NewSpool(f *File, single bool, tell func(error)) *Spool {
 	return s
 }
 
-// Add queues a record, which it keeps. The error is why the journal has ended.
+// Add queues a record and retains it. The error is the reason why the journal has ended.
 func (s *Spool) Add(at time.Time, record []byte) error {
 	s.mu.Lock()
 	first := false
@@ -78,7 +79,7 @@ func (s *Spool) Add(at time.Time, record []byte) error {
 	// An empty queue takes a record of any length, or it could never be written.
 	case s.lost == 0 && (s.size == 0 || s.size+p.size() <= mostBytes+s.extra):
 		s.put(p)
-	// The file cannot be followed by another: what it has so far is all there will be.
+	// No other file can follow, so its records so far remain the only ones.
 	case s.single:
 		s.err = ErrBehind
 	default:
@@ -101,7 +102,7 @@ func (s *Spool) Add(at time.Time, record []byte) error {
 	return err
 }
 
-// OnLost has each record that is lost from now on counted, on other goroutines.
+// OnLost makes count be called on other goroutines for each record lost from now on.
 func (s *Spool) OnLost(count func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +110,7 @@ func (s *Spool) OnLost(count func()) {
 }
 
 // put queues a piece. The caller holds the mutex. wake has room for one signal, which is enough:
-// the goroutine takes all pieces at once.
+// the goroutine takes all pieces together.
 func (s *Spool) put(p piece) {
 	s.pieces = append(s.pieces, p)
 	s.size += p.size()
@@ -119,7 +120,7 @@ func (s *Spool) put(p piece) {
 	}
 }
 
-// Due reports whether the next file is to begin: this one is large or old enough, or it has ended
+// Due reports whether the next file should begin: this one is large or old enough, or it has ended
 // early and is written.
 func (s *Spool) Due() bool {
 	s.mu.Lock()
@@ -127,13 +128,13 @@ func (s *Spool) Due() bool {
 	return s.isDue()
 }
 
-// isDue is Due for a caller that holds the mutex.
+// isDue is Due for a caller holding the mutex.
 func (s *Spool) isDue() bool {
 	return !s.single && !s.turning && s.err == nil && (s.full || s.lost > 0 && s.size == 0)
 }
 
-// TakeDue is Due, and answers true once for each file. It is for callers that turn at once, without
-// a state to prepare.
+// TakeDue is Due, but returns true once for each file. It is for callers that turn immediately,
+// without a state to prepare.
 func (s *Spool) TakeDue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,15 +143,16 @@ func (s *Spool) TakeDue() bool {
 	return due
 }
 
-// Await has Due answer false until the next file is open, for which Turn is going to be called.
+// Await makes Due return false until the next file is open. The caller must call Turn for that
+// file.
 func (s *Spool) Await() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.turning = true
 }
 
-// Turn has what is added from now on written to another file, which begins with a state of that
-// size. open gets how many records were lost before it.
+// Turn directs records added from now on to another file, which begins with a state of that size.
+// open gets the number of records lost before it.
 func (s *Spool) Turn(state int, open func(lost int) (*File, error)) {
 	s.mu.Lock()
 	lost := s.lost
@@ -163,10 +165,10 @@ func (s *Spool) Turn(state int, open func(lost int) (*File, error)) {
 	}
 }
 
-// Ended is closed when nothing is written any more.
+// Ended is closed when writing has ended.
 func (s *Spool) Ended() <-chan struct{} { return s.ended }
 
-// Close writes what is queued, and ends the file. It waits for the disk. Close is called once.
+// Close writes the queue, and ends the file. It waits for the disk. Close is called once.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	s.closing = true
@@ -205,7 +207,7 @@ func (s *Spool) run(f *File) {
 	s.pieces = nil
 }
 
-// writeAll writes what is queued, and flushes from time to time, also while it is busy.
+// writeAll writes the queue, and flushes from time to time, even while it is busy.
 func (s *Spool) writeAll(f **File, flush <-chan time.Time) error {
 	for {
 		pieces, closing := s.take()
@@ -221,7 +223,7 @@ func (s *Spool) writeAll(f **File, flush <-chan time.Time) error {
 			default:
 			}
 		}
-		// More may have come meanwhile; wait only when there is nothing.
+		// More may have been queued meanwhile; wait only if the queue was empty.
 		if len(pieces) > 0 {
 			continue
 		}
@@ -239,8 +241,8 @@ func (s *Spool) writeAll(f **File, flush <-chan time.Time) error {
 	}
 }
 
-// take takes all that is queued. closing: nothing follows. The mutex is not held while they are
-// written.
+// take takes the whole queue. closing means that it is the last. The mutex is not held while the
+// pieces are written.
 func (s *Spool) take() (pieces []piece, closing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +250,7 @@ func (s *Spool) take() (pieces []piece, closing bool) {
 	return pieces, s.closing || s.err != nil
 }
 
-// write writes a piece, and lets go of it.
+// write writes a piece, and releases it.
 func (s *Spool) write(f **File, p *piece) error {
 	opens := p.open != nil
 	if opens {
@@ -266,16 +268,16 @@ func (s *Spool) write(f **File, p *piece) error {
 	if opens {
 		s.full, s.turning = false, false
 	} else {
-		// By the time of the record rather than the clock, so that what is full depends on the
-		// contents alone.
+		// By the time of the record rather than the clock, so that full depends only on the
+		// contents.
 		s.full = (*f).Due(p.at)
 	}
 	*p = piece{}
 	return nil
 }
 
-// turn closes a file and opens the next one. The error of the first ends the journal: a file whose
-// end may be missing is not to be followed by another one.
+// turn closes a file and opens the next one. The error of the first ends the journal: if the end of
+// a file may be missing, no other file may follow it.
 func (*Spool) turn(f *File, open func() (*File, error)) (*File, error) {
 	if err := f.Close(); err != nil {
 		return nil, err

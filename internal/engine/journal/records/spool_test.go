@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// disk is one that writes only while it is not stalled.
+// disk is a disk that writes only while it is not stalled.
 type disk struct {
 	mu      sync.Mutex // held: it is stalled
 	written bytes.Buffer
@@ -24,7 +24,7 @@ func (d *disk) Write(b []byte) (int, error) {
 
 func (*disk) Close() error { return nil }
 
-// stalledSpool returns a spool whose first file is on a disk that is stalled.
+// stalledSpool returns a spool with its first file on a stalled disk.
 func stalledSpool(t *testing.T, single bool, tell func(error)) (*Spool, *disk) {
 	t.Helper()
 	d := &disk{}
@@ -36,7 +36,7 @@ func stalledSpool(t *testing.T, single bool, tell func(error)) (*Spool, *disk) {
 	return NewSpool(f, single, tell), d
 }
 
-// countRecords reads a file, which has to end with a whole record.
+// countRecords reads a file, which must end with a whole record.
 func countRecords(t *testing.T, d *disk) (n int) {
 	t.Helper()
 	r, err := NewReader(bytes.NewReader(d.written.Bytes()), "test\n", &struct{}{})
@@ -51,11 +51,11 @@ func countRecords(t *testing.T, d *disk) (n int) {
 	return n
 }
 
-// TestAStalledDiskIsNotWaitedFor: what waits is bounded in bytes, what finds no room is counted,
-// and the next file begins as soon as what was kept is written.
+// TestAStalledDiskIsNotWaitedFor: the waiting records are bounded in bytes, records above the limit
+// are counted, and the next file begins as soon as the kept ones are written.
 func TestAStalledDiskIsNotWaitedFor(t *testing.T) {
 	for _, length := range []int{0, 1_300_000, 2 * mostBytes} {
-		total := mostBytes/(length+PieceCost) + 100 + fileBuffer/(length+1) // the file keeps some, too
+		total := mostBytes/(length+PieceCost) + 100 + fileBuffer/(length+1) // plus the file's buffer
 		var told []string
 		s, d := stalledSpool(t, false, func(err error) { told = append(told, err.Error()) })
 		record := make([]byte, length)
@@ -97,7 +97,8 @@ func TestAStalledDiskIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestAStateMayBeLarge: what a file begins with finds room beside what waits otherwise.
+// TestAStateMayBeLarge: the state at the beginning of a file does not count against the limit of
+// waiting records.
 func TestAStateMayBeLarge(t *testing.T) {
 	s, d := stalledSpool(t, false, nil)
 	next := &disk{}
@@ -113,7 +114,7 @@ func TestAStateMayBeLarge(t *testing.T) {
 	}
 }
 
-// TestAJournalOfOneFileEndsWhenTheDiskStalls, and what was kept is written.
+// TestAJournalOfOneFileEndsWhenTheDiskStalls, and the kept records are written.
 func TestAJournalOfOneFileEndsWhenTheDiskStalls(t *testing.T) {
 	s, d := stalledSpool(t, true, nil)
 	record := make([]byte, 1_300_000)
@@ -129,7 +130,7 @@ func TestAJournalOfOneFileEndsWhenTheDiskStalls(t *testing.T) {
 	}
 }
 
-// TestLostRecordsAreToldAtTheEnd where no file followed.
+// TestLostRecordsAreToldAtTheEnd if no other file followed.
 func TestLostRecordsAreToldAtTheEnd(t *testing.T) {
 	s, d := stalledSpool(t, false, nil)
 	for range 3 {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TellAt writes a line of a story that a journal tells. Times are those of the journal, in its own
-// time zone, to the millisecond.
+// TellAt writes a line of a journal's story. Times are the journal's, in its time zone, to the
+// millisecond.
 func TellAt(out io.Writer, at time.Time, text string) {
 	fmt.Fprintf(out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), text)
 }

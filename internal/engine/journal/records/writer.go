@@ -6,34 +6,35 @@ import (
 	"sync"
 )
 
-// mostWaiting bounds the records that are not encoded yet, each of which may be an object as large
-// as the API server takes. A goroutine that adds another one waits for the encoder, which waits for
-// nothing: what is slow is behind the [Spool].
+// mostWaiting bounds the records that are not encoded yet, each possibly an object of the API
+// server's maximum size. A goroutine adding one more waits for the encoder, which waits for
+// nothing: the slow work is behind the [Spool].
 const mostWaiting = 64
 
-// Writer encodes records of type R on its own goroutine. Add belongs to one goroutine, which may be
-// stuck when Close is called, and go on later.
+// Writer encodes records of type R on a separate goroutine. Add belongs to one goroutine, which may
+// be stuck when Close is called, and continue later.
 type Writer[R any] struct {
 	waiting chan R        // holds mostWaiting records
-	closing chan struct{} // closed by Close; waiting never is
+	closing chan struct{} // closed by Close, unlike waiting
 	done    chan struct{}
 	tell    func(error)
 
 	mu     sync.Mutex
-	err    error  // why it ended before Close
-	onLost func() // is called for each record that comes after the end; nil: nobody counts them
+	err    error  // the reason for ending before Close
+	onLost func() // is called for each record after the end; nil: not counted
 }
 
-// Into is what a Writer writes to: it encodes records for a [Spool]. Its methods are called on the
-// writer's goroutine, and wait for no disk, but for Close. The first error ends the journal.
+// Into is the destination of a Writer: it encodes records for a [Spool]. Its methods are called on
+// the writer's goroutine, and except for Close, do not wait for the disk. The first error ends the
+// journal.
 type Into[R any] interface {
 	Take(r R) error
-	Ended() <-chan struct{} // closed when nothing is written any more
+	Ended() <-chan struct{} // closed when writing has ended
 	Close() error
 }
 
-// Start starts the goroutine that encodes. tell, if set, is told why the journal has ended before
-// Close. The goroutine ends with Close, or with the first error.
+// Start starts the encoding goroutine. tell, if set, is called with the reason if the journal ends
+// before Close. The goroutine ends with Close, or with the first error.
 func Start[R any](into Into[R], tell func(error)) *Writer[R] {
 	w := &Writer[R]{waiting: make(chan R, mostWaiting), closing: make(chan struct{}), done: make(chan struct{}), tell: tell}
 	go w.run(into)
@@ -56,7 +57,7 @@ func (w *Writer[R]) Add(r R) {
 	}
 }
 
-// OnLost has each record counted that comes after the journal has ended.
+// OnLost makes count be called for each record added after the journal has ended.
 func (w *Writer[R]) OnLost(count func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,14 +77,14 @@ func (w *Writer[R]) countLost() {
 // Done is closed when the journal has ended.
 func (w *Writer[R]) Done() <-chan struct{} { return w.done }
 
-// Err returns why the journal has ended, or nil.
+// Err returns the reason why the journal has ended, or nil.
 func (w *Writer[R]) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// Close writes what is queued. What is added afterwards may be lost.
+// Close writes the queued records. Records added afterwards may be lost.
 func (w *Writer[R]) Close(ctx context.Context) error {
 	close(w.closing)
 	select {
@@ -114,7 +115,7 @@ func (w *Writer[R]) run(into Into[R]) {
 	}
 }
 
-// encode takes records until the journal ends, and returns why it has; nil after Close, or if the
+// encode takes records until the journal ends, and returns the reason; nil after Close, or if the
 // spool has ended.
 func (w *Writer[R]) encode(into Into[R]) error {
 	for {
@@ -124,15 +125,15 @@ func (w *Writer[R]) encode(into Into[R]) error {
 				return err
 			}
 		case <-into.Ended():
-			return nil // Close says why
-		// What was queued before Close is still written.
+			return nil // Close returns the reason
+		// Records queued before Close are still written.
 		case <-w.closing:
 			return w.encodeRest(into)
 		}
 	}
 }
 
-// encodeRest encodes what is queued.
+// encodeRest encodes the queued records.
 func (w *Writer[R]) encodeRest(into Into[R]) error {
 	for {
 		select {

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// kept keeps what it is given.
+// kept retains its records.
 type kept []int
 
 func (k *kept) Take(r int) error     { *k = append(*k, r); return nil }
@@ -12,7 +12,7 @@ func (*kept) Ended() <-chan struct{} { return nil }
 func (*kept) Close() error           { return nil }
 
 // TestARecordMayComeAfterTheEnd: the owner of a core, stuck in a plugin when the process had to
-// end, may go on before the process is gone. All that was added before is written.
+// end, may continue before the process exits. All records added before are written.
 func TestARecordMayComeAfterTheEnd(t *testing.T) {
 	var k kept
 	w := Start(&k, nil)
@@ -25,7 +25,7 @@ func TestARecordMayComeAfterTheEnd(t *testing.T) {
 	if len(k) != 1000 || k[0] != 0 || k[999] != 999 {
 		t.Errorf("%d of 1000 records are written", len(k))
 	}
-	for range 2 * mostWaiting { // more than are ever queued
+	for range 2 * mostWaiting { // more than can be queued
 		w.Add(1000)
 	}
 	if len(k) != 1000 {
@@ -33,7 +33,7 @@ func TestARecordMayComeAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestWhatComesAfterTheEndIsCounted: a journal that has ended takes nothing, and says how much.
+// TestWhatComesAfterTheEndIsCounted: a journal that has ended takes no records, and counts them.
 func TestWhatComesAfterTheEndIsCounted(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended)
