@@ -131,6 +131,49 @@ func TestQuantitiesOfObjectsAreBounded(t *testing.T) {
 	}
 }
 
+// TestHugeQuantitiesInJSONAreCheap decodes pods with costly quantities in every form the decoder
+// accepts, and verifies that other fields keep their values.
+func TestHugeQuantitiesInJSONAreCheap(t *testing.T) {
+	began := time.Now()
+	decode := func(value string) (pod v1.Pod, err error) {
+		err = Unmarshal([]byte(`{"Metadata":{"labels":{"size":"1e60000000"},"generation":12345678901234567},"SPEC":{"containers":[{"name":"a",`+
+			`"resources":{"REQUESTS":{"cpu":`+value+`,"memory":"1Gi"}}}],"volumes":[{"name":"v","emptyDir":{"sizeLimit":`+value+`}}]}}`), &pod)
+		return pod, err
+	}
+	for _, text := range hugeQuantities {
+		want, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		forms := []string{`"` + text + `"`, `" ` + text + ` "`, `"` + strings.ReplaceAll(text, "e", `\u0065`) + `"`}
+		if strings.Contains(text, "e") && !strings.HasPrefix(text, "0e") {
+			forms = append(forms, text)
+		}
+		for _, form := range forms {
+			pod, err := decode(form)
+			if err != nil {
+				t.Fatalf("%.40s: %v", form, err)
+			}
+			cpu, size := pod.Spec.Containers[0].Resources.Requests["cpu"], pod.Spec.Volumes[0].EmptyDir.SizeLimit
+			if cpu.Cmp(want) != 0 || size.Cmp(want) != 0 {
+				t.Errorf("%.40s: %s and %s, want %s", form, cpu.String(), size.String(), want.String())
+			}
+			memory := pod.Spec.Containers[0].Resources.Requests["memory"]
+			if pod.Labels["size"] != "1e60000000" || pod.Generation != 12345678901234567 || memory.String() != "1Gi" {
+				t.Errorf("%.40s: other fields changed: %v, %d, %s", form, pod.Labels, pod.Generation, memory.String())
+			}
+		}
+	}
+	for _, invalid := range []string{`"1e-2000000000x"`, `"x1e999"`, `["1e999"]`, `{"a":"1e999"}`, `"1e999`} {
+		if _, err := decode(invalid); err == nil {
+			t.Errorf("%s was accepted", invalid)
+		}
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("%v for %d quantities", took, len(hugeQuantities))
+	}
+}
+
 func BenchmarkBoundAll(b *testing.B) {
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: make([]v1.Container, 3)}}
 	for i := range pod.Spec.Containers {

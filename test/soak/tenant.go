@@ -168,8 +168,11 @@ func (t *tenancy) playPhases(ctx context.Context, config *rest.Config) error {
 	t.setPhase("tenant")
 	t.served.setBound(t.waitBound())
 	raging, over := context.WithTimeout(ctx, t.For)
+	var operator sync.WaitGroup
+	operator.Go(func() { t.runOperator(raging, filepath.Join(t.Dir, "cluster", "kubeconfig")) })
 	err := t.runTenant(raging, config)
 	over()
+	operator.Wait()
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,10 @@ func (h *hostile) actOnce(ctx context.Context) {
 		{4, "create a budget", h.createBudget},
 		{3, "create a service", h.createService},
 		{2, "a flood of replicas", h.floodPods},
+		{3, "forge a scheduler's Lease", h.forgeLease},
+		{3, "forge a surge", h.forgeSurge},
+		{3, "forge a pod of a drain", h.forgePod},
+		{2, "create a claim with a huge quantity", h.hugeClaim},
 	}
 
 	sum := 0

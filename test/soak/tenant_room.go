@@ -54,7 +54,9 @@ func (t *tenancy) createObjects(ctx context.Context) error {
 	try(t.client.RbacV1().Roles(tenantNamespace).Create(ctx,
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "devices"}, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims", "resourceclaimtemplates"},
-				Verbs: []string{"*"}}}}, none))
+				Verbs: []string{"*"}},
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}}}}, none))
+	try(t.client.AppsV1().Deployments(witnessNamespace).Create(ctx, shop(), none))
 	for name, ref := range map[string]rbacv1.RoleRef{
 		"admin":   {APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
 		"devices": {APIGroup: rbacv1.GroupName, Kind: "Role", Name: "devices"},

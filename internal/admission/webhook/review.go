@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/admission/live"
+	"github.com/berth-k8s/berth/internal/quantity"
 )
 
 // reviewer answers reviews: it brings what the API server sent to the rules, and what they changed
@@ -60,7 +61,7 @@ func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.Admiss
 func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	var node corev1.Node
 	var old *corev1.Node
-	if err := json.Unmarshal(request.Object.Raw, &node); err != nil {
+	if err := quantity.Unmarshal(request.Object.Raw, &node); err != nil {
 		return nil, fmt.Errorf("read node: %w", err)
 	}
 
@@ -73,7 +74,7 @@ func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admission
 		admission.Node(&node)
 	} else {
 		old = &corev1.Node{}
-		if err := json.Unmarshal(request.OldObject.Raw, old); err != nil {
+		if err := quantity.Unmarshal(request.OldObject.Raw, old); err != nil {
 			return nil, fmt.Errorf("read stored node: %w", err)
 		}
 	}
@@ -106,7 +107,7 @@ func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.Admi
 		}
 	case "priorityclasses":
 		var class schedulingv1.PriorityClass
-		if err := json.Unmarshal(request.Object.Raw, &class); err != nil {
+		if err := quantity.Unmarshal(request.Object.Raw, &class); err != nil {
 			return nil, fmt.Errorf("read priority class: %w", err)
 		}
 		// The cache may not have the default that was created a moment ago.
@@ -140,13 +141,13 @@ func resourceOf(request *admissionv1.AdmissionRequest) string {
 // request's: an object that is created need not name it.
 func podsOf(request *admissionv1.AdmissionRequest) (pod, old *corev1.Pod, err error) {
 	pod = &corev1.Pod{}
-	if err := json.Unmarshal(request.Object.Raw, pod); err != nil {
+	if err := quantity.Unmarshal(request.Object.Raw, pod); err != nil {
 		return nil, nil, fmt.Errorf("read pod: %w", err)
 	}
 	pod.Namespace = request.Namespace
 	if request.Operation == admissionv1.Update {
 		old = &corev1.Pod{}
-		if err := json.Unmarshal(request.OldObject.Raw, old); err != nil {
+		if err := quantity.Unmarshal(request.OldObject.Raw, old); err != nil {
 			return nil, nil, fmt.Errorf("read stored pod: %w", err)
 		}
 	}

@@ -311,3 +311,22 @@ func TestAClassThatWasCreatedAgainIsReadAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestHugeQuantitiesHoldNobodyUp reviews pods with quantities that take encoding/json forever.
+func TestHugeQuantitiesHoldNobodyUp(t *testing.T) {
+	r := testReviewer(t)
+	began := time.Now()
+	for _, text := range []string{"1e60000000", "1e2147483647", "1e-2000000000", "0e2000000000"} {
+		request := creation("pods", `{"metadata":{"name":"p"},"spec":{"runtimeClassName":"kata","containers":[{"name":"c","resources":{"requests":{"cpu":"`+
+			text+`"}}}]}}`)
+		if response, err := r.mutateObject(t.Context(), request); err != nil || !response.Allowed {
+			t.Errorf("%s: %+v, %v", text, response, err)
+		}
+		if response, err := r.validateObject(t.Context(), request); err != nil || response.Allowed {
+			t.Errorf("%s without overhead was admitted: %+v, %v", text, response, err)
+		}
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
