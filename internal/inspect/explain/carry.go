@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // How a change of a pod is carried out with kubectl, so that it lasts: in the object that
@@ -69,6 +70,12 @@ func (k keeper) changeNote() string {
 		return "The pod has no controller. Most fields of a pod cannot be changed: where a command says replace, it recreates the pod."
 	case k.above != nil:
 		return fmt.Sprintf("The pod's template is in %s, which %s controls and may set back.", k.holderRef(), k.above.Ref())
+	case k.isPaused():
+		return fmt.Sprintf("The pod's template is in %s, whose rollout is paused: the commands resume it.", k.holderRef())
+	}
+	if partition, held := k.heldByPartition(); held {
+		return fmt.Sprintf("The pod's template is in %s, whose partition keeps it from this pod: the commands lower it to %d.",
+			k.holderRef(), partition)
 	}
 	return fmt.Sprintf("The pod's template is in %s.", k.holderRef())
 }
@@ -77,82 +84,124 @@ func (k keeper) changeNote() string {
 // may be removed, and tolerations added.
 var inPlace = []string{"RemoveGate", "Tolerate"}
 
-// changeCommand returns what carries out the changes that alter makes to the pod, with
-// kubectl alone, so that the pod runs; empty if that takes more. kinds are the kinds of
-// the changes.
-func (k keeper) changeCommand(kinds []string, alter func(*v1.Pod)) string {
+// step is one kubectl command. The command line prints it, and a rehearsal executes it.
+type step struct {
+	verb       verb
+	kind, name string
+	patch      string // a strategic merge patch
+}
+
+type verb int
+
+const (
+	patchObject    verb = iota
+	deletePod           // if it still exists
+	recreateObject      // deletes the object, and creates it with the patch
+)
+
+// changeSteps returns the commands that make the changes of alter to the pod, or to the template
+// that replaces it; nil if kubectl cannot make them. kinds are the kinds of the changes.
+func (k keeper) changeSteps(kinds []string, alter func(*v1.Pod)) []step {
 	own := patchOf(k.pod, alter)
 	fitting := !slices.ContainsFunc(kinds, func(kind string) bool { return !slices.Contains(inPlace, kind) })
 	switch {
 	case own == "":
-		return ""
+		return nil
 	case k.holds == nil && fitting || slices.Equal(kinds, []string{"RemoveGate"}): // a gate is removed from each pod
-		return k.patchCommand("pod", k.pod.Name, own)
+		return []step{{patchObject, "pod", k.pod.Name, own}}
 	case k.holds == nil:
-		return k.recreateCommand("pod", k.pod.Name, own)
+		return []step{{recreateObject, "pod", k.pod.Name, own}}
 	}
 
-	// From here on the template is changed. What differs between kinds is whether they
-	// replace a pod that is pending.
+	// Kinds differ in whether they replace a pending pod with an outdated template.
 	template := k.templatePatch(alter, own)
+	steps := []step{{patchObject, strings.ToLower(k.holds.Kind), k.holds.Name, k.workloadPatch(template)}}
+	drop := step{verb: deletePod, kind: "pod", name: k.pod.Name}
 	switch k.holds.Kind {
 	case "Deployment":
-		return k.patchCommand("deployment", k.holds.Name, inTemplate(template))
-	// Its controller deletes pods of the old template itself, pending ones included.
+		return steps
 	case "DaemonSet":
-		roll := k.patchCommand("daemonset", k.holds.Name, inTemplate(template))
-		// Then a changed template is for new pods only, until somebody deletes the old
-		// ones.
 		if set, ok := k.holds.Object.(*appsv1.DaemonSet); ok && set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
-			roll += k.deleteCommand()
+			return append(steps, drop)
 		}
-		return roll
-	case "StatefulSet", "ReplicaSet", "ReplicationController": // these do not replace a pending pod
-		return k.patchCommand(strings.ToLower(k.holds.Kind), k.holds.Name, inTemplate(template)) + k.deleteCommand()
+		return steps
+	case "StatefulSet", "ReplicaSet", "ReplicationController":
+		return append(steps, drop)
 	case "CronJob":
-		return k.patchCommand("cronjob", k.holds.Name, `{"spec":{"jobTemplate":`+inTemplate(template)+`}}`) + " && " +
-			k.recreateJob(template)
-	// Its template is immutable.
-	case "Job":
+		steps[0].patch = `{"spec":{"jobTemplate":` + inTemplate(template) + `}}`
+		return append(steps, k.recreateJob(template)...)
+	case "Job": // its template is immutable
 		return k.recreateJob(template)
 	}
-	return "" // of a kind that is not Kubernetes' own
+	return nil // of a kind that is not Kubernetes' own
+}
+
+// commandOf writes steps for a shell.
+func (k keeper) commandOf(steps []step) string {
+	var commands []string
+	for _, s := range steps {
+		at := fmt.Sprintf("%s %s -n %s", s.kind, s.name, k.pod.Namespace)
+		switch s.verb {
+		case patchObject:
+			commands = append(commands, "kubectl patch "+at+" -p "+shellQuote(s.patch))
+		case deletePod:
+			commands = append(commands, "kubectl delete "+at+" --ignore-not-found")
+		case recreateObject:
+			commands = append(commands, "kubectl get "+at+" -o json | kubectl patch --local -f - --type strategic -p "+
+				shellQuote(s.patch)+" -o json | kubectl replace --force -f -")
+		}
+	}
+	return strings.Join(commands, " && ")
+}
+
+// changeCommand is the shell command for changeSteps.
+func (k keeper) changeCommand(kinds []string, alter func(*v1.Pod)) string {
+	return k.commandOf(k.changeSteps(kinds, alter))
 }
 
 // inTemplate makes a patch of a pod one of a workload's template.
 func inTemplate(patch string) string { return `{"spec":{"template":` + patch + `}}` }
 
-// patchCommand is kubectl patch with a strategic merge patch, its default.
-func (k keeper) patchCommand(kind, name, patch string) string {
-	return fmt.Sprintf("kubectl patch %s %s -n %s -p %s", kind, name, k.pod.Namespace, shellQuote(patch))
+// workloadPatch patches the workload's template, and lets the change reach the pod: it resumes a
+// paused Deployment, and lowers the partition of a StatefulSet to the pod's ordinal.
+func (k keeper) workloadPatch(template string) string {
+	if k.isPaused() {
+		return `{"spec":{"paused":false,"template":` + template + `}}`
+	}
+	if partition, held := k.heldByPartition(); held {
+		return fmt.Sprintf(`{"spec":{"template":%s,"updateStrategy":{"rollingUpdate":{"partition":%d}}}}`, template, partition)
+	}
+	return inTemplate(template)
 }
 
-// deleteCommand is appended to another command. The pod may be gone by then: its
-// controller can be faster.
-func (k keeper) deleteCommand() string {
-	return fmt.Sprintf(" && kubectl delete pod %s -n %s --ignore-not-found", k.pod.Name, k.pod.Namespace)
+// isPaused reports whether the pod's Deployment is paused: it then rolls no template out.
+func (k keeper) isPaused() bool {
+	d, ok := k.holds.Object.(*appsv1.Deployment)
+	return ok && d.Spec.Paused
 }
 
-// recreateCommand changes an object that cannot be patched: it is read, patched locally,
-// deleted and created.
-func (k keeper) recreateCommand(kind, name, patch string) string {
-	return fmt.Sprintf("kubectl get %s %s -n %s -o json | kubectl patch --local -f - --type strategic -p %s -o json | "+
-		"kubectl replace --force -f -",
-		kind, name, k.pod.Namespace, shellQuote(patch))
+// heldByPartition reports whether the pod's StatefulSet creates it from the old template, and the
+// highest partition that does not.
+func (k keeper) heldByPartition() (partition int, held bool) {
+	set, ok := k.holds.Object.(*appsv1.StatefulSet)
+	if !ok || set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+		return 0, false
+	}
+	ordinal := workload.OrdinalOf(set, k.pod.Name)
+	return ordinal - workload.FirstOrdinal(set), workload.KeepsRevision(set, ordinal)
 }
 
-// recreateJob creates the Job anew, for its template cannot be changed. The labels and
-// the selector that name the Job's UID are left to the API server, because the new Job
-// has another one.
-func (k keeper) recreateJob(template string) string {
-	const anew = `{"spec":{"selector":null,"template":{"metadata":{"labels":` +
+// recreateJob creates the Job again, because its template is immutable. The API server chooses the
+// labels and the selector with the new Job's UID.
+func (k keeper) recreateJob(template string) []step {
+	const again = `{"spec":{"selector":null,"template":{"metadata":{"labels":` +
 		`{"controller-uid":null,"batch.kubernetes.io/controller-uid":null}}}}}`
-	patch, err := strategicpatch.MergeStrategicMergeMapPatchUsingLookupPatchMeta(podSchema, parseFields(anew),
+	patch, err := strategicpatch.MergeStrategicMergeMapPatchUsingLookupPatchMeta(podSchema, parseFields(again),
 		parseFields(inTemplate(template)))
 	if err != nil {
-		return ""
+		return nil
 	}
-	return k.recreateCommand("job", k.made.Name, jsonOf(patch))
+	return []step{{recreateObject, "job", k.made.Name, jsonOf(patch)}}
 }
 
 // podSchema knows how lists in a pod template are merged: containers by name, tolerations

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -37,6 +38,7 @@ type edit struct {
 	// before is the command that has to come before that of the change, such as the
 	// creation of a class.
 	before string
+	class  *schedulingv1.PriorityClass // created by before
 }
 
 // joinEdits is several edits as one, which are tried together. It has no text of its own.
@@ -144,11 +146,20 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 // addNode adds a node, with the volume limits of the node that it is like.
 func (b *bench) addNode(e *edit) {
 	b.w.Trial().Put(e.add)
-	if csi, ok := b.c.CSINodes.Get("", e.like); ok {
-		csi = csi.DeepCopy()
-		csi.Name = e.add.Name
+	if csi := b.csiNodeLike(e); csi != nil {
 		b.w.Trial().Put(csi)
 	}
+}
+
+// csiNodeLike returns the CSINode of an added node, nil if the one it resembles has none.
+func (b *bench) csiNodeLike(e *edit) *storagev1.CSINode {
+	csi, ok := b.c.CSINodes.Get("", e.like)
+	if !ok {
+		return nil
+	}
+	csi = csi.DeepCopy()
+	csi.Name = e.add.Name
+	return csi
 }
 
 // removePods takes pods off their nodes, but for those that another edit has removed.

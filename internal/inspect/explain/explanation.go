@@ -64,6 +64,8 @@ type Explanation struct {
 	// Suggestions are changes that let the pod run, the smallest first. Each of them has been
 	// tried.
 	Suggestions []Suggestion `json:"suggestions,omitempty"`
+	// Withheld are changes that the search found, and that a rehearsal of their commands refuted.
+	Withheld []Withheld `json:"withheld,omitempty"`
 	// GroupSuggestions are changes with which the pod group of a pod that fits by itself would be
 	// placed, the smallest first.
 	GroupSuggestions []GroupSuggestion `json:"groupSuggestions,omitempty"`
@@ -185,6 +187,13 @@ type Suggestion struct {
 	Changes []Change `json:"changes"`
 	// Size orders suggestions: the smaller, the smaller the change.
 	Size int `json:"size"`
+}
+
+// Withheld is a change with which the engine would place the pod, and which is not suggested because
+// the pod would not run after its commands: admission, a quota or a controller interferes.
+type Withheld struct {
+	Text   string `json:"text"`
+	Reason string `json:"reason"`
 }
 
 // Command makes those of the changes that kubectl can make; empty if there are none.

@@ -286,6 +286,7 @@ func (f *fixer) fixPriority() []*edit {
 		return nil
 	}
 	e.before = fmt.Sprintf("kubectl create priorityclass %s --value=%d", name, value)
+	e.class = &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
 	return []*edit{e}
 }
 

@@ -201,19 +201,24 @@ func choiceText(evaluation *decide.Evaluation) string {
 // pod would go to is known.
 func (e *explainer) ungateFix(node string) Suggestion {
 	e.out.where = "A gate is removed from the pod itself. Whoever has set it may be about to remove it."
+	change := e.ungateEdit()
+	change.Command = keeperOf(e.w, e.object).changeCommand([]string{change.Kind}, change.pod)
+	return Suggestion{Text: change.Text, Node: node, Size: change.size, Changes: []Change{change.Change}}
+}
+
+// ungateEdit removes the pod's scheduling gates.
+func (e *explainer) ungateEdit() *edit {
 	var names []string
 	for _, g := range e.object.Spec.SchedulingGates {
 		names = append(names, g.Name)
 	}
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
-	change := b.onPod("RemoveGate", "remove the scheduling gates "+strings.Join(names, ", "), 1,
+	return b.onPod("RemoveGate", "remove the scheduling gates "+strings.Join(names, ", "), 1,
 		func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
-	change.Command = keeperOf(e.w, e.object).changeCommand([]string{change.Kind}, change.pod)
-	return Suggestion{Text: change.Text, Node: node, Size: change.size, Changes: []Change{change.Change}}
 }
 
-// suggestChanges looks for changes. object and waiting are the pod without scheduling
-// gates, which have to be removed with each change.
+// suggestChanges searches for changes. object and waiting are the pod without scheduling gates, which
+// must be removed with each change.
 func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, waiting *cluster.Pod) {
 	list, err := judgesOf(e.c, profile, waiting)
 	if err != nil {
@@ -224,7 +229,10 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 			bench:   &bench{w: e.w, c: e.c, object: object, pod: waiting, classes: e.w.PriorityClasses()},
 			profile: profile, judges: list,
 		},
-		verdicts: list.judgeNodes(e.c),
+		verdicts: list.judgeNodes(e.c), original: e.object,
+	}
+	if len(e.object.Spec.SchedulingGates) > 0 {
+		s.ungate = e.ungateEdit()
 	}
 	e.out.Decisive = s.decisivePlugin()
 	if e.out.Leaving != nil {
@@ -237,6 +245,7 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 	}
 	s.preempts = e.out.Preemption.Helps
 	e.out.Suggestions, e.out.where = s.suggestChanges(), keeperOf(e.w, e.object).changeNote()
+	e.out.Withheld = s.withheld
 }
 
 // pendingSummary is the explanation of a pod that no node can take: why, and the one

@@ -64,6 +64,7 @@ func (p printer) printExplanation(e *Explanation) {
 	if len(e.Suggestions) > 0 {
 		p.printSuggestions(e)
 	}
+	p.printWithheld(e)
 	printGroupSuggestions(p.Page, "its pod group", e.GroupSuggestions)
 
 	if e.Node != nil {
@@ -256,6 +257,21 @@ func (p printer) printSuggestions(e *Explanation) {
 	}
 	if slices.ContainsFunc(e.Suggestions, func(s Suggestion) bool { return slices.ContainsFunc(s.Changes, changesPod) }) {
 		p.Line("  %s", e.where)
+	}
+}
+
+// printWithheld prints the smallest withheld changes, each with its reason.
+func (p printer) printWithheld(e *Explanation) {
+	if len(e.Withheld) == 0 {
+		return
+	}
+	const most = 3
+	p.Line("\nNot suggested, because the pod would not run:")
+	for _, w := range e.Withheld[:min(most, len(e.Withheld))] {
+		p.Line("  - %s: %s", w.Text, w.Reason)
+	}
+	if more := len(e.Withheld) - most; more > 0 {
+		p.Line("  and %s", answer.Count(more, "other change"))
 	}
 }
 

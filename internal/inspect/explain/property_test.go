@@ -88,7 +88,12 @@ func TestPodsThatWaitForTheSameReason(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if one.Alike() != other.Alike() {
+		// A change that makes room for one pod need not help the next one in the queue.
+		reason := func(e *explain.Explanation) string {
+			text, _, _ := strings.Cut(e.Alike(), " Smallest change: ")
+			return text
+		}
+		if reason(one) != reason(other) {
 			t.Errorf("town %d: %s\nand of its twin: %s", seed, one.Summary, other.Summary)
 		}
 	}

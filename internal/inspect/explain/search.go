@@ -30,9 +30,13 @@ const (
 //	nothing small was found -> combinations, for nodes with two causes, then three, ...
 type search struct {
 	*fixer
-	verdicts []verdict // of all nodes, by name, without any change
-	found    []Suggestion
-	seen     map[string]bool // the texts of what was tried, so that nothing is tried twice
+	verdicts   []verdict // of all nodes, by name, without any change
+	original   *v1.Pod   // with its scheduling gates
+	ungate     *edit     // removes them with every change; nil without gates
+	found      []candidate
+	withheld   []Withheld
+	rehearsals int
+	seen       map[string]bool // the texts of what was tried, so that nothing is tried twice
 }
 
 // suggestChanges finds changes that let the pod run: single ones, and pairs where no
@@ -46,13 +50,44 @@ func (s *search) suggestChanges() []Suggestion {
 	}
 	s.offerEdits(s.newNodes(s.verdicts)...)
 	s.offerEdits(s.fixPriority()...)
-	if len(s.found) == 0 || s.onlyBy("AddNode", "RaisePriority") {
+	list := s.takeConfirmed()
+	if onlyBy(list, "AddNode", "RaisePriority") {
 		s.combineEdits()
+		list = append(list, s.takeConfirmed()...)
+		sortSuggestions(list)
 	}
-	slices.SortStableFunc(s.found, func(a, b Suggestion) int {
+	return list[:min(len(list), mostSuggestions)]
+}
+
+func sortSuggestions(list []Suggestion) {
+	slices.SortStableFunc(list, func(a, b Suggestion) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
 	})
-	return s.found[:min(len(s.found), mostSuggestions)]
+}
+
+// takeConfirmed rehearses the candidates, the smallest first, and returns those that let the pod run.
+func (s *search) takeConfirmed() (list []Suggestion) {
+	slices.SortStableFunc(s.found, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
+	})
+	most := max(leastRehearsals, rehearsedPods/max(1, len(s.w.Each())))
+	for _, c := range s.found {
+		if len(list) == mostSuggestions {
+			break
+		}
+		if s.isRehearsed(c.edits) {
+			if s.rehearsals++; s.rehearsals > most {
+				continue
+			}
+			if reason := s.rehearse(c.edits); reason != "" {
+				s.withheld = append(s.withheld, Withheld{Text: c.Text, Reason: reason})
+				continue
+			}
+		}
+		list = append(list, c.Suggestion)
+	}
+	s.found = nil
+	return list
 }
 
 // decisivePlugin is the plugin that rejects the most nodes, and of several the one that
@@ -79,9 +114,9 @@ func (s *search) decisivePlugin() *Decisive {
 	return &Decisive{Plugin: best, Nodes: count[best], Reasons: []string{commonest}}
 }
 
-// onlyBy reports whether all that was found begins with a change of these kinds.
-func (s *search) onlyBy(kinds ...string) bool {
-	return !slices.ContainsFunc(s.found, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
+// onlyBy reports whether all suggestions begin with a change of these kinds.
+func onlyBy(list []Suggestion, kinds ...string) bool {
+	return !slices.ContainsFunc(list, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
 }
 
 // eachAlone yields the nodes that are rejected for one cause only, by its plugin, always
@@ -141,7 +176,10 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 	if node == "" {
 		return false
 	}
-	f := Suggestion{Text: text, Node: node, Changes: s.publishChanges(edits)}
+	if s.ungate != nil {
+		edits, text = append(slices.Clone(edits), s.ungate), text+", and "+s.ungate.Text
+	}
+	f := candidate{Suggestion{Text: text, Node: node, Changes: s.publishChanges(edits)}, edits}
 	for _, e := range edits {
 		f.Size += e.size
 	}
@@ -161,7 +199,7 @@ func (s *search) publishChanges(edits []*edit) (list []Change) {
 	first, before := -1, ""
 	var kinds []string
 	var alter []func(*v1.Pod)
-	object := s.object
+	object := s.original
 	for i, e := range edits {
 		c := e.Change
 		if e.pod != nil {
@@ -179,7 +217,7 @@ func (s *search) publishChanges(edits []*edit) (list []Change) {
 		return list
 	}
 
-	command := keeperOf(s.w, s.object).changeCommand(kinds, func(p *v1.Pod) {
+	command := keeperOf(s.w, s.original).changeCommand(kinds, func(p *v1.Pod) {
 		for _, do := range alter {
 			do(p)
 		}

@@ -1,0 +1,232 @@
+package explain
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// The search tries edits with the engine only. Before a suggestion is printed, its commands are
+// executed in a twin of the world: admission, quotas and limit ranges may refuse the pod there,
+// controllers may not roll a template out, and other pods may take the capacity.
+
+const (
+	// rehearsedPods bounds the pods of all twins for one answer. A twin costs about 10 microseconds per pod.
+	rehearsedPods = 200_000
+	// leastRehearsals is the number of twins in any case.
+	leastRehearsals = 3
+	// rehearsalTime is the virtual time for rollouts, terminating victims and back-off.
+	rehearsalTime = 15 * time.Minute
+)
+
+// candidate is a suggestion before its rehearsal.
+type candidate struct {
+	Suggestion
+	edits []*edit
+}
+
+// rehearse carries the edits out in a twin of the world. It returns the reason for which neither the
+// pod nor its replacement runs there, or "".
+func (s *search) rehearse(edits []*edit) (reason string) {
+	w, err := s.w.Twin()
+	if err != nil {
+		return err.Error()
+	}
+	w.MakeMissing()
+	w.Settle()
+	k := keeperOf(w, s.original)
+	before := k.runningPods(w)
+	var kinds []string
+	var alter []func(*v1.Pod)
+	for _, e := range edits {
+		switch {
+		case e.pod != nil:
+			kinds, alter = append(kinds, e.Kind), append(alter, e.pod)
+		case e.node != nil:
+			w.ChangeNode(e.node.name, e.node.alter)
+		case e.add != nil:
+			w.AddNode(e.add, s.csiNodeLike(e))
+		case e.delete != nil:
+			for _, p := range e.delete {
+				if _, err := w.Do(&simulate.Operation{Delete: &simulate.Delete{Object: "pod/" + p.Name, Namespace: p.Namespace()}}); err != nil {
+					return err.Error()
+				}
+			}
+		case e.set != nil:
+			e.set(w.Trial())
+		}
+	}
+	var notes []string
+	if len(alter) > 0 {
+		for _, e := range edits {
+			if e.class != nil {
+				if _, err := w.Apply(manifest.Assemble("", []metav1.Object{e.class.DeepCopy()})); err != nil {
+					return err.Error()
+				}
+			}
+		}
+		if notes, err = k.execute(w, k.changeSteps(kinds, func(p *v1.Pod) {
+			for _, do := range alter {
+				do(p)
+			}
+		})); err != nil {
+			return err.Error()
+		}
+	}
+	w.AdvanceUntilQuiet(rehearsalTime)
+	if err := w.Err(); err != nil {
+		return err.Error()
+	}
+	return k.whyNotRunning(w, before, notes)
+}
+
+// isRehearsed reports whether the world can carry the edits out. It has no provisioners: changes of
+// volumes are tried with the engine only, and workloads of unknown kinds have no controller in it.
+func (s *search) isRehearsed(edits []*edit) bool {
+	if !slices.ContainsFunc(edits, func(e *edit) bool { return e.set == nil }) {
+		return false
+	}
+	for _, e := range edits {
+		if e.pod != nil && keeperOf(s.w, s.original).changeSteps([]string{e.Kind}, e.pod) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// execute carries steps out in a world, as kubectl would.
+func (k keeper) execute(w *simulate.World, steps []step) (notes []string, err error) {
+	for _, s := range steps {
+		object, err := k.objectOf(w, s)
+		switch {
+		case err != nil:
+			return nil, err
+		case object == nil && s.verb == deletePod:
+			continue
+		case object == nil:
+			return nil, fmt.Errorf("%s %s was not read", s.kind, s.name)
+		}
+		if s.verb != patchObject || s.kind == "pod" && !isGateRemoval(k.pod, object) {
+			if _, err := w.Do(&simulate.Operation{Delete: &simulate.Delete{Object: s.kind + "/" + s.name, Namespace: k.pod.Namespace}}); err != nil {
+				return nil, err
+			}
+			object.SetUID("")
+			object.SetResourceVersion("")
+		}
+		if s.verb == deletePod {
+			continue
+		}
+		done, err := w.Apply(manifest.Assemble("", []metav1.Object{object}))
+		if err != nil {
+			return nil, err
+		}
+		notes = append(notes, done.Notes...)
+	}
+	return notes, nil
+}
+
+// isGateRemoval reports whether a patched pod differs in its scheduling gates only. Other changes in
+// place are new tolerations, for which the world creates the pod again.
+func isGateRemoval(before *v1.Pod, after metav1.Object) bool {
+	p, ok := after.(*v1.Pod)
+	return ok && len(p.Spec.Tolerations) == len(before.Spec.Tolerations)
+}
+
+// objectOf returns the object of a step with its patch; nil if the world does not have it.
+func (k keeper) objectOf(w *simulate.World, s step) (metav1.Object, error) {
+	var object metav1.Object
+	switch {
+	case s.kind == "pod":
+		found, ok := w.Find(k.pod.Namespace, s.name)
+		if !ok {
+			return nil, nil
+		}
+		object = found.Object
+		if s.verb != deletePod {
+			object = k.pod // the twin may have nominated a node, or refused it
+		}
+	case k.holds.Object != nil && strings.EqualFold(k.holds.Kind, s.kind):
+		object = k.holds.Object
+	case k.made.Object != nil && strings.EqualFold(k.made.Kind, s.kind):
+		object = k.made.Object
+	default:
+		return nil, nil
+	}
+	if s.patch == "" {
+		return object, nil
+	}
+	before, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	after := reflect.New(reflect.TypeOf(object).Elem()).Interface().(metav1.Object)
+	merged, err := strategicpatch.StrategicMergePatch(before, []byte(s.patch), after)
+	if err != nil {
+		return nil, err
+	}
+	return after, json.Unmarshal(merged, after)
+}
+
+// runningPods counts the pods of the workload that have nodes.
+func (k keeper) runningPods(w *simulate.World) (n int) {
+	for _, f := range w.Each() {
+		if k.isOurs(w, f.Object) && isRunning(f) {
+			n++
+		}
+	}
+	return n
+}
+
+// isOurs reports whether a pod is the keeper's, or of its workload.
+func (k keeper) isOurs(w *simulate.World, p *v1.Pod) bool {
+	if p.Namespace != k.pod.Namespace {
+		return false
+	}
+	if k.made == nil {
+		return p.Name == k.pod.Name
+	}
+	owner := w.OwnerOf(p)
+	return owner != nil && (owner.Ref() == k.holds.Ref() || owner.Ref() == k.made.Ref())
+}
+
+func isRunning(f simulate.Found) bool {
+	return f.Refused == "" && f.Pod != nil && f.Pod.NodeName != "" && !f.Pod.Terminating
+}
+
+// whyNotRunning compares a world after the commands with the number of running pods before.
+func (k keeper) whyNotRunning(w *simulate.World, before int, notes []string) string {
+	if f, ok := w.Find(k.pod.Namespace, k.pod.Name); ok && f.Object.UID == k.pod.UID && isRunning(f) {
+		return ""
+	}
+	running, why := 0, ""
+	for _, f := range w.Each() {
+		switch {
+		case !k.isOurs(w, f.Object):
+		case isRunning(f):
+			running++
+		case f.Refused != "":
+			why = f.Refused
+		case why == "" && f.Message != "":
+			why = f.Message
+		}
+	}
+	switch {
+	case running > before:
+		return ""
+	case len(notes) > 0:
+		return notes[0]
+	case why != "":
+		return why
+	}
+	return "the pod would still not run"
+}
