@@ -39,6 +39,8 @@ type edit struct {
 	// creation of a class.
 	before string
 	class  *schedulingv1.PriorityClass // created by before
+	// otherwise is a larger edit for the case that the rehearsal refutes this one.
+	otherwise *edit
 }
 
 // joinEdits is several edits as one, which are tried together. It has no text of its own.
@@ -137,10 +139,17 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 		}
 	}
 
-	if decision.Node == nil {
+	if decision.Node == nil || !runsOn(object, decision.Node) {
 		return ""
 	}
 	return decision.Node.Name
+}
+
+// runsOn reports whether the node has the pod's operating system. No plugin of the scheduler
+// compares them: the kubelet rejects the pod.
+func runsOn(p *v1.Pod, n *cluster.Node) bool {
+	os, labelled := n.Lookup(v1.LabelOSStable)
+	return p.Spec.OS == nil || !labelled || string(p.Spec.OS.Name) == os
 }
 
 // addNode adds a node, with the volume limits of the node that it is like.

@@ -19,8 +19,8 @@ import (
 // TestExplanations runs the text files of cases. The commands:
 //
 //	cluster             the manifests that the following ones are added to
-//	explain POD [node=] with manifests of its own: the explanation of the pod, in short; with
-//	                    lenient as of a cluster, in which what others name may be missing
+//	explain POD [node=] with additional manifests: the explanation of the pod, in short; lenient
+//	                    allows missing objects, as in a cluster; commands adds the kubectl commands
 //	print POD [node=]   the same as people see it
 //	group NAME          the explanation of the pod group, as people see it
 func TestExplanations(t *testing.T) {
@@ -71,6 +71,11 @@ func TestExplanations(t *testing.T) {
 			}
 			agrees(t, d.Pos, e)
 			inShort(&b, e)
+			if d.HasArg("commands") {
+				for _, s := range e.Suggestions {
+					fmt.Fprintf(&b, "$ %s\n", s.Command())
+				}
+			}
 			return b.String()
 		})
 	})
@@ -122,6 +127,9 @@ func inShort(b *strings.Builder, e *explain.Explanation) {
 	}
 	for _, s := range e.Suggestions {
 		fmt.Fprintf(b, "  %s -> %s\n", s.Text, s.Node)
+	}
+	for _, w := range e.Withheld {
+		fmt.Fprintf(b, "  not: %s: %s\n", w.Text, w.Reason)
 	}
 	if n := e.Node; n != nil {
 		for _, w := range n.Plugins {

@@ -72,36 +72,46 @@ func tolerationOf(t *v1.Taint) v1.Toleration {
 	return v1.Toleration{Key: t.Key, Operator: v1.TolerationOpEqual, Value: t.Value, Effect: t.Effect}
 }
 
-// untaintEdit removes taints from a node. Taints that reflect the node's state cannot be
-// removed by hand, as node health sets them again; then the change is that the node
-// recovers, and has no command.
+// untaintEdit removes taints from a node. Node health sets the taints of an unready node again:
+// there, the change is that the node recovers, and has no command. A ready node with such a taint has
+// no component that removes it.
 func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 	name := v.node.Name
-	alter := func(n *v1.Node) {
-		n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(have v1.Taint) bool {
-			return slices.ContainsFunc(taints, func(t taint) bool { return t.MatchTaint(&have) })
-		})
-	}
-
 	var names, removals, states []string
+	stale := false
 	for _, t := range taints {
 		names = append(names, t.ToString())
-		// As kubectl taint takes it: key:effect-.
-		removals = append(removals, t.Key+":"+string(t.Effect)+"-")
-		if t.ofState() {
+		removals = append(removals, t.Key+":"+string(t.Effect)+"-") // as kubectl taint takes it
+		switch {
+		case !t.ofState():
+		case isStale(f.w.Node(name), t):
+			stale = true
+		default:
 			states = append(states, t.Key)
 		}
 	}
+	alter := func(n *v1.Node) {
+		n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(have v1.Taint) bool {
+			return slices.Contains(states, have.Key) || slices.ContainsFunc(taints, func(t taint) bool { return t.MatchTaint(&have) })
+		})
+	}
 
-	// The other taints of the node are named all the same: the pod fits only without all
-	// of them.
+	// The other taints of the node are named as well: the pod fits only without all of them.
 	if len(states) > 0 {
 		text := fmt.Sprintf("%s recovers, so that it is no longer tainted %s", name, strings.Join(states, ", "))
 		return f.onNode("RecoverNode", name, text, "", 45, alter)
 	}
 
 	text := fmt.Sprintf("remove the taint %s from %s", strings.Join(names, ", "), name)
+	if stale {
+		text += ", which is ready: no node-lifecycle controller removes it"
+	}
 	return f.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 40+10*len(taints), alter)
+}
+
+// isStale reports whether a node is ready and has a taint of unready nodes.
+func isStale(n *v1.Node, t taint) bool {
+	return (t.Key == v1.TaintNodeNotReady || t.Key == v1.TaintNodeUnreachable) && simulate.IsReady(n)
 }
 
 // fixCordons proposes to uncordon a node, those with the most room first, or to tolerate
@@ -250,7 +260,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	return &edit{
 		Change: Change{
 			Kind: "AddNode", Object: "node/" + like.Name, Patch: mergePatch(like, with, v1.Node{}),
-			Text: fmt.Sprintf("add a node like %s with the label %s (or label one of which that is true)", like.Name,
+			Text: fmt.Sprintf("add a node like %s with the label %s (or add the label to a node of which it is true)", like.Name,
 				strings.Join(words, " ")),
 		},
 		size: 55 + 5*len(words), add: simulate.NodeLike(with, like.Name+"-more"), like: like.Name,

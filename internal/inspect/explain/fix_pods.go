@@ -168,7 +168,7 @@ func (f *fixer) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) 
 			names = append(names, f.nameOf(p))
 		}
 		slices.Sort(names)
-		edits = append(edits, f.deletePods("DeletePod", fmt.Sprintf("delete pod %s, which %s is too near to",
+		edits = append(edits, f.deletePods("DeletePod", fmt.Sprintf("delete pod %s, whose anti-affinity domain includes %s",
 			strings.Join(names, ", "), o.node.Name), o.pods))
 	}
 

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	componentresource "k8s.io/component-helpers/resource"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -63,18 +64,20 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 		if !possible {
 			continue
 		}
-		edits = append(edits, f.onPod("LowerRequest", strings.Join(words, ", and "), 10*len(words)+int(40*o.part), func(p *v1.Pod) {
+		e := f.onPod("LowerRequest", strings.Join(words, ", and "), 10*len(words)+int(40*o.part), func(p *v1.Pod) {
 			for _, do := range lower {
 				do(p)
 			}
-		}))
+		})
+		e.otherwise = f.lowerLimits(e)
+		edits = append(edits, e)
 	}
 	return edits
 }
 
-// lowerRequest reduces the request of the container that requests most. It returns nil if
-// that container requests no more than is missing: several containers would have to be
-// changed, and no one can know how.
+// lowerRequest reduces the largest request that the pod's total follows, of an init container or a
+// container, and the next one if the total follows that then. It returns nil if a container requests
+// no more than is missing: nothing decides how several should share the reduction.
 func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free
 	// Requests of the pod as a whole take precedence over those of its containers.
@@ -88,24 +91,102 @@ func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.P
 		return "", nil
 	}
 
-	// Init containers are left alone: their requests count as a maximum, not as a sum.
-	which, most := -1, int64(0)
-	for i := range f.object.Spec.Containers {
-		if have := rules.Amount(short.Name, f.object.Spec.Containers[i].Resources.Requests[short.Name]); have > most {
-			which, most = i, have
-		}
+	trial := f.object.DeepCopy()
+	total := func() int64 {
+		return rules.Amount(short.Name, rules.PodRequests(trial, componentresource.PodResourcesOptions{})[short.Name])
 	}
-
-	if which < 0 || most <= excess {
+	lowered := map[int]resource.Quantity{} // by index in containersOf
+	var words []string
+	for before := total(); before > short.Free; {
+		which, from := f.peakOf(trial, short.Name, total)
+		if which < 0 || from <= before-short.Free {
+			return "", nil
+		}
+		to := roundAmount(short.Name, from-(before-short.Free))
+		setAmount(&containersOf(trial)[which].Resources, short.Name, *to)
+		lowered[which] = *to
+		words = append(words, fmt.Sprintf("lower the %s request from %s to %s%s", short.Name, short.Text(from), to, containerNote(trial, which)))
+		now := total()
+		if now >= before {
+			return "", nil
+		}
+		before = now
+	}
+	if len(words) == 0 {
 		return "", nil
 	}
-	to := roundAmount(short.Name, most-excess)
-	text = fmt.Sprintf("lower the %s request from %s to %s", short.Name, short.Text(most), to)
-	if len(f.object.Spec.Containers) > 1 {
-		text += " (container " + f.object.Spec.Containers[which].Name + ")"
+	return strings.Join(words, ", and "), func(p *v1.Pod) {
+		for which, to := range lowered {
+			setAmount(&containersOf(p)[which].Resources, short.Name, to)
+		}
 	}
+}
 
-	return text, func(p *v1.Pod) { setAmount(&p.Spec.Containers[which].Resources, short.Name, *to) }
+// peakOf returns the container with the largest request that the pod's total follows, and that
+// request; -1 if there is none. total is the trial's.
+func (f *fixer) peakOf(trial *v1.Pod, name v1.ResourceName, total func() int64) (which int, most int64) {
+	which = -1
+	before := total()
+	for i, c := range containersOf(trial) {
+		have := rules.Amount(name, c.Resources.Requests[name])
+		if have <= most {
+			continue
+		}
+		kept := c.Resources
+		c.Resources = *kept.DeepCopy()
+		setAmount(&c.Resources, name, *plugins.Quantity(name, 0))
+		if total() < before {
+			which, most = i, have
+		}
+		c.Resources = kept
+	}
+	return which, most
+}
+
+// containersOf lists the pod's containers and init containers.
+func containersOf(p *v1.Pod) (list []*v1.Container) {
+	for i := range p.Spec.Containers {
+		list = append(list, &p.Spec.Containers[i])
+	}
+	for i := range p.Spec.InitContainers {
+		list = append(list, &p.Spec.InitContainers[i])
+	}
+	return list
+}
+
+// containerNote names a container of several.
+func containerNote(p *v1.Pod, which int) string {
+	switch all := containersOf(p); {
+	case which >= len(p.Spec.Containers):
+		return " (init container " + all[which].Name + ")"
+	case len(p.Spec.Containers) > 1:
+		return " (container " + all[which].Name + ")"
+	}
+	return ""
+}
+
+// lowerLimits extends an edit of requests to the limits above them: a limit range may bound the
+// ratio. It returns nil if there are none.
+func (f *fixer) lowerLimits(lower *edit) *edit {
+	found := false
+	alter := func(p *v1.Pod) {
+		before := p.DeepCopy()
+		lower.pod(p)
+		for i, c := range containersOf(p) {
+			was := containersOf(before)[i].Resources
+			for name, to := range c.Resources.Requests {
+				limit, limited := c.Resources.Limits[name]
+				if from := was.Requests[name]; limited && to.Cmp(from) != 0 && limit.Cmp(to) > 0 {
+					c.Resources.Limits[name], found = to, true
+				}
+			}
+		}
+	}
+	e := f.onPod("LowerRequest", strings.ReplaceAll(lower.Text, " request ", " request and limit "), lower.size+5, alter)
+	if !found {
+		return nil
+	}
+	return e
 }
 
 // podLevel returns the requests of the pod as a whole; nil if it has none.

@@ -107,6 +107,15 @@ func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 				Spec:       v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
 			}),
 		}
+	// Nothing binds a claim that is being deleted.
+	case claim.DeletionTimestamp != nil:
+		again := claim.DeepCopy()
+		again.UID = "new-claim"
+		return &edit{
+			Change: Change{Kind: "CreateClaim", Object: ref,
+				Text: fmt.Sprintf("create the claim %s again when its deletion is complete, bound to a volume that every node can reach", name)},
+			size: 20, set: bindClaim(again),
+		}
 	// The claim waits for a volume, and so does the pod.
 	case claim.Spec.VolumeName == "":
 		size := claim.Spec.Resources.Requests[v1.ResourceStorage]

@@ -240,9 +240,10 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 		return
 	}
 	// The suggestions are those of the group; see OfGroup.
-	if e.gang != nil {
+	if e.gang != nil || e.options.Most < 0 {
 		return // what lets one pod run does not let its gang
 	}
+	s.most = cmp.Or(e.options.Most, mostSuggestions)
 	s.preempts = e.out.Preemption.Helps
 	e.out.Suggestions, e.out.where = s.suggestChanges(), keeperOf(e.w, e.object).changeNote()
 	e.out.Withheld = s.withheld

@@ -91,17 +91,16 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 }
 
 // isRehearsed reports whether the world can carry the edits out. It has no provisioners: changes of
-// volumes are tried with the engine only, and workloads of unknown kinds have no controller in it.
+// volumes are tried with the engine only. Workloads that were not read, or of unknown kinds, have no
+// controller in it.
 func (s *search) isRehearsed(edits []*edit) bool {
 	if !slices.ContainsFunc(edits, func(e *edit) bool { return e.set == nil }) {
 		return false
 	}
-	for _, e := range edits {
-		if e.pod != nil && keeperOf(s.w, s.original).changeSteps([]string{e.Kind}, e.pod) == nil {
-			return false
-		}
-	}
-	return true
+	k := keeperOf(s.w, s.original)
+	return !slices.ContainsFunc(edits, func(e *edit) bool {
+		return e.pod != nil && (k.changeSteps([]string{e.Kind}, e.pod) == nil || k.holds != nil && k.holds.Object == nil)
+	})
 }
 
 // execute carries steps out in a world, as kubectl would.

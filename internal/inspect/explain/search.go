@@ -36,6 +36,7 @@ type search struct {
 	found      []candidate
 	withheld   []Withheld
 	rehearsals int
+	most       int // suggestions
 	seen       map[string]bool // the texts of what was tried, so that nothing is tried twice
 }
 
@@ -56,7 +57,7 @@ func (s *search) suggestChanges() []Suggestion {
 		list = append(list, s.takeConfirmed()...)
 		sortSuggestions(list)
 	}
-	return list[:min(len(list), mostSuggestions)]
+	return list[:min(len(list), s.most)]
 }
 
 func sortSuggestions(list []Suggestion) {
@@ -71,16 +72,17 @@ func (s *search) takeConfirmed() (list []Suggestion) {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
 	})
 	most := max(leastRehearsals, rehearsedPods/max(1, len(s.w.Each())))
-	for _, c := range s.found {
-		if len(list) == mostSuggestions {
-			break
-		}
+	for i := 0; i < len(s.found) && len(list) < s.most; i++ {
+		c := s.found[i]
 		if s.isRehearsed(c.edits) {
 			if s.rehearsals++; s.rehearsals > most {
 				continue
 			}
 			if reason := s.rehearse(c.edits); reason != "" {
 				s.withheld = append(s.withheld, Withheld{Text: c.Text, Reason: reason})
+				if len(c.edits) == 1 && c.edits[0].otherwise != nil {
+					s.keepIfHelps(c.edits[0].otherwise) // at the end of found
+				}
 				continue
 			}
 		}

@@ -52,6 +52,8 @@ type Pending struct {
 	Missing int `json:"missing,omitempty"`
 	// Workloads has several entries for a workload with several reasons.
 	Workloads []Workload `json:"workloads"`
+	// Notes name the limits of the report.
+	Notes []string `json:"notes,omitempty"`
 
 	scope Scope // that was asked about
 }
@@ -113,13 +115,17 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.workload, b.workload),
 			cmp.Compare(groups[a][0].Object.Name, groups[b][0].Object.Name))
 	})
+	explained := map[string]int{} // entries by namespace
 	for _, k := range keys {
 		for _, pods := range byTurn(w, groups[k]) {
 			// The oldest represents the entry, and has been pending for the longest.
 			slices.SortStableFunc(pods, func(a, b simulate.Found) int {
 				return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
 			})
-			one, err := newWorkload(w, k.workload, pods)
+			if explained[k.namespace]++; explained[k.namespace] == mostAdvised+1 {
+				p.Notes = append(p.Notes, fmt.Sprintf("%s: changes that help were searched for the first %d entries only", k.namespace, mostAdvised))
+			}
+			one, err := newWorkload(w, k.workload, pods, explained[k.namespace] <= mostAdvised)
 			if err != nil {
 				return nil, err
 			}
@@ -235,11 +241,18 @@ func mergeWorkloads(all []Workload) (kept []Workload) {
 	return kept
 }
 
+// mostAdvised bounds the entries of a namespace for which changes are searched: a tenant with many
+// different pods must not delay the answer about the others.
+const mostAdvised = 20
+
 // newWorkload explains the first of the pods, sorted with the oldest first, and makes an entry of
-// them all.
-func newWorkload(w *simulate.World, name string, pods []simulate.Found) (*Workload, error) {
-	oldest := pods[0].Object
-	e, err := explain.Of(w, explain.Options{Namespace: oldest.Namespace, Name: oldest.Name})
+// them all. It searches for a change that helps if advise is set.
+func newWorkload(w *simulate.World, name string, pods []simulate.Found, advise bool) (*Workload, error) {
+	oldest, most := pods[0].Object, 1
+	if !advise {
+		most = -1
+	}
+	e, err := explain.Of(w, explain.Options{Namespace: oldest.Namespace, Name: oldest.Name, Most: most})
 	if err != nil {
 		return nil, err
 	}

@@ -75,6 +75,9 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 			}
 		}
 	}
+	for _, note := range p.Notes {
+		page.Line("\n%s", note)
+	}
 	workloads := map[[2]string]bool{}
 	for i := range p.Workloads { // one has several lines, if its pods are pending for several reasons
 		workloads[[2]string{p.Workloads[i].Namespace, p.Workloads[i].Name}] = true
