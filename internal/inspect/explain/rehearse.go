@@ -21,10 +21,10 @@ import (
 // controllers may not roll a template out, and other pods may take the capacity.
 
 const (
-	// rehearsedPods bounds the pods of all twins for one answer. A twin costs about 10 microseconds per pod.
+	// rehearsedPods bounds the pods of all twins for one answer. A twin of 100,000 pods takes about two seconds.
 	rehearsedPods = 200_000
 	// leastRehearsals is the number of twins in any case.
-	leastRehearsals = 3
+	leastRehearsals = 2
 	// rehearsalTime is the virtual time for rollouts, terminating victims and back-off.
 	rehearsalTime = 15 * time.Minute
 )
@@ -178,7 +178,7 @@ func (k keeper) objectOf(w *simulate.World, s step) (metav1.Object, error) {
 
 // runningPods counts the pods of the workload that have nodes.
 func (k keeper) runningPods(w *simulate.World) (n int) {
-	for _, f := range w.Each() {
+	for _, f := range w.InNamespace(k.pod.Namespace) {
 		if k.isOurs(w, f.Object) && isRunning(f) {
 			n++
 		}
@@ -188,9 +188,6 @@ func (k keeper) runningPods(w *simulate.World) (n int) {
 
 // isOurs reports whether a pod is the keeper's, or of its workload.
 func (k keeper) isOurs(w *simulate.World, p *v1.Pod) bool {
-	if p.Namespace != k.pod.Namespace {
-		return false
-	}
 	if k.made == nil {
 		return p.Name == k.pod.Name
 	}
@@ -208,7 +205,7 @@ func (k keeper) whyNotRunning(w *simulate.World, before int, notes []string) str
 		return ""
 	}
 	running, why := 0, ""
-	for _, f := range w.Each() {
+	for _, f := range w.InNamespace(k.pod.Namespace) {
 		switch {
 		case !k.isOurs(w, f.Object):
 		case isRunning(f):

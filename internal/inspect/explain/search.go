@@ -36,7 +36,7 @@ type search struct {
 	found      []candidate
 	withheld   []Withheld
 	rehearsals int
-	most       int // suggestions
+	most       int             // suggestions
 	seen       map[string]bool // the texts of what was tried, so that nothing is tried twice
 }
 
@@ -71,7 +71,7 @@ func (s *search) takeConfirmed() (list []Suggestion) {
 	slices.SortStableFunc(s.found, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
 	})
-	most := max(leastRehearsals, rehearsedPods/max(1, len(s.w.Each())))
+	most := max(leastRehearsals, rehearsedPods/max(1, s.c.Len()+s.w.CountPods()))
 	for i := 0; i < len(s.found) && len(list) < s.most; i++ {
 		c := s.found[i]
 		if s.isRehearsed(c.edits) {

@@ -1,6 +1,9 @@
 package simulate
 
 import (
+	"cmp"
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 )
@@ -18,3 +21,17 @@ func (w *World) AddNode(node *v1.Node, csi *storagev1.CSINode) {
 
 // IsReady reports whether a node reports to be ready.
 func IsReady(n *v1.Node) bool { return readyOf(n) == v1.ConditionTrue }
+
+// InNamespace lists the pods of a namespace by name, those that have ended included.
+func (w *World) InNamespace(namespace string) (list []Found) {
+	for name, p := range w.pods.named {
+		if name.Namespace == namespace {
+			list = append(list, w.scheduler.found(p))
+		}
+	}
+	slices.SortFunc(list, func(a, b Found) int { return cmp.Compare(a.Object.Name, b.Object.Name) })
+	return list
+}
+
+// CountPods returns the number of pods, those that have ended included.
+func (w *World) CountPods() int { return len(w.pods.named) }
