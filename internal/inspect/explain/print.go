@@ -260,17 +260,21 @@ func (p printer) printSuggestions(e *Explanation) {
 	}
 }
 
-// printWithheld prints the smallest withheld changes, each with its reason.
+// printWithheld prints the smallest withheld change for each of the first reasons.
 func (p printer) printWithheld(e *Explanation) {
 	if len(e.Withheld) == 0 {
 		return
 	}
 	const most = 3
 	p.Line("\nNot suggested, because the pod would not run:")
-	for _, w := range e.Withheld[:min(most, len(e.Withheld))] {
-		p.Line("  - %s: %s", w.Text, w.Reason)
+	var reasons []string
+	for _, w := range e.Withheld {
+		if !slices.Contains(reasons, w.Reason) && len(reasons) < most {
+			reasons = append(reasons, w.Reason)
+			p.Line("  - %s: %s", w.Text, w.Reason)
+		}
 	}
-	if more := len(e.Withheld) - most; more > 0 {
+	if more := len(e.Withheld) - len(reasons); more > 0 {
 		p.Line("  and %s", answer.Count(more, "other change"))
 	}
 }
