@@ -1,0 +1,63 @@
+package webhook
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+)
+
+// TestWritesWithoutEffectArePaced strips the CA bundle from each written configuration, as a policy
+// or another replica would. Each write is followed by an event about it.
+func TestWritesWithoutEffectArePaced(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var writes []time.Time
+		client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			var object runtime.Object
+			switch write := action.(type) {
+			case clienttesting.UpdateAction:
+				object = write.GetObject()
+			case clienttesting.CreateAction:
+				object = write.GetObject()
+			}
+			if config, ok := object.(*mutating); ok {
+				writes = append(writes, time.Now())
+				for i := range config.Webhooks {
+					config.Webhooks[i].ClientConfig.CABundle = nil
+				}
+			}
+			return false, nil, nil
+		})
+		options := DefaultOptions()
+		options.Register = true
+		w := &Webhook{options: options, client: client, clock: clock.RealClock{}, metrics: newInstruments(), listener: listener,
+			warm: make(chan struct{}), ready: make(chan struct{})}
+		close(w.warm)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); w.keepCertificates(ctx) }()
+		time.Sleep(10 * time.Minute)
+		cancel()
+		<-done
+		if len(writes) < 10 {
+			t.Errorf("%d writes in ten minutes: the configuration is no longer corrected", len(writes))
+		}
+		for i := range writes {
+			if i >= 20 && writes[i].Sub(writes[i-20]) < time.Minute {
+				t.Fatalf("21 writes within %v", writes[i].Sub(writes[i-20]))
+			}
+		}
+	})
+}
