@@ -54,7 +54,8 @@ func boundJSON(value any, t reflect.Type) any {
 	return value
 }
 
-// boundText returns the canonical form of a quantity. It keeps invalid values: the decoder rejects them.
+// boundText returns the canonical form of a quantity. It keeps invalid values: the decoder rejects
+// them.
 func boundText(value any) any {
 	var text string
 	switch value := value.(type) {

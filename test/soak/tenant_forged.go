@@ -21,7 +21,8 @@ import (
 // forgedNames is small: names recur within seconds.
 const forgedNames = 10
 
-// forgeLease announces a scheduler whose only profile packs all pods onto a node of the tenant's choice.
+// forgeLease announces a scheduler whose only profile packs all pods onto a node of the tenant's
+// choice.
 func (h *hostile) forgeLease(ctx context.Context) error {
 	holder := oneOf(h, "", "forged")
 	lease := &coordinationv1.Lease{
@@ -42,8 +43,8 @@ func (h *hostile) forgeLease(ctx context.Context) error {
 	return err
 }
 
-// forgeSurge creates a workload with the label of a surge left behind, owned by an object whose name
-// leads to another namespace's Deployment.
+// forgeSurge creates a workload with the label of an abandoned surge, owned by an object with a
+// name that leads to another namespace's Deployment.
 func (h *hostile) forgeSurge(ctx context.Context) error {
 	name, app := fmt.Sprint("surged-", h.rng.IntN(forgedNames)), map[string]string{"app": "surged"}
 	pod := types.UID("x")
@@ -68,7 +69,7 @@ func (h *hostile) forgeSurge(ctx context.Context) error {
 	return err
 }
 
-// forgePod creates a pod that claims to be surged, moved or evicted already, under a recurring name.
+// forgePod creates a pod that claims to be surged, moved or evicted, under a recurring name.
 func (h *hostile) forgePod(ctx context.Context) error {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("forged-", h.rng.IntN(forgedNames)), Labels: map[string]string{"app": "witness"},
@@ -140,7 +141,7 @@ func (t *tenancy) runOperator(ctx context.Context, kubeconfig string) {
 			continue
 		}
 		t.witness.checks.addOne(scaleIsOthers)
-		// A surge of the operator's own drain adds one for a moment; the label of Berth's goes with it.
+		// A surge of the operator's drain adds one replica, and labels the workload meanwhile.
 		if n := *shop.Spec.Replicas; n != shopReplicas && shop.Labels["berth.dev/surge"] == "" {
 			t.addViolation(scaleIsOthers, fmt.Sprintf("deployment witness/shop has %d replicas", n), "operator")
 		}

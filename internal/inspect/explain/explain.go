@@ -24,8 +24,8 @@ type Options struct {
 	Namespace, Name string
 	// Node, if set, is the node for which every plugin's verdict is reported.
 	Node string
-	// Most limits the suggestions; 0 selects mostSuggestions, and a negative number none, which saves
-	// the search.
+	// Most limits the suggestions; 0 selects mostSuggestions, and a negative number none, which
+	// saves the search.
 	Most int
 	// Source is where the world was read from.
 	Source simulate.Source

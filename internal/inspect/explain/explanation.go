@@ -189,8 +189,8 @@ type Suggestion struct {
 	Size int `json:"size"`
 }
 
-// Withheld is a change with which the engine would place the pod, and which is not suggested because
-// the pod would not run after its commands: admission, a quota or a controller interferes.
+// Withheld is a change with which the engine would place the pod, and which is not suggested
+// because the pod would not run after its commands: admission, a quota or a controller interferes.
 type Withheld struct {
 	Text   string `json:"text"`
 	Reason string `json:"reason"`

@@ -73,8 +73,8 @@ func tolerationOf(t *v1.Taint) v1.Toleration {
 }
 
 // untaintEdit removes taints from a node. Node health sets the taints of an unready node again:
-// there, the change is that the node recovers, and has no command. A ready node with such a taint has
-// no component that removes it.
+// there, the change is that the node recovers, and has no command. A ready node with such a taint
+// has no component that removes it.
 func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 	name := v.node.Name
 	var names, removals, states []string

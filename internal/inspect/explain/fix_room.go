@@ -76,8 +76,8 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 }
 
 // lowerRequest reduces the largest request that the pod's total follows, of an init container or a
-// container, and the next one if the total follows that then. It returns nil if a container requests
-// no more than is missing: nothing decides how several should share the reduction.
+// container, and the next one if the total follows that then. It returns nil if a container
+// requests no more than is missing: nothing decides how several should share the reduction.
 func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free
 	// Requests of the pod as a whole take precedence over those of its containers.

@@ -217,8 +217,8 @@ func (e *explainer) ungateEdit() *edit {
 		func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
 }
 
-// suggestChanges searches for changes. object and waiting are the pod without scheduling gates, which
-// must be removed with each change.
+// suggestChanges searches for changes. object and waiting are the pod without scheduling gates,
+// which must be removed with each change.
 func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, waiting *cluster.Pod) {
 	list, err := judgesOf(e.c, profile, waiting)
 	if err != nil {

@@ -21,7 +21,8 @@ import (
 // controllers may not roll a template out, and other pods may take the capacity.
 
 const (
-	// rehearsedPods bounds the pods of all twins for one answer. A twin of 100,000 pods takes about two seconds.
+	// rehearsedPods bounds the pods of all twins for one answer. A twin of 100,000 pods takes about
+	// two seconds.
 	rehearsedPods = 200_000
 	// leastRehearsals is the number of twins in any case.
 	leastRehearsals = 2
@@ -35,8 +36,8 @@ type candidate struct {
 	edits []*edit
 }
 
-// rehearse carries the edits out in a twin of the world. It returns the reason for which neither the
-// pod nor its replacement runs there, or "".
+// rehearse carries the edits out in a twin of the world. It returns the reason for which neither
+// the pod nor its replacement runs there, or "".
 func (s *search) rehearse(edits []*edit) (reason string) {
 	w, err := s.w.Twin()
 	if err != nil {
@@ -91,8 +92,8 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 }
 
 // isRehearsed reports whether the world can carry the edits out. It has no provisioners: changes of
-// volumes are tried with the engine only. Workloads that were not read, or of unknown kinds, have no
-// controller in it.
+// volumes are tried with the engine only. Workloads that were not read, or of unknown kinds, have
+// no controller in it.
 func (s *search) isRehearsed(edits []*edit) bool {
 	if !slices.ContainsFunc(edits, func(e *edit) bool { return e.set == nil }) {
 		return false
@@ -134,8 +135,8 @@ func (k keeper) execute(w *simulate.World, steps []step) (notes []string, err er
 	return notes, nil
 }
 
-// isGateRemoval reports whether a patched pod differs in its scheduling gates only. Other changes in
-// place are new tolerations, for which the world creates the pod again.
+// isGateRemoval reports whether a patched pod differs in its scheduling gates only. Other changes
+// in place are new tolerations, for which the world creates the pod again.
 func isGateRemoval(before *v1.Pod, after metav1.Object) bool {
 	p, ok := after.(*v1.Pod)
 	return ok && len(p.Spec.Tolerations) == len(before.Spec.Tolerations)

@@ -66,7 +66,8 @@ func sortSuggestions(list []Suggestion) {
 	})
 }
 
-// takeConfirmed rehearses the candidates, the smallest first, and returns those that let the pod run.
+// takeConfirmed rehearses the candidates, the smallest first, and returns those that let the pod
+// run.
 func (s *search) takeConfirmed() (list []Suggestion) {
 	slices.SortStableFunc(s.found, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
