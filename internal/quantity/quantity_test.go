@@ -61,8 +61,8 @@ func TestParseIsUpstreams(t *testing.T) {
 var hugeQuantities = []string{"1e60000000", "-1e60000000", "1e2147483647", "1e-2000000000", "12345678901234567890e60000000", "0e2000000000",
 	"0.12345678901234567890e60000000", strings.Repeat("9", 1_000_000), "0." + strings.Repeat("1", 1_000_000), strings.Repeat("0", 1_000_000) + "Ki"}
 
-// TestHugeQuantitiesAreCheap verifies that parsing a quantity, and whatever follows, takes time by
-// its length alone.
+// TestHugeQuantitiesAreCheap verifies that parsing a quantity and computing with it takes time by
+// its length only.
 func TestHugeQuantitiesAreCheap(t *testing.T) {
 	began := time.Now()
 	for _, text := range hugeQuantities {
@@ -77,7 +77,7 @@ func TestHugeQuantitiesAreCheap(t *testing.T) {
 	}
 }
 
-// use does everything that anyone does with a quantity.
+// use computes with a quantity in every way.
 func use(quantity resource.Quantity) {
 	one := resource.MustParse("1.5")
 	quantity.Cmp(one)
