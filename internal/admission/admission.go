@@ -13,57 +13,55 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Config is the administrator's configuration. The zero value is what kube-apiserver does by
-// default, plus memory pressure. It is read only: all requests share it.
+// Config is the administrator's configuration. The zero value matches kube-apiserver's defaults,
+// plus memory pressure. It is read-only, because all requests share it.
 type Config struct {
-	// NotReadySeconds and UnreachableSeconds are how long a pod that says
-	// nothing stays on a node that is not ready or unreachable; nil is 300.
-	// Zero is at once.
+	// NotReadySeconds and UnreachableSeconds are the times that a pod without its own setting stays
+	// on a not-ready or unreachable node; nil means 300, and zero means immediate eviction.
 	NotReadySeconds    *int64
 	UnreachableSeconds *int64
-	// DefaultTolerations are given to pods of namespaces that have none of
-	// their own, AllowedTolerations bound those of namespaces without an
-	// allow-list; empty bounds nothing.
+	// DefaultTolerations apply to pods of namespaces without default tolerations.
+	// AllowedTolerations bound the tolerations in namespaces without an allow-list; an empty list
+	// does not restrict them.
 	DefaultTolerations []v1.Toleration
 	AllowedTolerations []v1.Toleration
-	// AfterAPIServer says that kube-apiserver's own plugins have seen a pod
-	// before the rules do, as before a webhook.
+	// AfterAPIServer is set if kube-apiserver's own plugins have processed a pod before the rules
+	// run, as they do before a webhook.
 	AfterAPIServer bool
 }
 
-// Objects looks up the objects that pods refer to. An object that does not exist is nil without an
-// error; an error means that this could not be found out. What it returns is shared and must not be
-// changed.
+// Objects looks up the objects referenced by pods. It returns nil without an error for a
+// nonexistent object; an error means that the lookup failed. Returned objects are shared and must
+// not be modified.
 type Objects interface {
 	Namespace(name string) (*v1.Namespace, error)
 	PriorityClass(name string) (*schedulingv1.PriorityClass, error)
-	// DefaultPriorityClass is the class for pods that name none; of several
-	// marked as such the one with the lowest value.
+	// DefaultPriorityClass is the class for pods without a class name; among several classes marked
+	// as default, the one with the lowest value.
 	DefaultPriorityClass() (*schedulingv1.PriorityClass, error)
 	RuntimeClass(name string) (*nodev1.RuntimeClass, error)
 }
 
-// Refusal is why a pod may not be created, in kube-apiserver's words where it
-// has any.
+// Refusal is the reason why a pod may not be created, in kube-apiserver's wording if it has one.
 type Refusal struct {
-	// Field is the path of what is at fault, as spec.priority.
+	// Field is the path of the offending field, such as spec.priority.
 	Field   string
 	Message string
-	// Faults is set if the pod is invalid, nil if it is forbidden.
+	// Faults is set for an invalid pod, nil for a forbidden one.
 	Faults field.ErrorList
 }
 
-// Error is the message without the field: API servers add the rest.
+// Error returns the message without the field: API servers add the rest.
 func (r *Refusal) Error() string { return r.Message }
 
-// newRefusal is a refusal that forbids the pod, as opposed to one that finds it invalid.
+// newRefusal returns a refusal that forbids the pod, as opposed to one that marks it invalid.
 func newRefusal(field, format string, args ...any) error {
 	return &Refusal{Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-// StatusError is the error as a client of the API sees it: a refusal with reason Forbidden or
-// Invalid, anything else with InternalError. A pod without a name is called by what its name will
-// begin with.
+// StatusError returns the error as seen by an API client: a refusal with reason Forbidden or
+// Invalid, any other error with InternalError. It identifies a pod without a name by its
+// generateName.
 func StatusError(pod *v1.Pod, err error) *apierrors.StatusError {
 	name := pod.Name
 	if name == "" {
@@ -79,37 +77,38 @@ func StatusError(pod *v1.Pod, err error) *apierrors.StatusError {
 	return apierrors.NewForbidden(v1.Resource("pods"), name, refusal)
 }
 
-// request is one pod on its way, with what the rules look up for it. It lives for one call of
+// request is one pod in admission, with the objects looked up for it. It lives for one call of
 // Change or Judge.
 type request struct {
-	Config // the administrator's
+	Config // set by the administrator
 	Objects
 	pod       *v1.Pod
-	old       *v1.Pod       // the pod as it is stored; nil if it is created
+	old       *v1.Pod       // the stored pod; nil on creation
 	namespace *v1.Namespace // never nil
 }
 
-// rule is one rule. A change may alter the pod, a verdict only refuses it: verdicts see the pod as
-// all changes have left it, webhooks' included. An error is a *Refusal, or that of a lookup. A rule
-// must be idempotent: API servers call webhooks again when another one has changed the pod.
+// rule is one admission rule. A change may modify the pod; a verdict may only refuse it, and sees
+// the pod after all changes, including those by webhooks. An error is a *Refusal, or the error of a
+// lookup. A rule must be idempotent: API servers call webhooks again after another one has changed
+// the pod.
 type rule func(*request) error
 
 var (
-	// The order is part of the result: a later rule sees what an earlier one has given, such as
-	// tolerations of the namespace that cover one which memoryPressure would add.
+	// The order is part of the result: a later rule sees the additions of earlier ones, such as
+	// tolerations of the namespace covering one that memoryPressure would add.
 	changes = []rule{startAnew, resolvePriority, lostNodes, namespaceTolerations, memoryPressure, extendedResources,
 		dedicatedNodes, runtimeClass}
 	verdicts = []rule{allowedTolerations, checkOverhead, onlyDedicatedNodes}
 
-	// What a pod is can change little after its creation: the API lets tolerations be added, and
-	// nothing else that the rules write.
+	// Few fields of a pod can change after its creation: of the fields written by the rules, the
+	// API only allows adding tolerations.
 	changesOfUpdates  = []rule{keepPriority, giveLater}
 	verdictsOfUpdates = []rule{allowedTolerations}
 )
 
-// Change applies to the pod, in place, the rules that alter it. Old is the pod
-// as it is stored, nil if it is created now. An error is a *Refusal, or that of
-// a lookup; the pod is then half changed and of no use.
+// Change applies the modifying rules to the pod, in place. old is the stored pod, nil for a pod
+// being created. An error is a *Refusal, or the error of a lookup; the pod is then partially
+// changed and must be discarded.
 func Change(config Config, objects Objects, pod, old *v1.Pod) error {
 	if old != nil {
 		return applyRules(changesOfUpdates, config, objects, pod, old)
@@ -117,8 +116,8 @@ func Change(config Config, objects Objects, pod, old *v1.Pod) error {
 	return applyRules(changes, config, objects, pod, nil)
 }
 
-// Judge says whether the pod may be stored as it is after all changes, those
-// of others included. It alters nothing.
+// Judge reports whether the pod may be stored in its state after all changes, including those by
+// other plugins. It does not modify the pod.
 func Judge(config Config, objects Objects, pod, old *v1.Pod) error {
 	if old != nil {
 		return applyRules(verdictsOfUpdates, config, objects, pod, old)
@@ -126,8 +125,7 @@ func Judge(config Config, objects Objects, pod, old *v1.Pod) error {
 	return applyRules(verdicts, config, objects, pod, nil)
 }
 
-// Pod is both for a new pod: Change, then Judge. Nothing comes between the two, as webhooks do in
-// an API server.
+// Pod runs Change and then Judge on a new pod. Unlike in an API server, no webhooks run in between.
 func Pod(config Config, objects Objects, pod *v1.Pod) error {
 	if err := Change(config, objects, pod, nil); err != nil {
 		return err
@@ -135,15 +133,14 @@ func Pod(config Config, objects Objects, pod *v1.Pod) error {
 	return Judge(config, objects, pod, nil)
 }
 
-// applyRules applies the rules in their order, up to the first one that fails.
+// applyRules applies the rules in order, up to the first failing one.
 func applyRules(rules []rule, config Config, objects Objects, pod, old *v1.Pod) error {
 	namespace, err := objects.Namespace(pod.Namespace)
 	if err != nil {
 		return fmt.Errorf("namespace %s: %w", pod.Namespace, err)
 	}
 	if namespace == nil {
-		// In files the namespace need not be there; a live API server has
-		// refused the pod before it comes here.
+		// In files the namespace may be missing; a live API server has already refused such a pod.
 		namespace = &v1.Namespace{}
 	}
 	r := &request{Config: config, Objects: objects, pod: pod, old: old, namespace: namespace}
@@ -155,9 +152,9 @@ func applyRules(rules []rule, config Config, objects Objects, pod, old *v1.Pod) 
 	return nil
 }
 
-// Create returns the pod as the API server would store it: defaults filled in, the rules applied,
-// label keys merged into selectors, validated. The pod given stays as it is. It is for pods from
-// files, which no API server has seen.
+// Create returns the pod as the API server would store it: with defaults, after applying the rules,
+// with label keys merged into selectors, and validated. It does not modify the given pod. It serves
+// pods from files, never seen by an API server.
 func Create(config Config, objects Objects, pod *v1.Pod) (*v1.Pod, error) {
 	if err := checkNamespace(objects, pod.Namespace); err != nil {
 		return nil, err
@@ -174,8 +171,8 @@ func Create(config Config, objects Objects, pod *v1.Pod) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// checkNamespace refuses a pod in a namespace that is being deleted: what controllers there would
-// make again is not made.
+// checkNamespace refuses a pod in a terminating namespace, so that controllers there cannot
+// recreate pods.
 func checkNamespace(objects Objects, name string) error {
 	switch namespace, err := objects.Namespace(name); {
 	case err != nil:
@@ -186,7 +183,6 @@ func checkNamespace(objects Objects, name string) error {
 	return nil
 }
 
-// Stored reports whether the pod has been in an API server: it has been
-// through admission there, under the rules and classes of that day, and is
-// not to go through it again.
+// Stored reports whether an API server has stored the pod. Such a pod has passed admission there,
+// under the rules and classes of the time, and must not pass it again.
 func Stored(pod *v1.Pod) bool { return pod.UID != "" }

@@ -20,14 +20,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestCases runs testdata/*.txt, a file a rule:
+// TestCases runs testdata/*.txt, one file per rule:
 //
-//	have    an object that pods can name: Namespace, PriorityClass, RuntimeClass
-//	config  what the administrator set
-//	create  a pod; prints the fields of it named by show=, or the refusal
-//	update  a pod as it is stored (old) and as a client sends it (new); prints as create
-//	class   a priority class that is created; prints the refusal
-//	node    a new node, or at=SECONDS one that is written then, where it was (old); prints its taints
+//	have    an object referenced by pods: Namespace, PriorityClass, RuntimeClass
+//	config  the administrator's configuration
+//	create  a pod; prints its fields named by show=, or the refusal
+//	update  the stored pod (old) and the pod sent by a client (new); prints as create
+//	class   a priority class being created; prints the refusal
+//	node    a new node, or with at=SECONDS an update at that time of an existing one (old); prints its
+//	        taints
 func TestCases(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -156,7 +157,7 @@ func showing(d *datadriven.TestData) []string {
 	return nil
 }
 
-// show prints fields of a spec, lists one item a line.
+// show prints fields of a spec, and lists one item per line.
 func show(t *testing.T, spec any, fields []string) string {
 	data, err := json.Marshal(spec)
 	if err != nil {
@@ -183,8 +184,8 @@ func show(t *testing.T, spec any, fields []string) string {
 	return out.String()
 }
 
-// TestOverheadThatAnotherWebhookLeftIsRefused has a webhook that comes after the
-// rules change, or remove, the overhead of the pod's class.
+// TestOverheadThatAnotherWebhookLeftIsRefused simulates a webhook that changes or removes the
+// overhead of the pod's class after the rules.
 func TestOverheadThatAnotherWebhookLeftIsRefused(t *testing.T) {
 	objects, name := NewCatalog(nil, nil, nil), "kata"
 	objects.RuntimeClasses[name] = &nodev1.RuntimeClass{Overhead: &nodev1.Overhead{PodFixed: v1.ResourceList{"cpu": resource.MustParse("250m")}}}
@@ -218,8 +219,8 @@ func (broken) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	return nil, errors.New("connection refused")
 }
 
-// FuzzPod feeds any pod, with any objects that it may name, to the rules: they
-// never panic, and what they accept they accept again, unchanged.
+// FuzzPod applies the rules to arbitrary pods with arbitrary referenced objects: they never panic,
+// and they accept their own result again, unchanged.
 func FuzzPod(f *testing.F) {
 	f.Add(`{"spec":{"tolerations":[{"operator":"Exists"}],"containers":[{"resources":{"requests":{"nvidia.com/gpu":"1"}}}]}}`,
 		`{"scheduler.alpha.kubernetes.io/defaultTolerations":"[{\"key\":\"a\",\"operator\":\"Exists\"}]","berth.dev/dedicated-nodes":"a=b"}`,
@@ -258,9 +259,8 @@ func FuzzPod(f *testing.F) {
 	})
 }
 
-// nothingElseChanges applies the rules once and again, also as on an update: only
-// the fields of CopyChanges change, the second time none, and no update takes a
-// toleration away.
+// nothingElseChanges applies the rules repeatedly, also as on an update: they change only the
+// fields of CopyChanges, and none the second time, and no update removes a toleration.
 func nothingElseChanges(t *testing.T, config Config, objects Objects, pod *v1.Pod) {
 	once := pod.DeepCopy()
 	if Pod(config, objects, once) != nil {

@@ -9,17 +9,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Catalog is Objects from plain data, for files and tests. The two priority classes that every
-// cluster has are in it without being added. Nil maps are empty. It must not be changed while it is
-// used.
+// Catalog implements Objects with plain data, for files and tests. It always includes the two
+// priority classes present in every cluster. Nil maps are empty. It must not be modified while in
+// use.
 type Catalog struct {
 	Namespaces      map[string]*v1.Namespace
 	PriorityClasses map[string]*schedulingv1.PriorityClass
 	RuntimeClasses  map[string]*nodev1.RuntimeClass
 }
 
-// NewCatalog makes a catalog of lists. The objects are shared with them. Of several of one name the
-// last counts.
+// NewCatalog creates a catalog from lists, sharing their objects. Among several objects with the
+// same name, the last one counts.
 func NewCatalog(namespaces []*v1.Namespace, priorities []*schedulingv1.PriorityClass, runtimes []*nodev1.RuntimeClass) *Catalog {
 	c := &Catalog{
 		Namespaces:      make(map[string]*v1.Namespace, len(namespaces)),
@@ -51,7 +51,7 @@ func (c *Catalog) PriorityClass(name string) (*schedulingv1.PriorityClass, error
 	if class := c.PriorityClasses[name]; class != nil {
 		return class, nil
 	}
-	// Every API server makes them at its start, so files do not have them.
+	// Every API server creates them on startup, so files do not include them.
 	if value, known := rules.SystemPriority(name); known {
 		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, nil
 	}
@@ -68,11 +68,10 @@ func (c *Catalog) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 }
 
 // LowerDefault picks the default of two priority classes: the one marked as such, and of two the
-// one with the lower value, as kube-apiserver; the name decides between equals, so that the answer
-// does not depend on an order. Nil is none.
+// one with the lower value, like kube-apiserver. The name breaks ties, so that the result does not
+// depend on the order. Nil means none.
 //
-// The API server refuses a second default, but two that are created at the same moment may both
-// pass.
+// The API server refuses a second default, but two created at the same moment may both pass.
 func LowerDefault(a, b *schedulingv1.PriorityClass) *schedulingv1.PriorityClass {
 	switch {
 	case b == nil || !b.GlobalDefault:

@@ -10,16 +10,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// DedicatedNodesAnnotation, with key=value on a namespace, makes it the owner
-// of the nodes that carry key=value both as taint and as label: its pods get
-// the toleration and the node affinity, so they run there and nowhere else.
-// On a pod it does the same for that pod; it cannot name another group than
-// the namespace does.
+// DedicatedNodesAnnotation, with key=value on a namespace, makes it the owner of the nodes with
+// key=value both as a taint and as a label: its pods get the toleration and the node affinity, so
+// they run only there. On a pod it has the same effect for that pod; it must not name a different
+// group than the namespace.
 const DedicatedNodesAnnotation = "berth.dev/dedicated-nodes"
 
-// dedicatedNodes gives the pod what DedicatedNodesAnnotation promises, if it or its namespace has
-// it: a toleration for each effect that keeps pods off, and the node affinity. Tolerations alone
-// would let the pod onto the nodes, and the affinity alone would not.
+// dedicatedNodes implements DedicatedNodesAnnotation of the pod or its namespace: it adds a
+// toleration for each effect that keeps pods off, and the node affinity. Tolerations only permit
+// the nodes, and affinity only requires them, so both are needed.
 //
 // For example, gpu=team-a on the namespace adds the tolerations gpu=team-a:NoSchedule and
 // gpu=team-a:NoExecute, and gpu In (team-a) to each term of the required node affinity.
@@ -29,7 +28,7 @@ func dedicatedNodes(r *request) error {
 		return err
 	}
 	spec := &r.pod.Spec
-	// One toleration per effect, instead of one for all: PreferNoSchedule keeps nobody off.
+	// One toleration per effect, instead of one for all: PreferNoSchedule does not keep pods off.
 	for _, effect := range rules.KeepsOff {
 		taint := v1.Taint{Key: key, Value: value, Effect: effect}
 		if rules.TolerationOf(&taint, spec.Tolerations) == nil {
@@ -42,8 +41,8 @@ func dedicatedNodes(r *request) error {
 }
 
 // onlyDedicatedNodes refuses a pod that could run elsewhere because the affinity was removed again
-// or admission was bypassed. The tolerations are not looked at: without them the pod would not run,
-// which harms nobody else.
+// or admission was bypassed. It ignores missing tolerations: without them the pod would not run,
+// which harms no other pod.
 func onlyDedicatedNodes(r *request) error {
 	key, value, err := groupOf(r)
 	if key == "" || err != nil {
@@ -62,13 +61,13 @@ func onlyDedicatedNodes(r *request) error {
 		DedicatedNodesAnnotation, key, value)
 }
 
-// groupOf is the label and taint of the nodes that the pod belongs on; an empty key is none. An
-// annotation that is no key=value refuses the pod: nodes that do not exist would let it wait for
-// ever.
+// groupOf returns the label and taint of the pod's dedicated nodes; the key is empty without
+// dedicated nodes. It refuses the pod if the annotation is not of the form key=value: the pod would
+// wait forever for nonexistent nodes.
 func groupOf(r *request) (key, value string, err error) {
 	group, field := r.pod.Annotations[DedicatedNodesAnnotation], "metadata.annotations["+DedicatedNodesAnnotation+"]"
-	// The namespace goes before the pod: who may create pods need not be who may choose their
-	// nodes.
+	// The namespace takes precedence over the pod: users allowed to create pods are not necessarily
+	// allowed to choose their nodes.
 	if owned := r.namespace.Annotations[DedicatedNodesAnnotation]; owned != "" {
 		if group != "" && group != owned {
 			return "", "", newRefusal(field, "annotation %s: %q: namespace %s has its pods on the nodes %q",
@@ -89,9 +88,9 @@ func groupOf(r *request) (key, value string, err error) {
 	return key, value, nil
 }
 
-// requireLabel narrows the pod's required node affinity to nodes with the
-// label. Terms are alternatives, so each of them gets the condition. A term
-// without conditions matches no node and must not begin to.
+// requireLabel narrows the pod's required node affinity to nodes with the label. Terms are
+// alternatives, so each of them gets the condition. A term without conditions matches no node, and
+// must continue to match none.
 func requireLabel(spec *v1.PodSpec, key, value string) {
 	label := v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}
 	if spec.Affinity == nil {
@@ -117,14 +116,14 @@ func requireLabel(spec *v1.PodSpec, key, value string) {
 	}
 }
 
-// matchesNothing reports whether the term has no conditions. The API defines that such a term
+// matchesNothing reports whether the term lacks conditions. By the API's definition, such a term
 // selects no node.
 func matchesNothing(term *v1.NodeSelectorTerm) bool {
 	return len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0
 }
 
-// requiresLabel reports whether the term has the condition already, in the form in which
-// requireLabel adds it.
+// requiresLabel reports whether the term already has the condition, in the form added by
+// requireLabel.
 func requiresLabel(term *v1.NodeSelectorTerm, key, value string) bool {
 	return slices.ContainsFunc(term.MatchExpressions, func(r v1.NodeSelectorRequirement) bool {
 		return r.Key == key && r.Operator == v1.NodeSelectorOpIn && len(r.Values) == 1 && r.Values[0] == value

@@ -7,14 +7,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Default fills in, in place, what the API server does while it decodes a pod
-// (SetObjectDefaults_Pod). It does so before admission, so the rules see the defaults.
+// Default applies, in place, the API server's defaults for a decoded pod (SetObjectDefaults_Pod).
+// The API server does so before admission, so the rules see the defaults.
 func Default(pod *v1.Pod) {
 	containers := slices.Concat(toPointers(pod.Spec.InitContainers), toPointers(pod.Spec.Containers))
 	for _, c := range containers {
-		// Before amounts are rounded, as upstream.
+		// Before amounts are rounded, like upstream.
 		defaultRequests(&c.Resources)
-		// The port is the node's own then, so it cannot be another one outside.
+		// The port is then the node's own, so the host port cannot differ.
 		if pod.Spec.HostNetwork {
 			defaultHostPorts(c.Ports)
 		}
@@ -26,8 +26,8 @@ func Default(pod *v1.Pod) {
 		roundUp(pod.Spec.Resources.Requests)
 	}
 
-	// Only from here on: ephemeral containers have defaults of their own fields, and neither
-	// requests nor host ports.
+	// The above does not apply to ephemeral containers: they only have defaults for their own
+	// fields, and neither requests nor host ports.
 	for i := range pod.Spec.EphemeralContainers {
 		containers = append(containers, (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
@@ -51,7 +51,7 @@ func toPointers[T any](list []T) []*T {
 	return result
 }
 
-// defaultSpec fills in what is the pod's own.
+// defaultSpec sets the defaults of the pod's own fields.
 func defaultSpec(spec *v1.PodSpec) {
 	if spec.DNSPolicy == "" {
 		spec.DNSPolicy = v1.DNSClusterFirst
@@ -64,7 +64,7 @@ func defaultSpec(spec *v1.PodSpec) {
 		spec.SecurityContext = &v1.PodSecurityContext{}
 	}
 	setDefault(&spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
-	// As upstream, for pods and not for templates of pods.
+	// Like upstream, for pods but not for pod templates.
 	if *spec.TerminationGracePeriodSeconds < 0 {
 		spec.TerminationGracePeriodSeconds = new(int64(1))
 	}
@@ -74,12 +74,12 @@ func defaultSpec(spec *v1.PodSpec) {
 		spec.SchedulerName = v1.DefaultSchedulerName
 	}
 
-	// Old clients know the account by its deprecated name; both say the same.
+	// Old clients use the deprecated name of the account; both fields must agree.
 	spec.ServiceAccountName = cmp.Or(spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 }
 
-// defaultRequests requests what is limited and not requested.
+// defaultRequests sets missing requests to the limits.
 func defaultRequests(r *v1.ResourceRequirements) {
 	for name, limit := range r.Limits {
 		if _, set := r.Requests[name]; set {
@@ -101,7 +101,7 @@ func defaultHostPorts(ports []v1.ContainerPort) {
 	}
 }
 
-// roundUp makes amounts whole thousandths, the finest that the API stores.
+// roundUp rounds amounts up to whole thousandths, the finest unit stored by the API.
 func roundUp(list v1.ResourceList) {
 	for name, quantity := range list {
 		if !quantity.RoundUp(-3) {

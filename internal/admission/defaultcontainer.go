@@ -5,7 +5,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// defaultContainer fills in what every container has, init and ephemeral ones too.
+// defaultContainer sets the defaults common to all containers, including init and ephemeral ones.
 func defaultContainer(c *v1.Container) {
 	if c.ImagePullPolicy == "" {
 		c.ImagePullPolicy = pullPolicy(c.Image)
@@ -32,7 +32,7 @@ func defaultContainer(c *v1.Container) {
 		}
 	}
 
-	// After defaultRequests, which copies limits as they were written.
+	// After defaultRequests, which copies unrounded limits.
 	roundUp(c.Resources.Limits)
 	roundUp(c.Resources.Requests)
 	for _, probe := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
@@ -48,8 +48,8 @@ func defaultContainer(c *v1.Container) {
 	}
 }
 
-// pullPolicy is Always for what may change under its name: the tag latest, also where it is
-// implied, and not with a digest. A name that cannot be read is left to the node.
+// pullPolicy returns Always for images that may change under the same name: the tag latest, even if
+// implied, but not with a digest. It leaves unparsable names to the node.
 func pullPolicy(image string) v1.PullPolicy {
 	name, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -61,12 +61,12 @@ func pullPolicy(image string) v1.PullPolicy {
 	return v1.PullIfNotPresent
 }
 
-// defaultProbe fills in the times of a probe, in seconds, if there is one.
+// defaultProbe sets the defaults of a probe's times, in seconds, if there is one.
 func defaultProbe(probe *v1.Probe) {
 	if probe == nil {
 		return
 	}
-	// InitialDelaySeconds is left out: zero is a value there.
+	// InitialDelaySeconds is excluded, because zero is a valid value.
 	for field, value := range map[*int32]int32{
 		&probe.TimeoutSeconds: 1, &probe.PeriodSeconds: 10, &probe.SuccessThreshold: 1, &probe.FailureThreshold: 3,
 	} {
@@ -80,7 +80,7 @@ func defaultProbe(probe *v1.Probe) {
 	}
 }
 
-// defaultHTTPGet fills in path and scheme, if there is such an action.
+// defaultHTTPGet sets the default path and scheme of an HTTP action, if present.
 func defaultHTTPGet(get *v1.HTTPGetAction) {
 	if get == nil {
 		return
@@ -93,14 +93,14 @@ func defaultHTTPGet(get *v1.HTTPGetAction) {
 	}
 }
 
-// defaultFieldRef fills in the version of the API that the path is of.
+// defaultFieldRef sets the default API version of the field path.
 func defaultFieldRef(ref *v1.ObjectFieldSelector) {
 	if ref != nil && ref.APIVersion == "" {
 		ref.APIVersion = "v1"
 	}
 }
 
-// setDefault sets a field that is not set. A pointer to a zero value is set.
+// setDefault sets a nil field. A pointer to a zero value counts as set.
 func setDefault[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value

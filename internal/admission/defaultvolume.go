@@ -5,7 +5,7 @@ import v1 "k8s.io/api/core/v1"
 // fileMode is the default mode of files from the API: secrets, config maps, the pod's own fields.
 const fileMode int32 = 0o644
 
-// defaultVolume fills in what depends on the kind of volume. A volume without any kind is an
+// defaultVolume sets the defaults specific to the volume's kind. A volume without a kind is an
 // emptyDir.
 func defaultVolume(volume *v1.Volume) {
 	if volume.VolumeSource == (v1.VolumeSource{}) {
@@ -16,7 +16,7 @@ func defaultVolume(volume *v1.Volume) {
 		volume.Image.PullPolicy = pullPolicy(volume.Image.Reference)
 	}
 
-	// An empty type is a type: nothing is checked before the mount.
+	// The empty type is a valid type: it skips checks before the mount.
 	if volume.HostPath != nil {
 		setDefault(&volume.HostPath.Type, v1.HostPathUnset)
 	}
@@ -36,7 +36,7 @@ func defaultVolume(volume *v1.Volume) {
 		defaultProjected(volume.Projected)
 	}
 	if volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil {
-		// The template becomes a PersistentVolumeClaim, and has the defaults of one.
+		// The template becomes a PersistentVolumeClaim, and gets its defaults.
 		claim := &volume.Ephemeral.VolumeClaimTemplate.Spec
 		setDefault(&claim.VolumeMode, v1.PersistentVolumeFilesystem)
 		roundUp(claim.Resources.Limits)
@@ -46,7 +46,7 @@ func defaultVolume(volume *v1.Volume) {
 	defaultOfOldKinds(volume)
 }
 
-// defaultProjected fills in the mode of the files and how long tokens last.
+// defaultProjected sets the default mode of the files and lifetime of tokens.
 func defaultProjected(projected *v1.ProjectedVolumeSource) {
 	const hour int64 = 3600
 	setDefault(&projected.DefaultMode, fileMode)
@@ -61,15 +61,15 @@ func defaultProjected(projected *v1.ProjectedVolumeSource) {
 	}
 }
 
-// defaultItems fills in the versions of the fields that files show.
+// defaultItems sets the default API versions of the fields exposed as files.
 func defaultItems(items []v1.DownwardAPIVolumeFile) {
 	for i := range items {
 		defaultFieldRef(items[i].FieldRef)
 	}
 }
 
-// defaultOfOldKinds is for volumes that CSI drivers serve by now. The API still has their fields,
-// and still fills them in.
+// defaultOfOldKinds handles volumes now served by CSI drivers. The API retains their fields, and
+// still sets their defaults.
 func defaultOfOldKinds(volume *v1.Volume) {
 	or := func(field *string, value string) {
 		if *field == "" {

@@ -8,12 +8,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// extendedResources lets a pod that asks for special hardware onto nodes kept for it: such nodes
-// carry a taint whose key is the resource's name. It is kube-apiserver's plugin
-// ExtendedResourceToleration, which is off by default there.
+// extendedResources admits a pod requesting special hardware to the nodes reserved for it: such
+// nodes carry a taint with the resource's name as its key. It is kube-apiserver's plugin
+// ExtendedResourceToleration, disabled by default there.
 //
 // For example, a request of example.com/gpu adds the toleration example.com/gpu:NoSchedule,
-// whatever the taint's value.
+// regardless of the taint's value.
 func extendedResources(r *request) error {
 	var names []string
 	for _, container := range slices.Concat(r.pod.Spec.Containers, r.pod.Spec.InitContainers) {
@@ -32,10 +32,10 @@ func extendedResources(r *request) error {
 	return nil
 }
 
-// setTolerations adds a toleration for each of the keys, or replaces those that differ in seconds
-// only. The list given is not changed.
+// setTolerations adds a toleration for each of the keys, or replaces existing ones that differ only
+// in seconds. It does not modify the given list.
 func setTolerations(list []v1.Toleration, keys []string) []v1.Toleration {
-	same, without := map[string][]int{}, map[string]bool{} // tolerations of the form to be added
+	same, without := map[string][]int{}, map[string]bool{} // existing tolerations of the form to be added
 	for i := range list {
 		t := &list[i]
 		if t.Operator == v1.TolerationOpExists && t.Effect == v1.TaintEffectNoSchedule && t.Value == "" {

@@ -6,9 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The annotations of a namespace that say how long its pods stay on a node
-// that is not ready or unreachable, instead of the cluster's default. A pod's
-// own toleration goes before both.
+// Namespace annotations for the time its pods stay on a not-ready or unreachable node, instead of
+// the cluster's default. A pod's own toleration takes precedence over both.
 const (
 	NotReadySecondsAnnotation    = "berth.dev/not-ready-seconds"
 	UnreachableSecondsAnnotation = "berth.dev/unreachable-seconds"
@@ -17,9 +16,9 @@ const (
 // defaultSeconds is kube-apiserver's default for both taints (DefaultTolerationSeconds).
 const defaultSeconds = 300
 
-// lostNodes lets a pod stay on a lost node for a while, unless it says itself what it wants: by a
-// toleration for the taint or for any taint, with effect NoExecute or any. It is kube-apiserver's
-// plugin DefaultTolerationSeconds, with the namespace's word between the pod's and the cluster's:
+// lostNodes lets a pod stay on a lost node for a while, unless the pod has its own toleration: for
+// the taint or for any taint, with effect NoExecute or any. It is kube-apiserver's plugin
+// DefaultTolerationSeconds, with the namespace's annotation in between the pod and the cluster:
 //
 //	pod's own toleration > namespace's annotation > Config > 300 s
 func lostNodes(r *request) error {
@@ -29,9 +28,9 @@ func lostNodes(r *request) error {
 	return lostNode(r, v1.TaintNodeUnreachable, r.UnreachableSeconds, UnreachableSecondsAnnotation)
 }
 
-// lostNode adds the toleration for one of the two taints. The namespace's annotation goes before
-// the configuration; one that is no number refuses the pod, since a wrong number of seconds would
-// be noticed only when a node fails.
+// lostNode adds the toleration for one of the two taints. The namespace's annotation takes
+// precedence over the configuration. It refuses the pod if the annotation is not a number, since a
+// wrong value would be noticed only when a node fails.
 func lostNode(r *request, taint string, configured *int64, annotation string) error {
 	for _, t := range r.pod.Spec.Tolerations {
 		if (t.Key == taint || t.Key == "") && (t.Effect == v1.TaintEffectNoExecute || t.Effect == "") {

@@ -7,12 +7,12 @@ import (
 )
 
 // mergeTolerations joins two lists and drops each toleration covered by another one of either list;
-// of equal ones the first stays. The order of the lists is kept.
+// of equal ones the first stays. It preserves the order of the lists.
 //
 // For example, {a=x:NoSchedule} and {a Exists, any effect} merge to the second one.
 //
-// The work is proportional to the number of tolerations: admission runs before the API server
-// bounds anything but the size of a request.
+// It runs in linear time: at admission, the API server has bounded nothing but the size of the
+// request.
 func mergeTolerations(first, second []v1.Toleration) []v1.Toleration {
 	all := make([]v1.Toleration, 0, len(first)+len(second))
 	all = append(append(all, first...), second...)
@@ -32,36 +32,37 @@ func mergeTolerations(first, second []v1.Toleration) []v1.Toleration {
 	return list
 }
 
-// tolerationSet answers in constant time whether one of its tolerations equals or covers another.
+// tolerationSet determines in constant time whether one of its tolerations equals or covers
+// another.
 //
-// Covering is defined as by kube-apiserver, which knows Equal and Exists only: Gt and Lt cover
-// nothing but equal tolerations. It also decides what an allow-list allows.
+// It defines covering like kube-apiserver, which supports only Equal and Exists: Gt and Lt cover
+// only equal tolerations. Allow-lists use the same definition.
 type tolerationSet struct {
 	exact  map[toleration]bool
 	widest map[coverage]widest
 }
 
-// toleration is a toleration as a comparable value.
+// toleration is a comparable toleration value.
 type toleration struct {
 	key, value string
 	operator   v1.TolerationOperator
 	effect     v1.TaintEffect
-	limited    bool // it has seconds
+	limited    bool // has seconds
 	seconds    int64
 }
 
-// coverage is what a toleration covers apart from seconds.
+// coverage is a toleration's scope without its seconds.
 type coverage struct {
 	key, value string
 	exists     bool
 	effect     v1.TaintEffect
 }
 
-// widest holds the toleration of a coverage that covers for the longest time, and the next one that
-// differs from it.
+// widest holds the toleration with the longest time for a coverage, and the next one that differs
+// from it.
 type widest struct{ first, second timed }
 
-// timed is a toleration with the seconds for which it covers others.
+// timed is a toleration with its effective seconds for covering others.
 type timed struct {
 	toleration
 	covers int64
@@ -97,7 +98,7 @@ func (s *tolerationSet) add(t *v1.Toleration) {
 	default:
 		return
 	}
-	// Seconds limit only what a NoExecute toleration covers.
+	// Seconds limit only NoExecute tolerations.
 	added := timed{c, math.MaxInt64, true}
 	if t.Effect == v1.TaintEffectNoExecute && t.TolerationSeconds != nil {
 		added.covers = *t.TolerationSeconds
@@ -114,7 +115,8 @@ func (s *tolerationSet) add(t *v1.Toleration) {
 // has reports whether the set has exactly this toleration.
 func (s *tolerationSet) has(t *v1.Toleration) bool { return s.exact[valueOf(t)] }
 
-// covers reports whether a toleration of the set tolerates all that t does, for as long.
+// covers reports whether a toleration of the set tolerates at least as much as t, for at least as
+// long.
 func (s *tolerationSet) covers(t *v1.Toleration) bool { return s.has(t) || s.coversMore(t) }
 
 // coversMore reports whether a toleration of the set other than t covers t.

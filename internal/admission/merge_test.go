@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// plainMerge merges by comparing all pairs, as kube-apiserver does.
+// plainMerge merges by comparing all pairs, like kube-apiserver.
 func plainMerge(first, second []v1.Toleration) []v1.Toleration {
 	all := slices.Concat(first, second)
 	var merged []v1.Toleration
@@ -91,18 +91,18 @@ func TestMergesAgreeWithThoseOfAllPairs(t *testing.T) {
 	}
 }
 
-// TestLargePodsAreAdmittedInProportionalTime compares the processor time of a pod with that of one
-// four times as large.
+// TestLargePodsAreAdmittedInProportionalTime compares the processor time for a pod with the time
+// for a pod four times as large.
 func TestLargePodsAreAdmittedInProportionalTime(t *testing.T) {
 	small, large := processorTimeOfAdmission(t, 5_000), processorTimeOfAdmission(t, 20_000)
 	t.Logf("10,000 tolerations take %s, 40,000 take %s", small, large)
-	if large > 8*small { // work that grows with the square takes 16 times as long
+	if large > 8*small { // quadratic work takes 16 times as long
 		t.Errorf("four times as many tolerations take %.1f times as long", float64(large)/float64(small))
 	}
 }
 
-// processorTimeOfAdmission returns the lowest of five measurements for a pod with twice as many
-// tolerations as given, created and updated.
+// processorTimeOfAdmission returns the lowest of five measurements of creating and updating a pod
+// with twice the given number of tolerations.
 func processorTimeOfAdmission(t *testing.T, many int) time.Duration {
 	t.Helper()
 	var tolerations []v1.Toleration
@@ -124,7 +124,7 @@ func processorTimeOfAdmission(t *testing.T, many int) time.Duration {
 		v1.Toleration{Key: v1.TaintNodeNotReady, Operator: v1.TolerationOpExists}, v1.Toleration{Key: v1.TaintNodeUnreachable, Operator: v1.TolerationOpExists},
 		v1.Toleration{Key: v1.TaintNodeMemoryPressure, Operator: v1.TolerationOpExists})}
 
-	runtime.LockOSThread() // processor time is that of a thread
+	runtime.LockOSThread() // processor time is measured per thread
 	defer runtime.UnlockOSThread()
 	lowest := time.Hour
 	for range 5 {
@@ -145,7 +145,7 @@ func processorTimeOfAdmission(t *testing.T, many int) time.Duration {
 	return lowest
 }
 
-// processorTimeOfThread returns the time that the calling thread has run for.
+// processorTimeOfThread returns the processor time of the calling thread.
 func processorTimeOfThread(t *testing.T) time.Duration {
 	t.Helper()
 	const ofThread = 1 // RUSAGE_THREAD

@@ -6,16 +6,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The annotations of a namespace with tolerations as JSON, as kube-apiserver's
-// plugin PodTolerationRestriction reads them.
+// Namespace annotations with tolerations as JSON, as used by kube-apiserver's plugin
+// PodTolerationRestriction.
 const (
 	DefaultTolerationsAnnotation = "scheduler.alpha.kubernetes.io/defaultTolerations"
 	AllowedTolerationsAnnotation = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
-// namespaceTolerations gives a pod the default tolerations of its namespace, or those of the
-// cluster if the namespace says nothing. An empty annotation says: none. They are merged with the
-// pod's own: of two of which one covers the other, the wider one stays.
+// namespaceTolerations gives a pod the default tolerations of its namespace or, without such an
+// annotation, those of the cluster. An empty annotation means no tolerations. They are merged with
+// the pod's own: of two tolerations, one covering the other, the wider one stays.
 func namespaceTolerations(r *request) error {
 	defaults, set, err := annotatedTolerations(r.namespace, DefaultTolerationsAnnotation)
 	if err != nil {
@@ -30,11 +30,10 @@ func namespaceTolerations(r *request) error {
 	return nil
 }
 
-// allowedTolerations refuses a pod with a toleration that goes beyond those
-// allowed in its namespace. Tolerations that admission itself added count,
-// too: a list has to allow those of lost nodes. Those that a pod has already
-// stay, whatever the list says by now: of an update only what is new counts,
-// and of a pod that is leaving nothing.
+// allowedTolerations refuses a pod with a toleration beyond the list allowed in its namespace.
+// Tolerations added by admission also count, so a list must include those of lost nodes. Existing
+// tolerations stay, regardless of the current list: on an update only new tolerations count, and on
+// a terminating pod none.
 func allowedTolerations(r *request) error {
 	if r.old != nil && r.pod.DeletionTimestamp != nil {
 		return nil
@@ -50,8 +49,8 @@ func allowedTolerations(r *request) error {
 		if before.has(t) {
 			continue
 		}
-		// The list is read for the first new toleration only: without any, an annotation that is no
-		// list refuses nothing.
+		// Parse the list only for the first new toleration: otherwise a malformed annotation does
+		// not refuse the pod.
 		if allowed == nil {
 			list, of, err := allowList(r)
 			if err != nil {
@@ -71,8 +70,8 @@ func allowedTolerations(r *request) error {
 	return nil
 }
 
-// allowList returns the tolerations that the pod may have, and whose setting this is; an empty list
-// allows all.
+// allowList returns the tolerations allowed for the pod, and the scope of this setting; an empty
+// list allows all.
 func allowList(r *request) (allowed []v1.Toleration, scope string, err error) {
 	allowed, set, err := annotatedTolerations(r.namespace, AllowedTolerationsAnnotation)
 	if !set {
@@ -81,9 +80,8 @@ func allowList(r *request) (allowed []v1.Toleration, scope string, err error) {
 	return allowed, "namespace", err
 }
 
-// annotatedTolerations reads a list from an annotation. set tells whether it is there: an empty one
-// is a list without tolerations. One that is no JSON refuses the pod, since nobody knows what was
-// meant.
+// annotatedTolerations parses a list from an annotation. set reports whether it is present: an
+// empty annotation is an empty list. Invalid JSON refuses the pod, since the intent is unknown.
 func annotatedTolerations(namespace *v1.Namespace, annotation string) (tolerations []v1.Toleration, set bool, err error) {
 	text, set := namespace.Annotations[annotation]
 	if text == "" {

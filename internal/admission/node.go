@@ -8,9 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Node taints a new node, in place, so that no pod is placed on it before it
-// has said that it is ready; node health takes the taint away again. It is
-// kube-apiserver's plugin TaintNodesByCondition.
+// Node taints a new node, in place, to keep pods off it until it has reported ready; node health
+// removes the taint. It is kube-apiserver's plugin TaintNodesByCondition.
 func Node(node *v1.Node) {
 	taint := v1.Taint{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoSchedule}
 	if !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.MatchTaint(&taint) }) {
@@ -18,12 +17,12 @@ func Node(node *v1.Node) {
 	}
 }
 
-// NoteTaintTimes sets timeAdded on evicting taints that lack it, in place: kubectl does not set it,
-// and pods count their tolerationSeconds from that time, even after a restart. A taint that the
-// node already had, in old, keeps its time: a client that writes the whole list again, which is one
-// value to the API, neither loses the time nor restarts it. One that it had without a time stays
-// so: it is older than this write, and the eviction controller knows better since when. old is nil
-// for a node that is created.
+// NoteTaintTimes sets missing timeAdded fields of evicting taints, in place: kubectl does not set
+// them, and pods count their tolerationSeconds from that time, even after a restart. A taint
+// already present in old keeps its time: a client replacing the whole list, a single value to the
+// API, neither loses nor restarts it. An existing taint without a time stays without one: it is
+// older than this write, and the eviction controller knows its age better. old is nil for a new
+// node.
 func NoteTaintTimes(node, old *v1.Node, now time.Time) {
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]

@@ -11,15 +11,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// DefaultPodResources fills in, in place, what a pod with pod-level resources leaves out of them.
-// The API server does it after admission, which may add containers and change theirs. A pod without
-// such resources stays as it is.
+// DefaultPodResources sets, in place, missing pod-level resources of a pod with such resources. The
+// API server does so after admission, which may add containers and change their resources. It
+// leaves a pod without pod-level resources unchanged.
 func DefaultPodResources(pod *v1.Pod) {
 	resources := pod.Spec.Resources
 	if resources == nil || len(resources.Limits)+len(resources.Requests) == 0 {
 		return
 	}
-	// The order matters: requests may follow from limits, and limits of what is requested come
+	// The order matters: requests may follow from limits, and limits derived from requests are
 	// last.
 	limits := rules.PodLimits(pod, rules.OnlyContainers)
 	defaultHugePages(resources, limits)
@@ -32,7 +32,7 @@ func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// defaultHugePages limits the pod to the huge pages that its containers have together.
+// defaultHugePages limits the pod to the sum of its containers' huge pages.
 func defaultHugePages(resources *v1.ResourceRequirements, limits v1.ResourceList) {
 	for name, sum := range limits {
 		_, requested := resources.Requests[name]
@@ -43,8 +43,8 @@ func defaultHugePages(resources *v1.ResourceRequirements, limits v1.ResourceList
 	}
 }
 
-// defaultPodRequests requests the sum of the containers where they request any, else the limit.
-// Huge pages are requested as they are limited.
+// defaultPodRequests sets requests to the sum of the containers' requests, if any, or else to the
+// limit. Requests for huge pages equal their limits.
 func defaultPodRequests(resources *v1.ResourceRequirements, sums v1.ResourceList) {
 	for name, sum := range sums {
 		if _, requested := resources.Requests[name]; !requested && helper.IsSupportedPodLevelResource(name) && !isHugePages(name) {
@@ -58,8 +58,8 @@ func defaultPodRequests(resources *v1.ResourceRequirements, sums v1.ResourceList
 	}
 }
 
-// defaultPodLimits limits a resource that every container limits to their sum, or to what the pod
-// requests if that is more.
+// defaultPodLimits limits a resource limited by every container to the sum of their limits, or to
+// the pod's request if that is higher.
 func defaultPodLimits(pod *v1.Pod, sums v1.ResourceList) {
 	resources := pod.Spec.Resources
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
@@ -78,7 +78,7 @@ func defaultPodLimits(pod *v1.Pod, sums v1.ResourceList) {
 	}
 }
 
-// setAmount sets an amount, and makes the list if there is none.
+// setAmount sets an amount, and allocates a nil list.
 func setAmount(list *v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
 	if *list == nil {
 		*list = v1.ResourceList{}

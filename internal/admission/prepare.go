@@ -9,10 +9,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// preparePod does, in place, what else the API server does with a new pod: it
-// names the service account, merges label keys into selectors, fills in pod-level
-// resources and begins the status. It is not part of Pod: the
-// API server does it there, and refuses selectors that were merged before.
+// preparePod performs, in place, the API server's remaining steps for a new pod: it names the
+// service account, merges label keys into selectors, defaults pod-level resources and initializes
+// the status. It is not part of Pod: the API server does this itself, and refuses already merged
+// selectors.
 func preparePod(pod *v1.Pod) {
 	DefaultPodResources(pod)
 	nameServiceAccount(&pod.Spec)
@@ -25,16 +25,16 @@ func preparePod(pod *v1.Pod) {
 	}
 }
 
-// nameServiceAccount names the account under both of its names, as the API
-// shows them. The account itself and its token are no concern of scheduling.
+// nameServiceAccount sets both names of the account, like the API. The account itself and its token
+// are irrelevant for scheduling.
 func nameServiceAccount(spec *v1.PodSpec) {
 	name := cmp.Or(spec.ServiceAccountName, spec.DeprecatedServiceAccount, "default")
 	spec.ServiceAccountName, spec.DeprecatedServiceAccount = name, name
 }
 
-// mergeLabelKeys turns matchLabelKeys and mismatchLabelKeys into expressions of the selector beside
-// them. In contrast to the API server it leaves alone what was merged already: a pod that was
-// stored, read and given to Berth in a file must mean the same again.
+// mergeLabelKeys turns matchLabelKeys and mismatchLabelKeys into expressions of the adjacent
+// selector. Unlike the API server it skips already merged keys: a stored pod, passed to Berth in a
+// file, must keep its meaning.
 //
 // For example, a pod with the label pod-template-hash=abc and matchLabelKeys [pod-template-hash]
 // gets the expression pod-template-hash In (abc).
@@ -69,11 +69,11 @@ func mergeLabelKeys(pod *v1.Pod) {
 	}
 }
 
-// mergeKeys adds an expression per key with the pod's own value of it. A key that the pod does not
-// have is left out, as upstream.
+// mergeKeys adds an expression per key with the pod's own value. It skips keys absent from the pod,
+// like upstream.
 func mergeKeys(selector *metav1.LabelSelector, keys []string, op metav1.LabelSelectorOperator, labels map[string]string) {
 	if selector == nil {
-		return // matches nothing, and stays so
+		return // matches nothing, and must not change
 	}
 	present := map[string]bool{}
 	for i := range selector.MatchExpressions {

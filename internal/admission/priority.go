@@ -7,15 +7,14 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 )
 
-// resolvePriority resolves the class that the pod names, or the default class, to a number. Nobody
-// writes the number by hand: one that is there already, as on a second pass, must be the class's
-// own. A pod without a class, in a cluster without a default one, has priority 0 and may preempt.
+// resolvePriority resolves the pod's class, or the default class, to a number. Users never set the
+// number: an existing one, as on a second pass, must equal the class's value. A pod without a
+// class, in a cluster without a default one, has priority 0 and may preempt.
 func resolvePriority(r *request) error {
 	spec := &r.pod.Spec
 	if r.AfterAPIServer && spec.PriorityClassName == "" && spec.Priority != nil && *spec.Priority == 0 {
-		// The API server has found no default class. One that this process knows of has come since,
-		// and it is the API server whose word counts: else every pod of the moment between would be
-		// refused.
+		// The API server found no default class. This process knows one created since, but must
+		// follow the API server: otherwise it would refuse every pod created in between.
 		return nil
 	}
 	class, err := classFor(r, spec.PriorityClassName)
@@ -23,7 +22,7 @@ func resolvePriority(r *request) error {
 		return err
 	}
 	value, policy := priorityOf(class)
-	// The pod may have the value of a class created again since the cache has seen it.
+	// The class may have been recreated with the pod's value since the cache last observed it.
 	if live, ok := r.Objects.(freshClasses); ok && class != nil && differs(spec, value, policy) {
 		if class, err = live.FreshPriorityClass(class.Name); err != nil {
 			return fmt.Errorf("priority class %s: %w", spec.PriorityClassName, err)
@@ -33,7 +32,7 @@ func resolvePriority(r *request) error {
 	if class != nil {
 		spec.PriorityClassName = class.Name
 	}
-	// The API server's plugin has the same check and words; without it, users could write any
+	// The API server's plugin has the same check and wording; without it, users could set any
 	// number.
 	if spec.Priority != nil && *spec.Priority != value {
 		return newRefusal("spec.priority", "the integer value of priority (%d) must not be provided in pod spec; priority "+
@@ -48,13 +47,13 @@ func resolvePriority(r *request) error {
 	return nil
 }
 
-// freshClasses is implemented by Objects that may be behind the API server.
+// freshClasses is implemented by Objects that may lag behind the API server.
 type freshClasses interface {
 	FreshPriorityClass(name string) (*schedulingv1.PriorityClass, error)
 }
 
-// priorityOf returns what a class gives to pods; nil is no class. The API server defaults the
-// policy in a class, but files may lack it.
+// priorityOf returns the priority and policy of a class's pods; nil means no class. The API server
+// defaults a class's policy, but files may lack it.
 func priorityOf(class *schedulingv1.PriorityClass) (value int32, policy v1.PreemptionPolicy) {
 	policy = v1.PreemptLowerPriority
 	if class == nil {
@@ -66,7 +65,7 @@ func priorityOf(class *schedulingv1.PriorityClass) (value int32, policy v1.Preem
 	return class.Value, policy
 }
 
-// differs reports whether a pod has another priority or policy already.
+// differs reports whether the pod already has a different priority or policy.
 func differs(spec *v1.PodSpec, value int32, policy v1.PreemptionPolicy) bool {
 	return spec.Priority != nil && *spec.Priority != value || spec.PreemptionPolicy != nil && *spec.PreemptionPolicy != policy
 }

@@ -7,10 +7,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// PriorityClass refuses a second default among the priority classes. What one
-// class may say by itself (values above 1000000000, names that begin with
-// system-) is validation's: package rules off line, the API server's live.
-// isNew is false for a class that exists and is updated.
+// PriorityClass refuses a second default among the priority classes. Validation checks a single
+// class (values above 1000000000, names with the prefix system-): package rules offline, the API
+// server live. isNew is false for an update of an existing class.
 func PriorityClass(objects Objects, class *schedulingv1.PriorityClass, isNew bool) error {
 	if !class.GlobalDefault {
 		return nil
@@ -26,9 +25,9 @@ func PriorityClass(objects Objects, class *schedulingv1.PriorityClass, isNew boo
 		fmt.Errorf("PriorityClass %s is already marked as default. Only one default can exist", found.Name))
 }
 
-// ResolvePriority is the priority class by that name, or the default if the name is empty: its name
-// and its value. It is for pod groups; pods have a rule of their own. Without a name and a default
-// it is "" and 0.
+// ResolvePriority returns the name and value of the given priority class, or of the default class
+// if the name is empty. It serves pod groups; pods have a separate rule. Without a name and a
+// default it returns "" and 0.
 func ResolvePriority(objects Objects, name string) (string, int32, error) {
 	class, err := classFor(objects, name)
 	if err != nil || class == nil {
@@ -37,7 +36,7 @@ func ResolvePriority(objects Objects, name string) (string, int32, error) {
 	return class.Name, class.Value, nil
 }
 
-// classFor is the class by that name, or the default, which may be nil.
+// classFor returns the named class, or the default, which may be nil.
 func classFor(objects Objects, name string) (*schedulingv1.PriorityClass, error) {
 	if name == "" {
 		class, err := objects.DefaultPriorityClass()

@@ -9,9 +9,9 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// runtimeClass writes into the pod what its class costs and where it runs: overhead, node selector,
-// tolerations. It is kube-apiserver's plugin RuntimeClass. A pod that says otherwise is refused,
-// and not corrected.
+// runtimeClass adds the class's cost and placement to the pod: overhead, node selector,
+// tolerations. It is kube-apiserver's plugin RuntimeClass. It refuses a conflicting pod rather than
+// correcting it.
 func runtimeClass(r *request) error {
 	class, err := classOf(r)
 	if class == nil || err != nil {
@@ -29,7 +29,7 @@ func runtimeClass(r *request) error {
 	if class.Scheduling == nil {
 		return nil
 	}
-	// Sorted, so that of several conflicts always the same one is named.
+	// Sorted, so that several conflicts always produce the same message.
 	for _, key := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
 		value := class.Scheduling.NodeSelector[key]
 		if own, set := spec.NodeSelector[key]; set && own != value {
@@ -46,14 +46,14 @@ func runtimeClass(r *request) error {
 	return nil
 }
 
-// checkOverhead refuses a pod with another overhead than its class has, as a webhook may have left
-// it: the overhead counts against quotas and nodes, so it must be the class's.
+// checkOverhead refuses a pod with an overhead different from its class's, as may be left by a
+// webhook: the overhead counts against quotas and nodes, so it must be the class's.
 func checkOverhead(r *request) error {
 	class, err := classOf(r)
 	switch own := r.pod.Spec.Overhead; {
 	case err != nil:
 		return err
-	// Only a class may charge a pod with overhead.
+	// Only a class may add overhead to a pod.
 	case class == nil || class.Overhead == nil:
 		if own != nil {
 			return newRefusal("spec.overhead", "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
@@ -67,7 +67,7 @@ func checkOverhead(r *request) error {
 // mismatch is kube-apiserver's message.
 const mismatch = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
-// classOf is the class that the pod names; nil if it names none. One that does not exist refuses
+// classOf returns the pod's class; nil if the pod does not name one. A nonexistent class refuses
 // the pod.
 func classOf(r *request) (*nodev1.RuntimeClass, error) {
 	name := r.pod.Spec.RuntimeClassName

@@ -7,33 +7,34 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// startAnew removes from a pod what kube-apiserver's own plugins added before the webhook saw it
-// and the rules would add as well: so the rules add it in their order and with the configured
-// seconds, and the pod is the same as where the rules are compiled in. It removes nothing that
-// would not be added again.
+// startAnew removes the fields of a pod that kube-apiserver's own plugins added before the webhook
+// and that the rules would also add: the rules then add them in their order and with the configured
+// seconds, and the pod equals one admitted by compiled-in rules. It removes only fields that will
+// be added again.
 //
-// What a user set must stay. If the pod's managed fields say that its creator set no tolerations,
-// none are the user's. Otherwise, those behind the tolerations for lost nodes were added by
-// plugins, which append to the user's; without these, those of the runtime class at the end. That
-// can only err in the order: seconds that may be the user's own are left alone.
+// The user's own tolerations must stay. If the pod's managed fields show that its creator set no
+// tolerations, the user has none. Otherwise, the tolerations after those for lost nodes are from
+// plugins, which append to the user's; without tolerations for lost nodes, this applies to those of
+// the runtime class at the end. A wrong guess can only affect the order: seconds possibly set by
+// the user are kept.
 //
-// For example (testdata/startanew.txt), a namespace wants 5 s for lost nodes. The pod comes with
-// not-ready and unreachable for 300 s, which kube-apiserver has added, and the managed fields show
-// no tolerations: both are removed, and lostNodes adds them with 5 s.
+// For example (testdata/startanew.txt), a namespace wants 5 s for lost nodes. The pod arrives with
+// not-ready and unreachable for 300 s, added by kube-apiserver, and its managed fields show no
+// tolerations: startAnew removes both, and lostNodes adds them with 5 s.
 func startAnew(r *request) error {
 	list := r.pod.Spec.Tolerations
 	if !r.AfterAPIServer || len(list) == 0 {
 		return nil
 	}
 
-	// What would be added again may be taken away.
+	// Only tolerations to be added again may be removed.
 	given := newTolerationSet(givenToAny(r))
 	isGiven := func(t v1.Toleration) bool { return given.has(&t) }
 	switch marker := slices.IndexFunc(list, ofAPIServer); {
 	case broughtNoTolerations(r.pod):
 		list = slices.DeleteFunc(slices.Clone(list), func(t v1.Toleration) bool { return isGiven(t) || ofAPIServer(t) })
 	case marker >= 0:
-		// With its capacity cut, so that appending does not overwrite the pod's own list.
+		// Limit the capacity, so that appending does not overwrite the pod's own list.
 		kept := list[:marker:marker]
 		for _, t := range list[marker:] {
 			if ofAPIServer(t) || !isGiven(t) {
@@ -52,21 +53,21 @@ func startAnew(r *request) error {
 	return nil
 }
 
-// givenToAny is what the rules add to a pod without tolerations.
+// givenToAny returns the tolerations added by the rules to a pod without tolerations.
 func givenToAny(r *request) []v1.Toleration {
 	bare := *r
 	bare.pod = r.pod.DeepCopy()
 	bare.pod.Spec.Tolerations = nil
 	for _, rule := range []rule{lostNodes, namespaceTolerations, memoryPressure, extendedResources, dedicatedNodes, runtimeClass} {
 		if rule(&bare) != nil {
-			return nil // the pod is refused in a moment
+			return nil // the pod is about to be refused
 		}
 	}
 	return bare.pod.Spec.Tolerations
 }
 
-// tolerationsOfClass are those that the pod's runtime class adds; nil if there are none, or if that
-// cannot be found out.
+// tolerationsOfClass returns the tolerations added by the pod's runtime class; nil if there are
+// none, or if the lookup fails.
 func tolerationsOfClass(r *request) []v1.Toleration {
 	class, err := classOf(r)
 	if err != nil || class == nil || class.Scheduling == nil {
@@ -75,18 +76,18 @@ func tolerationsOfClass(r *request) []v1.Toleration {
 	return class.Scheduling.Tolerations
 }
 
-// ofAPIServer reports whether kube-apiserver's plugin DefaultTolerationSeconds
-// writes such a toleration, with the seconds that it has by default.
+// ofAPIServer reports whether kube-apiserver's plugin DefaultTolerationSeconds would add this
+// toleration, with its default seconds.
 func ofAPIServer(t v1.Toleration) bool {
 	return (t.Key == v1.TaintNodeNotReady || t.Key == v1.TaintNodeUnreachable) && t.Operator == v1.TolerationOpExists && t.Value == "" &&
 		t.Effect == v1.TaintEffectNoExecute && t.TolerationSeconds != nil && *t.TolerationSeconds == defaultSeconds
 }
 
-// broughtNoTolerations reports whether the pod's managed fields, which the API
-// server writes before admission, show that its creator set no tolerations.
+// broughtNoTolerations reports whether the pod's managed fields, written by the API server before
+// admission, show that its creator set no tolerations.
 func broughtNoTolerations(pod *v1.Pod) bool {
 	if len(pod.ManagedFields) == 0 {
-		return false // not known
+		return false // unknown
 	}
 	for _, entry := range pod.ManagedFields {
 		var fields struct {

@@ -5,15 +5,15 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// The annotations that mark the class for claims that name none.
+// Annotations that mark the default class.
 const (
 	defaultClassAnnotation     = "storageclass.kubernetes.io/is-default-class"
 	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
-// DefaultStorageClass is the class for claims that name none: of several marked as such the newest,
-// and of equally old ones the first by name, as kube-apiserver. Nil is none. To mark another class
-// is enough to change the default: the mark on the old one need not be removed first.
+// DefaultStorageClass returns the class for claims without a class name: among several marked ones
+// the newest, and among equally old ones the first by name, like kube-apiserver. Nil means none.
+// Marking another class is enough to change the default, without first unmarking the old one.
 func DefaultStorageClass(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	var found *storagev1.StorageClass
 	for _, class := range classes {
@@ -28,9 +28,9 @@ func DefaultStorageClass(classes []*storagev1.StorageClass) *storagev1.StorageCl
 	return found
 }
 
-// Claim gives a claim that names no class the default one, in place, as the API server does with
-// new claims and the volume controller with old ones that are still without a volume. The empty
-// name is a name: no class. Without a default class (nil) the claim stays as it is.
+// Claim gives a claim without a class name the default class, in place, as the API server does for
+// new claims and the volume controller for existing claims without a volume. The empty name is a
+// name: no class. Without a default class (nil) it leaves the claim unchanged.
 func Claim(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) {
 	_, named := claim.Annotations[v1.BetaStorageClassAnnotation]
 	if class == nil || named || claim.Spec.StorageClassName != nil || claim.Spec.VolumeName != "" {

@@ -39,5 +39,5 @@ func TestAClaimWithoutAClassGetsTheNewestDefault(t *testing.T) {
 			t.Errorf("a claim that %s got %q, want %q", name, got, c.want)
 		}
 	}
-	Claim(&v1.PersistentVolumeClaim{}, DefaultStorageClass(nil)) // no default: nothing happens
+	Claim(&v1.PersistentVolumeClaim{}, DefaultStorageClass(nil)) // no default: no change
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// keepPriority fills in what a client left out that sends the whole pod again: the priority that
-// the pod was created with stays, whatever has become of the class.
+// keepPriority restores fields omitted by a client that sends the whole pod again: the priority
+// from the pod's creation stays, regardless of later changes of the class.
 func keepPriority(r *request) error {
 	if r.pod.Spec.Priority == nil {
 		r.pod.Spec.Priority = r.old.Spec.Priority
@@ -17,22 +17,22 @@ func keepPriority(r *request) error {
 	return nil
 }
 
-// giveLater gives a pod that exists the tolerations that it would be created with: it may be older
-// than the rules. The API lets tolerations be added only, and a pod that could not be updated any
-// more could not even be deleted if it has a finalizer. So nothing is taken away here, nothing
-// given that the namespace does not allow, and a pod that is leaving is let go. Rules that also
-// write other fields are left out: those cannot be changed any more.
+// giveLater gives an existing pod the tolerations it would get at creation: it may be older than
+// the rules. The API only allows adding tolerations, and a pod that cannot be updated cannot even
+// be deleted if it has a finalizer. Therefore giveLater removes no tolerations, adds none that the
+// namespace does not allow, and skips a terminating pod. It omits rules that also write other
+// fields, because those are immutable by now.
 func giveLater(r *request) error {
 	if r.pod.DeletionTimestamp != nil {
 		return nil
 	}
-	// The rules run on a copy, so that a refusal leaves the pod as it is.
+	// The rules run on a copy, so that a refusal leaves the pod unchanged.
 	with := *r
 	pod := *r.pod
 	with.pod = &pod
 	for _, rule := range []rule{lostNodes, memoryPressure, extendedResources} {
 		if err := rule(&with); isRefusal(err) {
-			return nil // of no concern to a pod that was let in before
+			return nil // irrelevant for an already admitted pod
 		} else if err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func giveLater(r *request) error {
 	return nil
 }
 
-// isRefusal reports whether the error is about the pod, and not about a lookup that failed.
+// isRefusal reports whether the error concerns the pod, rather than a failed lookup.
 func isRefusal(err error) bool {
 	var refusal *Refusal
 	return errors.As(err, &refusal)

@@ -1,5 +1,5 @@
-// Package answer writes what Berth's commands say: as a document for programs, or as columns for
-// people.
+// Package answer writes the output of Berth's commands: as a document for programs, or as columns
+// for people.
 package answer
 
 import (
@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Write writes a document in one of Formats, or as names if it is Named; with any
-// other format people writes it. The document's JSON tags are its public form: the
-// same fields go to JSON, YAML and jsonpath.
+// Write writes a document in one of Formats, or as names if it is Named; any other format is
+// delegated to people. The document's JSON tags are its public form: JSON, YAML and jsonpath share
+// the same fields.
 func Write(out io.Writer, format string, document any, people func(*Page)) error {
 	// The only format with an argument.
 	if template, ok := strings.CutPrefix(format, JSONPath+"="); ok {
@@ -27,7 +27,7 @@ func Write(out io.Writer, format string, document any, people func(*Page)) error
 	case "json":
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
-		// Messages have <none> and && in them, which are read by people and shells.
+		// Messages contain <none> and &&, and are read by people and shells.
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(document)
 	case "yaml":
@@ -43,12 +43,12 @@ func Write(out io.Writer, format string, document any, people func(*Page)) error
 	return page.Flush()
 }
 
-// Most is how many of many things are named before the rest is only counted. A list
-// of ten fits on a screen with what is around it.
+// Most is the number of items named before the rest is counted. A list of ten fits on a screen
+// together with its context.
 const Most = 10
 
-// List names the first Most of n things and counts the rest: "a, b, c, and 3 more".
-// name is called for those that are named only.
+// List names the first Most of n things and counts the rest: "a, b, c, and 3 more". It calls name
+// only for the named ones.
 func List(n int, name func(i int) string) string {
 	var names []string
 	for i := range n {

@@ -12,25 +12,25 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// Formats are those of every answer, beside the one for people. JSONPath stands for
-// jsonpath=TEMPLATE. Commands may have further ones, such as name and wide.
+// Formats lists the formats of every document, in addition to the text for people. JSONPath
+// represents jsonpath=TEMPLATE. Commands may accept further formats, such as name and wide.
 var Formats = []string{"json", "yaml", JSONPath}
 
-// JSONPath is how kubectl calls the format that picks values from a document.
+// JSONPath is kubectl's name for the format that extracts values from a document.
 const JSONPath = "jsonpath"
 
-// Named is a document whose subjects can be listed as TYPE/NAME, as kubectl -o name does.
+// Named is a document with subjects to list as TYPE/NAME, like kubectl -o name.
 type Named interface{ Names() []string }
 
-// Check reports as an error that Write does not know a format: it must be one of the
-// allowed, or none for people. jsonpath needs a template that parses. It is for the
-// time before an answer is computed, which may take minutes.
+// Check returns an error if Write does not support the format: it must be one of the allowed, or
+// empty for text. jsonpath requires a template that parses. Call it before computing the document,
+// which may take minutes.
 func Check(format string, allowed ...string) error {
 	kind, template, given := strings.Cut(format, "=")
 	switch {
 	case format == "":
 		return nil
-	// Only jsonpath takes something behind an equals sign.
+	// Only jsonpath accepts an argument after an equals sign.
 	case !slices.Contains(allowed, kind) || given && kind != JSONPath:
 		return fmt.Errorf("%q: must be %s", format, Choice(allowed))
 	case kind == JSONPath && template == "":
@@ -43,8 +43,7 @@ func Check(format string, allowed ...string) error {
 	return nil
 }
 
-// Choice names formats in a sentence: "json, yaml or jsonpath=TEMPLATE". There have
-// to be at least two.
+// Choice lists formats for a sentence: "json, yaml or jsonpath=TEMPLATE". It requires at least two.
 func Choice(formats []string) string {
 	words := slices.Clone(formats)
 	for i, word := range words {
@@ -56,15 +55,14 @@ func Choice(formats []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// parse parses a jsonpath template. Missing keys are no error, as in kubectl: they
-// are left out.
+// parse parses a jsonpath template. As in kubectl, missing keys are omitted rather than an error.
 func parse(template string) (*jsonpath.JSONPath, error) {
 	path := jsonpath.New("output").AllowMissingKeys(true)
 	return path, path.Parse(template)
 }
 
-// pick writes what a jsonpath template picks from the document, as kubectl does:
-// without a newline at the end. Nothing is written if the template fails half-way.
+// pick writes the values extracted from the document by a jsonpath template. Like kubectl, it does
+// not append a newline. It writes no output if the template fails half-way.
 func pick(out io.Writer, template string, document any) error {
 	path, err := parse(template)
 	if err != nil {
@@ -74,11 +72,11 @@ func pick(out io.Writer, template string, document any) error {
 	if err != nil {
 		return err
 	}
-	var fields any // as in the JSON answer: a struct's own fields may be of types that write themselves
+	var fields any // as in the JSON document: a struct's fields may have their own marshallers
 	if err := utiljson.Unmarshal(text, &fields); err != nil {
 		return err
 	}
-	// Written as a whole or not at all.
+	// Buffered, to write the output completely or not at all.
 	var picked bytes.Buffer
 	if err := path.Execute(&picked, fields); err != nil {
 		return fmt.Errorf("--output jsonpath=%s: %w", template, err)

@@ -14,26 +14,25 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal is where a person reads: text is wrapped at its width, and headings stand
-// out. What is piped or written to a file is not wrapped, so that a line stays a line
-// for grep and awk.
+// Terminal is an output read by a person: text is wrapped at its width, and headings are
+// highlighted. Pipes and files are not wrapped, so that lines stay intact for grep and awk.
 type Terminal struct {
 	io.Writer
-	// Width is in columns; 0 does not wrap.
+	// Width is in columns; 0 disables wrapping.
 	Width int
 	// Styled allows bold and colours.
 	Styled bool
 }
 
-// TerminalOf is the terminal that is written to; of anything else the zero value
-// around it. NO_COLOR and TERM=dumb are respected.
+// TerminalOf returns the terminal behind out, or a Terminal with only a Writer for any other
+// output. It respects NO_COLOR and TERM=dumb.
 func TerminalOf(out io.Writer) Terminal {
 	switch to := out.(type) {
 	case Terminal:
 		return to
 	case *os.File:
 		if width, _, err := term.GetSize(int(to.Fd())); err == nil && term.IsTerminal(int(to.Fd())) {
-			// Terminals that cannot do more than text say so.
+			// TERM identifies text-only terminals.
 			kind := os.Getenv("TERM")
 			styled := os.Getenv("NO_COLOR") == "" && kind != "dumb" && kind != ""
 			return Terminal{Writer: out, Width: width, Styled: styled}
@@ -42,20 +41,19 @@ func TerminalOf(out io.Writer) Terminal {
 	return Terminal{Writer: out}
 }
 
-// Page is what people read of an answer. It is buffered: errors of writing come from
-// Flush. Text from a cluster may be passed as it is; see Visible. A page is no
-// io.Writer, so that nothing gets around that.
+// Page is the text form of a document. It is buffered: Flush returns write errors. Text from a
+// cluster may be passed unescaped; see Visible. Page does not implement io.Writer, so that no
+// caller can bypass the escaping.
 type Page struct {
 	out    *bufio.Writer
 	width  int
 	styled bool
 }
 
-// narrowest is the width in columns below which wrapping makes nothing easier to
-// read.
+// narrowest is the width in columns below which wrapping does not help readability.
 const narrowest = 40
 
-// NewPage begins a page. It is to be flushed, or its end is lost.
+// NewPage begins a page. The caller must call Flush to write its end.
 func NewPage(out io.Writer) *Page {
 	to := TerminalOf(out)
 	if to.Width > 0 {
@@ -64,7 +62,7 @@ func NewPage(out io.Writer) *Page {
 	return &Page{bufio.NewWriter(to.Writer), to.Width, to.Styled}
 }
 
-// Flush writes what is buffered. It returns the first error of writing the page.
+// Flush writes the buffered text. It returns the first error of writing the page.
 func (p *Page) Flush() error { return p.out.Flush() }
 
 const (
@@ -74,23 +72,23 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// Line writes a line, wrapped where it is too long. What wraps is indented by two
-// columns more. Line breaks in the text begin new lines.
+// Line writes a line, wrapped if it is too long. Continuation lines are indented by two more
+// columns. Line breaks in the text begin new lines.
 func (p *Page) Line(format string, args ...any) { p.lines("", fmt.Sprintf(format, args...)) }
 
-// Command writes a command that is to be copied: on one line, however long it is.
+// Command writes a command to be copied: on one line, regardless of its length.
 func (p *Page) Command(indent, command string) { p.styledLine("", indent+command) }
 
 // Heading writes a line in bold, on terminals with styles.
 func (p *Page) Heading(format string, args ...any) { p.lines(bold, fmt.Sprintf(format, args...)) }
 
-// Warning writes a line that asks for attention.
+// Warning writes a line for the user's attention.
 func (p *Page) Warning(format string, args ...any) { p.lines(yellow, fmt.Sprintf(format, args...)) }
 
-// Alarm writes a line that says that something cannot be done.
+// Alarm writes a line reporting an impossible action.
 func (p *Page) Alarm(format string, args ...any) { p.lines(bold+red, fmt.Sprintf(format, args...)) }
 
-// lines writes each line of a text, wrapped and in a style.
+// lines writes each line of a text, wrapped and styled.
 func (p *Page) lines(style, text string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		indent := len(line) - len(strings.TrimLeft(line, " "))
@@ -103,8 +101,8 @@ func (p *Page) lines(style, text string) {
 	}
 }
 
-// styledLine writes one line as it is, without wrapping. All of a page goes through it,
-// so no control character of a cluster's reaches a terminal.
+// styledLine writes one line without wrapping. Every line of a page passes through it, so control
+// characters from a cluster never reach a terminal.
 func (p *Page) styledLine(style, text string) {
 	text = Visible(strings.TrimRight(text, " "))
 	if p.styled && style != "" && text != "" {
@@ -114,10 +112,9 @@ func (p *Page) styledLine(style, text string) {
 	p.out.WriteByte('\n')
 }
 
-// Visible writes control characters as Go does in quotes, and those that reverse the
-// direction of text: what comes from a cluster must neither steer the terminal nor
-// read as something else. Names of schedulers and messages of conditions can be any
-// text.
+// Visible escapes control characters, including those that reverse the direction of text, in the
+// syntax of Go string literals: text from a cluster must neither control the terminal nor appear as
+// different text. Names of schedulers and messages of conditions are arbitrary text.
 func Visible(text string) string {
 	steers := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 	if strings.IndexFunc(text, steers) < 0 {
@@ -134,7 +131,7 @@ func Visible(text string) string {
 	return seen.String()
 }
 
-// room is how many columns are left behind an indent; 0: as many as wanted.
+// room returns the number of columns after an indent; 0 means unlimited.
 func (p *Page) room(indent int) int {
 	if p.width == 0 {
 		return 0
@@ -142,9 +139,9 @@ func (p *Page) room(indent int) int {
 	return max(p.width-indent, narrowest/2)
 }
 
-// wrap cuts a text between words so that its first line is at most first and the
-// others at most rest columns wide. A longer word stays whole, for it is a name that
-// somebody may want to copy. With first 0, nothing is cut.
+// wrap breaks a text between words so that its first line is at most first and the following lines
+// at most rest columns wide. A longer word stays whole, because it is a name to copy. If first is
+// 0, the text is not broken.
 func wrap(text string, first, rest int) (lines []string) {
 	if first == 0 || utf8.RuneCountInString(text) <= first {
 		return []string{text}
@@ -164,22 +161,21 @@ func wrap(text string, first, rest int) (lines []string) {
 }
 
 const (
-	// gap stands between the columns of a table.
+	// gap is the distance between the columns of a table.
 	gap = 3
-	// besides is how much room the last column needs to be read beside the others.
+	// besides is the width required by the last column to be readable next to the others.
 	besides = 30
 )
 
-// Table writes rows one below the other, the first as their heading. Where they are
-// too wide, the last column is wrapped beside the others or, where it would be too
-// narrow for that, stands below them. (A tabwriter leaves spaces behind empty cells
-// at the end.)
+// Table writes rows, the first as a heading. If they are too wide, it wraps the last column in
+// place or, if too narrow for that, moves it below the rest of the row. (A tabwriter would leave
+// spaces after empty cells at the end.)
 func (p *Page) Table(indent string, rows [][]string) { p.table(indent, rows, bold) }
 
 // Rows is Table without a heading.
 func (p *Page) Rows(indent string, rows [][]string) { p.table(indent, rows, "") }
 
-// table writes rows, the first of them in a style.
+// table writes rows, the first one styled.
 func (p *Page) table(indent string, rows [][]string, first string) {
 	var widths []int
 	for _, row := range rows {
@@ -190,14 +186,13 @@ func (p *Page) table(indent string, rows [][]string, first string) {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	// The widths of all columns but the last say where that begins. It is the one
-	// with the long texts.
+	// The last column, the one with the long texts, begins after all others.
 	offset := len(indent) // of the last column
 	for _, width := range widths[:max(0, len(widths)-1)] {
 		offset += width + gap
 	}
 	last := len(widths) - 1
-	// Everything fits where there is no width.
+	// Without a width, everything fits.
 	fits := p.width == 0 || last < 0 || offset+widths[last] <= p.width
 	beside := fits || p.width-offset >= besides
 	for i, row := range rows {
@@ -221,8 +216,7 @@ func (p *Page) table(indent string, rows [][]string, first string) {
 	}
 }
 
-// longestWord is the width of the longest word of a text, which wrapping does not
-// cut.
+// longestWord returns the width of the longest word of a text, never broken by wrapping.
 func longestWord(text string) (most int) {
 	for word := range strings.SplitSeq(text, " ") {
 		most = max(most, utf8.RuneCountInString(word))
@@ -230,21 +224,20 @@ func longestWord(text string) (most int) {
 	return most
 }
 
-// row writes cells at their columns. Those for which the line has no room go on
-// below, indented.
+// row writes cells at their columns. Cells that do not fit into the line continue below, indented.
 func (p *Page) row(style, indent string, row []string, widths []int) {
 	line := []byte(indent)
 	at := len(indent)
 	for i, cell := range row {
 		width := utf8.RuneCountInString(cell)
-		// What has been collected is written, and the cell goes on below.
+		// Write the collected line, and continue below with the cell.
 		if p.width > 0 && cell != "" && at+width > p.width && at > len(indent)+4 {
 			if strings.TrimSpace(string(line)) != "" {
 				p.styledLine(style, string(line))
 			}
 			line, at = []byte(indent+"    "), len(indent)+4
 		}
-		if p.width > 0 && cell != "" && at+width > p.width { // it has lines of its own, and is too wide for one
+		if p.width > 0 && cell != "" && at+width > p.width { // on a separate line, but still too wide
 			parts := wrap(cell, p.width-at, p.width-len(indent)-4)
 			for _, part := range parts[:len(parts)-1] {
 				p.styledLine(style, string(line)+part)
@@ -261,7 +254,7 @@ func (p *Page) row(style, indent string, row []string, widths []int) {
 	p.styledLine(style, string(line))
 }
 
-// Count writes a number and what it counts, which is given for one: 1 pod, 2 pods, 3 classes, 2
+// Count formats a number with its noun, given in the singular: 1 pod, 2 pods, 3 classes, 2
 // policies.
 func Count(n int, one string) string {
 	if n == 1 || n == -1 {
@@ -270,8 +263,7 @@ func Count(n int, one string) string {
 	return strconv.Itoa(n) + " " + Plural(one)
 }
 
-// Plural is the plural of an English noun that has a regular one: pod, pods; policy,
-// policies; class, classes.
+// Plural returns the plural of a regular English noun: pod, pods; policy, policies; class, classes.
 func Plural(one string) string {
 	switch {
 	case strings.HasSuffix(one, "y") && !strings.ContainsAny(one[len(one)-2:len(one)-1], "aeou"):
@@ -282,9 +274,9 @@ func Plural(one string) string {
 	return one + "s"
 }
 
-// Duration writes a duration as people say it: 45s, 5m, 1h30m, 2d3h. Of a day or more
-// minutes are left out, of an hour or more seconds. It is rounded to what is written,
-// so 59.96s is 1m and not 60s.
+// Duration formats a duration for people: 45s, 5m, 1h30m, 2d3h. It omits minutes from a day
+// upwards, and seconds from an hour upwards. It rounds to the printed units, so 59.96s becomes 1m
+// rather than 60s.
 func Duration(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch tenths, seconds, minutes := d.Round(time.Second/10), d.Round(time.Second), d.Round(time.Minute); {
@@ -302,8 +294,7 @@ func Duration(d time.Duration) string {
 	return units(d.Round(time.Hour), day, "d", time.Hour, "h")
 }
 
-// units writes a duration in two units, the second one only if there is something of
-// it.
+// units formats a duration in two units, omitting the second one if it is zero.
 func units(d, large time.Duration, one string, small time.Duration, other string) string {
 	text := strconv.Itoa(int(d/large)) + one
 	if rest := d % large / small; rest > 0 {

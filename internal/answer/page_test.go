@@ -22,7 +22,7 @@ var wide = [][]string{
 	{"default/a-pod-with-quite-a-long-name-5d9f7", "node-1", ""},
 }
 
-// Nothing that can be wrapped is off the screen, and in a pipe every row stays a line.
+// Wrappable text never exceeds the screen, and in a pipe every row stays a line.
 func TestTablesKeepToTheWidth(t *testing.T) {
 	for _, width := range []int{60, 80, 100, 120} {
 		text := page(width, false, func(p *Page) { p.Table("  ", wide) })
@@ -47,7 +47,7 @@ func TestLinesWrapUnderTheirIndent(t *testing.T) {
 	}
 }
 
-// A command that was wrapped could not be copied.
+// A wrapped command could not be copied.
 func TestCommandsAreOneLine(t *testing.T) {
 	const command = "kubectl patch deployment web -n default -p '{}'"
 	if got := page(40, false, func(p *Page) { p.Command("  ", command) }); got != "  "+command+"\n" {
@@ -55,7 +55,7 @@ func TestCommandsAreOneLine(t *testing.T) {
 	}
 }
 
-// Styles are written to terminals alone, and do not count as width.
+// Styles are written only to terminals, and do not count as width.
 func TestStyles(t *testing.T) {
 	write := func(p *Page) { p.Heading("Pods"); p.Table("", [][]string{{"A", "B"}, {"1", "2"}}) }
 	if got := page(0, false, write); strings.Contains(got, "\x1b") {
@@ -66,14 +66,14 @@ func TestStyles(t *testing.T) {
 	}
 }
 
-// Rows without a heading have none that stands out.
+// Rows without a heading are not highlighted.
 func TestRowsHaveNoHeading(t *testing.T) {
 	if got, want := page(80, true, func(p *Page) { p.Rows("", [][]string{{"A", "B"}, {"1", "2"}}) }), "A   B\n1   2\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// What comes from a cluster, such as the name of a scheduler, does not steer the terminal.
+// Text from a cluster, such as the name of a scheduler, must not control the terminal.
 func TestControlCharactersAreWritten(t *testing.T) {
 	evil := "a\x1b]0;title\x07b\u009bc\u202ed"
 	got := page(80, true, func(p *Page) { p.Line("%s", evil); p.Rows("", [][]string{{evil, evil}}) })
@@ -90,7 +90,7 @@ func TestAPageIsNoWriter(t *testing.T) {
 		t.Error("text can be written to a page around Visible")
 	}
 
-	// A message of a cluster may have them in any of what is written.
+	// A message from a cluster may contain them in any text.
 	evil := "\x1b[2J"
 	got := page(80, false, func(p *Page) {
 		p.Line("%s", evil)

@@ -73,8 +73,8 @@ func boundText(value any) any {
 	return quantity.String()
 }
 
-// jsonField returns the type of a member of a map or a struct, nil if the type has no such member.
-// Like the decoder it ignores case.
+// jsonField returns the type of a member of a map or a struct, nil for an unknown member. Like the
+// decoder it ignores case.
 func jsonField(t reflect.Type, name string) reflect.Type {
 	switch t.Kind() {
 	case reflect.Map:

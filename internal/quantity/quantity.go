@@ -1,9 +1,9 @@
-// Package quantity bounds the quantities that Berth computes with.
+// Package quantity bounds the quantities used in Berth's computations.
 //
 // The API accepts quantities with any exponent of 31 bits: 1e60000000 is ten characters long, and
 // comparing it with 1 multiplies up to a number of 25 MB, for half a minute. Every tenant can write
-// such a quantity into a pod or a claim. Therefore quantities are bounded where they enter: in
-// objects of the API, in manifests, and in device selectors.
+// such a quantity into a pod or a claim. Therefore quantities are bounded on entry: in objects of
+// the API, in manifests, and in device selectors.
 package quantity
 
 import (
@@ -23,8 +23,8 @@ import (
 // range of a float64.
 const largestExponent = 270
 
-// mostDigits is the number of digits of a quantity that are parsed: all down to the nano units to
-// which the API rounds, even of 1e270.
+// mostDigits is the number of parsed digits of a quantity: down to the nano units, the API's
+// rounding limit, even for 1e270.
 const mostDigits = largestExponent + 100
 
 // mostPower is an exponent beyond the bound with any suffix, even n.
@@ -33,9 +33,9 @@ const mostPower = largestExponent + 20
 // largestQuantity replaces all larger quantities.
 var largestQuantity = resource.MustParse("1e" + strconv.Itoa(largestExponent))
 
-// Parse returns the same quantities and errors as [resource.ParseQuantity], in time that is
-// linear in the length of the text and independent of the exponent. Quantities beyond
-// largestExponent are bounded as by Bound.
+// Parse returns the same quantities and errors as [resource.ParseQuantity], in time that is linear
+// in the length of the text and independent of the exponent. It bounds quantities beyond
+// largestExponent like Bound.
 func Parse(text string) (resource.Quantity, error) {
 	sign, rest := "", text
 	if rest != "" && (rest[0] == '-' || rest[0] == '+') {
@@ -56,7 +56,7 @@ func Parse(text string) (resource.Quantity, error) {
 	if decimal {
 		suffix = "e0"
 	}
-	// The suffix decides whether the text is a quantity, and in which format.
+	// The suffix decides whether the text is a quantity, and its format.
 	if _, err := resource.ParseQuantity("1.0" + suffix); err != nil {
 		return resource.Quantity{}, err
 	}
@@ -70,7 +70,7 @@ func Parse(text string) (resource.Quantity, error) {
 	case power > mostPower:
 		digits, power = "1", mostPower
 	case power < -mostDigits:
-		power = -mostDigits // rounds up to a nano unit, as everything below
+		power = -mostDigits // rounds up to a nano unit, like everything below
 	}
 	if len(digits) > mostDigits {
 		rest := digits[mostDigits:]
@@ -85,8 +85,8 @@ func Parse(text string) (resource.Quantity, error) {
 	return Bound(quantity), err
 }
 
-// decimalExponent returns the exponent of a suffix such as e6, 0 for any other suffix. It wraps
-// around at 32 bits, as the API's does.
+// decimalExponent returns the exponent of a suffix such as e6, 0 for any other suffix. Like the
+// API's, it wraps around at 32 bits.
 func decimalExponent(suffix string) (exponent int, decimal bool) {
 	if len(suffix) < 2 || suffix[0] != 'e' && suffix[0] != 'E' {
 		return 0, false
@@ -95,8 +95,8 @@ func decimalExponent(suffix string) (exponent int, decimal bool) {
 	return int(int32(parsed)), err == nil
 }
 
-// Bound returns ±1e270 for a quantity beyond that, 0 for a zero with an exponent, and any
-// other quantity unchanged. Computing with the result takes microseconds at most.
+// Bound returns ±1e270 for a quantity beyond that, 0 for a zero with an exponent, and any other
+// quantity unchanged. Computing with the result takes microseconds at most.
 func Bound(quantity resource.Quantity) resource.Quantity {
 	if isBounded(quantity) {
 		return quantity
@@ -125,8 +125,8 @@ func isBounded(quantity resource.Quantity) bool {
 	return quantity.Cmp(largestQuantity) <= 0
 }
 
-// BoundAll returns an object all of whose quantities are bounded as by Bound: the
-// object itself in the usual case, a changed copy if one of them is beyond the bound.
+// BoundAll returns an object with all quantities bounded by Bound: usually the object itself, or a
+// modified copy if one of its quantities is beyond the bound.
 func BoundAll[T any](object T) T {
 	v := reflect.ValueOf(object)
 	if v.Kind() != reflect.Pointer || v.IsNil() || quantitiesOf(v.Type()) == nil || !quantitiesOf(v.Type())(v, false) {
@@ -148,12 +148,12 @@ type boundFunc func(v reflect.Value, bound bool) (found bool)
 // inspected by reflection once per process.
 var quantityPlans sync.Map // of reflect.Type
 
-// quantitiesOf returns the boundFunc of a type, nil if it has no quantities.
+// quantitiesOf returns the boundFunc of a type, nil if the type has no quantities.
 func quantitiesOf(t reflect.Type) boundFunc {
 	if plan, known := quantityPlans.Load(t); known {
 		return plan.(boundFunc)
 	}
-	// Types are recursive: until the plan is complete, it is found when it is called.
+	// Types may be recursive: until the plan is complete, it is looked up on each call.
 	quantityPlans.Store(t, boundFunc(func(v reflect.Value, bound bool) bool {
 		if plan := quantitiesOf(t); plan != nil {
 			return plan(v, bound)
@@ -171,7 +171,7 @@ var quantityType = reflect.TypeFor[resource.Quantity]()
 func planQuantities(t reflect.Type) boundFunc {
 	if t == quantityType {
 		return func(v reflect.Value, bound bool) bool {
-			if !bound { // a value of a map has no address
+			if !bound { // a map value is not addressable
 				return !isBounded(v.Interface().(resource.Quantity))
 			}
 			v.Set(reflect.ValueOf(Bound(v.Interface().(resource.Quantity))))
@@ -201,7 +201,7 @@ func planQuantities(t reflect.Type) boundFunc {
 	return nil
 }
 
-// planFields is the plan of a struct: those of its fields that have quantities.
+// planFields returns the plan of a struct: the plans of its fields with quantities.
 func planFields(t reflect.Type) boundFunc {
 	type field struct {
 		index int
@@ -227,7 +227,7 @@ func planFields(t reflect.Type) boundFunc {
 	}
 }
 
-// planMap is the plan of a map. Values of a map cannot be changed in place: they are replaced.
+// planMap returns the plan of a map. Values of a map cannot be changed in place: they are replaced.
 func planMap(t reflect.Type, elem boundFunc) boundFunc {
 	return func(v reflect.Value, bound bool) (found bool) {
 		if list, is := v.Interface().(v1.ResourceList); is && !bound { // most maps, without reflection

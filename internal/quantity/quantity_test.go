@@ -61,8 +61,8 @@ func TestParseIsUpstreams(t *testing.T) {
 var hugeQuantities = []string{"1e60000000", "-1e60000000", "1e2147483647", "1e-2000000000", "12345678901234567890e60000000", "0e2000000000",
 	"0.12345678901234567890e60000000", strings.Repeat("9", 1_000_000), "0." + strings.Repeat("1", 1_000_000), strings.Repeat("0", 1_000_000) + "Ki"}
 
-// TestHugeQuantitiesAreCheap verifies that parsing a quantity and computing with it takes time by
-// its length only.
+// TestHugeQuantitiesAreCheap verifies that the time to parse and use a quantity depends only on its
+// length.
 func TestHugeQuantitiesAreCheap(t *testing.T) {
 	began := time.Now()
 	for _, text := range hugeQuantities {
@@ -77,7 +77,7 @@ func TestHugeQuantitiesAreCheap(t *testing.T) {
 	}
 }
 
-// use computes with a quantity in every way.
+// use performs every operation used on quantities.
 func use(quantity resource.Quantity) {
 	one := resource.MustParse("1.5")
 	quantity.Cmp(one)
@@ -94,8 +94,8 @@ func use(quantity resource.Quantity) {
 	_ = quantity.AsDec().String()
 }
 
-// TestQuantitiesOfObjectsAreBounded verifies that every quantity of an object is bounded, wherever
-// it is, in a copy; and that an ordinary object is returned itself.
+// TestQuantitiesOfObjectsAreBounded verifies that a copy of an object has all quantities bounded,
+// at any depth, and that an ordinary object is returned itself.
 func TestQuantitiesOfObjectsAreBounded(t *testing.T) {
 	huge, zero := resource.MustParse("-1e60000000"), resource.MustParse("0e2000000000")
 	pod := &v1.Pod{Spec: v1.PodSpec{

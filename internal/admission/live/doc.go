@@ -1,9 +1,7 @@
-// Package live finds in a running cluster what pods name: from caches that
-// watches fill, and at the API server itself where a cache may be behind, so
-// that a class that was made a moment ago is found. It feeds package admission
-// in the API server and behind the webhook.
+// Package live looks up the objects referenced by pods in a running cluster: in caches filled by
+// watches, and at the API server if a cache may be stale, so that a class created a moment ago is
+// found. It serves package admission in the API server and behind the webhook.
 //
-// Until the caches have been filled once it answers with an error and never
-// with "there is none": a pod must not be given wrong defaults, or none, because
-// somebody asked too early.
+// Until the caches have been filled once, lookups return an error rather than a missing object: an
+// early request must not give a pod wrong defaults, or none.
 package live

@@ -23,31 +23,30 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 )
 
-// ErrCold is the answer to every question before the caches are filled.
+// ErrCold is the result of every lookup before the caches are filled.
 var ErrCold = errors.New("not yet ready to handle request: the caches of namespaces, priority classes and runtime classes are not filled")
 
-// lookupLimit bounds a look at the API server, which the client of some request
-// waits for.
+// lookupLimit bounds a lookup at the API server, since a client's request waits for it.
 const lookupLimit = 2 * time.Second
 
 const (
-	// lookups is how many looks are under way at once.
+	// lookups is the maximum number of concurrent lookups.
 	lookups = 4
-	// absent is for how long what was not there is not looked for again. What comes into being is
-	// known by the watch at the latest a moment later.
+	// absent is the time for which a missing object is not looked up again. The watch reports a
+	// newly created object at most a moment later.
 	absent = time.Second
-	// absentees is how many of them are remembered.
+	// absentees is the maximum number of remembered missing objects.
 	absentees = 1024
 )
 
-// ErrBusy says that too many look for what the caches do not know. It is no answer.
+// ErrBusy reports too many concurrent lookups of uncached objects. The object may or may not exist.
 var ErrBusy = errors.New("too many requests name objects that are not known; try again in a second")
 
-// ErrUnknown means that the namespace of a pod is not known yet.
+// ErrUnknown reports that the namespace of a pod is not known yet.
 var ErrUnknown = errors.New("not known yet; try again")
 
-// Caches are what watches have brought of the objects that pods name. Any goroutine may use them.
-// What they return is shared, and must not be changed.
+// Caches hold the objects referenced by pods, as observed by watches. They are safe for concurrent
+// use. Returned objects are shared and must not be modified.
 type Caches struct {
 	client     kubernetes.Interface
 	namespaces corelisters.NamespaceLister
@@ -55,14 +54,14 @@ type Caches struct {
 	runtimes   nodelisters.RuntimeClassLister
 	synced     []cache.InformerSynced
 
-	// Anybody can make up names, and have each looked for. So looks are few, and what is not there
-	// is remembered.
+	// Any client can make up names and cause lookups. Therefore lookups are limited, and missing
+	// objects are remembered.
 	looking chan struct{}
 	absent  *utilcache.LRUExpireCache // by kind and name
 }
 
-// NewCaches are caches of the factory, which its owner starts. The client is for looking up what
-// they do not know yet.
+// NewCaches returns caches of the factory, started by its owner. The client looks up uncached
+// objects.
 func NewCaches(client kubernetes.Interface, factory informers.SharedInformerFactory) *Caches {
 	namespaces := factory.Core().V1().Namespaces()
 	priorities := factory.Scheduling().V1().PriorityClasses()
@@ -85,12 +84,12 @@ func (c *Caches) HasSynced() bool {
 	return true
 }
 
-// For is what is known for one request, as long as ctx lasts. The default
-// priority class comes from the cache.
+// For returns the objects for one request, valid until ctx ends. The default priority class is
+// taken from the cache.
 func (c *Caches) For(ctx context.Context) admission.Objects { return objects{c, ctx} }
 
-// Fresh is For, but looks at the API server for the default priority class: for
-// the rare question whether there is one already.
+// Fresh is like For, but reads the default priority class from the API server, for the rare check
+// whether one already exists.
 func (c *Caches) Fresh(ctx context.Context) admission.Objects { return fresh{objects{c, ctx}} }
 
 // objects implements admission.Objects.
@@ -99,8 +98,8 @@ type objects struct {
 	ctx context.Context
 }
 
-// find asks the cache and, if it knows of no such object, the API server: a class that was created
-// a moment before a pod that names it may not have come by the watch yet. kube-apiserver's plugin
+// find looks in the cache and then, if the object is missing, at the API server: the watch may not
+// have delivered a class created a moment before a pod that names it. kube-apiserver's plugin
 // RuntimeClass does the same.
 func find[T any](o objects, cached func(name string) (*T, error),
 	get func(context.Context, string, metav1.GetOptions) (*T, error), kind, name string) (*T, error) {
@@ -114,7 +113,7 @@ func find[T any](o objects, cached func(name string) (*T, error),
 			return nil, nil
 		}
 		err = o.look(func(ctx context.Context) (err error) {
-			// While this one waited, the watch may have brought it.
+			// The watch may have delivered the object in the meantime.
 			if object, err = cached(name); !apierrors.IsNotFound(err) {
 				return err
 			}
@@ -134,8 +133,8 @@ func find[T any](o objects, cached func(name string) (*T, error),
 	return object, nil
 }
 
-// look asks the API server when it is its turn. It waits for lookupLimit at most, the turn
-// included.
+// look queries the API server when a slot is free. It takes at most lookupLimit, including the wait
+// for the slot.
 func (o objects) look(question func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(o.ctx, lookupLimit)
 	defer cancel()
@@ -150,9 +149,9 @@ func (o objects) look(question func(context.Context) error) error {
 
 // Namespace and its siblings implement admission.Objects.
 //
-// A namespace that is not found is an error: the API server accepts pods in existing namespaces
-// only, so this one was just created, and what it allows is not known. It is looked up each time,
-// since anyone who reaches the webhook could have it remembered as absent.
+// A missing namespace is an error: the API server accepts pods only in existing namespaces, so this
+// one was just created, and its rules are unknown. It is looked up each time, since any client of
+// the webhook could otherwise have it remembered as absent.
 func (o objects) Namespace(name string) (*v1.Namespace, error) {
 	o.absent.Remove("namespaces/" + name)
 	namespace, err := find(o, o.namespaces.Get, o.client.CoreV1().Namespaces().Get, "namespaces", name)
@@ -162,8 +161,8 @@ func (o objects) Namespace(name string) (*v1.Namespace, error) {
 	return namespace, err
 }
 
-// FreshPriorityClass returns a class as the API server has it: one that was deleted and created
-// again with another value may not have reached the cache yet.
+// FreshPriorityClass returns a class from the API server: the cache may lag behind a class that was
+// deleted and recreated with another value.
 func (o objects) FreshPriorityClass(name string) (class *schedulingv1.PriorityClass, err error) {
 	err = o.look(func(ctx context.Context) (err error) {
 		class, err = o.client.SchedulingV1().PriorityClasses().Get(ctx, name, metav1.GetOptions{})
@@ -180,8 +179,7 @@ func (o objects) RuntimeClass(name string) (*nodev1.RuntimeClass, error) {
 	return find(o, o.runtimes.Get, o.client.NodeV1().RuntimeClasses().Get, "runtimeclasses", name)
 }
 
-// DefaultPriorityClass goes by the cache alone: that there is no default cannot be found out by a
-// name.
+// DefaultPriorityClass uses only the cache: a lookup by name cannot prove the absence of a default.
 func (o objects) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	if !o.HasSynced() {
 		return nil, ErrCold
@@ -190,7 +188,7 @@ func (o objects) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	return lowestDefault(classes), err
 }
 
-// fresh is objects with a default priority class that is no older than the question.
+// fresh is objects with a default priority class read at the time of the call.
 type fresh struct{ objects }
 
 // DefaultPriorityClass lists the classes at the API server.
@@ -210,7 +208,7 @@ func (f fresh) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	return lowestDefault(classes), nil
 }
 
-// lowestDefault is the default among the classes, nil if none is.
+// lowestDefault returns the default among the classes, or nil.
 func lowestDefault(classes []*schedulingv1.PriorityClass) *schedulingv1.PriorityClass {
 	var found *schedulingv1.PriorityClass
 	for _, class := range classes {

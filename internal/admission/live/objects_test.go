@@ -31,7 +31,7 @@ func filled(t *testing.T, objects ...runtime.Object) (*fake.Clientset, *Caches) 
 	return client, caches
 }
 
-// TestWhatTheCacheDoesNotKnowIsLookedUp has watches bring nothing any more.
+// TestWhatTheCacheDoesNotKnowIsLookedUp verifies lookups after the watches have stopped.
 func TestWhatTheCacheDoesNotKnowIsLookedUp(t *testing.T) {
 	client, caches := filled(t, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	known := false
@@ -50,7 +50,7 @@ func TestWhatTheCacheDoesNotKnowIsLookedUp(t *testing.T) {
 		t.Errorf("looked for at once again: %v, %v", class, err)
 	}
 	known = true
-	caches.absent.Remove("priorityclasses/new") // as after a second
+	caches.absent.Remove("priorityclasses/new") // as if a second had passed
 	if class, err := objects.PriorityClass("new"); err != nil || class == nil || class.Value != 7 {
 		t.Errorf("a class that the cache has not seen yet: %v, %v", class, err)
 	}
@@ -75,7 +75,7 @@ func TestNobodyKnowsIsNotThereIsNone(t *testing.T) {
 	}
 }
 
-// A flood of made-up names is few questions at once; what the caches know is answered beside it.
+// A flood of made-up names causes few concurrent queries, and does not delay cached objects.
 func TestMadeUpNamesAreFewQuestionsAtOnce(t *testing.T) {
 	client, caches := filled(t, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	answer := make(chan struct{})
@@ -130,8 +130,8 @@ func TestWhatIsNotThereIsRememberedWithinBounds(t *testing.T) {
 	}
 }
 
-// TestAnUnknownNamespaceIsNotOneWithoutRules verifies that a namespace that was absent a moment ago
-// is looked up again, and that one that is not found is an error: it may have an allow-list.
+// TestAnUnknownNamespaceIsNotOneWithoutRules verifies that a namespace absent a moment ago is
+// looked up again, and that a missing namespace is an error, because it may have an allow-list.
 func TestAnUnknownNamespaceIsNotOneWithoutRules(t *testing.T) {
 	client, caches := filled(t)
 	there := false

@@ -9,35 +9,36 @@ import (
 )
 
 const (
-	// largestReview is above two objects of the size that etcd takes, as JSON.
+	// largestReview is larger than two objects of the maximum size in etcd, as JSON.
 	largestReview = 16 << 20
-	// smallReview is above nearly every pod's.
+	// smallReview is larger than nearly every review of a pod.
 	smallReview = 256 << 10
 	// streams limits the streams of one connection. An API server that needs more opens another
 	// connection.
 	streams = 100
-	// buffered is how many bytes a connection may send before they are read.
+	// buffered is the number of unread bytes that a connection may send.
 	buffered = 256 << 10
 )
 
-// connections of API servers are few and stay; so do those of strangers, until others come. Without
-// --client-ca-file nobody can be told from an API server, and all are strangers.
+// connections bounds open connections. Connections of API servers are few and stay open; those of
+// strangers stay until displaced by newer ones. Without --client-ca-file, API servers cannot be
+// distinguished, and all callers are strangers.
 var connections = guard.Bounds{Strangers: 256, PerSource: 64, Admitted: 256}
 
-// errBusy is no answer: the API server tries again, or does what the failure policy says.
+// errBusy leaves a review without a response: the API server retries, or applies the failure
+// policy.
 var errBusy = errors.New("too many reviews are under way; try again in a second")
 
-// lanes bound how many reviews are read and answered at once, and so the memory that they take:
-// small ones and large ones apart, so that a few large ones, or slow ones, do not hold up pods. The
-// sum of the bodies under way is at most 128 × 256 KiB and 4 × 16 MiB, which is 96 MiB.
+// lanes bound the number of concurrent reviews, and so their memory. Small and large reviews have
+// separate lanes, so that a few large or slow ones do not hold up pods. The bodies in flight total
+// at most 128 × 256 KiB and 4 × 16 MiB, that is, 96 MiB.
 type lanes struct{ small, large *lane }
 
-// newLanes returns empty lanes. How many reviews each takes follows from how large they may be; see
-// lanes.
+// newLanes returns empty lanes. Their capacities follow from the sizes of reviews; see lanes.
 func newLanes() *lanes { return &lanes{small: newLane(128, 64), large: newLane(4, 2)} }
 
-// laneFor the review that was announced (Content-Length), and how long it may be. One of unknown
-// length is a large one.
+// laneFor returns the lane for a review of the announced Content-Length, and its maximum length. A
+// review of unknown length counts as large.
 func (l *lanes) laneFor(announced int64) (*lane, int64) {
 	if announced >= 0 && announced <= smallReview {
 		return l.small, smallReview
@@ -45,17 +46,17 @@ func (l *lanes) laneFor(announced int64) (*lane, int64) {
 	return l.large, largestReview
 }
 
-// lane limits the reviews in flight, in all and per source. One source has half of it at most, so
-// that it cannot keep out all others.
+// lane limits the reviews in flight, in total and per source. One source gets at most half of the
+// lane, so that it cannot block all other sources.
 type lane struct {
-	all  chan struct{} // has an element per review in flight
-	each int           // how many of them one source may have
+	all  chan struct{} // holds an element per review in flight
+	each int           // maximum number of elements per source
 
 	mu      sync.Mutex
-	sources map[string]*place // of those that read or wait
+	sources map[string]*place // of active and waiting sources
 }
 
-// place is what a source has of a lane. It exists while the source reads or waits.
+// place is a source's share of a lane. It exists while the source reads or waits.
 type place struct {
 	own   chan struct{}
 	users int
@@ -66,9 +67,9 @@ func newLane(all, each int) *lane {
 	return &lane{all: make(chan struct{}, all), each: each, sources: map[string]*place{}}
 }
 
-// takeRoom waits for room, as long as the API server waits for an answer. Without an error, leave
-// must be called when the review is answered. The source's own room comes first: whoever waits for
-// it holds none of the others'.
+// takeRoom waits for room until the API server's timeout. If it returns no error, the caller must
+// call leave after responding to the review. It acquires the source's own room first, so that a
+// waiting source does not occupy shared room.
 func (l *lane) takeRoom(ctx context.Context, source string) (leave func(), err error) {
 	p := l.joinSource(source)
 	select {
@@ -93,7 +94,7 @@ func (l *lane) takeRoom(ctx context.Context, source string) (leave func(), err e
 	}, nil
 }
 
-// joinSource counts a review of the source, which leaveSource takes back.
+// joinSource counts a review of the source, until leaveSource.
 func (l *lane) joinSource(source string) *place {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,8 +107,8 @@ func (l *lane) joinSource(source string) *place {
 	return p
 }
 
-// leaveSource forgets the source with its last review, so that the map holds only those that read
-// or wait.
+// leaveSource removes the source with its last review, so that the map holds only active and
+// waiting sources.
 func (l *lane) leaveSource(source string, p *place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

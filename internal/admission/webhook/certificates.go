@@ -16,46 +16,45 @@ import (
 	"time"
 )
 
-// certificates are what replicas share: authorities, the oldest first, and the serving certificate.
-// They are values; renewIfDue returns new ones.
+// certificates are shared by all replicas: authorities, the oldest first, and the serving
+// certificate. They are values; renewIfDue returns new ones.
 //
 // A rotation, with a serving certificate of 90 days: an authority lasts 720 days and is old after
-// 480 of them. Then a second one is made and trusted as well, but signs nothing for an hour. After
-// that it signs the serving certificates, and the first one is dropped when it has expired.
+// 480 of them. A second one is then created and also trusted, but signs nothing for an hour. After
+// that it signs the serving certificates, and the first one is dropped after it has expired.
 type certificates struct {
-	authorities []keyPair // not empty, once renewIfDue has been called
+	authorities []keyPair // not empty after renewIfDue
 	serving     keyPair
 }
 
-// keyPair is a certificate with its key. The zero value is none.
+// keyPair is a certificate with its key. The zero value means no certificate.
 type keyPair struct {
-	cert *x509.Certificate // nil: there is none
+	cert *x509.Certificate // nil: no certificate
 	key  *ecdsa.PrivateKey
 }
 
-// validity is how long certificates last. All else follows from it.
+// validity is the lifetime of certificates, from which all other times derive.
 type validity struct {
-	// Serving is the serving certificate's; it is renewed when two thirds are over.
+	// serving is the lifetime of the serving certificate; it is renewed after two thirds of it.
 	serving time.Duration
 }
 
-// authorityLife is how long an authority lasts: much longer than what it signs, so that it changes
-// rarely.
+// authorityLife returns the lifetime of an authority: much longer than that of its certificates, so
+// that it changes rarely.
 func (v validity) authorityLife() time.Duration { return 8 * v.serving }
 
-// settlingTime is how long API servers have known an authority before it signs: they learn of it by
-// a watch, each in its own time. With the default lifetime it is an hour; with one of a few
-// seconds, as in tests, a tenth of it.
+// settlingTime returns the time to distribute an authority before it signs: each API server learns
+// of it by a watch. With the default lifetime it is an hour; with a lifetime of a few seconds, as
+// in tests, a tenth of it.
 func (v validity) settlingTime() time.Duration { return min(time.Hour, v.serving/10) }
 
-// skew is by how much the clocks of API servers may be behind. Certificates begin that much in the
-// past.
+// skew is the maximum lag of the clocks of API servers. Certificates begin that much in the past.
 const skew = 5 * time.Minute
 
-// renewIfDue returns the certificates to use now for these names, and whether they differ. An old
-// authority gets a successor, which signs only after it has been trusted for a while; until then
-// both are trusted, so that an API server never meets a certificate that it does not trust. It
-// decides by the time and the certificates alone, so all replicas decide alike.
+// renewIfDue returns the certificates to use now for these names, and reports whether they changed.
+// An old authority gets a successor, which signs only after it has been trusted for a while. Both
+// are trusted until then, so that an API server never encounters an untrusted certificate. The
+// result depends only on the time and the certificates, so all replicas decide alike.
 func (c certificates) renewIfDue(names []string, v validity, now time.Time) (certificates, bool, error) {
 	next := certificates{serving: c.serving}
 	for _, authority := range c.authorities {
@@ -65,7 +64,7 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 	}
 
 	changed := len(next.authorities) != len(c.authorities)
-	// Only the newest counts: an older one is on its way out already.
+	// Only the newest counts: a successor of an older one already exists.
 	if n := len(next.authorities); n == 0 || isOld(next.authorities[n-1].cert, now) {
 		authority, err := newAuthority(v.authorityLife(), now)
 		if err != nil {
@@ -74,7 +73,7 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 		next.authorities, changed = append(next.authorities, authority), true
 	}
 
-	// Also when names were added, or the authority that signed it has expired.
+	// Also after the addition of names, or the expiry of the signing authority.
 	if !next.servesNames(names, now) {
 		serving, err := next.currentSigner(v, now).signServing(next.withPresent(names, now), v.serving, now)
 		if err != nil {
@@ -88,9 +87,9 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 // mostNames bounds the names of a certificate.
 const mostNames = 64
 
-// withPresent adds the names of the present certificate to those of this replica. Replicas may be
-// reached by different names and share the certificate: each would otherwise renew it for its own.
-// When the certificate is due for renewal, only names that some replica has remain.
+// withPresent adds the names of the present certificate to those of this replica. Replicas with
+// different names share the certificate; otherwise each of them would renew it for its own names. A
+// renewal that is due keeps only the names still in use by replicas.
 func (c certificates) withPresent(names []string, now time.Time) []string {
 	cert := c.serving.cert
 	if cert == nil || isOld(cert, now) {
@@ -109,8 +108,8 @@ func (c certificates) withPresent(names []string, now time.Time) []string {
 	return all[:max(len(names), min(len(all), mostNames))]
 }
 
-// servesNames reports whether the serving certificate is good for the names, for a good while: it
-// has more than a third of its life left, and one of the authorities has signed it.
+// servesNames reports whether the serving certificate remains usable for the names: more than a
+// third of its life is left, and one of the authorities has signed it.
 func (c certificates) servesNames(names []string, now time.Time) bool {
 	cert := c.serving.cert
 	if cert == nil || now.Before(cert.NotBefore) || isOld(cert, now) {
@@ -122,8 +121,8 @@ func (c certificates) servesNames(names []string, now time.Time) bool {
 	return slices.ContainsFunc(c.authorities, func(a keyPair) bool { return cert.CheckSignatureFrom(a.cert) == nil })
 }
 
-// currentSigner is the newest authority that has settled, or the oldest: the first one of a new
-// installation signs at once.
+// currentSigner returns the newest settled authority, or else the oldest: the first authority of a
+// new installation signs immediately.
 func (c certificates) currentSigner(v validity, now time.Time) keyPair {
 	for _, authority := range slices.Backward(c.authorities) {
 		if now.Sub(authority.cert.NotBefore) >= skew+v.settlingTime() {
@@ -133,13 +132,13 @@ func (c certificates) currentSigner(v validity, now time.Time) keyPair {
 	return c.authorities[0]
 }
 
-// isOld reports whether two thirds of the certificate's life are over.
+// isOld reports whether two thirds of the certificate's life have passed.
 func isOld(cert *x509.Certificate, now time.Time) bool {
 	life := cert.NotAfter.Sub(cert.NotBefore.Add(skew))
 	return !now.Before(cert.NotAfter.Add(-life / 3))
 }
 
-// newAuthority makes a certificate that signs others, signed by itself.
+// newAuthority creates a self-signed certificate authority.
 func newAuthority(life time.Duration, now time.Time) (keyPair, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "berth-webhook-ca"},
@@ -150,7 +149,7 @@ func newAuthority(life time.Duration, now time.Time) (keyPair, error) {
 	return issueCertificate(template, keyPair{}, life, now)
 }
 
-// signServing makes a serving certificate for the names, signed by k.
+// signServing creates a serving certificate for the names, signed by k.
 func (k keyPair) signServing(names []string, life time.Duration, now time.Time) (keyPair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: names[0]},
@@ -167,7 +166,7 @@ func (k keyPair) signServing(names []string, life time.Duration, now time.Time) 
 	return issueCertificate(template, k, life, now)
 }
 
-// issueCertificate makes a key and a certificate for it; without a parent it signs itself.
+// issueCertificate creates a key and its certificate, self-signed without a parent.
 func issueCertificate(template *x509.Certificate, parent keyPair, life time.Duration, now time.Time) (keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -177,7 +176,7 @@ func issueCertificate(template *x509.Certificate, parent keyPair, life time.Dura
 		return keyPair{}, fmt.Errorf("make a serial number: %w", err)
 	}
 
-	// It begins in the past, for API servers whose clocks are behind.
+	// It begins in the past, because the clocks of API servers may lag.
 	template.NotBefore, template.NotAfter = now.Add(-skew), now.Add(life)
 	if parent.cert == nil {
 		parent = keyPair{template, key}
@@ -192,8 +191,7 @@ func issueCertificate(template *x509.Certificate, parent keyPair, life time.Dura
 	return keyPair{cert, key}, err
 }
 
-// The keys of the Secret. The first two hold all authorities, one after the
-// other in the same order.
+// The keys of the Secret. The first two hold all authorities, concatenated in the same order.
 const (
 	authoritiesKey    = "ca.crt"
 	authorityKeysKey  = "ca.key"
@@ -201,7 +199,7 @@ const (
 	servingPrivateKey = "tls.key"
 )
 
-// caBundle is the CA bundle for API servers.
+// caBundle returns the CA bundle for API servers.
 func (c certificates) caBundle() []byte {
 	var all []byte
 	for _, authority := range c.authorities {
@@ -210,12 +208,12 @@ func (c certificates) caBundle() []byte {
 	return all
 }
 
-// tlsCertificate is the serving certificate as package tls has it.
+// tlsCertificate returns the serving certificate for package tls.
 func (c certificates) tlsCertificate() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{c.serving.cert.Raw}, PrivateKey: c.serving.key, Leaf: c.serving.cert}
 }
 
-// secretData is the content of the Secret.
+// secretData returns the content of the Secret.
 func (c certificates) secretData() (map[string][]byte, error) {
 	var keys []byte
 	for _, authority := range c.authorities {
@@ -235,7 +233,7 @@ func (c certificates) secretData() (map[string][]byte, error) {
 	}, nil
 }
 
-// parseCertificates is the reverse of secretData. With an error, new certificates have to be made.
+// parseCertificates is the inverse of secretData. If it fails, new certificates must be created.
 func parseCertificates(data map[string][]byte) (certificates, error) {
 	authorities, err := parsePairs(data[authoritiesKey], data[authorityKeysKey])
 	if err != nil {
@@ -248,11 +246,11 @@ func parseCertificates(data map[string][]byte) (certificates, error) {
 	return certificates{authorities, serving[0]}, nil
 }
 
-// errNotOne is for a Secret with another number of serving certificates.
+// errNotOne reports a Secret without exactly one serving certificate.
 var errNotOne = errors.New("must be one certificate and its key")
 
-// parsePairs reads certificates and their keys, which come in the same order. It is an error if a
-// key does not belong to its certificate: API servers would get no answer.
+// parsePairs parses certificates and their keys in the same order. It returns an error if a key
+// does not belong to its certificate, because TLS handshakes with it would fail.
 func parsePairs(certs, keys []byte) ([]keyPair, error) {
 	var pairs []keyPair
 	for {

@@ -10,10 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAPIServersAlwaysTrustTheWebhook lets years go by in steps of any length,
-// with looks at the certificates at any time, now and then from what the Secret
-// holds. An API server that heard of the authorities one settling ago, or just
-// now, trusts the certificate with which the webhook serves.
+// TestAPIServersAlwaysTrustTheWebhook simulates years in steps of any length, with checks of the
+// certificates at any time, occasionally parsing them from the Secret. An API server that learned
+// of the authorities one settling time ago, or just now, trusts the current serving certificate.
 func TestAPIServersAlwaysTrustTheWebhook(t *testing.T) {
 	names := []string{"berth-webhook.berth-system.svc", "192.0.2.1"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -40,7 +39,7 @@ func TestAPIServersAlwaysTrustTheWebhook(t *testing.T) {
 			}
 			certs = next
 			history = append(history, told{now, string(certs.caBundle())})
-			// An API server that heard nothing for longer than that has no watch.
+			// An API server without news for longer than that has a broken watch.
 			history = slices.DeleteFunc(history, func(h told) bool { return now.Sub(h.at) > v.settlingTime() })
 			checked := map[string]bool{}
 			for _, h := range history {
@@ -115,9 +114,9 @@ func TestBrokenSecretsAreErrors(t *testing.T) {
 	}
 }
 
-// TestReplicasWithDifferentNamesShareACertificate verifies that replicas that are reached by
-// different names renew the certificate once each, and that a name that no replica has any longer
-// is dropped when the certificate is due.
+// TestReplicasWithDifferentNamesShareACertificate verifies that replicas with different names renew
+// the certificate once each, and that a name without a replica is dropped when the certificate is
+// due.
 func TestReplicasWithDifferentNamesShareACertificate(t *testing.T) {
 	v, now := validity{serving: 90 * 24 * time.Hour}, time.Unix(1_800_000_000, 0)
 	replicas := [][]string{{"s.n.svc", "192.0.2.1"}, {"s.n.svc", "192.0.2.2"}, {"s.n.svc", "b.example.com"}}

@@ -12,12 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OptOutLabel on a namespace, with the value disabled, keeps the webhook away from its pods: a way
-// out that works without Berth.
+// OptOutLabel on a namespace, with the value disabled, exempts its pods from the webhook: a way out
+// that works without Berth.
 const OptOutLabel = "berth.dev/webhook"
 
-// The webhooks' names: within a configuration, and in the API server's messages
-// and metrics.
+// The webhooks' names in a configuration, and in the API server's messages and metrics.
 const (
 	podsName            = "pods.admission.berth.dev"
 	nodesName           = "nodes.admission.berth.dev"
@@ -26,31 +25,31 @@ const (
 )
 
 const (
-	// The paths are in the configurations that API servers are given.
+	// The paths are part of the configurations read by API servers.
 	mutatePath   = "/mutate"
 	validatePath = "/validate"
 )
 
-// nodeTimeout is in seconds, the least that the API takes: a node that registers or is tainted must
-// not wait for a webhook that is not there.
+// nodeTimeout is in seconds, the minimum of the API: a node that registers or is tainted must not
+// wait for an absent webhook.
 const nodeTimeout = 1
 
 var (
 	createAndUpdate = []v1.OperationType{v1.Create, v1.Update}
 
-	// A pod that is leaving is let go, as are its finalizers.
+	// Terminating pods, and the removal of their finalizers, bypass the webhook.
 	staying = v1.MatchCondition{Name: "staying", Expression: `request.operation == "CREATE" || !has(object.metadata.deletionTimestamp)`}
-	// Node updates are many; few have a taint whose time is to be noted.
+	// Node updates are frequent; few have a taint without a time.
 	taintWithoutTime = v1.MatchCondition{Name: "taint-without-time", Expression: `request.operation == "CREATE" ||
 (has(object.spec.taints) && object.spec.taints.exists(t, t.effect == "NoExecute" && !has(t.timeAdded)))`}
 	isDefault = v1.MatchCondition{Name: "is-default", Expression: `has(object.globalDefault) && object.globalDefault`}
 )
 
-// mutatingConfig is the configuration as it should be. All fields are set that the API server would
-// default, so that it can be compared with what is stored.
+// mutatingConfig returns the intended configuration. It sets all fields that the API server would
+// default, so that it can be compared with the stored configuration.
 //
-// Pods follow the failure policy of the options. Nodes are always let through if no replica
-// answers: no cluster must depend on the webhook to get nodes.
+// Pods follow the failure policy of the options. Nodes always pass if no replica responds: nodes
+// must be able to join a cluster without the webhook.
 func (o *Options) mutatingConfig(port int, bundle []byte) *v1.MutatingWebhookConfiguration {
 	pods, nodes := v1.MutatingWebhook{
 		Name: podsName, Rules: ruleFor("", "pods", v1.NamespacedScope), FailurePolicy: new(v1.FailurePolicyType(o.FailurePolicy)),
@@ -66,14 +65,14 @@ func (o *Options) mutatingConfig(port int, bundle []byte) *v1.MutatingWebhookCon
 		w.ClientConfig = o.clientConfig(mutatePath, port, bundle)
 		w.AdmissionReviewVersions, w.SideEffects, w.MatchPolicy = []string{"v1"}, new(v1.SideEffectClassNone), new(v1.Equivalent)
 		w.ObjectSelector = &metav1.LabelSelector{}
-		// What webhooks that come later add is looked at as well.
+		// The webhook also processes additions by later webhooks.
 		w.ReinvocationPolicy = new(v1.IfNeededReinvocationPolicy)
 	}
 	return configuration
 }
 
 // validatingConfig is mutatingConfig for the rules that only refuse. They run after all mutating
-// webhooks, so they see what others have changed.
+// webhooks, so they see all changes.
 func (o *Options) validatingConfig(port int, bundle []byte) *v1.ValidatingWebhookConfiguration {
 	pods, classes := v1.ValidatingWebhook{
 		Name: podsName, Rules: ruleFor("", "pods", v1.NamespacedScope), FailurePolicy: new(v1.FailurePolicyType(o.FailurePolicy)),
@@ -92,16 +91,16 @@ func (o *Options) validatingConfig(port int, bundle []byte) *v1.ValidatingWebhoo
 	return configuration
 }
 
-// objectMeta is that of everything that the webhook makes: one name, and the labels of the
-// installation.
+// objectMeta returns the metadata of every object created by the webhook: the same name, and the
+// labels of the installation.
 func (o *Options) objectMeta(owners []metav1.OwnerReference) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: o.Service, OwnerReferences: owners, Labels: map[string]string{
 		"app.kubernetes.io/name": "berth", "app.kubernetes.io/component": "webhook", "app.kubernetes.io/part-of": "berth",
 	}}
 }
 
-// ruleFor has the webhook called when objects of a resource are created or updated, but not for
-// their subresources, such as the status that kubelets write.
+// ruleFor matches creations and updates of a resource, but not of its subresources, such as the
+// status written by kubelets.
 func ruleFor(group, resource string, scope v1.ScopeType) []v1.RuleWithOperations {
 	return []v1.RuleWithOperations{{
 		Operations: createAndUpdate,
@@ -109,12 +108,12 @@ func ruleFor(group, resource string, scope v1.ScopeType) []v1.RuleWithOperations
 	}}
 }
 
-// timeoutSeconds is how long an API server waits for an answer.
+// timeoutSeconds returns the API server's timeout.
 func (o *Options) timeoutSeconds() *int32 { return new(int32(o.Timeout.Seconds())) }
 
-// namespaceSelector leaves out those that a cluster needs to come up, the webhook's own, and those
-// that opted out. The API server applies it before it calls, so such namespaces do not depend on
-// the webhook at all.
+// namespaceSelector excludes the namespaces required to start a cluster, the webhook's own, and
+// those with an opt-out. The API server evaluates it before the call, so such namespaces do not
+// depend on the webhook at all.
 func (o *Options) namespaceSelector() *metav1.LabelSelector {
 	excluded := append(slices.Clone(o.ExcludeNamespaces), o.Namespace)
 	slices.Sort(excluded)
@@ -124,8 +123,8 @@ func (o *Options) namespaceSelector() *metav1.LabelSelector {
 	}}
 }
 
-// clientConfig tells API servers where the webhook is and which certificates to accept: through the
-// Service, or by a URL if it runs outside the cluster.
+// clientConfig gives API servers the address of the webhook and the certificates to accept: through
+// the Service, or by a URL if it runs outside the cluster.
 func (o *Options) clientConfig(path string, port int, bundle []byte) v1.WebhookClientConfig {
 	if o.AdvertiseHost != "" {
 		return v1.WebhookClientConfig{URL: new(fmt.Sprintf("https://%s%s",
@@ -136,6 +135,6 @@ func (o *Options) clientConfig(path string, port int, bundle []byte) v1.WebhookC
 	}}
 }
 
-// isOurs reports whether a webhook in a configuration is one of Berth's. An administrator may have
-// added others, which are left alone.
+// isOurs reports whether a webhook in a configuration is one of Berth's. Webhooks added by an
+// administrator stay unchanged.
 func isOurs(webhook string) bool { return strings.HasSuffix(webhook, nameSuffix) }

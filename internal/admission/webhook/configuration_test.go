@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// TestNothingCanLockACluster holds whatever the flags say.
+// TestNothingCanLockACluster holds for all flags.
 func TestNothingCanLockACluster(t *testing.T) {
 	o := DefaultOptions()
 	if o.FailurePolicy != string(v1.Ignore) {
@@ -94,7 +94,7 @@ func TestOptionsNameTheFlagThatIsWrong(t *testing.T) {
 	}
 }
 
-// printed is what the options print, decoded strictly, by kind.
+// printed returns the manifests printed for the options, decoded strictly, by kind.
 func printed(t *testing.T, o *Options) map[string]runtime.Object {
 	t.Helper()
 	var text bytes.Buffer
@@ -124,7 +124,7 @@ func printed(t *testing.T, o *Options) map[string]runtime.Object {
 	return objects
 }
 
-// flagsOf are the options that the Deployment's flags stand for.
+// flagsOf parses the Deployment's flags into options.
 func flagsOf(t *testing.T, deployment *appsv1.Deployment) Options {
 	t.Helper()
 	args := deployment.Spec.Template.Spec.Containers[0].Args
@@ -136,7 +136,7 @@ func flagsOf(t *testing.T, deployment *appsv1.Deployment) Options {
 	return read
 }
 
-// TestManifestsFitTogether follows the names in them.
+// TestManifestsFitTogether follows the references between the manifests.
 func TestManifestsFitTogether(t *testing.T) {
 	o := DefaultOptions()
 	o.Namespace, o.FailurePolicy = "elsewhere", string(v1.Fail)
@@ -175,8 +175,9 @@ func TestManifestsFitTogether(t *testing.T) {
 	}
 }
 
-// TestPrintedWebhookAnswersOnlyWhoHasACertificate if the one that prints it would: it finds in its
-// container the certificates that the file has here, and nothing else of the file.
+// TestPrintedWebhookAnswersOnlyWhoHasACertificate verifies that a webhook printed with a client CA
+// requires client certificates: its container has the certificates of the local file, and no other
+// content of that file.
 func TestPrintedWebhookAnswersOnlyWhoHasACertificate(t *testing.T) {
 	own, key, err := cert.GenerateSelfSignedCertKey("api-servers", nil, nil)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// served is a webhook on loopback that answers.
+// served returns a serving webhook on loopback.
 func served(t *testing.T, change ...func(*Webhook)) (w *Webhook, address string) {
 	t.Helper()
 	w = testWebhook()
@@ -69,17 +69,17 @@ func review(t *testing.T, client *http.Client, address string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// endless is a body of which the end does not come.
+// endless is a body without an end.
 type endless struct{ ended chan struct{} }
 
 func (e endless) Read([]byte) (int, error) { <-e.ended; return 0, io.EOF }
 
-// A body that does not come is waited for as long as the API server waits for an answer, over both
+// The webhook waits for a missing body no longer than the API server's timeout, with both
 // protocols.
 func TestABodyHasADeadline(t *testing.T) {
 	_, address := served(t)
 	for _, protocol := range []string{"http/1.1", "h2"} {
-		body, never := io.Pipe() // nothing comes, and in the end the client gives up
+		body, never := io.Pipe() // no data arrives, and in the end the client gives up
 		defer time.AfterFunc(15*time.Second, func() { _ = never.CloseWithError(io.ErrUnexpectedEOF) }).Stop()
 		request, err := http.NewRequest(http.MethodPost, "https://"+address+mutatePath+"?timeout=1s", body)
 		if err != nil {
@@ -97,8 +97,8 @@ func TestABodyHasADeadline(t *testing.T) {
 	}
 }
 
-// Strangers that hold as many reviews as they can, small ones and large ones, do not hold up an API
-// server at another address.
+// Strangers with the maximum number of reviews, small and large ones, do not hold up an API server
+// at another address.
 func TestReviewsUnderWayAreBoundedBySource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := testWebhook()
@@ -125,7 +125,7 @@ func TestReviewsUnderWayAreBoundedBySource(t *testing.T) {
 				t.Errorf("a %s review of another source: %d %s", name, got.Code, got.Body)
 			}
 		}
-		// Who waits longer than the API server does is told so.
+		// Waits beyond the API server's timeout end with an error.
 		time.Sleep(time.Minute)
 		close(never)
 		synctest.Wait()
@@ -148,7 +148,7 @@ func TestAReviewIsNoLongerThanItsLane(t *testing.T) {
 	}
 }
 
-// Whatever strangers do on the wire, a review is answered.
+// Regardless of the traffic of strangers, the webhook serves reviews.
 func TestFloodsDoNotHoldUpReviews(t *testing.T) {
 	_, address := served(t)
 	for name, words := range map[string]string{
@@ -180,7 +180,7 @@ func TestStreamsOfAConnectionAreBounded(t *testing.T) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	// The preface and empty SETTINGS; the server's SETTINGS come first: frames of type 4, of
+	// The preface and empty SETTINGS. The server sends its SETTINGS first: frames of type 4, with
 	// entries of 2 and 4 bytes.
 	if _, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
 		t.Fatal(err)

@@ -18,10 +18,10 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
-// answer is mutateObject or validateObject of a reviewer. An error is no answer.
+// answer is mutateObject or validateObject of a reviewer. An error means no response to the review.
 type answer func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 
-// newHandler speaks the API server's protocol around answers: /mutate, /validate.
+// newHandler serves the API server's protocol: /mutate, /validate.
 func (w *Webhook) newHandler(r *reviewer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST "+mutatePath, w.reviewHandler("mutate", r.mutateObject))
@@ -29,13 +29,13 @@ func (w *Webhook) newHandler(r *reviewer) http.Handler {
 	return mux
 }
 
-// reviewHandler answers every review, or fails with a status that the API server
-// takes for "no answer".
+// reviewHandler responds to every review, or fails with a status that counts as a failed call for
+// the API server.
 func (w *Webhook) reviewHandler(kind string, answer answer) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		began := time.Now()
 		review, response, err := w.answerReview(out, in, answer)
-		// Before the answer is sent: how fast the API server reads is not the webhook's time.
+		// Before sending the response, so that the duration excludes the API server's reading time.
 		w.metrics.countReview(kind, review.Request, response, err, time.Since(began))
 		if err != nil {
 			notAnswered(in.Context(), err, kind, review.Request)
@@ -53,16 +53,16 @@ func (w *Webhook) reviewHandler(kind string, answer answer) http.Handler {
 	})
 }
 
-// answerReview reads a review and answers it. What is returned of the review is for logs and
+// answerReview reads a review and computes its response. The returned review is for logs and
 // metrics, and may be empty.
 //
-// Its order keeps what a stranger can cost small: nothing is read before there is room for it, and
-// no more than the lane allows.
+// Its order bounds a stranger's cost: it reads only after getting room, and no more than the lane
+// allows.
 func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
 	answer answer) (review admissionv1.AdmissionReview, _ *admissionv1.AdmissionResponse, _ error) {
 	ctx, cancel := withTimeoutOf(in)
 	defer cancel()
-	// A cold cache knows of no class and no annotation: what it would say is wrong.
+	// A cold cache lacks all classes and annotations, so its response would be wrong.
 	select {
 	case <-w.warm:
 	case <-ctx.Done():
@@ -74,7 +74,7 @@ func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
 		return review, nil, err
 	}
 	defer leave()
-	// Nobody waits for the answer to a body that comes later than that.
+	// A body arriving after the API server's timeout is useless.
 	if deadline, ok := ctx.Deadline(); ok {
 		connection := http.NewResponseController(out)
 		_ = connection.SetReadDeadline(deadline)
@@ -98,7 +98,7 @@ func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
 	if err != nil {
 		return review, nil, err
 	}
-	// By it the API server matches the answer to its question.
+	// The API server matches the response to its request by the UID.
 	response.UID = review.Request.UID
 	if !response.Allowed {
 		klog.FromContext(ctx).V(2).Info("Refused", "request", describeRequest(review.Request), "reason", response.Result.Message)
@@ -106,13 +106,12 @@ func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
 	return review, response, nil
 }
 
-// answerEarly is how long before the API server gives up an answer is given up: enough for the
-// refusal to get there.
+// answerEarly is the margin before the API server's timeout: enough to deliver the refusal.
 const answerEarly = 100 * time.Millisecond
 
-// withTimeoutOf is the request's context, ended shortly before the API server, which says how long
-// it waits, stops to. An answer after that would be lost, and the API server would log a timeout
-// instead of the reason. Without a number it is 10 s, the API's default.
+// withTimeoutOf returns the request's context, ending shortly before the API server's timeout, as
+// given in the request. A later response would be lost, and the API server would log a timeout
+// instead of the reason. Without a timeout it is 10 s, the API's default.
 func withTimeoutOf(in *http.Request) (context.Context, context.CancelFunc) {
 	timeout, err := time.ParseDuration(in.URL.Query().Get("timeout"))
 	if err != nil || timeout > 30*time.Second {
@@ -121,11 +120,11 @@ func withTimeoutOf(in *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(in.Context(), max(timeout-answerEarly, timeout/2))
 }
 
-// unanswered bounds the log of reviews that are not answered: anyone who reaches the port can cause
-// them. The metrics count all.
+// unanswered bounds the log of failed reviews, because any client of the port can cause them. The
+// metrics count all of them.
 var unanswered seldom.Line
 
-// notAnswered logs a review that is not answered.
+// notAnswered logs a review without a response.
 func notAnswered(ctx context.Context, err error, kind string, request *admissionv1.AdmissionRequest) {
 	log := klog.FromContext(ctx)
 	if isBadRequest(err) || !unanswered.Due() {
@@ -135,14 +134,14 @@ func notAnswered(ctx context.Context, err error, kind string, request *admission
 	log.Error(err, "Review not answered", "kind", kind, "request", describeRequest(request))
 }
 
-// badRequest is the error of a review that cannot be read.
+// badRequest is the error of a malformed review.
 type badRequest struct{ error }
 
-// errCold is the answer before the caches are filled.
+// errCold is the error before the caches are filled.
 var errCold = fmt.Errorf("not yet ready to handle request: the caches are not filled")
 
-// statusOf is the HTTP status for a review that is not answered. To the API server all of them are
-// failures to call the webhook; but 503, which has a Retry-After, it tries again while it has time.
+// statusOf returns the HTTP status for a failed review. To the API server all of them are failures
+// to call the webhook, but it retries 503, sent with Retry-After, while it has time.
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, errCold), errors.Is(err, errBusy), errors.Is(err, live.ErrCold), errors.Is(err, live.ErrBusy):
@@ -153,14 +152,14 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// isBadRequest reports whether the review itself is at fault.
+// isBadRequest reports whether the review itself is malformed.
 func isBadRequest(err error) bool {
 	_, bad := err.(badRequest)
 	return bad
 }
 
-// describeRequest is for the log: operation, resource and name. A pod that is created may have no
-// name yet.
+// describeRequest formats operation, resource and name for the log. A pod being created may lack a
+// name.
 func describeRequest(request *admissionv1.AdmissionRequest) string {
 	if request == nil {
 		return "unreadable"

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/live"
 )
 
-// silent is an API server that answers nothing until it ends.
+// silent is an API server that blocks all requests until it ends.
 type silent struct {
 	asked chan struct{}
 	ended chan struct{}
@@ -26,9 +26,8 @@ func (s silent) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, http.ErrServerClosed
 }
 
-// TestLookupsThatHaveNoTurnAreToBeTriedAgain: the API server is told to come again, with 503 and
-// Retry-After, if a review would need a look at objects for which there is no turn, or if the
-// caches are cold.
+// TestLookupsThatHaveNoTurnAreToBeTriedAgain verifies that the API server gets 503 and Retry-After
+// if a review requires a lookup without a free slot, or if the caches are cold.
 func TestLookupsThatHaveNoTurnAreToBeTriedAgain(t *testing.T) {
 	api := silent{asked: make(chan struct{}), ended: make(chan struct{})}
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://api", Transport: api, QPS: -1})
@@ -54,7 +53,7 @@ func TestLookupsThatHaveNoTurnAreToBeTriedAgain(t *testing.T) {
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 	ended := make(chan struct{})
-	const lookups = 4 // package live has as many under way
+	const lookups = 4 // the limit of package live
 	for _, name := range []string{"a", "b", "c", "d"} {
 		go func() { unknown(name, "30s"); ended <- struct{}{} }()
 		<-api.asked

@@ -9,15 +9,15 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// endpointHandler are health and metrics. A replica is alive as long as it answers here: what it
-// lacks, it waits for, and a restart would bring nothing. It is ready when reviews are answered,
-// and no longer when it shuts down, so that the Service leaves it out in time.
+// endpointHandler serves health and metrics. A replica is alive while it responds here: it waits
+// for missing prerequisites, and a restart would not help. It is ready while it serves reviews, but
+// not during its shutdown, so that the Service removes it in time.
 func (w *Webhook) endpointHandler() http.Handler {
 	mux := http.NewServeMux()
 	alive := func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") }
 	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /livez", alive)
-	// The body says what is missing: it is shown where a pod does not become ready.
+	// The body names the missing prerequisite, which the events of an unready pod show.
 	mux.HandleFunc("GET /readyz", func(out http.ResponseWriter, _ *http.Request) {
 		if what := w.NotReady(); what != "" {
 			http.Error(out, what, http.StatusServiceUnavailable)

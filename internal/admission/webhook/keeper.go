@@ -20,27 +20,28 @@ import (
 )
 
 const (
-	// How often certificates and configurations are looked at without a reason.
+	// Period of checking certificates and configurations without a trigger.
 	keepPeriod = time.Minute
-	// How soon again after a failure, as another replica's write in between, or after a write.
+	// Delay before the next check after a failure, such as a conflicting write of another replica,
+	// or after a write.
 	keepRetry = time.Second
-	// How long one look may take.
+	// Time limit of one check.
 	keepLimit = 20 * time.Second
 )
 
-// keepCertificates keeps the certificates fresh and the configurations trusting them until ctx
-// ends. It checks when one of them is changed, and periodically. Every replica does so: whichever
-// is first to find something to do does it, and the others find it done.
+// keepCertificates keeps the certificates fresh, and the configurations trusting them, until ctx
+// ends. It checks when one of them changes, and periodically. Every replica does so: the first one
+// to find a task performs it, and the rest find it done.
 func (w *Webhook) keepCertificates(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	touched := w.watchObjects(ctx)
-	// A certificate with a short life has to be looked at more often.
+	// A certificate with a short life requires more frequent checks.
 	period := min(keepPeriod, w.options.CertificateLifetime/10)
 	var pace ask.Pace
 	for first := true; ; {
 		wait, written := period, w.written
 		err := w.renewNow(ctx, first)
-		// Each write touches what is watched. If something else reverts it, or another replica
+		// Each write triggers the own watch. If another writer reverts it, or another replica
 		// writes as well, the two must not drive each other.
 		if err != nil || w.written > written {
 			pace.Sent(w.clock.Now(), ask.Backoff{First: keepRetry, Last: period}, w.options.Service)
@@ -55,7 +56,7 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 			logger.Error(err, "Certificates or webhook configurations are not as they should be; trying again")
 		}
 
-		// The options' clock, so that tests can let months pass.
+		// The options' clock, so that tests can advance months.
 		timer := w.clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -78,16 +79,16 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 	}
 }
 
-// renewNow does what is to be done now. The first time the configurations are written as a whole,
-// and not before the webhook can answer; from then on only what went missing, so that replicas of
-// two versions do not write by turns.
+// renewNow performs all due tasks. The first time it writes the configurations as a whole, but only
+// once the webhook can serve. Later it restores only missing parts, so that replicas of two
+// versions do not write alternately.
 //
-// The order is: the owner of what is made, the certificates, serving with them, and last the
+// The order is: the owner of the created objects, the certificates, serving with them, and last the
 // configurations, which make API servers call.
 func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithTimeout(ctx, keepLimit)
 	defer cancel()
-	// Each time, since the role may be made after the webhook.
+	// Each time, since the role may be created after the webhook.
 	owners, err := w.ownerReferences(ctx)
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 		return err
 	}
 
-	// Before the configurations: API servers must not be sent to a replica that has no certificate.
+	// Before the configurations: API servers must not call a replica without a certificate.
 	w.serving.Store(certs.tlsCertificate())
 	w.metrics.expiry.Set(float64(certs.serving.cert.NotAfter.Unix()))
 	select {
@@ -116,13 +117,13 @@ func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 	return nil
 }
 
-// ownerReferences of what the webhook makes: its own role, if there is one of its name. What takes
-// the role away takes the rest along, and so an installation that is deleted leaves nothing behind,
-// least of all a configuration that asks a webhook that is gone.
+// ownerReferences returns the owner of the objects created by the webhook: its own role, if one
+// with its name exists. Deleting the role deletes these objects. Uninstalling therefore leaves
+// nothing behind, in particular no configuration for a deleted webhook.
 func (w *Webhook) ownerReferences(ctx context.Context) ([]metav1.OwnerReference, error) {
 	role, err := w.client.RbacV1().ClusterRoles().Get(ctx, w.options.Service, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // it runs with other permissions than the manifests give
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // its permissions differ from the manifests
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("clusterrole %s: %w", w.options.Service, err)
@@ -130,9 +131,9 @@ func (w *Webhook) ownerReferences(ctx context.Context) ([]metav1.OwnerReference,
 	return []metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: role.Name, UID: role.UID}}, nil
 }
 
-// sharedCertificates returns the certificates that all replicas share, renewed if necessary. If two
-// replicas renew at once, one is refused and takes the other's when it looks again, keepRetry
-// later.
+// sharedCertificates returns the certificates shared by all replicas, renewed if necessary. If two
+// replicas renew concurrently, one gets a conflict and reads the other's at its next check,
+// keepRetry later.
 func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerReference) (certificates, error) {
 	secrets := w.client.CoreV1().Secrets(w.options.Namespace)
 	secret, err := secrets.Get(ctx, w.options.Service, metav1.GetOptions{})
@@ -143,8 +144,8 @@ func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerR
 
 	var current certificates
 	if !isNew {
-		// Somebody has changed it. New certificates are trusted as soon as the configurations have
-		// the new bundle.
+		// The Secret was modified by another client. New certificates are trusted as soon as the
+		// configurations have the new bundle.
 		if current, err = parseCertificates(secret.Data); err != nil {
 			klog.FromContext(ctx).Error(err, "The Secret with the certificates cannot be read; making new ones",
 				"secret", klog.KObj(secret))
@@ -180,9 +181,9 @@ func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerR
 	return certs, nil
 }
 
-// keepMutating makes the mutating configuration right: all of it if it is to be written as a whole,
-// else the CA bundle of Berth's own webhooks in it. Replicas of two versions would otherwise undo
-// each other's changes for as long as a rollout lasts.
+// keepMutating corrects the mutating configuration: all of it if whole is set, and otherwise only
+// the CA bundles of Berth's own webhooks. Without this restriction, replicas of two versions would
+// undo each other's changes throughout a rollout.
 func (w *Webhook) keepMutating(ctx context.Context, owners []metav1.OwnerReference, bundle []byte, whole bool) error {
 	wanted := w.options.mutatingConfig(w.listenPort(), bundle)
 	wanted.OwnerReferences = owners
@@ -224,9 +225,8 @@ type configurations[C any] interface {
 	Update(context.Context, C, metav1.UpdateOptions) (C, error)
 }
 
-// keepOne makes a configuration if it may and there is none, and writes it if mend changes it. The
-// write is on condition of the version that was read: of two replicas one is refused, and looks
-// again.
+// keepOne creates a missing configuration if allowed, and updates it if mend changes it. The update
+// is conditional on the resource version read: of two replicas one gets a conflict, and retries.
 func keepOne[C interface {
 	metav1.Object
 	DeepCopy() C
@@ -244,7 +244,7 @@ func keepOne[C interface {
 		return err
 	}
 
-	// From what is there, so that labels and webhooks that others have added stay.
+	// Start from the existing object, to keep labels and webhooks added by other clients.
 	next := current.DeepCopy()
 	if mend(next); apiequality.Semantic.DeepEqual(current, next) {
 		return nil
@@ -263,8 +263,7 @@ func setBundle(webhook string, client *admissionregistrationv1.WebhookClientConf
 }
 
 // watchObjects signals every change of the Secret and the configurations: another replica may have
-// renewed the certificates, or somebody deleted a configuration. Signals that come together are
-// one.
+// renewed the certificates, or a user deleted a configuration. It coalesces pending signals.
 func (w *Webhook) watchObjects(ctx context.Context) <-chan struct{} {
 	touched := make(chan struct{}, 1)
 	touch := func(any) {
@@ -273,7 +272,7 @@ func (w *Webhook) watchObjects(ctx context.Context) <-chan struct{} {
 		default:
 		}
 	}
-	// Only these objects by name, which the webhook's role need not exceed.
+	// Only these objects by name, so that the webhook's role need not permit more.
 	factory := informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithNamespace(w.options.Namespace),
 		informers.WithTweakListOptions(func(list *metav1.ListOptions) {
 			list.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, w.options.Service).String()
@@ -283,7 +282,7 @@ func (w *Webhook) watchObjects(ctx context.Context) <-chan struct{} {
 		factory.Admissionregistration().V1().MutatingWebhookConfigurations().Informer(),
 		factory.Admissionregistration().V1().ValidatingWebhookConfigurations().Informer(),
 	} {
-		// It can only fail on an informer that has ended.
+		// It can only fail on a stopped informer.
 		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: touch, UpdateFunc: func(_, _ any) { touch(nil) }, DeleteFunc: touch,
 		})

@@ -18,9 +18,9 @@ var manifestsText string
 
 var manifests = template.Must(template.New("manifests").Parse(manifestsText))
 
-// WriteManifests writes what a cluster needs to run the webhook with these options: a Deployment of
-// two replicas and what goes with it. Flags that have their defaults are left out. The certificates
-// of ClientCAFile, which is a file here, become a ConfigMap there.
+// WriteManifests writes the manifests to run the webhook with these options: a Deployment of two
+// replicas with its dependencies. It omits flags with default values. The certificates of
+// ClientCAFile, a local file, become a ConfigMap.
 func (o *Options) WriteManifests(out io.Writer, image string) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -45,9 +45,10 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	}
 
 	defaults := DefaultOptions()
-	// Probes come from the kubelet, so the health port cannot stay on loopback.
+	// The kubelet sends the probes, so the health port cannot stay on loopback.
 	args := []string{"--namespace=" + o.Namespace, "--health-bind-address=0.0.0.0:" + health}
-	// So that a Deployment shows what was chosen, and a later version's defaults take effect.
+	// Shows only explicit choices in the Deployment, and lets a later version's defaults take
+	// effect.
 	differs := func(flag, value, usual string) {
 		if value != usual {
 			args = append(args, "--"+flag+"="+value)
@@ -74,19 +75,19 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	return manifests.Execute(out, map[string]any{
 		"Namespace": o.Namespace, "Service": o.Service, "Image": image, "Args": args, "Port": port, "HealthPort": health,
 		"ClientCA": clientCA, "ClientCAKey": clientCAKey, "ClientCAPath": clientCAPath,
-		// The file is read when a replica starts: another one has to replace the replicas.
+		// The file is read when a replica starts, so a different file must replace the replicas.
 		"ClientCASum": fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(clientCA, "\n")))),
 	})
 }
 
-// Where a replica finds the client CA: the ConfigMap's key, and where it is mounted.
+// The key of the client CA in the ConfigMap, and its mount path in a replica.
 const (
 	clientCAKey  = "client-ca.crt"
 	clientCAPath = "/etc/berth-webhook"
 )
 
 // clientCertificates returns the certificates of ClientCAFile as the lines of a PEM file, nil if
-// there is no such file. Whatever else is in it, such as a key, is not for a ConfigMap.
+// the option is empty. Other content, such as a key, must not enter a ConfigMap.
 func (o *Options) clientCertificates() ([]string, error) {
 	if o.ClientCAFile == "" {
 		return nil, nil
@@ -102,8 +103,8 @@ func (o *Options) clientCertificates() ([]string, error) {
 	return strings.Split(strings.TrimSpace(string(text)), "\n"), nil
 }
 
-// portOf returns the port of an address, which must be a fixed one: the Service and the probes name
-// it.
+// portOf returns the port of an address. It must be fixed, because the Service and the probes refer
+// to it.
 func portOf(address, flag string) (string, error) {
 	_, port, err := net.SplitHostPort(address)
 	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 1 {
@@ -112,10 +113,10 @@ func portOf(address, flag string) (string, error) {
 	return port, nil
 }
 
-// joinList is a list as its flag takes it.
+// joinList formats a list for a flag.
 func joinList(list []string) string { return strings.Join(list, ",") }
 
-// formatSeconds is a number as its flag takes it; "" for nil.
+// formatSeconds formats a number for a flag; "" for nil.
 func formatSeconds(n *int64) string {
 	if n == nil {
 		return ""

@@ -7,8 +7,8 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// instruments are the webhook's metrics. They are a webhook's own and not the
-// process's, so that a process may have several, as tests do.
+// instruments are the webhook's metrics. They belong to a webhook rather than to the process, so
+// that a process may have several webhooks, as tests do.
 type instruments struct {
 	registry metrics.KubeRegistry
 	reviews  *metrics.CounterVec   // by path, resource, operation and result
@@ -17,7 +17,7 @@ type instruments struct {
 	renewals *metrics.Counter      // by this replica
 }
 
-// newInstruments returns instruments in a registry of their own.
+// newInstruments returns instruments in a new registry.
 func newInstruments() *instruments {
 	m := &instruments{
 		registry: metrics.NewKubeRegistry(),
@@ -28,7 +28,8 @@ func newInstruments() *instruments {
 		duration: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Name: "berth_webhook_review_duration_seconds", StabilityLevel: metrics.ALPHA,
 			Help: "How long a review took in the webhook.",
-			// From what a pod takes, some 100 µs, to the longest that an API server waits.
+			// From the typical duration for a pod, some 100 µs, to the API server's longest
+			// timeout.
 			Buckets: metrics.ExponentialBuckets(0.0001, 2, 19),
 		}, []string{"path"}),
 		expiry: metrics.NewGauge(&metrics.GaugeOpts{
@@ -52,14 +53,14 @@ func (m *instruments) allMetrics() []metrics.Registerable {
 // Metrics lists the webhook's metrics without values, for the documentation.
 func Metrics() []metrics.Registerable { return newInstruments().allMetrics() }
 
-// countReview counts a review by its result: changed and refused tell what the rules do, failed
-// that a pod may have been created without them. request is nil for one that could not be read,
-// response for one that was not answered.
+// countReview counts a review by its result: changed and refused show the effect of the rules,
+// failed that a pod may have been created without them. request is nil for a malformed review,
+// response for a failed one.
 func (m *instruments) countReview(path string, request *admissionv1.AdmissionRequest,
 	response *admissionv1.AdmissionResponse, err error, took time.Duration) {
 	resource, operation, result := "", "", "allowed"
 	if request != nil {
-		// Of a closed set: anybody can send a review.
+		// Only values of a closed set, because any client can send a review.
 		if resource = resourceOf(request); resource != "" {
 			operation = string(request.Operation)
 		}

@@ -13,47 +13,47 @@ import (
 )
 
 // Options are the command's flags. DefaultOptions are complete. Replicas of one webhook should have
-// the same ones: they write the same objects.
+// the same options, because they write the same objects.
 type Options struct {
-	Address string // of the webhook, HTTPS; port 0 takes a free one
-	Health  string // of the health and metrics endpoints, plain HTTP; "" for none
+	Address string // of the webhook, HTTPS; port 0 picks a free one
+	Health  string // of the health and metrics endpoints, plain HTTP; "" disables them
 
-	// ClientCAFile has who signed the certificates of those that may ask for
-	// reviews; "" lets everybody. API servers show one only if their
-	// --admission-control-config-file says which.
+	// ClientCAFile has the CAs of the client certificates required of callers; "" accepts all
+	// callers. API servers present a client certificate only if configured by their
+	// --admission-control-config-file.
 	ClientCAFile string
 
-	// Namespace holds the Secret with the certificates and the Service; no
-	// webhook is called for pods in it.
+	// Namespace holds the Secret with the certificates and the Service. Pods in it bypass the
+	// webhook.
 	Namespace string
 	Service   string // also the name of the Secret, the configurations and the ClusterRole
-	// AdvertiseHost is where API servers reach the webhook if not through the
-	// Service; the port is Address's. For a webhook outside the cluster.
+	// AdvertiseHost is the webhook's host for API servers if not the Service, with the port of
+	// Address. It is for a webhook outside the cluster.
 	AdvertiseHost string
 
-	// Register writes the webhook configurations; else those that are there get
-	// the certificate authority only.
+	// Register enables writing the webhook configurations; otherwise existing ones only get the
+	// certificate authority.
 	Register bool
-	// FailurePolicy decides what happens to a pod if no replica answers.
+	// FailurePolicy decides the fate of a pod if no replica responds.
 	FailurePolicy string
-	// Timeout is how long an API server waits, in whole seconds.
+	// Timeout is the API server's timeout, in whole seconds.
 	Timeout time.Duration
-	// ExcludeNamespaces besides Namespace.
+	// ExcludeNamespaces lists further namespaces that bypass the webhook.
 	ExcludeNamespaces []string
 
-	// CertificateLifetime is the serving certificate's.
+	// CertificateLifetime is the lifetime of the serving certificate.
 	CertificateLifetime time.Duration
-	// ShutdownDelay is how long the webhook keeps serving after it stopped being ready, so that API
-	// servers stop calling it first.
+	// ShutdownDelay is the time to keep serving after the webhook has become unready, so that API
+	// servers first stop calling it.
 	ShutdownDelay time.Duration
 
 	Rules admission.Config // New sets AfterAPIServer in it
-	// Clock is for tests; nil is the machine's.
+	// Clock is for tests; nil is the real clock.
 	Clock clock.WithTicker
 }
 
-// DefaultOptions returns the defaults of the flags. They are chosen so that the webhook cannot stop
-// a cluster: pods are created without the rules if it does not answer, within 2 s, and kube-system
+// DefaultOptions returns the defaults of the flags. They ensure that the webhook cannot stop a
+// cluster: pods are created without the rules if it does not respond within 2 s, and kube-system
 // never waits for it.
 func DefaultOptions() Options {
 	return Options{
@@ -101,10 +101,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"tolerationSeconds for unreachable nodes of pods that set none")
 }
 
-// shortestLifetime leaves time to renew, whatever the clocks say.
+// shortestLifetime leaves enough time to renew, regardless of clock skew.
 const shortestLifetime = 10 * time.Second
 
-// Validate says what is wrong with the options, by flag.
+// Validate returns an error for the first invalid option, by flag.
 func (o *Options) Validate() error {
 	if _, _, err := net.SplitHostPort(o.Address); err != nil {
 		return fmt.Errorf("--bind-address: %q: must be address:port", o.Address)
@@ -138,7 +138,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// dnsNames are the names for the certificate: those by which API servers call the Service, and the
+// dnsNames returns the names for the certificate: the Service's names used by API servers, and the
 // advertised host, which may be an address.
 func (o *Options) dnsNames() []string {
 	names := []string{

@@ -19,17 +19,17 @@ import (
 	"github.com/berth-k8s/berth/internal/quantity"
 )
 
-// reviewer answers reviews: it brings what the API server sent to the rules, and what they changed
-// back as a patch. An error is no answer: the API server then does what the failure policy says. It
-// keeps nothing between two reviews.
+// reviewer computes the responses to reviews: it passes the objects sent by the API server to the
+// rules, and returns their changes as a patch. An error means no response: the API server then
+// applies the failure policy. A reviewer keeps no state between two reviews.
 type reviewer struct {
 	rules  admission.Config // with AfterAPIServer
 	caches *live.Caches
 	now    func() time.Time // the webhook's clock
 }
 
-// mutateObject applies the rules that change an object. What the webhook does not know is allowed
-// as it is: configurations are written by administrators, too.
+// mutateObject applies the rules that change an object. It allows unknown resources without
+// changes, because administrators may also write configurations.
 func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	switch resourceOf(request) {
 	case "pods":
@@ -37,7 +37,7 @@ func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.Admiss
 		if err != nil {
 			return nil, err
 		}
-		// Before the rules: they change the pod in place.
+		// Before the rules, because they change the pod in place.
 		before, err := podFields(pod)
 		if err != nil {
 			return nil, err
@@ -57,7 +57,7 @@ func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.Admiss
 	return allowResponse(), nil
 }
 
-// mutateNode taints a new node as not ready, and notes since when a node has the taints that evict.
+// mutateNode taints a new node as not ready, and records the time of evicting taints.
 func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	var node corev1.Node
 	var old *corev1.Node
@@ -87,7 +87,8 @@ func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admission
 	return patchResponse(before, after)
 }
 
-// validateObject asks the rules that only refuse. It changes nothing: a validating webhook cannot.
+// validateObject applies the rules that only refuse. It changes nothing: a validating webhook
+// cannot.
 func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	switch resourceOf(request) {
 	case "pods":
@@ -101,7 +102,7 @@ func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.Admi
 		case err == nil:
 		case errors.As(err, &refused) || errors.Is(err, live.ErrCold):
 			return refusalResponse(pod, err)
-		// Without a response the pod would be stored unchecked where the failure policy is Ignore.
+		// Without a response, the failure policy Ignore would store the pod unchecked.
 		default:
 			return denyResponse(apierrors.NewServiceUnavailable("the rules for the pod cannot be looked up: " + err.Error()).Status()), nil
 		}
@@ -110,7 +111,7 @@ func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.Admi
 		if err := quantity.Unmarshal(request.Object.Raw, &class); err != nil {
 			return nil, fmt.Errorf("read priority class: %w", err)
 		}
-		// The cache may not have the default that was created a moment ago.
+		// The cache may lack a default created a moment ago.
 		err := admission.PriorityClass(r.caches.Fresh(ctx), &class, request.Operation == admissionv1.Create)
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) && apierrors.IsForbidden(err) {
 			return denyResponse(status.Status()), nil
@@ -123,8 +124,8 @@ func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.Admi
 	return allowResponse(), nil
 }
 
-// resourceOf is the resource of the request; "" for those that the webhook ignores, including
-// subresources.
+// resourceOf returns the resource of the request; "" for resources ignored by the webhook,
+// including subresources.
 func resourceOf(request *admissionv1.AdmissionRequest) string {
 	if request.SubResource != "" || request.Operation != admissionv1.Create && request.Operation != admissionv1.Update {
 		return ""
@@ -137,8 +138,8 @@ func resourceOf(request *admissionv1.AdmissionRequest) string {
 	return ""
 }
 
-// podsOf are the pod of the request and, of an update, the one that is stored. The namespace is the
-// request's: an object that is created need not name it.
+// podsOf returns the pod of the request and, for an update, the stored pod. It takes the namespace
+// from the request, because an object being created may omit it.
 func podsOf(request *admissionv1.AdmissionRequest) (pod, old *corev1.Pod, err error) {
 	pod = &corev1.Pod{}
 	if err := quantity.Unmarshal(request.Object.Raw, pod); err != nil {
@@ -154,8 +155,8 @@ func podsOf(request *admissionv1.AdmissionRequest) (pod, old *corev1.Pod, err er
 	return pod, old, nil
 }
 
-// refusalResponse is the answer that refuses the pod, with the status that a client would get from
-// kube-apiserver. An error that is no refusal stays an error: that is no answer.
+// refusalResponse returns the response that refuses the pod, with the status a client would get
+// from kube-apiserver. It returns any error other than a refusal, which means no response.
 func refusalResponse(pod *corev1.Pod, err error) (*admissionv1.AdmissionResponse, error) {
 	var refused *admission.Refusal
 	if !errors.As(err, &refused) {
@@ -164,24 +165,24 @@ func refusalResponse(pod *corev1.Pod, err error) (*admissionv1.AdmissionResponse
 	return denyResponse(admission.StatusError(pod, err).Status()), nil
 }
 
-// denyResponse refuses a request with that status.
+// denyResponse refuses a request with the given status.
 func denyResponse(status metav1.Status) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Result: &status}
 }
 
-// allowResponse lets a request pass as it is.
+// allowResponse lets a request pass unchanged.
 func allowResponse() *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Allowed: true}
 }
 
-// fieldValues are the fields that the rules may change, by path, as they are sent. Two lists of one
-// kind have the same paths in the same order, so that they can be compared by place.
+// fieldValues are the encoded fields that the rules may change, by path. Two lists of one kind have
+// the same paths in the same order, so that they can be compared by index.
 type fieldValues []struct {
 	path  string
-	value json.RawMessage // nil if it is absent
+	value json.RawMessage // nil if absent
 }
 
-// podFields are the fields of a pod that admission.CopyChanges lists.
+// podFields returns the pod's fields listed by admission.CopyChanges.
 func podFields(pod *corev1.Pod) (fieldValues, error) {
 	spec := &pod.Spec
 	return encodeFields(map[string]any{
@@ -190,13 +191,13 @@ func podFields(pod *corev1.Pod) (fieldValues, error) {
 	}, "affinity", "nodeSelector", "overhead", "preemptionPolicy", "priority", "priorityClassName", "tolerations")
 }
 
-// nodeFields are the fields of a node that the rules may change.
+// nodeFields returns the node's fields that the rules may change.
 func nodeFields(node *corev1.Node) (fieldValues, error) {
 	return encodeFields(map[string]any{"taints": node.Spec.Taints}, "taints")
 }
 
-// encodeFields encodes the values in that order. Empty ones count as absent, as the API server
-// leaves them out.
+// encodeFields encodes the values in the given order. Empty values count as absent, because the API
+// server omits them.
 func encodeFields(values map[string]any, order ...string) (fieldValues, error) {
 	result := make(fieldValues, len(order))
 	for i, name := range order {
@@ -219,9 +220,9 @@ type operation struct {
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// patchResponse is the answer that turns before into after. It names no field that is to stay as it
-// is, so that it can be applied to an object of any version of the API, with fields that this
-// program does not know. A pod that got priority 0 and a toleration, for example, is answered with:
+// patchResponse returns the response that turns before into after. It includes only changed fields,
+// so that it applies to an object of any API version, including fields unknown to this program. For
+// example, for a pod that got priority 0 and a toleration:
 //
 //	[{"op":"add","path":"/spec/priority","value":0},
 //	 {"op":"add","path":"/spec/tolerations","value":[...]}]
@@ -232,7 +233,7 @@ func patchResponse(before, after fieldValues) (*admissionv1.AdmissionResponse, e
 		case bytes.Equal(was, field.value):
 		case field.value == nil:
 			patch = append(patch, operation{Op: "remove", Path: field.path})
-		default: // add replaces a member that is there
+		default: // add also replaces an existing member
 			patch = append(patch, operation{Op: "add", Path: field.path, Value: field.value})
 		}
 	}

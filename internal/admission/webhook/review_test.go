@@ -29,7 +29,7 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/live"
 )
 
-// testReviewer knows a namespace with dedicated nodes and a runtime class.
+// testReviewer returns a reviewer for a namespace with dedicated nodes and a runtime class.
 func testReviewer(t testing.TB) *reviewer {
 	client := fake.NewClientset(
 		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "group", Annotations: map[string]string{admission.DedicatedNodesAnnotation: "a=b"}}},
@@ -52,7 +52,7 @@ func creation(resource, object string) *admissionv1.AdmissionRequest {
 	}
 }
 
-// applied is the object as the API server makes it of the answer.
+// applied returns the object after the API server has applied the response.
 func applied(t testing.TB, object []byte, response *admissionv1.AdmissionResponse) []byte {
 	t.Helper()
 	if response.Patch == nil {
@@ -69,8 +69,8 @@ func applied(t testing.TB, object []byte, response *admissionv1.AdmissionRespons
 	return result
 }
 
-// TestWhatTheWebhookDoesNotKnowStays has a pod with a field of a later version
-// of the API keep it.
+// TestWhatTheWebhookDoesNotKnowStays verifies that a pod keeps a field of a later version of the
+// API.
 func TestWhatTheWebhookDoesNotKnowStays(t *testing.T) {
 	pod := `{"metadata":{"name":"p"},"spec":{"runtimeClassName":"kata","containers":[{"name":"c","later":{"a":1}}],"later":[1,2]}}`
 	response, err := testReviewer(t).mutateObject(t.Context(), creation("pods", pod))
@@ -127,8 +127,8 @@ func TestSubresourcesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// FuzzReview sends any object, created or updated: no answer panics, what was
-// changed once is not changed again, and is taken by validate.
+// FuzzReview sends arbitrary objects, created or updated: no review panics, a changed object is not
+// changed again, and validate accepts it.
 func FuzzReview(f *testing.F) {
 	r := testReviewer(f)
 	f.Add("pods", `{"spec":{"runtimeClassName":"kata","tolerations":[{"operator":"Exists"}],"containers":[{"resources":{"requests":{"nvidia.com/gpu":"1"}}}]}}`, "")
@@ -149,7 +149,7 @@ func FuzzReview(f *testing.F) {
 			Spec map[string]any `json:"spec"`
 		}
 		if json.Unmarshal([]byte(object), &sound) != nil || sound.Spec == nil || strings.Count(object, `"spec"`) != 1 {
-			return // the API server always has a spec, and one only
+			return // the API server always sends exactly one spec
 		}
 		request.Object.Raw = applied(t, []byte(object), response)
 		again, err := r.mutateObject(t.Context(), request)
@@ -196,8 +196,8 @@ func TestWhatIsNoReviewIsABadRequest(t *testing.T) {
 	}
 }
 
-// TestColdCachesGiveNoAnswer asks before the caches are filled: there is an
-// answer as soon as they are, and none if the API server would not wait for it.
+// TestColdCachesGiveNoAnswer sends reviews before the caches are filled: the response is sent as
+// soon as they are, but not after the API server's timeout.
 func TestColdCachesGiveNoAnswer(t *testing.T) {
 	reviewer := testReviewer(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestEndpointsSayWhatIsMissing(t *testing.T) {
 	}
 }
 
-// BenchmarkReview is what a pod costs in the webhook, without the connection.
+// BenchmarkReview measures a pod's cost in the webhook, without the connection.
 func BenchmarkReview(b *testing.B) {
 	w := testWebhook()
 	close(w.warm)
@@ -273,8 +273,8 @@ func BenchmarkReview(b *testing.B) {
 	}
 }
 
-// TestValidationFailsClosed verifies that a pod is refused, instead of not answered for, if the
-// rules of its namespace cannot be looked up: with the failure policy Ignore it would be stored.
+// TestValidationFailsClosed verifies that a pod is refused, instead of left without a response, if
+// the rules of its namespace cannot be looked up: the failure policy Ignore would store it.
 func TestValidationFailsClosed(t *testing.T) {
 	request := creation("pods", `{"spec":{}}`)
 	request.Namespace = "new"
@@ -284,8 +284,8 @@ func TestValidationFailsClosed(t *testing.T) {
 	}
 }
 
-// TestAClassThatWasCreatedAgainIsReadAgain verifies that a pod with the value of a priority class
-// that the cache knows with another value is not refused.
+// TestAClassThatWasCreatedAgainIsReadAgain verifies that a pod is not refused for the value of its
+// priority class if the cache has an outdated value.
 func TestAClassThatWasCreatedAgainIsReadAgain(t *testing.T) {
 	client := fake.NewClientset(
 		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "group"}},
@@ -296,7 +296,7 @@ func TestAClassThatWasCreatedAgainIsReadAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	cancel() // the cache learns nothing more
+	cancel() // the cache gets no further updates
 	factory.Shutdown()
 	if err := client.Tracker().Update(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"),
 		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "again"}, Value: 7}, ""); err != nil {

@@ -26,39 +26,39 @@ import (
 )
 
 // Webhook is one replica. Replicas share the Secret with the certificates and the configurations,
-// and need no leader: each can do all the work, and does what it finds undone.
+// and need no leader: each can do all the work, and performs any outstanding task.
 //
-// It has three sides: reviews (newHandler), which API servers ask for; certificates and
-// configurations (keepCertificates), which it keeps right; and health (endpointHandler), which
-// probes and scrapers read.
+// It has three sides: reviews (newHandler), requested by API servers; certificates and
+// configurations (keepCertificates), which it maintains; and health (endpointHandler), read by
+// probes and scrapers.
 type Webhook struct {
 	options Options              // validated
-	client  kubernetes.Interface // for what the webhook does of itself
+	client  kubernetes.Interface // for the webhook's own maintenance
 	clock   clock.WithTicker
 	metrics *instruments
 	// lookups is a separate client for reads that unauthenticated callers can cause.
 	lookups kubernetes.Interface
 	lanes   *lanes         // room for reviews
-	clients *x509.CertPool // who may ask for reviews; nil is everybody
+	clients *x509.CertPool // CAs of allowed callers; nil allows all callers
 
-	listener net.Listener // of reviews
-	health   net.Listener // nil for none
+	listener net.Listener // for reviews
+	health   net.Listener // nil if disabled
 
-	serving atomic.Pointer[tls.Certificate] // nil until there is one; replaced when it is renewed
-	warm    chan struct{}                   // closed when the caches are filled
-	written int                             // writes of the Secret and configurations; keepCertificates owns it
+	serving atomic.Pointer[tls.Certificate] // nil until the first certificate; replaced on renewal
+	warm    chan struct{}                   // closed once the caches are filled
+	written int                             // number of writes of the Secret and configurations; owned by keepCertificates
 
-	ready   chan struct{} // closed when all is there and the configurations are written
+	ready   chan struct{} // closed once all prerequisites are met and the configurations are written
 	leaving atomic.Bool   // shutting down
 }
 
-// New returns a webhook for the cluster of config. It listens already, so that its addresses are
-// known; nothing is answered before Run.
+// New returns a webhook for the cluster of config. It already listens, so that its addresses are
+// known, but serves only during Run.
 func New(config *rest.Config, options Options) (*Webhook, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
-	// An API server calls webhooks after its own plugins, so what those have added has to be told
+	// An API server calls webhooks after its own plugins, so their additions must be distinguished
 	// from the user's.
 	options.Rules.AfterAPIServer = true
 	config = rest.CopyConfig(config)
@@ -98,10 +98,11 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 	return w, nil
 }
 
-// Address is where reviews are answered.
+// Address returns the address serving reviews.
 func (w *Webhook) Address() string { return w.listener.Addr().String() }
 
-// HealthAddress is the address of the health and metrics endpoints, "" if there are none.
+// HealthAddress returns the address of the health and metrics endpoints, or "" if they are
+// disabled.
 func (w *Webhook) HealthAddress() string {
 	if w.health == nil {
 		return ""
@@ -109,13 +110,13 @@ func (w *Webhook) HealthAddress() string {
 	return w.health.Addr().String()
 }
 
-// listenPort is the port on which reviews are answered.
+// listenPort returns the port serving reviews.
 func (w *Webhook) listenPort() int { return w.listener.Addr().(*net.TCPAddr).Port }
 
-// Ready is closed when reviews are answered for the first time.
+// Ready is closed once the webhook serves reviews.
 func (w *Webhook) Ready() <-chan struct{} { return w.ready }
 
-// NotReady says what is missing before reviews are answered, "" if nothing is.
+// NotReady names the missing prerequisite for serving reviews, or returns "".
 func (w *Webhook) NotReady() string {
 	switch {
 	case w.leaving.Load():
@@ -130,13 +131,13 @@ func (w *Webhook) NotReady() string {
 	return ""
 }
 
-// endLimit bounds how long reviews under way are waited for at the end: longer
-// than an API server waits for them.
+// endLimit bounds the wait for reviews in flight at the end: longer than an API server waits for
+// them.
 const endLimit = 30 * time.Second
 
-// Run serves until ctx ends, and then still for the shutdown delay. It runs once. In that time the
-// replica is not ready, so that API servers learn to call another one, and certificates and
-// configurations are still kept.
+// Run serves until ctx ends, and for the shutdown delay afterwards. It must be called only once.
+// During the delay the replica is not ready, so that API servers switch to another one, but it
+// still maintains certificates and configurations.
 func (w *Webhook) Run(ctx context.Context) error {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
@@ -154,7 +155,8 @@ func (w *Webhook) Run(ctx context.Context) error {
 			close(w.warm)
 		}
 	})
-	// Beside the filling of the caches: the first certificate is made while they fill.
+	// Concurrently with filling the caches, so that the first certificate is created in the
+	// meantime.
 	parts.Go(func() { w.keepCertificates(running) })
 
 	reviews := w.newServer(guard.OnlyNamed(w.options.dnsNames(), w.newHandler(reviewer)))
@@ -171,7 +173,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
-		// The Service learns that this replica is leaving; for some time API servers still call it.
+		// The Service removes this replica; for some time API servers still call it.
 		w.leaving.Store(true)
 		klog.FromContext(ctx).Info("Shutting down: not ready any more", "delay", w.options.ShutdownDelay)
 		select {
@@ -182,14 +184,14 @@ func (w *Webhook) Run(ctx context.Context) error {
 	ending, cancel := context.WithTimeout(running, endLimit)
 	defer cancel()
 	for _, server := range servers {
-		// Reviews under way are answered.
+		// Shutdown completes reviews in flight.
 		err = errors.Join(err, server.Shutdown(ending))
 	}
 	return err
 }
 
-// newServer returns the HTTPS server for reviews. The serving certificate is asked for with each
-// connection, so a renewed one needs no restart. Reviews come by HTTP/2, many on one connection.
+// newServer returns the HTTPS server for reviews. Each connection reads the current serving
+// certificate, so a renewed one needs no restart. Reviews use HTTP/2, many on one connection.
 func (w *Webhook) newServer(handler http.Handler) *http.Server {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -217,8 +219,8 @@ func (w *Webhook) newServer(handler http.Handler) *http.Server {
 	}
 }
 
-// admitCallers serves callers that have shown a certificate (the TLS configuration requires one) as
-// admitted ones: strangers cannot displace their connections.
+// admitCallers marks callers with a client certificate (required by the TLS configuration) as
+// admitted: strangers cannot displace their connections.
 func admitCallers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		if !guard.Admit(in) {
@@ -239,8 +241,8 @@ func isClosed(channel <-chan struct{}) bool {
 	}
 }
 
-// Fingerprint is the serving certificate's SHA-256 in hexadecimal, "" if there is none yet:
-// replicas that share the certificates have the same one.
+// Fingerprint returns the serving certificate's SHA-256 in hexadecimal, or "" before the first one:
+// replicas sharing the certificates have equal fingerprints.
 func (w *Webhook) Fingerprint() string {
 	serving := w.serving.Load()
 	if serving == nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // BenchmarkTenThousandNodes explains a pod that fits nowhere, for three reasons, on 10,000 nodes
-// with 100,000 pods; reading them is not counted.
+// with 100,000 pods. It excludes the time to read them.
 func BenchmarkTenThousandNodes(b *testing.B) {
 	w, err := simulate.Open(manifest.Assemble("bench", metropolis(10_000, 10)), simulate.Options{})
 	if err != nil {

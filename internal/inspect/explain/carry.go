@@ -16,12 +16,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// How a change of a pod is carried out with kubectl, so that it lasts: in the object that
-// keeps the pod's template, with the command that its kind needs. Most fields of a pod,
-// and the template of a Job, cannot be changed at all; then the object is recreated.
+// This file derives the kubectl commands for a durable change of a pod: a change of the object
+// holding the pod's template, with the command required by its kind. Most fields of a pod, and the
+// template of a Job, are immutable; the object is then recreated.
 
-// keeper keeps the template that a pod is made from. What is changed elsewhere does not
-// last.
+// keeper holds the template of a pod. Changes made elsewhere do not last.
 //
 //	pod of a ReplicaSet of a Deployment   made: ReplicaSet   holds: Deployment
 //	pod of a Job of a CronJob             made: Job          holds: CronJob
@@ -29,14 +28,14 @@ import (
 //	bare pod                              both nil
 type keeper struct {
 	pod *v1.Pod
-	// made is the controller that made the pod, and holds has the template: the same, or what made
-	// the controller in turn. Both are nil for a pod without controller.
+	// made is the controller that created the pod. holds has the template: it is made itself or
+	// made's controller. Both are nil for a pod without a controller.
 	made, holds *simulate.Owner
-	// above, if any, controls the holder and may set it back, such as an operator.
+	// above, if any, controls the holder and may revert it, such as an operator.
 	above *simulate.Owner
 }
 
-// keeperOf finds the keeper of a pod's template, as far as the world has the objects.
+// keeperOf finds the keeper of a pod's template, as far as the world includes the objects.
 func keeperOf(w *simulate.World, p *v1.Pod) keeper {
 	k := keeper{pod: p, made: w.ControllerOf(p)}
 	switch {
@@ -55,7 +54,7 @@ func keeperOf(w *simulate.World, p *v1.Pod) keeper {
 	return k
 }
 
-// holderRef names the object that keeps the template; empty for a pod without controller.
+// holderRef names the object holding the template; empty for a pod without a controller.
 func (k keeper) holderRef() string {
 	if k.holds == nil {
 		return ""
@@ -63,7 +62,7 @@ func (k keeper) holderRef() string {
 	return k.holds.Ref()
 }
 
-// changeNote says where changes of the pod are made, in one sentence for people.
+// changeNote describes in one sentence where to change the pod.
 func (k keeper) changeNote() string {
 	switch {
 	case k.holds == nil:
@@ -80,11 +79,11 @@ func (k keeper) changeNote() string {
 	return fmt.Sprintf("The pod's template is in %s.", k.holderRef())
 }
 
-// inPlace are the changes that the API server accepts in a pod that has no node: gates
-// may be removed, and tolerations added.
+// inPlace lists the changes accepted by the API server for a pod without a node: removed gates and
+// added tolerations.
 var inPlace = []string{"RemoveGate", "Tolerate"}
 
-// step is one kubectl command. The command line prints it, and a rehearsal executes it.
+// step is one kubectl command, printed by the command line and executed by a rehearsal.
 type step struct {
 	verb       verb
 	kind, name string
@@ -99,8 +98,8 @@ const (
 	recreateObject      // deletes the object, and creates it with the patch
 )
 
-// changeSteps returns the commands that make the changes of alter to the pod, or to the template
-// that replaces it; nil if kubectl cannot make them. kinds are the kinds of the changes.
+// changeSteps returns the commands applying alter to the pod, or to the template of its
+// replacement; nil if kubectl cannot do it. kinds are the kinds of the changes.
 func (k keeper) changeSteps(kinds []string, alter func(*v1.Pod)) []step {
 	own := patchOf(k.pod, alter)
 	fitting := !slices.ContainsFunc(kinds, func(kind string) bool { return !slices.Contains(inPlace, kind) })
@@ -113,7 +112,7 @@ func (k keeper) changeSteps(kinds []string, alter func(*v1.Pod)) []step {
 		return []step{{recreateObject, "pod", k.pod.Name, own}}
 	}
 
-	// Kinds differ in whether they replace a pending pod with an outdated template.
+	// Only some kinds replace a pending pod with an outdated template.
 	template := k.templatePatch(alter, own)
 	steps := []step{{patchObject, strings.ToLower(k.holds.Kind), k.holds.Name, k.workloadPatch(template)}}
 	drop := step{verb: deletePod, kind: "pod", name: k.pod.Name}
@@ -133,10 +132,10 @@ func (k keeper) changeSteps(kinds []string, alter func(*v1.Pod)) []step {
 	case "Job": // its template is immutable
 		return k.recreateJob(template)
 	}
-	return nil // of a kind that is not Kubernetes' own
+	return nil // not a built-in kind
 }
 
-// commandOf writes steps for a shell.
+// commandOf formats steps for a shell.
 func (k keeper) commandOf(steps []step) string {
 	var commands []string
 	for _, s := range steps {
@@ -154,15 +153,15 @@ func (k keeper) commandOf(steps []step) string {
 	return strings.Join(commands, " && ")
 }
 
-// changeCommand is the shell command for changeSteps.
+// changeCommand returns changeSteps as a shell command.
 func (k keeper) changeCommand(kinds []string, alter func(*v1.Pod)) string {
 	return k.commandOf(k.changeSteps(kinds, alter))
 }
 
-// inTemplate makes a patch of a pod one of a workload's template.
+// inTemplate turns the patch of a pod into one of a workload's template.
 func inTemplate(patch string) string { return `{"spec":{"template":` + patch + `}}` }
 
-// workloadPatch patches the workload's template, and lets the change reach the pod: it resumes a
+// workloadPatch patches the workload's template and propagates the change to the pod: it resumes a
 // paused Deployment, and lowers the partition of a StatefulSet to the pod's ordinal.
 func (k keeper) workloadPatch(template string) string {
 	if k.isPaused() {
@@ -174,14 +173,15 @@ func (k keeper) workloadPatch(template string) string {
 	return inTemplate(template)
 }
 
-// isPaused reports whether the pod's Deployment is paused: it then rolls no template out.
+// isPaused reports whether the pod's Deployment is paused and therefore does not roll out its
+// template.
 func (k keeper) isPaused() bool {
 	d, ok := k.holds.Object.(*appsv1.Deployment)
 	return ok && d.Spec.Paused
 }
 
-// heldByPartition reports whether the pod's StatefulSet creates it from the old template, and the
-// highest partition that does not.
+// heldByPartition reports whether the pod's StatefulSet creates it from the old template, and
+// returns the highest partition for which it would use the new one.
 func (k keeper) heldByPartition() (partition int, held bool) {
 	set, ok := k.holds.Object.(*appsv1.StatefulSet)
 	if !ok || set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
@@ -191,8 +191,8 @@ func (k keeper) heldByPartition() (partition int, held bool) {
 	return ordinal - workload.FirstOrdinal(set), workload.KeepsRevision(set, ordinal)
 }
 
-// recreateJob creates the Job again, because its template is immutable. The API server chooses the
-// labels and the selector with the new Job's UID.
+// recreateJob recreates the Job, because its template is immutable. The API server derives the
+// labels and the selector from the new Job's UID.
 func (k keeper) recreateJob(template string) []step {
 	const again = `{"spec":{"selector":null,"template":{"metadata":{"labels":` +
 		`{"controller-uid":null,"batch.kubernetes.io/controller-uid":null}}}}}`
@@ -204,8 +204,8 @@ func (k keeper) recreateJob(template string) []step {
 	return []step{{recreateObject, "job", k.made.Name, jsonOf(patch)}}
 }
 
-// podSchema knows how lists in a pod template are merged: containers by name, tolerations
-// as a whole.
+// podSchema defines how to merge lists in a pod template: containers by name, tolerations as a
+// whole.
 var podSchema = func() strategicpatch.LookupPatchMeta {
 	schema, err := strategicpatch.NewPatchMetaFromStruct(podInTemplate{})
 	if err != nil {
@@ -214,18 +214,16 @@ var podSchema = func() strategicpatch.LookupPatchMeta {
 	return schema
 }()
 
-// podInTemplate has the fields of a workload that are patched. Its tags have to be those
-// of the API.
+// podInTemplate has the patched fields of a workload. Its tags must match the API's.
 type podInTemplate struct {
 	Spec struct {
 		Template v1.PodTemplateSpec `json:"template"`
 	} `json:"spec"`
 }
 
-// templatePatch is the patch of the pod's template: what the API server adds to a pod,
-// such as its priority and further tolerations, does not belong into it. Where the
-// template was not read, or differs in what the change is about, it is the pod's own
-// patch (own) without what admission sets.
+// templatePatch returns the patch of the pod's template, without additions of the API server to the
+// pod, such as its priority and further tolerations. If the template was not read, or the changed
+// part differs from the pod's, it is the pod's own patch (own) minus the fields set by admission.
 func (k keeper) templatePatch(alter func(*v1.Pod), own string) string {
 	bare := func(p *v1.Pod) { p.Spec.Priority, p.Spec.PreemptionPolicy = nil, nil } // admission sets them
 	if k.made.Template == nil || !sameContainers(&k.made.Template.Spec, &k.pod.Spec) {
@@ -245,8 +243,8 @@ func (k keeper) templatePatch(alter func(*v1.Pod), own string) string {
 	return patch
 }
 
-// sameContainers reports whether changes that are made to items by their position mean
-// the same in both. An edit finds a container by its index.
+// sameContainers reports whether changes of items by position mean the same in both. An edit
+// identifies a container by its index.
 func sameContainers(a, b *v1.PodSpec) bool {
 	names := func(list []v1.Container) (names []string) {
 		for i := range list {
@@ -258,9 +256,8 @@ func sameContainers(a, b *v1.PodSpec) bool {
 		len(a.TopologySpreadConstraints) == len(b.TopologySpreadConstraints) && reflect.DeepEqual(a.Affinity, b.Affinity)
 }
 
-// patchOf is the strategic merge patch that makes the change; empty if there is none that
-// does. The patch is applied here to see whether it has the intended result: some lists
-// cannot be patched as wanted.
+// patchOf returns the strategic merge patch for the change; empty if no patch achieves it. It
+// applies the patch to verify the result: some lists cannot be patched as intended.
 func patchOf(p *v1.Pod, alter func(*v1.Pod)) string {
 	after := p.DeepCopy()
 	alter(after)
@@ -278,9 +275,8 @@ func patchOf(p *v1.Pod, alter func(*v1.Pod)) string {
 	return short
 }
 
-// withoutOrder removes what says in which order the items of a list are to stand
-// ($setElementOrder): it doubles the length of a command and does not matter here. It
-// changes the value.
+// withoutOrder removes the list order directives ($setElementOrder) from value, in place: they
+// double the length of a command and do not matter here.
 func withoutOrder(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -302,7 +298,7 @@ func parseFields(document string) (fields map[string]any) {
 	return fields
 }
 
-// jsonOf writes a value as JSON; empty if it cannot be written.
+// jsonOf formats a value as JSON; empty if marshalling fails.
 func jsonOf(document any) string {
 	out, err := json.Marshal(document)
 	if err != nil {
@@ -311,5 +307,5 @@ func jsonOf(document any) string {
 	return string(out)
 }
 
-// shellQuote is a word for a POSIX shell.
+// shellQuote quotes a word for a POSIX shell.
 func shellQuote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

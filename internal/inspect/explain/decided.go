@@ -14,16 +14,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// What the live scheduler has recorded about the pod, if it was asked: its last decision
-// and the pod's place in its queue. Both are history; the rest of an explanation is about
-// now.
+// This file reports the live scheduler's record of the pod, if requested: its last decision and the
+// pod's place in its queue. Both are history; the rest of an explanation is about now.
 
-// adoptDecision adopts the live scheduler's record of the pod, if it is about this very
-// pod and not about an earlier one of its name. It takes precedence over the pod's
-// condition, which has less and is older.
+// adoptDecision adopts the live scheduler's record if it concerns this very pod, rather than an
+// earlier pod with the same name. It takes precedence over the pod's condition, which is older and
+// less detailed.
 func (e *explainer) adoptDecision() {
 	d := e.options.Decided
-	// The record of an earlier pod of this name says nothing of this one.
+	// The record of an earlier pod with this name does not apply.
 	if d == nil || d.UID != e.object.UID {
 		return
 	}
@@ -33,11 +32,11 @@ func (e *explainer) adoptDecision() {
 		e.out.wakes = e.wakesOf(d.Queue.Wakes)
 	}
 
-	// The scheduler knows the pod and has not decided it.
+	// The scheduler knows the pod but has not decided it.
 	if d.At == nil {
 		return
 	}
-	// The condition of a pod that was placed has no reason.
+	// The condition of a placed pod lacks a reason.
 	reason := ""
 	switch d.Result {
 	case decision.Unschedulable:
@@ -49,10 +48,10 @@ func (e *explainer) adoptDecision() {
 	e.out.LastDecision = &LastDecision{At: *d.At, Reason: reason, Message: d.Message}
 }
 
-// wakesOf puts the events that the scheduler names into the words of their plugins. A
-// plugin that has none is left with the events. Each is listed once.
+// wakesOf replaces the events in the scheduler's record with the descriptions by their plugins. It
+// keeps the events of a plugin without descriptions, and lists each wake once.
 func (e *explainer) wakesOf(list []decision.Wake) (wakes []Wake) {
-	// The words are those of this binary's plugins; the scheduler may run others.
+	// The descriptions are from this binary's plugins; the scheduler may run different ones.
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
 	for _, w := range list {
 		wake := Wake{Plugin: w.Plugin, Events: w.Events}
@@ -68,30 +67,29 @@ func (e *explainer) wakesOf(list []decision.Wake) (wakes []Wake) {
 	return wakes
 }
 
-// noteHolds records whether the engine would decide the same now. For a pending pod, same
-// says that the message is the same; for a placed one, that its node is one of the best.
-// Without a last decision there is nothing to compare.
+// noteHolds records whether the engine would make the same decision now. For a pending pod, same
+// means an equal message; for a placed pod, a node still among the best. Without a last decision it
+// does nothing.
 func (e *explainer) noteHolds(same bool) {
 	if e.out.LastDecision == nil {
 		return
 	}
-	// A pod may have been bound to another node than the one decided, by somebody
-	// else.
+	// Another client may have bound the pod to a different node.
 	if d := e.out.Decision; d != nil && d.Result == decision.Placed {
 		same = same && d.Node == e.out.Pod.Node
 	}
 	e.out.LastDecision.Holds = same
 }
 
-// printDecision prints the decision as the scheduler recorded it: when, how, whom it
-// preempted, what it waits for.
+// printDecision prints the decision recorded by the scheduler: time, outcome, victims and wake
+// events.
 func (p printer) printDecision(e *Explanation) {
 	d := e.Decision
 	if d.At != nil {
 		p.Line("\n%s", decidedLine(d, e.LastDecision != nil && e.LastDecision.Holds, e.Message))
 	}
 
-	// The nominated node may have been given up since.
+	// The scheduler may have cleared the nomination since.
 	if len(d.Victims) > 0 {
 		var names []string
 		for _, v := range d.Victims {
@@ -112,7 +110,7 @@ func (p printer) printDecision(e *Explanation) {
 	}
 }
 
-// heldLine says for whom room is held. The decision has to have Held.
+// heldLine names the beneficiary of the held room. It requires d.Held.
 func heldLine(d *decision.Decision) string {
 	whom := fmt.Sprintf("pod group %s/%s, which has waited for long: this pod cannot take it", d.Held.Group.Namespace, d.Held.Group.Name)
 	if d.Group != nil && d.Held.Group == (decision.Name{Namespace: d.Namespace, Name: d.Group.Name}) {
@@ -122,8 +120,8 @@ func heldLine(d *decision.Decision) string {
 		strings.Join(d.Held.Nodes, ", "), whom)
 }
 
-// groupLine says how many of the group's pods have a node, and what the group waits
-// for, as the scheduler saw it.
+// groupLine describes the group as the scheduler saw it: the number of its pods with a node, and
+// its reason for waiting.
 func groupLine(g *decision.Group) string {
 	if g.Missing {
 		return fmt.Sprintf("It names pod group %s, of which there is no PodGroup: its pods are kept out until there is one.", g.Name)
@@ -133,7 +131,7 @@ func groupLine(g *decision.Group) string {
 		line += fmt.Sprintf("; the group asks for %d at once", g.MinCount)
 	}
 	switch {
-	// The group has done its part, so its size no longer matters.
+	// The group has been scheduled once, so its size no longer matters.
 	case g.Scheduled:
 		line += ", and was scheduled: pods that are replaced are placed one by one"
 	case g.Members < g.MinCount:
@@ -144,8 +142,8 @@ func groupLine(g *decision.Group) string {
 	return line + "."
 }
 
-// decidedLine says when and how the scheduler decided, and whether that still holds.
-// message is what the answer says anyway, and is not repeated.
+// decidedLine describes when and how the scheduler decided, and whether that still holds. It omits
+// message, printed elsewhere in the answer.
 func decidedLine(d *decision.Decision, holds bool, message string) string {
 	still := "This still holds"
 	if !holds {
@@ -160,12 +158,12 @@ func decidedLine(d *decision.Decision, holds bool, message string) string {
 		} else if d.Feasible > 1 {
 			how += fmt.Sprintf(", one of the %d of %d nodes that could take it", d.Feasible, d.Nodes)
 		}
-		// It is 0 where nothing was scored.
+		// The score is 0 if no node was scored.
 		if d.Score > 0 {
 			how += fmt.Sprintf(", with a score of %d", d.Score)
 		}
 	case decision.Unschedulable, decision.Failed:
-		if how = "put it back"; message != d.Message { // what holds is said below
+		if how = "put it back"; message != d.Message { // the current message is printed below
 			how += ": " + strings.TrimSuffix(d.Message, ".")
 		}
 	}
@@ -173,13 +171,13 @@ func decidedLine(d *decision.Decision, holds bool, message string) string {
 	return fmt.Sprintf("The scheduler last decided it at %s, in %v, and %s. %s.", formatTime(d.At.Time), took, how, still)
 }
 
-// formatTime writes a time in UTC, as all times of an explanation.
+// formatTime formats a time in UTC, like all times of an explanation.
 func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
-// schedulersQueue prints the pod's place in the live scheduler's queue, and what would
+// schedulersQueue prints the pod's place in the live scheduler's queue, and the events that would
 // wake it.
 func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
-	// By the names of the queue's places.
+	// Keyed by the names of the queues.
 	where := map[string]string{
 		"active": answer.Count(q.Ahead, "other") + " before it", "backoff": "it is in back-off",
 		"unschedulable": "it is retried after an event that can help",
@@ -187,7 +185,7 @@ func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
 	}[q.Place]
 	text := fmt.Sprintf("In the scheduler's queue since %s, %s: %s", formatTime(q.Since.Time),
 		answer.Count(q.Attempts, "attempt"), cmp.Or(where, q.Place))
-	// While it is in back-off.
+	// Set only while the pod is in back-off.
 	if q.NotBefore != nil {
 		text += fmt.Sprintf(", not tried before %s", q.NotBefore.UTC().Format("15:04:05Z"))
 	}

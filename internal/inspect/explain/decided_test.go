@@ -30,7 +30,7 @@ metadata: {name: small, namespace: default, uid: small-1, resourceVersion: "8", 
 spec: {nodeName: n1, containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}
 `
 
-// explainWith explains a pod that the scheduler has decided so.
+// explainWith explains a pod with the given decision of the scheduler.
 func explainWith(t *testing.T, pod string, d *decision.Decision) (*explain.Explanation, string) {
 	t.Helper()
 	set, err := manifest.Read([]string{"-"}, strings.NewReader(oneNode), manifest.Options{})
@@ -54,7 +54,8 @@ func explainWith(t *testing.T, pod string, d *decision.Decision) (*explain.Expla
 
 func at(hour int) metav1.Time { return metav1.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC) }
 
-// TestTheSchedulersOwnDecisionIsUsed says for each decision whether it holds, and what people read.
+// TestTheSchedulersOwnDecisionIsUsed verifies for each decision whether it still holds, and the
+// printed text.
 func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 	const message = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 	ten, eleven := at(10), at(11)
@@ -117,7 +118,7 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 	}
 }
 
-// TestTheGroupOfAPodIsTold: what a person reads of the pod's group.
+// TestTheGroupOfAPodIsTold verifies the text about the pod's group.
 func TestTheGroupOfAPodIsTold(t *testing.T) {
 	for want, g := range map[string]decision.Group{
 		"It names pod group g, of which there is no PodGroup":                                                                           {Name: "g", Missing: true, Members: 2},

@@ -17,33 +17,32 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// edit is a change that can be made and undone. The embedded Change is what is published
-// of it; the other fields are how it is tried.
+// edit is a reversible change. The embedded Change is its published part; the other fields define
+// how to try it.
 type edit struct {
 	Change
 	size int // see Suggestion.Size
-	// One of these is set.
+	// Exactly one of these is set.
 	pod  func(*v1.Pod)
 	node *nodeEdit
-	add  *v1.Node // a node that is added
-	// like is the node that the added one is like: its CSINode is copied with it.
+	add  *v1.Node // the node to add
+	// like is the node used as the model for the added one, including its CSINode.
 	like   string
-	delete []*cluster.Pod       // pods that go
-	set    func(w *world.World) // other objects
-	parts  []*edit              // edits that only help together
-	// preempts is set if the pod fits by preempting others: the victims are removed before it is
-	// tried again. preempted is what was found then.
+	delete []*cluster.Pod       // the pods to remove
+	set    func(w *world.World) // changes other objects
+	parts  []*edit              // edits effective only in combination
+	// preempts is set if the pod fits by preemption: the victims are removed before the pod is
+	// tried again. preempted is the result of that preemption.
 	preempts  bool
 	preempted decide.Preemption
-	// before is the command that has to come before that of the change, such as the
-	// creation of a class.
+	// before is the command to run before that of the change, such as the creation of a class.
 	before string
 	class  *schedulingv1.PriorityClass // created by before
-	// otherwise is a larger edit for the case that the rehearsal refutes this one.
+	// otherwise is a larger edit to use if the rehearsal refutes this one.
 	otherwise *edit
 }
 
-// joinEdits is several edits as one, which are tried together. It has no text of its own.
+// joinEdits joins edits into one, tried as a whole and without a text.
 func joinEdits(edits []*edit) *edit {
 	all := &edit{parts: edits}
 	for _, e := range edits {
@@ -52,8 +51,8 @@ func joinEdits(edits []*edit) *edit {
 	return all
 }
 
-// splitEdits lists edits with the joined ones taken apart: each is tried and
-// published by itself then.
+// splitEdits lists edits with joined ones split into their parts, to be tried and published
+// separately.
 func splitEdits(edits []*edit) (list []*edit) {
 	for _, e := range edits {
 		if e.parts == nil {
@@ -65,27 +64,27 @@ func splitEdits(edits []*edit) (list []*edit) {
 	return list
 }
 
-// nodeEdit is how a node is changed. alter gets a copy.
+// nodeEdit is a change of a node. alter receives a copy.
 type nodeEdit struct {
 	name  string
 	alter func(*v1.Node)
 }
 
-// bench is where edits are tried: the world and the pending pod. Edits change the cluster
-// itself, for the moment of a try, rather than a copy of it. Whatever is done is undone
-// in the reverse order, so between two tries the cluster is as it was.
+// bench tries edits on the world and the pending pod. For the duration of a try, an edit changes
+// the cluster itself rather than a copy. All changes are undone in reverse order, so the cluster is
+// unchanged between two tries.
 type bench struct {
 	w       *simulate.World
 	c       *cluster.Cluster
-	object  *v1.Pod // the pod as it is, without a node
+	object  *v1.Pod // the pod, without a node
 	pod     *cluster.Pod
-	classes []*schedulingv1.PriorityClass // the lowest first
-	// tries counts the questions to the engine; search stops at mostTries.
+	classes []*schedulingv1.PriorityClass // lowest first
+	// tries counts the calls of the engine; search stops at mostTries.
 	tries int
 }
 
-// tryEdits makes the edits, asks the engine for a node, and undoes them. node is empty if
-// there is none. A pod that may not be tried, or that no profile serves, has none.
+// tryEdits makes the edits, runs the engine, and undoes the edits. node is empty if the pod does
+// not fit, may not be tried, or is not served by a profile.
 func (b *bench) tryEdits(edits ...*edit) (node string) {
 	b.tries++
 	object := b.object
@@ -95,7 +94,7 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 	for _, e := range edits {
 		switch {
 		case e.pod != nil:
-			// Several edits may change the pod; all of them change one copy.
+			// Several edits may change the pod; all of them share one copy.
 			if object == b.object {
 				object = b.object.DeepCopy()
 			}
@@ -116,8 +115,8 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 		}
 	}
 
-	// An edited pod is another pod to the engine: it may be of another class, and is
-	// nominated nowhere.
+	// To the engine, an edited pod is a different pod: its class may differ, and it has no
+	// nominated node.
 	p := b.pod
 	if object != b.object {
 		object.Status.NominatedNodeName = ""
@@ -131,8 +130,8 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 
 	decision := d.Decide(p)
 	if decision.Node == nil && preempts != nil {
-		// The victims have to go before the pod can have the node. Whether it then gets
-		// that node is asked again.
+		// The victims must leave before the pod can use the node. The second attempt decides
+		// whether it then gets that node.
 		if preempts.preempted = d.Preempt(p); preempts.preempted.Node != nil {
 			removePods(trial, preempts.preempted.Victims)
 			decision = d.Decide(p)
@@ -145,14 +144,14 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 	return decision.Node.Name
 }
 
-// runsOn reports whether the node has the pod's operating system. No plugin of the scheduler
-// compares them: the kubelet rejects the pod.
+// runsOn reports whether the node has the pod's operating system. The scheduler's plugins do not
+// compare them: the kubelet rejects the pod.
 func runsOn(p *v1.Pod, n *cluster.Node) bool {
 	os, labelled := n.Lookup(v1.LabelOSStable)
 	return p.Spec.OS == nil || !labelled || string(p.Spec.OS.Name) == os
 }
 
-// addNode adds a node, with the volume limits of the node that it is like.
+// addNode adds a node with the volume limits of its model.
 func (b *bench) addNode(e *edit) {
 	b.w.Trial().Put(e.add)
 	if csi := b.csiNodeLike(e); csi != nil {
@@ -160,7 +159,7 @@ func (b *bench) addNode(e *edit) {
 	}
 }
 
-// csiNodeLike returns the CSINode of an added node, nil if the one it resembles has none.
+// csiNodeLike returns the CSINode of an added node; nil if its model lacks one.
 func (b *bench) csiNodeLike(e *edit) *storagev1.CSINode {
 	csi, ok := b.c.CSINodes.Get("", e.like)
 	if !ok {
@@ -171,7 +170,7 @@ func (b *bench) csiNodeLike(e *edit) *storagev1.CSINode {
 	return csi
 }
 
-// removePods takes pods off their nodes, but for those that another edit has removed.
+// removePods takes pods off their nodes, except for pods already removed by another edit.
 func removePods(w *world.World, pods []*cluster.Pod) {
 	for _, p := range pods {
 		if p.Node != nil {
@@ -180,9 +179,9 @@ func removePods(w *world.World, pods []*cluster.Pod) {
 	}
 }
 
-// isAhead reports whether another pod is pending, too, and on its node here because its
-// turn comes first. In the cluster it is not there yet, so no command can delete it from
-// there.
+// isAhead reports whether another pod is also pending, and on its node here only because it
+// precedes this one in the queue. It is not on that node in the cluster, so no command can delete
+// it from there.
 func (b *bench) isAhead(p *cluster.Pod) bool {
 	return slices.ContainsFunc(b.w.Pods(), func(d simulate.Pod) bool {
 		return d.Namespace == p.Namespace() &&
@@ -199,12 +198,12 @@ func (b *bench) nameOf(p *cluster.Pod) string {
 	return name
 }
 
-// podRef is the pod's name as changes write it: pod/NAMESPACE/NAME.
+// podRef returns the pod's reference as used in changes: pod/NAMESPACE/NAME.
 func (b *bench) podRef() string { return "pod/" + b.object.Namespace + "/" + b.object.Name }
 
-// onPod is a change of the pod itself. Its patch says what has to change, in the pod or
-// in the template that it is created from. Its command is worked out once it is known to
-// help: most edits are dropped. size orders suggestions; see Suggestion.Size.
+// onPod returns a change of the pod itself. Its patch changes the pod or the template of the pod.
+// Its command is derived only after the change has proved to help, because most edits are dropped.
+// size orders suggestions; see Suggestion.Size.
 func (b *bench) onPod(kind, text string, size int, alter func(*v1.Pod)) *edit {
 	e := &edit{Change: Change{Kind: kind, Object: b.podRef(), Text: text}, size: size, pod: alter}
 	after := b.object.DeepCopy()
@@ -214,7 +213,7 @@ func (b *bench) onPod(kind, text string, size int, alter func(*v1.Pod)) *edit {
 	return e
 }
 
-// onNode is a change of a node. command may be empty: kubectl cannot make a node recover.
+// onNode returns a change of a node. command may be empty: kubectl cannot make a node recover.
 func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v1.Node)) *edit {
 	e := &edit{Change: Change{Kind: kind, Object: "node/" + node, Text: text, Command: command}, size: size, node: &nodeEdit{node, alter}}
 	before := b.w.Node(node)
@@ -224,27 +223,26 @@ func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v
 	return e
 }
 
-// removeEdit has pods leave. It is for what happens anyway, and is not published.
+// removeEdit removes pods. It models removals that happen anyway, and is not published.
 func (b *bench) removeEdit(pods []*cluster.Pod) *edit { return &edit{delete: pods} }
 
-// deletePods deletes pods. Where a disruption budget does not allow that, it says so, and
-// comes without a command. The size grows with the number of pods and with what is lost:
-// a pod that nothing replaces, one that is as important as the pending one, a budget that
-// is broken.
+// deletePods deletes pods. If a disruption budget does not allow the deletion, the text mentions it
+// and the edit has no command. The size grows with the number of pods and with the losses: a pod
+// without a replacement, a pod at least as important as the pending one, a violated budget.
 func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
 	e := b.removeEdit(pods)
 	e.Change = Change{Kind: kind, Text: text, Object: "pod/" + pods[0].Namespace() + "/" + pods[0].Name}
 	e.size = 30 + 10*len(pods)
 	var commands []string
 	for _, p := range pods {
-		// Sizes only order suggestions. These differences are what users would weigh.
+		// Sizes only order suggestions. These differences reflect the priorities of users.
 		if p.Class.Controller != nil {
 			e.size += 2 // its replacement becomes pending
 		} else {
 			e.size += 12
 		}
 		if p.Class.Priority >= b.pod.Class.Priority {
-			e.size += 10 // it is not less important
+			e.size += 10 // it is at least as important
 		}
 		e.Delete = append(e.Delete, simulate.Name{Namespace: p.Namespace(), Name: p.Name})
 		commands = append(commands, "kubectl delete pod -n "+p.Namespace()+" "+p.Name)
@@ -259,8 +257,8 @@ func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
 	return e
 }
 
-// lostText says how many of the pods are not replaced. It is appended to the text of
-// their deletion.
+// lostText gives the number of pods without a replacement, as a suffix for the text of the
+// deletion.
 func lostText(pods []*cluster.Pod) string {
 	bare := 0
 	for _, p := range pods {
@@ -279,13 +277,13 @@ func lostText(pods []*cluster.Pod) string {
 	return fmt.Sprintf("; nothing replaces %d of them", bare)
 }
 
-// brokenBudgets names the disruption budgets that do not allow all of these pods to go
-// now. A pod that its budget counts as leaving already does not count once more.
+// brokenBudgets names the disruption budgets violated by evicting all of these pods now. A pod
+// already counted as disrupted by its budget does not count again.
 func (b *bench) brokenBudgets(pods []*cluster.Pod) (names []string) {
 	count := map[*cluster.Budget]int32{}
 	for _, p := range pods {
 		for _, budget := range b.c.BudgetsOf(p.Class) {
-			// The Eviction API has subtracted it already.
+			// The Eviction API has already subtracted it.
 			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {
 				continue
 			}
@@ -297,8 +295,7 @@ func (b *bench) brokenBudgets(pods []*cluster.Pod) (names []string) {
 	return names
 }
 
-// mergePatch is the strategic merge patch from one object to the other; nil if there is
-// none.
+// mergePatch returns the strategic merge patch between two objects; nil if it cannot be computed.
 func mergePatch[T any](before, after any, kind T) json.RawMessage {
 	a, err := json.Marshal(before)
 	if err != nil {

@@ -13,21 +13,21 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// explainEviction determines when the pod has to leave its node, if ever. It gives the
-// node, the devices and the pod as they are to a core of the eviction controller, which
-// knows all rules: no second implementation of them can be wrong.
+// explainEviction determines when the pod must leave its node, if ever. It passes the node, the
+// devices and the pod to a core of the eviction controller, which implements all rules. A second
+// implementation could deviate from it.
 func (e *explainer) explainEviction() error {
 	node := e.w.Node(e.object.Spec.NodeName)
 	if node == nil {
 		return nil
 	}
 	core, now := eviction.New(eviction.Options{}), e.w.Now()
-	// The core is shown what its watches would list, in the same order.
+	// The core receives the listings of its watches, in the same order.
 	core.Step(now, eviction.NodesListing{})
 	core.Step(now, eviction.NodeSeen{Node: eviction.NodeOf(node)})
 	core.Step(now, eviction.NodesListed{})
 	core.Step(now, eviction.Listing{Kind: eviction.Slices})
-	for slice := range e.c.ResourceSlices.Each { // with the taints of the rules
+	for slice := range e.c.ResourceSlices.Each { // including the taints of DeviceTaintRules
 		core.Step(now, eviction.SliceSeen{Slice: eviction.SliceOf(slice)})
 	}
 	for name := range resourceclaim.PodClaims(e.object) {
@@ -37,13 +37,13 @@ func (e *explainer) explainEviction() error {
 	}
 	core.Step(now, eviction.PodSeen{Pod: eviction.PodOf(e.object)})
 	due, ok := core.Due(e.object.UID)
-	// No taint evicts it, or none that it does not tolerate for ever.
+	// The pod is not affected by a taint, or tolerates it forever.
 	if !ok || due.Stays() {
 		return nil
 	}
 	out := &Eviction{Taint: due.Taint.ToString(), Due: metav1.NewTime(due.At.UTC()), In: simulate.Seconds(max(due.At.Sub(now), 0))}
-	// Tolerations of devices are in the claim, which cannot be changed, so there is
-	// nothing to suggest.
+	// Tolerations of device taints are in the claim, which is immutable, so no change can be
+	// suggested.
 	if due.OfDevice() {
 		out.Since, out.Device = *due.Taint.TimeAdded, due.Device.String()
 		e.out.Eviction = out
@@ -54,24 +54,24 @@ func (e *explainer) explainEviction() error {
 		out.TolerationSeconds = t.TolerationSeconds
 		stay = time.Duration(max(*t.TolerationSeconds, 0)) * time.Second
 	}
-	// The deadline, less the time for which the taint is tolerated.
+	// The deadline minus the toleration time is the time of the taint.
 	out.Since = metav1.NewTime(due.At.Add(-stay).UTC())
 	out.Cancel = e.evictionFixes(node, &due.Taint)
 	e.out.Eviction = out
 	return nil
 }
 
-// evictionFixes returns changes that would let the pod stay: without the taint, or with a
-// toleration of it that has no end.
+// evictionFixes returns changes that would let the pod stay: removing the taint, or tolerating it
+// forever.
 func (e *explainer) evictionFixes(node *v1.Node, t *v1.Taint) []Change {
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
 	f := &fixer{bench: b}
 	list := []Change{f.untaintEdit(verdict{node: e.c.Node(node.Name)}, []taint{{t}}).Change}
-	first := func(p *v1.Pod) { // of the tolerations that match, the first counts
+	first := func(p *v1.Pod) { // the first matching toleration counts
 		p.Spec.Tolerations = append([]v1.Toleration{tolerationOf(t)}, p.Spec.Tolerations...)
 	}
 	tolerate := b.onPod("Tolerate", fmt.Sprintf("tolerate %s, without tolerationSeconds", t.ToString()), 0, first).Change
-	// This very pod is to stay: a change of its template would replace it.
+	// This very pod must stay: a change of its template would replace it.
 	tolerate.Command = keeper{pod: e.object}.changeCommand([]string{"Tolerate"}, first)
 	return append(list, tolerate)
 }

@@ -19,27 +19,26 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Options say what to explain. Only Namespace and Name are required.
+// Options select the pod and the extent of the explanation. Only Namespace and Name are required.
 type Options struct {
 	Namespace, Name string
-	// Node, if set, is the node for which every plugin's verdict is reported.
+	// Node, if set, selects the node for the report of every plugin's verdict.
 	Node string
-	// Most limits the suggestions; 0 selects mostSuggestions, and a negative number none, which
-	// saves the search.
+	// Most limits the suggestions; 0 selects mostSuggestions, and a negative number disables the
+	// search.
 	Most int
-	// Source is where the world was read from.
+	// Source is the origin of the world.
 	Source simulate.Source
-	// Decided is the live scheduler's record of the pod; nil if it was not asked for.
+	// Decided is the live scheduler's record of the pod; nil if not requested.
 	Decided *decision.Decision
 }
 
-// ErrNoPod says that there is no pod, node or pod group of that name. Errors of this
-// package wrap it.
+// ErrNoPod reports a missing pod, node or pod group. Errors of this package wrap it.
 var ErrNoPod = errors.New("not found")
 
-// Of explains a pod of the world. The world is left as it was, except that pods from
-// manifests, which no scheduler has seen, are placed if they are ahead of this one in the
-// queue: the pod will find the cluster with them.
+// Of explains a pod of the world. It leaves the world unchanged, except that it places pods from
+// manifests, never seen by a scheduler, if they precede the pod in the queue: the pod will find the
+// cluster in that state.
 func Of(w *simulate.World, o Options) (*Explanation, error) {
 	found, ok := w.Find(o.Namespace, o.Name)
 	if !ok {
@@ -49,8 +48,8 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 		return nil, fmt.Errorf("node %s: %w", o.Node, ErrNoPod)
 	}
 
-	// Pods that an API server has stored have had their turn, so nothing is placed ahead
-	// of them.
+	// Pods stored by an API server have had their turn, so the world does not place other pods
+	// ahead of them.
 	if found.Pod != nil && found.Object.Spec.NodeName == "" && !simulate.Stored(found.Object) {
 		w.UntilTurn(o.Namespace, o.Name)
 	}
@@ -71,15 +70,15 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 		e.out.Pod.Controller = owner.Kind + "/" + owner.Name
 	}
 	err := e.explainGuarded(found)
-	// The user asked about a node and gets an answer that does not mention it: say why.
+	// The user requested a node missing from the answer: explain why.
 	if o.Node != "" && e.out.Node == nil && err == nil {
 		e.out.Summary += fmt.Sprintf(" No plugin was asked about %s: %s.", o.Node, e.whyUnasked())
 	}
 	return e.out, err
 }
 
-// explainGuarded explains the pod, and turns a panic into an explanation that says so: one tenant's
-// pod must not keep an operator from the answers about others.
+// explainGuarded explains the pod and turns a panic into an explanation of the failure: one
+// tenant's pod must not hide the answers about other pods from an operator.
 func (e *explainer) explainGuarded(found simulate.Found) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -91,21 +90,20 @@ func (e *explainer) explainGuarded(found simulate.Found) (err error) {
 	return e.explainPod(found)
 }
 
-// whyUnasked says why no plugin was asked about a node. It completes a sentence of the
-// summary.
+// whyUnasked returns why the plugins did not judge a node. It completes a sentence of the summary.
 func (e *explainer) whyUnasked() string {
 	switch e.out.State {
 	case Orphaned:
 		return "the pod is bound to another, which does not exist"
-	// A placed pod with a profile is evaluated, so this one has none.
+	// A placed pod with a profile is evaluated, so this pod lacks a profile.
 	case Unserved, Placed:
 		return "none of the profiles that are known serves the pod"
 	}
 	return "the pod is not to be scheduled"
 }
 
-// similarPods names the namespaces that have a pod of that name: forgetting -n is the
-// most frequent mistake. It is empty if there is none.
+// similarPods names the namespaces with a pod of that name, or returns an empty string: forgetting
+// -n is the most frequent mistake.
 func similarPods(w *simulate.World, o Options) string {
 	var where []string
 	for _, f := range w.Each() {
@@ -119,22 +117,21 @@ func similarPods(w *simulate.World, o Options) string {
 	return "; there is one in namespace " + strings.Join(where, ", ") + ": use -n"
 }
 
-// explainer is an explanation in progress. Its methods fill in out; each state of a pod
-// has one that decides which parts there are.
+// explainer is an explanation in progress. Its methods fill in out; each pod state has a method
+// that selects the parts.
 type explainer struct {
 	w       *simulate.World
 	c       *cluster.Cluster
 	object  *v1.Pod
-	pod     *cluster.Pod // nil if it has ended
+	pod     *cluster.Pod // nil if it has completed
 	options Options
 	out     *Explanation
-	// gang is the group that is placed whole or not at all, if the pod waits with it.
+	// gang is the group to be placed as a whole, if the pod waits with it.
 	gang *groupSearch
 }
 
-// explainPod determines the pod's state, and explains that. The order matters: a pod that
-// has ended or is being deleted may still have a node or a refusal, which no longer
-// counts.
+// explainPod determines the pod's state and explains it. The order matters: a completed or
+// terminating pod may still have a node or a refusal, both irrelevant by then.
 func (e *explainer) explainPod(found simulate.Found) error {
 	out := e.out
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
@@ -167,12 +164,11 @@ func (e *explainer) explainPod(found simulate.Found) error {
 	return e.explainPending(profile)
 }
 
-// deletionOf returns when the deletion of a pod began, and how long it may take, as a
-// text to append. The API has only the end: deletionTimestamp is the request plus the
-// grace period.
+// deletionOf returns when the deletion of a pod began, and its grace period as a text to append.
+// The API only stores the end: deletionTimestamp is the time of the request plus the grace period.
 func deletionOf(p *v1.Pod) (since time.Time, grace string) {
 	since = p.DeletionTimestamp.Time
-	// deletionTimestamp minus the grace period is when the deletion was requested.
+	// deletionTimestamp minus the grace period is the time of the request.
 	if seconds := p.DeletionGracePeriodSeconds; seconds != nil && *seconds > 0 {
 		d := time.Duration(*seconds) * time.Second
 		since, grace = since.Add(-d), ", with a grace period of "+answer.Duration(d)
@@ -180,8 +176,8 @@ func deletionOf(p *v1.Pod) (since time.Time, grace string) {
 	return since, grace
 }
 
-// leavingFor says why a pod is being deleted, according to its condition
-// DisruptionTarget; empty if it has none, as when a user deletes a pod.
+// leavingFor returns why a pod is being deleted, according to its condition DisruptionTarget; empty
+// without that condition, as after a deletion by a user.
 func leavingFor(p *v1.Pod) string {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue {
@@ -191,9 +187,9 @@ func leavingFor(p *v1.Pod) string {
 	return ""
 }
 
-// lastDecision adopts what the scheduler wrote to the pod's condition PodScheduled. That
-// works with any scheduler. Its time is when the condition's status last changed, and not
-// when the pod was last tried.
+// lastDecision adopts the scheduler's message from the pod's condition PodScheduled, so it works
+// with any scheduler. Its time is the last transition of the condition, rather than the last
+// attempt.
 func (e *explainer) lastDecision() {
 	for i := range e.object.Status.Conditions {
 		if c := &e.object.Status.Conditions[i]; c.Type == v1.PodScheduled {
@@ -202,8 +198,8 @@ func (e *explainer) lastDecision() {
 	}
 }
 
-// explainPlaced says why the pod is on its node: how it would be decided if it were
-// pending now. That may differ from how it was decided then, and the summary says so.
+// explainPlaced explains why the pod is on its node as if it were pending now. The original
+// decision may have been different, and the summary mentions it.
 func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	out := e.out
 	out.State = Placed
@@ -214,7 +210,7 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	node := e.object.Spec.NodeName
 	if e.pod.Node == nil {
 		out.State, out.verdict = Orphaned, "no node"
-		// What becomes of the pod depends on whether it has a controller.
+		// The pod's fate depends on whether it has a controller.
 		then := "nothing replaces it"
 		if owner := e.w.OwnerOf(e.object); owner != nil {
 			then = owner.Ref() + " replaces it"
@@ -224,15 +220,15 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 		return nil
 	}
 
-	// Why it is there is known to that scheduler only.
+	// Only that scheduler knows the reason.
 	if profile == nil {
 		out.Summary = fmt.Sprintf("The pod is on node %s. It was for the scheduler %q, which this configuration does "+
 			"not serve.", node, e.object.Spec.SchedulerName)
 		return nil
 	}
 
-	// The pod is taken off its node while it is judged: it would otherwise count against
-	// itself, with its requests, its ports and its anti-affinity.
+	// The pod is removed from its node while it is judged: otherwise it would count against itself,
+	// with its requests, its ports and its anti-affinity.
 	waiting := e.asPending()
 	trial := e.w.Trial()
 	defer trial.Undo(trial.Mark())
@@ -251,12 +247,11 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	best := evaluation.Best()
 	holds := false
 	switch {
-	// Its node was relabelled, tainted or filled since, or the pod was not placed by this
-	// scheduler.
+	// Its node was relabelled, tainted or filled since, or another scheduler placed the pod.
 	case own.Rejection != nil:
 		out.verdict = fmt.Sprintf("%s (%s)", strings.Join(own.Rejection.Reasons, ", "), cmp.Or(own.Plugin, "node selection"))
 		out.Summary = fmt.Sprintf("The pod is on node %s, where it would not be placed today: %s.", node, out.verdict)
-	// Nothing is scored then, so no score is told.
+	// With one feasible node there are no scores to report.
 	case evaluation.Feasible == 1:
 		holds = true
 		out.Summary = fmt.Sprintf("The pod is on node %s, the only one of %d that can take it.", node, len(evaluation.Nodes))
@@ -275,7 +270,7 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	return nil
 }
 
-// sharedWith says how many nodes score as high as the pod's own.
+// sharedWith reports the number of nodes with the same score as the pod's own.
 func sharedWith(others int) string {
 	switch others {
 	case 0:
@@ -286,7 +281,7 @@ func sharedWith(others int) string {
 	return fmt.Sprintf("; %d others score the same, and chance decided", others)
 }
 
-// asPending returns the pod as if it were pending. It is not added to the cluster.
+// asPending returns a pending copy of the pod without adding it to the cluster.
 func (e *explainer) asPending() *cluster.Pod {
 	object := *e.object
 	object.Spec.NodeName, object.Status.NominatedNodeName = "", ""

@@ -18,11 +18,11 @@ import (
 
 // TestExplanations runs the text files of cases. The commands:
 //
-//	cluster             the manifests that the following ones are added to
+//	cluster             the base manifests for the following commands
 //	explain POD [node=] with additional manifests: the explanation of the pod, in short; lenient
 //	                    allows missing objects, as in a cluster; commands adds the kubectl commands
-//	print POD [node=]   the same as people see it
-//	group NAME          the explanation of the pod group, as people see it
+//	print POD [node=]   the explanation as printed for users
+//	group NAME          the explanation of the pod group, as printed for users
 func TestExplanations(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, file string) {
 		var cluster string
@@ -67,7 +67,7 @@ func TestExplanations(t *testing.T) {
 				if err := e.Write(&b, ""); err != nil {
 					t.Fatal(err)
 				}
-				return strings.ReplaceAll(b.String(), "\n\n", "\n.\n") // a blank line would end the answer
+				return strings.ReplaceAll(b.String(), "\n\n", "\n.\n") // a blank line would end the output
 			}
 			agrees(t, d.Pos, e)
 			inShort(&b, e)
@@ -81,7 +81,7 @@ func TestExplanations(t *testing.T) {
 	})
 }
 
-// agrees holds what is said of groups of nodes against what is said of preemption in all.
+// agrees verifies that the report on preemption by groups of nodes matches the overall report.
 func agrees(t *testing.T, pos string, e *explain.Explanation) {
 	t.Helper()
 	if e.State != explain.Pending {
@@ -143,7 +143,7 @@ func inShort(b *strings.Builder, e *explain.Explanation) {
 	}
 }
 
-// Of the ports of one number, only the one that is taken is given up.
+// Of two ports with the same number, the suggestion gives up only the taken one.
 func TestOnlyTheTakenPortIsGivenUp(t *testing.T) {
 	set, err := manifest.Read([]string{"-"}, strings.NewReader(`
 apiVersion: v1

@@ -8,21 +8,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// fixer works out changes against what keeps the pod from running. It only proposes;
-// search finds out which of them help. What a plugin's rejection can be fixed by is
-// declared by the plugin, as a list of Fix; the methods of fixer in the files fix_*.go
-// know how.
+// fixer proposes changes that address the causes keeping the pod from running; search determines
+// which of them help. A plugin declares the possible fixes of its rejections as a list of Fix, and
+// the methods of fixer in the files fix_*.go implement them.
 type fixer struct {
 	*bench
 	profile *plugins.Profile
-	// judges are the pod's filters, without any change.
+	// judges are the pod's filters, prepared without changes.
 	judges   judges
-	preempts bool // preemption makes room for the pod: no other pod has to be deleted for it
+	preempts bool // preemption makes room for the pod, so no pod must be deleted for it
 }
 
-// fixers work out the changes that plugins name as their fixes. nodes are those that the
-// plugin rejects. Each Fix has to be here, or a plugin that names it would make this
-// panic.
+// fixers implement the fixes declared by plugins. nodes are the nodes rejected by the plugin. Every
+// Fix must be present, or a plugin declaring it would cause a panic.
 var fixers = map[plugins.Fix]func(f *fixer, plugin string, nodes []verdict) []*edit{
 	plugins.Tolerate:       (*fixer).fixTaints,
 	plugins.Uncordon:       (*fixer).fixCordons,
@@ -39,10 +37,9 @@ var fixers = map[plugins.Fix]func(f *fixer, plugin string, nodes []verdict) []*e
 	plugins.FreeDevices:    (*fixer).fixDevices,
 }
 
-// fixCause works out the changes against a cause: those of all plugins that reject
-// some of the nodes for it. A fix that several of them name is worked out once. The
-// order is that of the values of Fix, so that it does not depend on the profile. For
-// example, for nodes that NodeResourcesFit rejects:
+// fixCause returns the changes against a cause: those of all plugins rejecting some of the nodes
+// for it. A fix declared by several plugins runs once. Fixes run in the order of the values of Fix,
+// independent of the profile. For example, for nodes rejected by NodeResourcesFit:
 //
 //	AskForLess  lower the cpu request from 2 to 1500m
 //	MakeRoom    delete pod default/batch-1 from node-3
@@ -54,7 +51,7 @@ func (f *fixer) fixCause(causedBy string, nodes []verdict) (edits []*edit) {
 	var fixes []fix
 
 	for i := range f.judges {
-		// In the order of the profile, so that the answer does not depend on a map.
+		// In the order of the profile, so that the answer does not depend on map iteration.
 		name := f.judges[i].name
 		rejected := f.rejectedFor(causedBy, name, nodes)
 		if len(rejected) == 0 {
@@ -80,9 +77,8 @@ func (f *fixer) fixCause(causedBy string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// rejectedFor returns those of the nodes that a plugin with fixes of its own rejects
-// for a cause. A plugin that only shares the cause of another leaves the fixes to
-// that one.
+// rejectedFor returns the nodes rejected for a cause by a plugin with its own fixes. A plugin that
+// merely shares another's cause leaves the fixes to the other.
 func (f *fixer) rejectedFor(causedBy, plugin string, nodes []verdict) (list []*cluster.Node) {
 	for i := range nodes {
 		v := &nodes[i]
@@ -93,11 +89,11 @@ func (f *fixer) rejectedFor(causedBy, plugin string, nodes []verdict) (list []*c
 	return list
 }
 
-// proposedBy returns the changes that a plugin works out itself: out-of-tree plugins
-// have no method of fixer. A change of a node that does not exist is dropped.
+// proposedBy returns the changes proposed by the plugin itself: out-of-tree plugins have no fixer
+// method. It drops changes of nonexistent nodes.
 func (f *fixer) proposedBy(by plugins.Proposer, nodes []*cluster.Node) (edits []*edit) {
 	for _, p := range by.Propose(f.pod, f.object, nodes) {
-		// A proposal is a change of the pod or of a node.
+		// A proposal changes the pod or a node.
 		if p.Pod != nil {
 			edits = append(edits, f.onPod(p.Kind, p.Text, p.Size, p.Pod))
 		} else if p.Node != nil && f.w.Node(p.NodeName) != nil {

@@ -14,18 +14,17 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Changes of nodes: taints, cordons, labels, and one node more. What only the owner of a
-// node can know, such as whether a label is true of it, is not proposed as a command.
+// This file proposes changes of nodes: taints, cordons, labels, and an additional node. It offers
+// no command for changes that require the node owner's knowledge, such as whether a label is true.
 
-// fixTaints proposes to tolerate the taints that keep the pod off a node, or to remove
-// them. Nodes with the same taints are treated together: one toleration serves all of
-// them.
+// fixTaints proposes to tolerate or remove the taints keeping the pod off a node. It groups nodes
+// with the same taints, because one toleration serves all of them.
 func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 	type set struct {
 		taints []taint
 		nodes  []verdict
 	}
-	// By the texts of their taints.
+	// Keyed by the texts of their taints.
 	sets := map[string]*set{}
 	for _, v := range nodes {
 		list := f.untoleratedBy(plugin, v.node)
@@ -41,10 +40,10 @@ func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 	}
 	for _, key := range sortedKeys(sets) {
 		set := sets[key]
-		// Taints keep pods off these nodes on purpose, so getting around them is proposed last.
+		// These taints are deliberate, so circumventing them is proposed last.
 		size := 50 + 10*len(set.taints)
 		if slices.ContainsFunc(set.taints, taint.ofState) {
-			size += 30 // the node is in trouble
+			size += 30 // the node is unhealthy
 		}
 		where := set.nodes[0].node.Name
 		if len(set.nodes) > 1 {
@@ -55,7 +54,7 @@ func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 				p.Spec.Tolerations = append(p.Spec.Tolerations, tolerationOf(t.Taint))
 			}
 		}))
-		const tried = 2 // of those with the same taints, the ones with most room
+		const tried = 2 // the roomiest nodes of each set of taints
 		for _, v := range sortRoomiest(set.nodes)[:min(tried, len(set.nodes))] {
 			edits = append(edits, f.untaintEdit(v, set.taints))
 		}
@@ -63,8 +62,7 @@ func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// tolerationOf is a toleration of the taint's key and effect, and of its value if it has
-// one.
+// tolerationOf returns a toleration of the taint's key and effect, and of its value, if any.
 func tolerationOf(t *v1.Taint) v1.Toleration {
 	if t.Value == "" {
 		return v1.Toleration{Key: t.Key, Operator: v1.TolerationOpExists, Effect: t.Effect}
@@ -72,16 +70,16 @@ func tolerationOf(t *v1.Taint) v1.Toleration {
 	return v1.Toleration{Key: t.Key, Operator: v1.TolerationOpEqual, Value: t.Value, Effect: t.Effect}
 }
 
-// untaintEdit removes taints from a node. Node health sets the taints of an unready node again:
-// there, the change is that the node recovers, and has no command. A ready node with such a taint
-// has no component that removes it.
+// untaintEdit removes taints from a node. The node lifecycle controller would restore the taints of
+// an unready node; in that case the proposed change is the node's recovery, without a command. A
+// ready node with such a taint lacks a controller to remove it.
 func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 	name := v.node.Name
 	var names, removals, states []string
 	stale := false
 	for _, t := range taints {
 		names = append(names, t.ToString())
-		removals = append(removals, t.Key+":"+string(t.Effect)+"-") // as kubectl taint takes it
+		removals = append(removals, t.Key+":"+string(t.Effect)+"-") // in the syntax of kubectl taint
 		switch {
 		case !t.ofState():
 		case isStale(f.w.Node(name), t):
@@ -96,7 +94,7 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 		})
 	}
 
-	// The other taints of the node are named as well: the pod fits only without all of them.
+	// The text covers the other taints of the node as well: the pod fits only without all of them.
 	if len(states) > 0 {
 		text := fmt.Sprintf("%s recovers, so that it is no longer tainted %s", name, strings.Join(states, ", "))
 		return f.onNode("RecoverNode", name, text, "", 45, alter)
@@ -109,15 +107,15 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 	return f.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 40+10*len(taints), alter)
 }
 
-// isStale reports whether a node is ready and has a taint of unready nodes.
+// isStale reports whether a ready node has a taint of unready nodes.
 func isStale(n *v1.Node, t taint) bool {
 	return (t.Key == v1.TaintNodeNotReady || t.Key == v1.TaintNodeUnreachable) && simulate.IsReady(n)
 }
 
-// fixCordons proposes to uncordon a node, those with the most room first, or to tolerate
-// cordons, as DaemonSets do.
+// fixCordons proposes to uncordon one of the roomiest nodes, or to tolerate cordons, as DaemonSets
+// do.
 func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
-	// Nodes that are cordoned are usually many at a time, and one is enough.
+	// Nodes are usually cordoned many at a time, and one is enough.
 	const tried = 3
 	for _, v := range sortRoomiest(nodes)[:min(tried, len(nodes))] {
 		name := v.node.Name
@@ -134,9 +132,9 @@ func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
 	}))
 }
 
-// newNodes proposes to add a node like an existing one. One node of each kind is tried,
-// the smallest first, and the first two that help are proposed. The label with the node's
-// name does not count for its kind.
+// newNodes proposes to add a node like an existing one. It tries one node of each kind, smallest
+// first, and proposes the first two that help. The label with the node's name does not count for
+// its kind.
 func (f *fixer) newNodes(like []verdict) (edits []*edit) {
 	kinds := map[cluster.Parts]*v1.Node{}
 	var order []cluster.Parts
@@ -149,13 +147,13 @@ func (f *fixer) newNodes(like []verdict) (edits []*edit) {
 		}
 	}
 
-	// The smallest node that helps costs least.
+	// The smallest node that helps costs the least.
 	slices.SortStableFunc(order, func(a, b cluster.Parts) int {
 		x, y := kinds[a].Status.Allocatable, kinds[b].Status.Allocatable
 		return cmp.Or(x.Cpu().Cmp(*y.Cpu()), x.Memory().Cmp(*y.Memory()), cmp.Compare(kinds[a].Name, kinds[b].Name))
 	})
 
-	// Clusters have few kinds of nodes. Labels that differ on every node would make as
+	// Clusters have few kinds of nodes. Labels with a different value on every node would create as
 	// many kinds as nodes.
 	const tried, wanted = 24, 2
 	for _, key := range order[:min(tried, len(order))] {
@@ -174,14 +172,12 @@ func (f *fixer) newNodes(like []verdict) (edits []*edit) {
 	return edits
 }
 
-// nodeAffinity proposes to drop the requirements that a node does not meet, or a node
-// that meets them. The same requirements are proposed once, for the node with the most
-// room; at most four different sets are.
+// nodeAffinity proposes to drop the requirements unmet by a node, or to add a node that meets them.
+// It proposes each set of requirements once, for the roomiest node, and at most four sets.
 func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	seen := map[string]bool{}
 	for _, v := range sortRoomiest(nodes) {
-		// The node selector and the node affinity are both required, and are mended
-		// together.
+		// The pod requires both the node selector and the node affinity, so one edit relaxes both.
 		missing := plugins.MissingLabels(f.pod, v.node)
 		terms := f.unmetTerm(v)
 		key := strings.Join(missing, ",") + "|" + terms.unmetKey()
@@ -195,7 +191,7 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 		var words []string
 		if len(missing) > 0 {
 			words = append(words, "drop the node selector "+strings.Join(missing, ", "))
-			// Labels are written as key=value; the selector is found by the key.
+			// Labels are formatted as key=value; the selector is indexed by key.
 			drops = append(drops, func(p *v1.Pod) {
 				for _, label := range missing {
 					name, _, _ := strings.Cut(label, "=")
@@ -213,7 +209,7 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 				drop(p)
 			}
 		}))
-		// The other way round: a node that meets the requirements.
+		// Alternatively, a node that meets the requirements.
 		if e := f.labelledNode(v, missing, terms); e != nil {
 			edits = append(edits, e)
 		}
@@ -222,9 +218,9 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// labelledNode proposes to add a node with the labels that the pod requires; nil if
-// labels cannot help. That an existing node has them is not proposed: only its owner
-// knows whether they are true of it.
+// labelledNode proposes to add a node with the labels required by the pod; nil if labels cannot
+// help. It does not propose to label an existing node: only its owner can judge whether the labels
+// are true.
 func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	wanted := map[string]string{}
 	for _, label := range missing {
@@ -234,7 +230,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	if terms != nil {
 		for _, r := range terms.requirements {
 			switch {
-			// Any of the values would do; the first is proposed.
+			// Any of the values would do; propose the first.
 			case r.Operator == v1.NodeSelectorOpIn && len(r.Values) > 0:
 				wanted[r.Key] = r.Values[0]
 			case r.Operator == v1.NodeSelectorOpExists:
@@ -244,7 +240,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 			}
 		}
 	}
-	// A node of a certain name cannot be had by adding one like another.
+	// Adding a node like another does not provide a node with a given name.
 	if _, named := wanted[v1.LabelHostname]; named || len(wanted) == 0 {
 		return nil
 	}
@@ -254,7 +250,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	}
 
 	like := f.w.Node(v.node.Name)
-	// The model with the labels; NodeLike then makes a new node of that.
+	// The model with the labels, to be copied by NodeLike.
 	with := like.DeepCopy()
 	with.Labels = labels.Merge(with.Labels, wanted)
 	return &edit{

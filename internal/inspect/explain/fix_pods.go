@@ -16,13 +16,13 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// Changes against what other pods cause: a taken port, anti-affinity, a missing
-// companion, a priority that is too low. Where pods are to be deleted, only such are
-// proposed as nothing replaces: a replacement could take the room again.
+// This file proposes changes against rejections caused by other pods: a taken port, anti-affinity,
+// a missing companion, insufficient priority. It only proposes to delete pods without a controller:
+// a replacement could take the room again.
 
-// oneGone proposes, for some of the nodes, to delete the least important pod whose
-// removal satisfies the plugin there. reason is appended to the text. Few nodes and pods
-// are tried, because each asks the plugin anew.
+// oneGone proposes, for some of the nodes, to delete the least important pod to be removed for the
+// plugin to accept the node. reason is appended to the text. It tries few nodes and pods, because
+// each prepares the plugin's filter again.
 func (f *fixer) oneGone(plugin string, nodes []verdict, reason string) (edits []*edit) {
 	const tried, perNode = 3, 24
 	for _, v := range nodes[:min(tried, len(nodes))] {
@@ -39,23 +39,22 @@ func (f *fixer) oneGone(plugin string, nodes []verdict, reason string) (edits []
 	return edits
 }
 
-// isRemovable reports whether deleting the pod helps. It does not if the pod is leaving anyway, or
-// if a controller replaces it: the replacement may get the room first, even one of lower priority,
-// because the pending pod may be in back-off at that moment.
+// isRemovable reports whether deleting the pod helps. It does not if the pod is already
+// terminating, or if a controller replaces it: the replacement, even of lower priority, may take
+// the room first, because the pending pod may be in back-off at that moment.
 func (f *fixer) isRemovable(p *cluster.Pod) bool { return !p.Terminating && p.Class.Controller == nil }
 
-// byLoss orders pods by how little is lost with them, the least first: those that a
-// budget protects come last.
+// byLoss orders pods by the loss their deletion causes, smallest first, and pods protected by a
+// budget last.
 func (f *fixer) byLoss(a, b *cluster.Pod) int {
 	return cmp.Or(boolCompare(f.isProtected(a), f.isProtected(b)), byValue(a, b))
 }
 
-// isProtected reports whether a disruption budget does not allow the pod to go now, even
-// if it is the only one.
+// isProtected reports whether a disruption budget forbids evicting the pod now, even by itself.
 func (f *fixer) isProtected(p *cluster.Pod) bool { return len(f.brokenBudgets([]*cluster.Pod{p})) > 0 }
 
-// byValue orders pods by how important they are, the least first: by priority, and among
-// equals the youngest first. It is preemption's order, made total by names.
+// byValue orders pods by importance, the least important first: by priority, and then youngest
+// first. It is preemption's order with names as a tie-breaker.
 func byValue(a, b *cluster.Pod) int {
 	return cmp.Or(
 		cmp.Compare(a.Class.Priority, b.Class.Priority), b.Created.Compare(a.Created),
@@ -63,16 +62,15 @@ func byValue(a, b *cluster.Pod) int {
 	)
 }
 
-// acceptsWithout reports whether the plugin accepts the node once other pods have gone.
-// Other plugins may still reject it; the search finds out.
+// acceptsWithout reports whether the plugin accepts the node once the given pods have left. Other
+// plugins may still reject it; the search finds out.
 func (f *fixer) acceptsWithout(plugin string, n *cluster.Node, pods ...*cluster.Pod) bool {
 	trial := f.w.Trial()
 	defer trial.Undo(trial.Mark())
 	removePods(trial, pods)
 	for _, by := range f.w.Profile(f.object.Spec.SchedulerName).Filters {
 		if by.Name() == plugin {
-			// The filter is prepared anew, because what it had prepared counts the pods
-			// that have gone.
+			// The filter must be prepared again, because its state still counts the departed pods.
 			j := judge{plugin, by.Filter(f.c, f.pod)}
 			return j.Err == nil && j.rejectionOn(n) == nil
 		}
@@ -80,20 +78,20 @@ func (f *fixer) acceptsWithout(plugin string, n *cluster.Node, pods ...*cluster.
 	return false
 }
 
-// fixPorts proposes to free a host port, or to do without it. Nodes with the fewest
-// holders of the ports come first.
+// fixPorts proposes to free a host port, or to do without it. It tries nodes with the fewest
+// holders of the ports first.
 func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 	taken := f.takenPorts(nodes)
-	// The verdicts are the search's; their order must stay.
+	// The search owns the slice of verdicts; its order must be preserved.
 	best := slices.Clone(nodes)
 	slices.SortStableFunc(best, func(a, b verdict) int {
 		return cmp.Compare(len(plugins.PortHolders(f.pod, a.node)), len(plugins.PortHolders(f.pod, b.node)))
 	})
 	const tried = 3
 	for _, v := range best[:min(tried, len(best))] {
-		// All pods on the node that have one of the ports.
+		// All pods on the node holding one of the ports.
 		holders := plugins.PortHolders(f.pod, v.node)
-		// All holders have to go, so one that comes back spoils it.
+		// All holders must go, so a single replaced holder defeats the change.
 		if slices.ContainsFunc(holders, func(o *cluster.Pod) bool { return !f.isRemovable(o) }) {
 			continue
 		}
@@ -104,7 +102,7 @@ func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 		edits = append(edits, f.deletePods("FreePort", fmt.Sprintf("free the port on %s: delete pod %s", v.node.Name,
 			strings.Join(names, ", ")), holders))
 	}
-	if f.object.Spec.HostNetwork { // the API server would set the port again
+	if f.object.Spec.HostNetwork { // the API server would restore the port
 		return edits
 	}
 	var names []string
@@ -124,7 +122,7 @@ func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 	}))
 }
 
-// takenPorts are those of the pending pod's host ports that are in use on some of the nodes.
+// takenPorts returns the pending pod's host ports in use on some of the nodes.
 func (f *fixer) takenPorts(nodes []verdict) (taken []cluster.Port) {
 	for _, mine := range f.pod.Class.Ports.List {
 		if slices.ContainsFunc(nodes, func(v verdict) bool {
@@ -138,8 +136,8 @@ func (f *fixer) takenPorts(nodes []verdict) (taken []cluster.Port) {
 	return taken
 }
 
-// fixAntiAffinity proposes to delete pods that the pending one has anti-affinity to, or
-// that have anti-affinity to it, where few of them are in the way.
+// fixAntiAffinity proposes to delete the pods in conflict with the pending one by the anti-affinity
+// of either, where they are few.
 func (f *fixer) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	const tried, most = 4, 4
 	type option struct {
@@ -176,8 +174,8 @@ func (f *fixer) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) 
 }
 
 // inTheWay lists the pods in the node's domains that conflict with the pending pod by the
-// anti-affinity of either. It returns none if there are more than most, or if one of them
-// cannot be removed: then the node is no option.
+// anti-affinity of either. It returns nil, which rules out the node, if they exceed most or include
+// a pod that cannot be removed.
 func (f *fixer) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
 	namespaces := f.c.NamespaceLabels(f.pod.Namespace())
 	for _, other := range f.c.Nodes {
@@ -202,19 +200,19 @@ func (f *fixer) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
 	return list
 }
 
-// inSameDomain reports whether two nodes have the same value of a topology key. Nodes
-// without the label are in no domain.
+// inSameDomain reports whether two nodes have the same value of a topology key. Nodes without the
+// label belong to no domain.
 func inSameDomain(a, b *cluster.Node, key string) bool {
 	x, ok := a.Lookup(key)
 	y, also := b.Lookup(key)
 	return ok && also && x == y
 }
 
-// addCompanion proposes to run a pod that the pending one's affinity requires. It returns
-// nil for selectors that no single pod can be made for, and if the pod would not fit
-// beside the companion either.
+// addCompanion proposes to run a pod required by the pending one's affinity. It returns nil for
+// selectors not satisfiable by a single pod, and if the pod would not fit next to the companion
+// either.
 func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
-	// Only a selector by labels says which labels the companion needs.
+	// Only a selector by labels determines the companion's labels.
 	if t.LabelSelector == nil || len(t.LabelSelector.MatchLabels) == 0 || len(t.LabelSelector.MatchExpressions) > 0 ||
 		t.NamespaceSelector != nil {
 		return nil
@@ -226,8 +224,7 @@ func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	}
 
 	for _, v := range sortRoomiest(nodes)[:min(3, len(nodes))] {
-		// The companion is shown to the engine on the node, and is none of the world's
-		// pods.
+		// The engine sees the companion on the node, but the world does not include it.
 		object := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "companion", UID: "companion", Labels: t.LabelSelector.MatchLabels},
 			Spec:       v1.PodSpec{NodeName: v.node.Name, SchedulerName: f.object.Spec.SchedulerName},
@@ -249,9 +246,8 @@ func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	return nil
 }
 
-// fixPriority proposes a priority class with which the pod preempts others: the lowest
-// that is enough. If the pod must not preempt at all, a new class of the same value may
-// do.
+// fixPriority proposes the lowest priority class sufficient for the pod to preempt. If the pod must
+// not preempt at all, a new class of the same value may do.
 func (f *fixer) fixPriority() []*edit {
 	profile := f.w.Profile(f.object.Spec.SchedulerName)
 	if f.preempts || profile == nil || !profile.Preemption {
@@ -259,8 +255,8 @@ func (f *fixer) fixPriority() []*edit {
 	}
 	never := f.object.Spec.PreemptionPolicy != nil && *f.object.Spec.PreemptionPolicy == v1.PreemptNever
 	for _, class := range f.classes {
-		// A lower class does not help, nor does one of the same value, unless it is only
-		// the policy that keeps the pod from preempting.
+		// A lower class does not help. A class of the same value only helps if the pod's policy
+		// alone keeps it from preempting.
 		if class.Value < f.pod.Class.Priority || class.Value == f.pod.Class.Priority && !never || neverPreempts(class) {
 			continue
 		}
@@ -273,12 +269,12 @@ func (f *fixer) fixPriority() []*edit {
 		return nil
 	}
 
-	// A pod's policy is that of its class, and that of a class cannot be changed.
+	// A pod takes its policy from its class, and the policy of a class is immutable.
 	name := cmp.Or(f.object.Spec.PriorityClassName, "priority") + "-preempting"
 	if slices.ContainsFunc(f.classes, func(c *schedulingv1.PriorityClass) bool { return c.Name == name }) {
 		return nil
 	}
-	// The same value keeps the pod's place among the others.
+	// The same value keeps the pod's place in the queue.
 	value := f.pod.Class.Priority
 	text := fmt.Sprintf("give it a new priority class %s of the same value (%d) that may preempt, so that it preempts ", name, value)
 	e := f.withClass("AllowPreemption", text, 30, name, value)
@@ -295,9 +291,9 @@ func neverPreempts(class *schedulingv1.PriorityClass) bool {
 	return class.PreemptionPolicy != nil && *class.PreemptionPolicy == v1.PreemptNever
 }
 
-// withClass gives the pod a priority class. It returns nil if the pod then preempts
-// nobody: either it still has no node, or it has one without that. The text is completed
-// with the victims' names.
+// withClass gives the pod a priority class. It returns nil if the pod then preempts no pods,
+// because it still does not fit, or fits without preemption. It appends the victims' names to the
+// text.
 func (f *fixer) withClass(kind, text string, size int, name string, value int32) *edit {
 	e := f.onPod(kind, text, size, func(p *v1.Pod) {
 		lower := v1.PreemptLowerPriority
@@ -309,7 +305,7 @@ func (f *fixer) withClass(kind, text string, size int, name string, value int32)
 		return nil
 	}
 
-	// They are known because withClass has tried the edit.
+	// The victims are known because withClass has tried the edit.
 	victims := e.preempted.Victims
 	e.Text += answer.List(len(victims), func(i int) string { return f.nameOf(victims[i]) })
 	switch n := e.preempted.Violations; {
@@ -321,7 +317,7 @@ func (f *fixer) withClass(kind, text string, size int, name string, value int32)
 		e.Text += fmt.Sprintf(", against the disruption budget of %d of them", n)
 	}
 
-	// Breaking a budget is what users want last.
+	// Violating a budget is the user's last resort.
 	e.size += 50
 	return e
 }

@@ -15,21 +15,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Changes against too little room: lower requests, or fewer pods beside this one. For
-// both, the question is what a node lacks, per resource (plugins.Shortages).
+// This file proposes changes against insufficient room: lower requests, or fewer other pods on the
+// node. Both derive from the node's shortage per resource (plugins.Shortages).
 
-// lowerRequests proposes, for every set of resources that nodes lack, the smallest
-// reduction of the requests: the node that comes closest decides. For example, if a pod
-// asks for 2 CPUs and the roomiest node has 1500m left, it proposes to lower the request
-// from 2 to 1500m.
+// lowerRequests proposes, for every set of resources short on some nodes, the smallest reduction of
+// the requests, determined by the node with the smallest shortage. For example, if a pod requests 2
+// CPUs and the roomiest node has 1500m left, it proposes to lower the request from 2 to 1500m.
 func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	type option struct {
 		short []plugins.Shortage
-		part  float64 // how much of the requests has to go
+		part  float64 // reduction as a fraction of the requests
 	}
 	best := map[string]option{}
 	for _, v := range nodes {
-		// The node has no room for another pod of any size.
+		// The node has no slot for another pod of any size.
 		if int64(len(v.node.Pods)) >= v.node.Size.Pods {
 			continue
 		}
@@ -39,11 +38,10 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 		for _, short := range o.short {
 			names = append(names, string(short.Name))
 			o.part += float64(short.Wanted-short.Free) / float64(short.Wanted)
-			// Where nothing is free, the request would have to be nothing.
+			// If the resource is exhausted, no positive request fits.
 			possible = possible && short.Free > 0
 		}
-		// Of nodes that lack the same resources, the one that lacks least is the
-		// model.
+		// Among nodes short of the same resources, the one with the smallest shortage is the model.
 		key := strings.Join(names, ",")
 		if known, ok := best[key]; possible && (!ok || o.part < known.part) {
 			best[key] = o
@@ -56,7 +54,7 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 		possible := true
 		for _, short := range o.short {
 			word, do := f.lowerRequest(short)
-			// All resources of a set have to fit, or the change does not help.
+			// All resources of a set must fit, or the change does not help.
 			if possible = possible && do != nil; possible {
 				words, lower = append(words, word), append(lower, do)
 			}
@@ -75,12 +73,13 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// lowerRequest reduces the largest request that the pod's total follows, of an init container or a
-// container, and the next one if the total follows that then. It returns nil if a container
-// requests no more than is missing: nothing decides how several should share the reduction.
+// lowerRequest reduces the largest request that determines the pod's total, of an init container or
+// a container, and continues with the next one that determines it. It returns nil if a container
+// requests no more than the shortage, because no rule divides the reduction among several
+// containers.
 func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free
-	// Requests of the pod as a whole take precedence over those of its containers.
+	// Requests at the pod level take precedence over those of its containers.
 	if requests := podLevel(f.object); requests != nil {
 		if have := rules.Amount(short.Name, requests[short.Name]); have > excess {
 			to := roundAmount(short.Name, have-excess)
@@ -122,8 +121,8 @@ func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.P
 	}
 }
 
-// peakOf returns the container with the largest request that the pod's total follows, and that
-// request; -1 if there is none. total is the trial's.
+// peakOf returns the container with the largest request that determines the pod's total, and that
+// request; -1 if none does. total computes the trial's total.
 func (f *fixer) peakOf(trial *v1.Pod, name v1.ResourceName, total func() int64) (which int, most int64) {
 	which = -1
 	before := total()
@@ -154,7 +153,7 @@ func containersOf(p *v1.Pod) (list []*v1.Container) {
 	return list
 }
 
-// containerNote names a container of several.
+// containerNote names a container if the pod has several.
 func containerNote(p *v1.Pod, which int) string {
 	switch all := containersOf(p); {
 	case which >= len(p.Spec.Containers):
@@ -165,8 +164,8 @@ func containerNote(p *v1.Pod, which int) string {
 	return ""
 }
 
-// lowerLimits extends an edit of requests to the limits above them: a limit range may bound the
-// ratio. It returns nil if there are none.
+// lowerLimits extends an edit of requests to the limits above them, because a limit range may bound
+// the ratio. It returns nil without such limits.
 func (f *fixer) lowerLimits(lower *edit) *edit {
 	found := false
 	alter := func(p *v1.Pod) {
@@ -189,7 +188,7 @@ func (f *fixer) lowerLimits(lower *edit) *edit {
 	return e
 }
 
-// podLevel returns the requests of the pod as a whole; nil if it has none.
+// podLevel returns the pod-level requests; nil if unset.
 func podLevel(p *v1.Pod) v1.ResourceList {
 	if p.Spec.Resources == nil || len(p.Spec.Resources.Requests) == 0 {
 		return nil
@@ -197,10 +196,10 @@ func podLevel(p *v1.Pod) v1.ResourceList {
 	return p.Spec.Resources.Requests
 }
 
-// setAmount sets a request, and the limit where both have to be equal: of devices and
-// other extended resources, which cannot be overcommitted.
+// setAmount sets a request, and also the limit if both must be equal: for devices and other
+// extended resources, which cannot be overcommitted.
 func setAmount(r *v1.ResourceRequirements, name v1.ResourceName, to resource.Quantity) {
-	if r.Requests == nil { // a limit implies it
+	if r.Requests == nil { // implied by a limit
 		r.Requests = v1.ResourceList{}
 	}
 	r.Requests[name] = to
@@ -209,8 +208,8 @@ func setAmount(r *v1.ResourceRequirements, name v1.ResourceName, to resource.Qua
 	}
 }
 
-// roundAmount is an amount as people would write it, rounded down, so that it still fits:
-// whole mebibytes of memory and disk.
+// roundAmount returns a readable amount, rounded down so that it still fits: whole mebibytes for
+// memory and disk.
 func roundAmount(name v1.ResourceName, n int64) *resource.Quantity {
 	const mi = 1 << 20
 	if (name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage) && n > mi {
@@ -219,10 +218,10 @@ func roundAmount(name v1.ResourceName, n int64) *resource.Quantity {
 	return plugins.Quantity(name, n)
 }
 
-// makeRoom proposes to delete the fewest and least important pods of a node so that this
-// one fits. It is not preemption: the pods may be of the same or a higher priority, and
-// users decide. The best three nodes are proposed: those whose budgets allow it first,
-// then those with the least important pods.
+// makeRoom proposes to delete the fewest and least important pods of a node so that the pending pod
+// fits. Unlike preemption, it considers pods of the same or a higher priority, and leaves the
+// choice to the user. It proposes the best three nodes: nodes without violated budgets first, then
+// nodes with the least important pods.
 func (f *fixer) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 	const tried, most = 3, 8
 	type option struct {
@@ -258,28 +257,27 @@ func (f *fixer) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// byPriority orders the pod with the lower priority first.
+// byPriority orders pods by ascending priority.
 func byPriority(a, b *cluster.Pod) int { return cmp.Compare(a.Class.Priority, b.Class.Priority) }
 
-// leastToGo picks pods of the node whose removal makes room: those of lower priority than
-// the pending pod first, and of these the ones that help most. It is greedy, so another
-// set may be smaller. It returns nil if that takes more than most, or if the node is too
-// small for the pod even when it is empty.
+// leastToGo picks pods of the node to remove until the pending pod fits: pods below its priority
+// first, then the largest contributors. It is greedy, so a smaller set may exist. It returns nil if
+// that takes more than most pods, or if even the empty node is too small for the pod.
 func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	short := plugins.Shortages(f.pod, n)
-	// How many pods have to go for their number alone; not positive if there is a place
-	// left.
+	// Number of pods to remove for the pod limit, regardless of resources; not positive if a slot
+	// is free.
 	slots := int64(len(n.Pods)) - n.Size.Pods + 1
 	for i := range short {
-		// The node has not so much, even when it is empty.
+		// Even the empty node is too small.
 		if short[i].Wanted > short[i].Size {
 			return nil
 		}
 	}
 
-	// Only pods that stay away are of use.
+	// Only pods without a replacement are useful.
 	pods := slices.DeleteFunc(slices.Clone(n.Pods), func(p *cluster.Pod) bool { return !f.isRemovable(p) })
-	// How much of each shortage the pod's removal covers, at most all of it, summed up.
+	// The sum over all shortages of the fraction covered by removing the pod, each at most 1.
 	helps := func(p *cluster.Pod) (part float64) {
 		for i := range short {
 			part += min(1, float64(p.Class.Requests.Of(short[i].Name))/(float64(short[i].Wanted)-float64(short[i].Free)))
@@ -294,14 +292,14 @@ func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 
 	var going []*cluster.Pod
 	for _, p := range pods {
-		// It has nothing of what is missing, and its place is not needed.
+		// Its removal covers no shortage, and its slot is not needed.
 		if len(short) > 0 && helps(p) == 0 && int64(len(going)) >= slots {
 			continue
 		}
 		if going = append(going, p); len(going) > most {
 			return nil
 		}
-		// Both the number of pods and each resource have to fit.
+		// Both the number of pods and each resource must fit.
 		enough := int64(len(going)) >= slots
 		for i := range short {
 			free := short[i].Free

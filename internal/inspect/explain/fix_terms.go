@@ -10,19 +10,19 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Changes of what the pod itself asks of its place: node affinity, topology spread, pod
-// affinity and anti-affinity.
+// This file proposes changes of the pod's own placement constraints: node affinity, topology
+// spread, pod affinity and anti-affinity.
 
-// unmet is the term of the required node affinity that a node comes closest to, with the
-// requirements that the node does not meet. Terms are alternatives, so meeting one is
-// enough. nil means that there is nothing to mend; its methods accept it.
+// unmet is the node affinity term with the fewest requirements unmet by a node, and those
+// requirements. Terms are alternatives, so meeting one is enough. A nil *unmet means that node
+// affinity needs no change; its methods accept nil.
 type unmet struct {
-	// term is the term's index.
+	// term is the index of the term.
 	term         int
 	requirements []v1.NodeSelectorRequirement
 }
 
-// unmetKey is equal for two nodes if they lack the same of the same term.
+// unmetKey returns equal keys for two nodes lacking the same requirements of the same term.
 func (u *unmet) unmetKey() string {
 	if u == nil {
 		return ""
@@ -30,7 +30,7 @@ func (u *unmet) unmetKey() string {
 	return fmt.Sprint(u.term) + u.requirementText()
 }
 
-// editSize is what dropping the requirements adds to the size of a change.
+// editSize returns the size added to a change by dropping the requirements.
 func (u *unmet) editSize() int {
 	if u == nil {
 		return 0
@@ -38,7 +38,7 @@ func (u *unmet) editSize() int {
 	return 5 * len(u.requirements)
 }
 
-// requirementText lists the requirements as they are written in a manifest.
+// requirementText lists the requirements in manifest notation.
 func (u *unmet) requirementText() string {
 	var words []string
 	for i := range u.requirements {
@@ -52,8 +52,8 @@ func (u *unmet) requirementText() string {
 	return "not " + strings.Join(words, ", ")
 }
 
-// unmetTerm returns the term that the node comes closest to; nil if the node meets a
-// term, or if all terms select nodes by name.
+// unmetTerm returns the term with the fewest requirements unmet by the node; nil if the node meets
+// a term, or if all terms select nodes by name.
 func (f *fixer) unmetTerm(v verdict) *unmet {
 	a := f.pod.Spec().NodeAffinity
 	if a == nil || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -63,7 +63,7 @@ func (f *fixer) unmetTerm(v verdict) *unmet {
 	var best *unmet
 	for i, term := range a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		if len(term.MatchFields) > 0 || len(term.MatchExpressions) == 0 {
-			continue // a DaemonSet's pod is for its node
+			continue // a DaemonSet's pod is bound to its node
 		}
 		u := &unmet{term: i}
 		for _, r := range term.MatchExpressions {
@@ -71,7 +71,7 @@ func (f *fixer) unmetTerm(v verdict) *unmet {
 				u.requirements = append(u.requirements, r)
 			}
 		}
-		// The node meets this term, so node affinity is not what keeps the pod off it.
+		// The node meets this term, so node affinity does not keep the pod off it.
 		if len(u.requirements) == 0 {
 			return nil
 		}
@@ -82,8 +82,7 @@ func (f *fixer) unmetTerm(v verdict) *unmet {
 	return best
 }
 
-// nodeMeets reports whether a node meets one requirement, as upstream's own matcher sees
-// it.
+// nodeMeets reports whether a node meets one requirement, according to the upstream matcher.
 func nodeMeets(node *v1.Node, r v1.NodeSelectorRequirement) bool {
 	ok, err := nodeaffinity.NewLazyErrorNodeSelector(&v1.NodeSelector{
 		NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{r}}},
@@ -92,7 +91,7 @@ func nodeMeets(node *v1.Node, r v1.NodeSelectorRequirement) bool {
 }
 
 // dropFrom removes the requirements from the term. An empty term would match no node instead of
-// all, so the required node affinity is then removed as a whole.
+// all, so dropFrom then removes the required node affinity as a whole.
 func (u *unmet) dropFrom(p *v1.Pod) {
 	affinity := p.Spec.Affinity.NodeAffinity
 	required := affinity.RequiredDuringSchedulingIgnoredDuringExecution
@@ -107,18 +106,17 @@ func (u *unmet) dropFrom(p *v1.Pod) {
 	}
 }
 
-// fixSpread proposes to relax topology spread constraints. From the smallest change to
-// the largest: a higher maxSkew, leaving nodes or pods out of the count, and preferring
-// the spread instead of requiring it. For example, with 3, 1 and 0 pods in three zones of
-// which the last is full:
+// fixSpread proposes to relax topology spread constraints. It proceeds from the smallest change to
+// the largest: a higher maxSkew, excluding nodes or pods from the count, and preferring the spread
+// instead of requiring it. For example, with 3, 1 and 0 pods in three zones, the last one full:
 //
 //	maxSkew 1    only the last zone may take a pod: 0+1-0 <= 1
-//	maxSkew 2    the second may, too: 1+1-0 <= 2
+//	maxSkew 2    the second may also take it: 1+1-0 <= 2
 func (f *fixer) fixSpread(string, []verdict) (edits []*edit) {
 	constraints := f.pod.Spec().TopologySpreadConstraints
 	for i := range constraints {
 		c := &constraints[i]
-		// Constraints that are only preferred reject no node.
+		// Preferred constraints do not reject nodes.
 		if c.WhenUnsatisfiable != v1.DoNotSchedule {
 			continue
 		}
@@ -127,15 +125,15 @@ func (f *fixer) fixSpread(string, []verdict) (edits []*edit) {
 		if e := f.leastSkew(i, c); e != nil {
 			edits = append(edits, e)
 		}
-		// Nodes that the pod cannot go to keep the minimum at zero otherwise.
+		// Otherwise nodes with untolerated taints keep the minimum at zero.
 		if c.NodeTaintsPolicy == nil || *c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor {
 			honor := v1.NodeInclusionPolicyHonor
 			edits = append(edits, f.onPod("HonorTaints",
 				name+": leave nodes that the pod does not tolerate out of the count (nodeTaintsPolicy: Honor)", 11,
 				func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].NodeTaintsPolicy = &honor }))
 		}
-		// During a rollout, pods of the old revision that will go are counted with the
-		// new ones, and pull the spread askew.
+		// During a rollout, outgoing pods of the old revision are counted with the new ones and
+		// skew the spread.
 		if hash := "pod-template-hash"; f.object.Labels[hash] != "" && !slices.Contains(c.MatchLabelKeys, hash) {
 			edits = append(edits, f.onPod("CountRevision",
 				name+": count the pods of this revision only (matchLabelKeys: pod-template-hash)", 11, func(p *v1.Pod) {
@@ -154,8 +152,8 @@ func (f *fixer) fixSpread(string, []verdict) (edits []*edit) {
 	return edits
 }
 
-// leastSkew finds the smallest maxSkew that lets the pod run; nil if none does. It
-// doubles the increase until the pod runs, and then halves the interval.
+// leastSkew finds the smallest maxSkew that lets the pod run; nil if none does. It doubles the
+// increase until the pod runs, and then bisects.
 func (f *fixer) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 	with := func(skew int32) *edit {
 		text := fmt.Sprintf("the spread over %s: raise maxSkew from %d to %d", c.TopologyKey, c.MaxSkew, skew)
@@ -163,7 +161,7 @@ func (f *fixer) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 			func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].MaxSkew = skew })
 	}
 
-	// The pod runs with high, and not with low, once the first loop has ended.
+	// After the first loop, the pod runs with high and not with low.
 	low, high := c.MaxSkew, c.MaxSkew+1
 	const most = 1 << 16
 	for f.tryEdits(with(high)) == "" {
@@ -182,12 +180,11 @@ func (f *fixer) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 	return with(high)
 }
 
-// podAffinity proposes to prefer a required term instead, to delete the pods that violate
-// it, or to start the pod that it requires.
+// podAffinity proposes to prefer a required term instead, to delete the pods violating it, or to
+// start the pod required by it.
 func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	if a := f.object.Spec.Affinity; a != nil {
-		// Every required term is a candidate: which of them keeps the pod off, the
-		// search finds out.
+		// Every required term is a candidate; the search determines the decisive one.
 		if a.PodAffinity != nil {
 			for i, t := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 				text := fmt.Sprintf("prefer the pod affinity to %s over %s instead of requiring it",
@@ -223,8 +220,8 @@ func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	return append(edits, f.fixAntiAffinity(plugin, nodes)...)
 }
 
-// selectorText writes a selector as kubectl does. A missing one selects no pods, and an
-// empty one all.
+// selectorText formats a selector like kubectl. A missing selector selects no pods, and an empty
+// one all.
 func selectorText(s *metav1.LabelSelector) string {
 	if s == nil {
 		return "no pods"

@@ -14,20 +14,20 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
-// Changes of volumes, claims and devices. None of them can be made by one command that is
-// right for every cluster, so most say what is needed, and the search tries them with a
-// volume that all nodes can reach.
+// This file proposes changes of volumes, claims and devices. No single command is right for every
+// cluster, so most proposals describe the need, and the search tries them with a volume reachable
+// from all nodes.
 
-// provideVolumes proposes to create or bind what claims need. Which nodes are rejected
-// does not matter: a claim that is missing keeps the pod off all of them.
+// provideVolumes proposes to create or bind the pod's claims or their volumes, regardless of the
+// rejected nodes: a missing claim keeps the pod off all of them.
 func (f *fixer) provideVolumes(string, []verdict) []*edit { return f.forClaims(f.fixMissing) }
 
-// moveVolumes proposes to move data to a volume that more nodes can reach. It is a large
-// change, and proposed last.
+// moveVolumes proposes to move data to a volume reachable from more nodes. It is a large change,
+// and proposed last.
 func (f *fixer) moveVolumes(string, []verdict) []*edit { return f.forClaims(f.farAway) }
 
-// forClaims proposes a change for each claim, and all of them together: one claim alone
-// does not help where two are missing. propose returns nil for a claim that needs none.
+// forClaims proposes a change for each claim, and all of them combined: fixing one claim does not
+// help if two are missing. propose returns nil for a claim without a need.
 func (f *fixer) forClaims(propose func(v *v1.Volume, claim string) *edit) (edits []*edit) {
 	for i := range f.object.Spec.Volumes {
 		v := &f.object.Spec.Volumes[i]
@@ -37,15 +37,15 @@ func (f *fixer) forClaims(propose func(v *v1.Volume, claim string) *edit) (edits
 			}
 		}
 	}
-	// Two volumes may be of one claim.
+	// Two volumes may share a claim.
 	if edits = distinctEdits(edits); len(edits) > 1 {
 		edits = append(edits, joinEdits(edits))
 	}
 	return edits
 }
 
-// freeClaim proposes to delete the pods that use a disk, or a claim that only one pod may
-// use. Without such a claim, it is a disk that only one node may attach.
+// freeClaim proposes to delete the pods using a disk, or a claim restricted to one pod. Without
+// such a claim, the conflict is over a disk attachable to one node only.
 func (f *fixer) freeClaim(plugin string, nodes []verdict) []*edit {
 	if edits := f.fixHolders(); len(edits) > 0 {
 		return edits
@@ -53,15 +53,15 @@ func (f *fixer) freeClaim(plugin string, nodes []verdict) []*edit {
 	return f.freeAttachment(plugin, nodes)
 }
 
-// freeAttachment proposes to delete a pod, so that its volume is detached: a node can
-// have a limited number attached.
+// freeAttachment proposes to delete a pod in order to detach its volume: the number of attachments
+// per node is limited.
 func (f *fixer) freeAttachment(plugin string, nodes []verdict) []*edit {
 	rejected := slices.DeleteFunc(slices.Clone(nodes), func(v verdict) bool { return !v.rejectedBy(plugin) })
 	return f.oneGone(plugin, rejected, ", for its volume")
 }
 
-// claimName is the claim of one of the pod's volumes; empty for a volume without one. An
-// ephemeral volume's is named after the pod.
+// claimName returns the claim of one of the pod's volumes; empty for a volume without a claim. The
+// claim of an ephemeral volume is named after the pod.
 func claimName(p *v1.Pod, v *v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -72,17 +72,17 @@ func claimName(p *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// fixMissing proposes to create or bind a claim, or to provide its volume; nil if nothing
-// is missing.
+// fixMissing proposes to create or bind a claim, or to provide its volume; nil if the claim is
+// complete.
 func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 	namespace := f.object.Namespace
 	claim, there := f.c.Claims.Get(namespace, name)
 	ref := "persistentvolumeclaim/" + namespace + "/" + name
 	switch {
-	// The controller of ephemeral volumes refuses to use a claim of this name that is not
-	// the pod's, and waits until it is gone.
+	// The controller of ephemeral volumes refuses to use a claim of this name owned by another
+	// object, and waits for its deletion.
 	case there && v.Ephemeral != nil && ephemeral.VolumeIsForPod(f.object, claim) != nil:
-		// With the other claim gone, the controller makes the pod's own.
+		// Once the other claim is deleted, the controller creates the pod's own.
 		own := &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: namespace, Name: name, UID: "new-claim",
@@ -107,7 +107,7 @@ func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 				Spec:       v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
 			}),
 		}
-	// Nothing binds a claim that is being deleted.
+	// A claim being deleted is never bound.
 	case claim.DeletionTimestamp != nil:
 		again := claim.DeepCopy()
 		again.UID = "new-claim"
@@ -120,7 +120,7 @@ func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 	case claim.Spec.VolumeName == "":
 		size := claim.Spec.Resources.Requests[v1.ResourceStorage]
 		text := fmt.Sprintf("bind the claim %s: a volume of %s that the nodes can reach is missing", name, sizeText(size))
-		// A class that does not exist is the likeliest reason why there is no volume.
+		// A nonexistent class is the most likely reason for a missing volume.
 		if class := claim.Spec.StorageClassName; class != nil && *class != "" {
 			if _, there := f.c.StorageClasses.Get("", *class); !there {
 				text = fmt.Sprintf("create the storageclass %s, or a volume of it of %s, for the claim %s", *class, sizeText(size), name)
@@ -139,8 +139,8 @@ func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 	return nil
 }
 
-// farAway proposes to move the data of a claim to another volume; nil if it has no
-// volume. Whether that helps, the search finds out.
+// farAway proposes to move the data of a claim to another volume; nil if it is unbound. The search
+// finds out whether that helps.
 func (f *fixer) farAway(_ *v1.Volume, name string) *edit {
 	claim, there := f.c.Claims.Get(f.object.Namespace, name)
 	if !there || claim.Spec.VolumeName == "" {
@@ -157,7 +157,7 @@ func (f *fixer) farAway(_ *v1.Volume, name string) *edit {
 	}
 }
 
-// sizeText is how large a volume has to be.
+// sizeText describes the required size of a volume.
 func sizeText(q resource.Quantity) string {
 	if q.IsZero() {
 		return "any size"
@@ -165,11 +165,11 @@ func sizeText(q resource.Quantity) string {
 	return q.String()
 }
 
-// bindClaim binds the claim to a volume that all nodes can reach: a network volume without
+// bindClaim binds the claim to a volume reachable from all nodes: a network volume without
 // affinity.
 func bindClaim(claim *v1.PersistentVolumeClaim) func(w *world.World) {
 	return func(w *world.World) {
-		now, name := claim.DeepCopy(), "a new volume for "+claim.Namespace+"/"+claim.Name // which no volume of the cluster can have
+		now, name := claim.DeepCopy(), "a new volume for "+claim.Namespace+"/"+claim.Name // not a valid volume name, so it cannot collide
 		now.Spec.VolumeName, now.Status.Phase, now.DeletionTimestamp = name, v1.ClaimBound, nil
 		metav1.SetMetaDataAnnotation(&now.ObjectMeta, "pv.kubernetes.io/bind-completed", "yes")
 		w.Put(now)
@@ -185,11 +185,10 @@ func bindClaim(claim *v1.PersistentVolumeClaim) func(w *world.World) {
 	}
 }
 
-// fixHolders proposes to delete the pods that use a claim which only one pod may use
-// (ReadWriteOncePod). It returns nil without such a claim, or if one of the pods would
-// come back.
+// fixHolders proposes to delete the pods using a ReadWriteOncePod claim. It returns nil without
+// such a claim, or if one of the pods would be replaced.
 func (f *fixer) fixHolders() (edits []*edit) {
-	// The pod's claims that only one pod may use.
+	// The pod's ReadWriteOncePod claims.
 	mine := map[string]bool{}
 	for i := range f.object.Spec.Volumes {
 		name := claimName(f.object, &f.object.Spec.Volumes[i])
@@ -217,20 +216,19 @@ func (f *fixer) fixHolders() (edits []*edit) {
 		edits = append(edits, f.deletePods("DeletePod",
 			fmt.Sprintf("delete pod %s, which uses the claim that only one pod may use", f.nameOf(p)), []*cluster.Pod{p}))
 	}
-	if len(edits) > 1 { // each uses another claim
+	if len(edits) > 1 { // each uses a different claim
 		edits = append(edits, joinEdits(edits))
 	}
 	return edits
 }
 
-// fixDevices proposes to delete a pod whose devices the pending one could use. Only
-// claims of a single pod are considered: others stay allocated.
+// fixDevices proposes to delete a pod in order to free its devices for the pending one. It
+// considers only claims of a single pod: others stay allocated.
 func (f *fixer) fixDevices(string, []verdict) (edits []*edit) {
 	const tried = 16
 	var claims []*resourcev1.ResourceClaim
 	for _, claim := range f.c.ResourceClaims.All() {
-		// A claim that several pods share stays allocated as long as one of them is
-		// there.
+		// A claim shared by several pods stays allocated until all of them have left.
 		if claim.Status.Allocation != nil && len(claim.Status.ReservedFor) == 1 {
 			claims = append(claims, claim)
 		}
@@ -238,14 +236,14 @@ func (f *fixer) fixDevices(string, []verdict) (edits []*edit) {
 
 	for _, claim := range claims[:min(tried, len(claims))] {
 		p := f.c.Pod(claim.Status.ReservedFor[0].UID)
-		// The claim's holder is not on a node, or cannot be removed for good.
+		// The claim's holder is not on a node, or would be replaced.
 		if p == nil || p.Node == nil || p.UID == f.pod.UID || !f.isRemovable(p) {
 			continue
 		}
 		e := f.deletePods("FreeDevice", fmt.Sprintf("delete pod %s from %s, which holds devices (claim %s)",
 			f.nameOf(p), p.NodeName, claim.Name), []*cluster.Pod{p})
-		// Deleting the pod is not enough here: its claim has to be deallocated, too, as
-		// its controller does in a cluster.
+		// Deleting the pod is not enough here: the edit must also deallocate its claim, as the
+		// claim controller does in a cluster.
 		e.delete = nil
 		e.set = func(w *world.World) {
 			removePods(w, []*cluster.Pod{p})

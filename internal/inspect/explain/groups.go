@@ -12,26 +12,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// recordEvaluation records an evaluation: the scores of the best nodes, and the rejected
-// nodes by reason. own is the pod's node, if it has one. Nodes are grouped by plugin and
-// reasons, as thousands of them are rejected for a handful of reasons.
+// recordEvaluation records an evaluation: the scores of the best nodes, and the rejected nodes by
+// reason. own is the pod's node, if any. It groups nodes by plugin and reasons, because thousands
+// of nodes are rejected for a handful of reasons.
 func (e *explainer) recordEvaluation(evaluation *decide.Evaluation, own string) {
 	e.out.Feasible, e.out.Nodes = evaluation.Feasible, len(evaluation.Nodes)
-	// The evaluation was made with this profile; it names the scorers.
+	// The evaluation was made with this profile, so it names the scorers.
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
 	e.recordScores(profile, evaluation, own)
 	groups := map[string]*Group{}
 	detail := &details{c: e.c, profile: profile, pod: e.pod, said: map[string]func(*cluster.Node) string{}}
-	said := map[string]map[string][]string{} // the names of the nodes, by what is said of them
+	said := map[string]map[string][]string{} // per group, node names by text
 	for i := range evaluation.Nodes {
 		v := &evaluation.Nodes[i]
 		r := v.Rejection
-		// Feasible nodes are counted, and the best of them listed above.
+		// Feasible nodes are only counted; the best are listed above.
 		if r == nil {
 			continue
 		}
-		// Details such as the name of a taint are left out of the key. They are listed
-		// within the group.
+		// The key excludes details such as the name of a taint. They are listed within the group.
 		key := v.Plugin + "|" + r.Code + "|" + strings.Join(r.Reasons, "|")
 		g := groups[key]
 		if g == nil {
@@ -53,15 +52,14 @@ func (e *explainer) recordEvaluation(evaluation *decide.Evaluation, own string) 
 	slices.SortStableFunc(e.out.Groups, func(a, b Group) int { return cmp.Compare(b.Count, a.Count) })
 }
 
-// sortCommonest lists what is said of the nodes of a group, the most frequent first, and
-// of which of them it is said: what is said of one must not be read as being of another.
-// Of many texts, five are listed.
+// sortCommonest lists the texts about the nodes of a group, most frequent first, each with its
+// nodes: a text about one node must not appear to apply to others. It lists at most five texts.
 func sortCommonest(said map[string][]string, nodes int) (list []string) {
 	const most = 5
 	for _, names := range said {
 		slices.Sort(names)
 	}
-	// Equally frequent texts are in the order of their first nodes.
+	// Order equally frequent texts by their first nodes.
 	keys := sortedKeys(said)
 	slices.SortStableFunc(keys, func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(said[b]), len(said[a])), cmp.Compare(said[a][0], said[b][0]))
@@ -75,26 +73,25 @@ func sortCommonest(said map[string][]string, nodes int) (list []string) {
 	return list
 }
 
-// ofNodes names a few nodes of a group, and counts many. It is empty for a group of one
-// node, which is named beside it.
+// ofNodes names a few nodes of a group, and counts many. It is empty for a group of one node, since
+// the group already names it.
 func ofNodes(names []string, of int) string {
 	const few = 3
 	switch {
 	case of == 1:
 		return ""
-	// What is said of all nodes of a group needs no names.
+	// A text about all nodes of a group needs no names.
 	case len(names) > few || len(names) == of:
 		return fmt.Sprintf(" (%d nodes)", len(names))
 	}
 	return " (" + strings.Join(names, ", ") + ")"
 }
 
-// nextBest is how many nodes are shown in addition to the pod's own: as many as fit side
-// by side on a terminal.
+// nextBest is the number of nodes shown in addition to the pod's own: as many as fit side by side
+// on a terminal.
 const nextBest = 5
 
-// recordScores records the scores of the best nodes, and of the pod's own wherever it is
-// in the order.
+// recordScores records the scores of the best nodes, and of the pod's own at any rank.
 func (e *explainer) recordScores(profile *plugins.Profile, evaluation *decide.Evaluation, own string) {
 	var list []*decide.NodeVerdict
 	for i := range evaluation.Nodes {
@@ -114,7 +111,7 @@ func (e *explainer) recordScores(profile *plugins.Profile, evaluation *decide.Ev
 	}
 
 	for i, v := range list {
-		// The own node is listed wherever it stands.
+		// List the pod's own node at any rank.
 		if i > nextBest && v.Node.Name != own {
 			continue
 		}
@@ -129,8 +126,8 @@ func (e *explainer) recordScores(profile *plugins.Profile, evaluation *decide.Ev
 	}
 }
 
-// nodeReport asks every plugin about one node, if the options name one: what each says,
-// the scores, the node's rank, and whether preemption on it would help.
+// nodeReport reports every plugin's verdict on one node, if the options name one, with the scores,
+// the node's rank, and whether preemption on it would help.
 func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, evaluation *decide.Evaluation) error {
 	if e.options.Node == "" {
 		return nil
@@ -141,11 +138,11 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 		return err
 	}
 
-	// The scheduler's own verdict, with the first rejection only.
+	// The scheduler's verdict, with the first rejection only.
 	v := evaluation.Verdict(n)
 	report := &NodeReport{Name: n.Name, Feasible: v.Rejection == nil}
 	detail := &details{c: e.c, profile: profile, pod: waiting, said: map[string]func(*cluster.Node) string{}}
-	// Scores are normalised over all feasible nodes, so they are taken from the whole
+	// Scores are normalised over all feasible nodes, so they must be taken from the whole
 	// evaluation.
 	scores := map[string]int64{}
 	for _, s := range v.Scores {
@@ -153,7 +150,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 	}
 
 	for i := range list {
-		// All filters are asked, although the first rejection decides.
+		// Report all filters, although the first rejection decides.
 		word := Word{Plugin: list[i].name}
 		if r := list[i].rejectionOn(n); r != nil {
 			word.Rejects, word.Code, word.Reasons = true, r.Code, r.Reasons
@@ -163,7 +160,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 	}
 
 	for _, scorer := range profile.Scorers {
-		// Nothing is scored where one node alone is feasible.
+		// With a single feasible node there are no scores.
 		score, scored := scores[scorer.Name()]
 		if !scored {
 			continue
@@ -180,13 +177,13 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 	if report.Feasible {
 		total := v.Total
 		report.Total, report.Rank = &total, 1
-		// Nodes of the same total share a rank.
+		// Nodes with the same total share a rank.
 		for i := range evaluation.Nodes {
 			if o := &evaluation.Nodes[i]; o.Rejection == nil && o.Compare(v) > 0 {
 				report.Rank++
 			}
 		}
-		// Preemption is tried on this node alone.
+		// Try preemption on this node only.
 	} else if profile.Preemption {
 		preemption := decide.NewPlain(e.c, profile).Preempt(waiting, &decide.Evaluation{Nodes: []decide.NodeVerdict{*v}})
 		report.Preempt = preemption.Message

@@ -15,39 +15,39 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// GroupSuggestion is a change with which a pod group would be placed.
+// GroupSuggestion is a change that would place a pod group.
 type GroupSuggestion struct {
 	// Kind is AddNodes, LowerMinCount or RemoveTopologyConstraint. The last two need a new
-	// PodGroup, since the spec of one cannot be changed, and new pods: a PodGroup stays until the
-	// pods that name it are gone.
+	// PodGroup, because its spec is immutable, and new pods: a PodGroup stays until all pods naming
+	// it are deleted.
 	Kind string `json:"kind"`
 	Text string `json:"text"`
-	// Nodes is how many nodes like Like are added.
+	// Nodes is the number of added nodes like Like.
 	Nodes int    `json:"nodes,omitempty"`
 	Like  string `json:"like,omitempty"`
 	// MinCount is the new minCount.
 	MinCount int `json:"minCount,omitempty"`
 }
 
-// groupSearch looks for changes with which a group that fits nowhere would be placed.
-// Like search, it suggests nothing that was not tried; each trial decides the whole
-// group, with the change made and taken back.
+// groupSearch looks for changes that would place an unschedulable group. Like search, it suggests
+// only changes that were tried; each trial decides the whole group with the change made, and then
+// reverts the change.
 type groupSearch struct {
-	// now is the outcome of an attempt without any change: where the search begins.
+	// now is the outcome of an attempt without changes, the starting point of the search.
 	w   *simulate.World
 	g   *groups.Group
 	now *decision.GroupTrial
 }
 
-// How far the search goes: each trial decides the whole group.
+// Limits of the search: each trial decides the whole group.
 const (
-	mostModels = 4  // kinds of nodes that are tried, the most frequent ones
+	mostModels = 4  // kinds of nodes tried, the most frequent ones
 	mostAdded  = 64 // nodes
 )
 
-// suggestChanges lists the changes, the smallest first: fewer pods or nodes before more,
-// pods before nodes. A group of which pods have nodes already, which placed counts, keeps
-// its minCount.
+// suggestChanges lists the changes, smallest first. Sizes count added nodes and pods dropped from
+// minCount, and at equal sizes pods precede nodes. placed counts the pods already on nodes; a group
+// with such pods keeps its minCount.
 func (s *groupSearch) suggestChanges(placed int) (list []GroupSuggestion) {
 	if n := s.mostAtOnce(placed); n > 0 {
 		list = append(list, GroupSuggestion{Kind: "LowerMinCount", MinCount: n,
@@ -72,9 +72,9 @@ func (s *groupSearch) suggestChanges(placed int) (list []GroupSuggestion) {
 	return list
 }
 
-// mostAtOnce returns the highest minCount below the gang's own with which it would be
-// placed; 0 if there is none, or if it keeps its own. Where pods differ, more of them may
-// fit than the first order finds, so it searches upwards from what fits now.
+// mostAtOnce returns the highest minCount below the gang's own that would place it; 0 if none does,
+// or if the gang keeps its minCount. If pods differ, more of them may fit than in the first order,
+// so it searches upwards from the current number of fitting pods.
 func (s *groupSearch) mostAtOnce(placed int) int {
 	if s.g.MinCount() == 0 || placed > 0 || s.now.Fit == 0 {
 		return 0
@@ -84,11 +84,11 @@ func (s *groupSearch) mostAtOnce(placed int) int {
 		other.SchedulingPolicy.Gang.MinCount = int32(n)
 		return s.groupFits(nil, other)
 	}
-	low, high := s.now.Fit, s.g.MinCount() // high is too many
+	low, high := s.now.Fit, s.g.MinCount() // high does not fit
 	if low >= high || !enough(low) {
 		return 0
 	}
-	for next := low + 1; next < high; next = (low + high + 1) / 2 { // one more is seldom enough
+	for next := low + 1; next < high; next = (low + high + 1) / 2 { // one more rarely fits, so try it first
 		if enough(next) {
 			low = next
 		} else {
@@ -98,8 +98,7 @@ func (s *groupSearch) mostAtOnce(placed int) int {
 	return low
 }
 
-// changeSize orders suggestions: how many nodes are added, or by how much minCount is
-// lowered.
+// changeSize orders suggestions by the number of added nodes or the reduction of minCount.
 func (s *groupSearch) changeSize(of GroupSuggestion) int {
 	switch of.Kind {
 	case "AddNodes":
@@ -110,8 +109,8 @@ func (s *groupSearch) changeSize(of GroupSuggestion) int {
 	return 1
 }
 
-// groupFits reports whether the group would be placed with more nodes and another spec
-// (nil: its own). After an allowance has ended it is false, so that the search ends soon.
+// groupFits reports whether the group would be placed with more nodes and another spec (nil: its
+// own). It returns false once the allowance is used up, so that the search ends soon.
 func (s *groupSearch) groupFits(more []*v1.Node, spec *schedulingv1beta1.PodGroupSpec) bool {
 	if s.w.Err() != nil {
 		return false
@@ -120,14 +119,13 @@ func (s *groupSearch) groupFits(more []*v1.Node, spec *schedulingv1beta1.PodGrou
 	return t != nil && isPlaced(t)
 }
 
-// isPlaced reports whether the attempt places the group, without preemption.
+// isPlaced reports whether the attempt places the group without preemption.
 func isPlaced(t *decision.GroupTrial) bool {
 	return !t.Incomplete && t.Message == "" && len(t.Victims) == 0
 }
 
-// fewestNodes returns how many nodes have to be added at least, and which they are like;
-// 0 if that does not help. A kind of node is taken over one that is more frequent only if
-// fewer of it are enough.
+// fewestNodes returns the minimum number of nodes to add, and their model; 0 if adding nodes does
+// not help. A less frequent kind of node replaces a more frequent one only if fewer nodes suffice.
 func (s *groupSearch) fewestNodes() (fewest int, like string) {
 	most := min(s.now.Tried, mostAdded)
 	for _, model := range s.modelNodes() {
@@ -139,9 +137,9 @@ func (s *groupSearch) fewestNodes() (fewest int, like string) {
 	return fewest, like
 }
 
-// fewestLike returns how many nodes like one have to be added at least, up to most; 0 if
-// that is not enough. It doubles the number until it is enough, and then halves the
-// interval: 64 nodes take a dozen trials. More nodes are taken never to hurt.
+// fewestLike returns the minimum number of nodes like model to add, up to most; 0 if most is not
+// enough. It doubles the number until it is enough, and then bisects: 64 nodes take a dozen trials.
+// It assumes that additional nodes never hurt.
 func (s *groupSearch) fewestLike(model string, most int) int {
 	enough := func(n int) bool {
 		var more []*v1.Node
@@ -150,7 +148,7 @@ func (s *groupSearch) fewestLike(model string, most int) int {
 		}
 		return s.groupFits(more, nil)
 	}
-	low, high := 0, 1 // low is too few
+	low, high := 0, 1 // low nodes are too few
 	for ; high < most && !enough(high); high *= 2 {
 		low = high
 	}
@@ -167,8 +165,8 @@ func (s *groupSearch) fewestLike(model string, most int) int {
 	return high
 }
 
-// modelNodes are nodes of the most frequent kinds, the first of each by name. Nodes are
-// of one kind if they have the same size, labels and taints.
+// modelNodes returns one node, the first by name, of each of the most frequent kinds. Nodes with
+// the same size, labels and taints are of one kind.
 func (s *groupSearch) modelNodes() (names []string) {
 	count, first := map[cluster.Parts]int{}, map[cluster.Parts]string{}
 	var kinds []cluster.Parts

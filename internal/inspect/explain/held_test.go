@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decision"
 )
 
-// TestHeldRoomIsExplained: a pod that may not take room is told for whom it is held, and one of the
-// group that it is held for it.
+// TestHeldRoomIsExplained verifies that the explanation names the beneficiary of held room, both to
+// a pod kept out of it and to a pod of the benefiting group.
 func TestHeldRoomIsExplained(t *testing.T) {
 	d := &decision.Decision{Namespace: "default", Name: "small", Held: &decision.Held{
 		Group: decision.Name{Namespace: "default", Name: "train"}, Nodes: []string{"m", "n"},

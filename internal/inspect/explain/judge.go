@@ -9,24 +9,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// judges are all filters of a profile for one pod. The scheduler stops at the first that
-// rejects a node; an explanation asks them all, since a node with two faults is not
-// helped by mending one.
+// judges are all filters of a profile for one pod. The scheduler stops at the first filter
+// rejecting a node. An explanation runs them all, since fixing one of two faults does not make the
+// node feasible.
 type judges []judge
 
-// judge is what one filter has prepared for the pod, with the filter's name.
+// judge is one filter's prepared state for the pod, with the filter's name.
 type judge struct {
 	name string
 	plugins.Judge
 }
 
-// notSelected is the rejection of nodes that a plugin does not even consider: it
-// selected others. It cannot be resolved by removing pods.
+// notSelected rejects nodes outside a plugin's preselection. Removing pods cannot resolve it.
 var notSelected = &plugins.Rejection{Code: "NotSelected", Unresolvable: true,
 	Reasons: []string{"node(s) didn't satisfy the pod's choice of nodes"}}
 
-// judgesOf prepares all filters of the profile for the pod. What they return is good for
-// the cluster as it is now: after a change they have to be made anew.
+// judgesOf prepares all filters of the profile for the pod. The result is valid for the current
+// state of the cluster: prepare it again after a change.
 func judgesOf(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) (judges, error) {
 	var list judges
 	for _, f := range profile.Filters {
@@ -39,8 +38,8 @@ func judgesOf(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) (jud
 	return list, nil
 }
 
-// rejectionOn returns the judge's verdict on a node: nil if it can take the pod. A filter
-// may reject all nodes (All), select some (Only), or look at each (Node).
+// rejectionOn returns the judge's verdict on a node: nil if the node is feasible. A filter may
+// reject all nodes (All), select some (Only), or judge each (Node).
 func (j *judge) rejectionOn(n *cluster.Node) *plugins.Rejection {
 	switch {
 	case j.All != nil:
@@ -53,21 +52,21 @@ func (j *judge) rejectionOn(n *cluster.Node) *plugins.Rejection {
 	return j.Node(n)
 }
 
-// verdict has all rejections of a node, in the order of the profile's filters; none if it
-// is feasible.
+// verdict has all rejections of a node, in the order of the profile's filters; empty for a feasible
+// node.
 type verdict struct {
 	node       *cluster.Node
 	rejections []rejection
 }
 
-// rejection is why one plugin rejects a node.
+// rejection is a plugin's reason for rejecting a node.
 type rejection struct {
 	plugin string
 	*plugins.Rejection
 }
 
-// judgeNodes asks every plugin about every node, and returns the nodes by name. It costs
-// plugins times nodes, without any of the shortcuts that decisions have.
+// judgeNodes runs every filter on every node, and returns the nodes by name. Its cost is plugins
+// times nodes, without any of the shortcuts of decisions.
 func (list judges) judgeNodes(c *cluster.Cluster) []verdict {
 	all := make([]verdict, 0, c.Len())
 	for _, n := range c.Nodes {
@@ -86,14 +85,13 @@ func (list judges) judgeNodes(c *cluster.Cluster) []verdict {
 	return all
 }
 
-// rejectedBy reports whether the plugin is among those that reject the node, for
-// whatever reason.
+// rejectedBy reports whether the plugin rejects the node, for any reason.
 func (v *verdict) rejectedBy(plugin string) bool {
 	return slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin })
 }
 
-// causesOf lists the plugins that reject the node. Plugins with the same cause, such as a
-// cordon that is also a taint, count once: one change mends both.
+// causesOf lists the plugins rejecting the node. Plugins with the same cause, such as a cordon that
+// is also a taint, count once: one change resolves both.
 func (v *verdict) causesOf(profile *plugins.Profile, p *cluster.Pod) []string {
 	var names []string
 	for _, r := range v.rejections {
@@ -104,9 +102,8 @@ func (v *verdict) causesOf(profile *plugins.Profile, p *cluster.Pod) []string {
 	return names
 }
 
-// causeOf returns the plugin that stands for a plugin's cause: itself, or a filter of the
-// profile with which it shares the cause. own reports whether the plugin's own fixes are
-// to be tried.
+// causeOf returns the plugin representing a plugin's cause: itself, or a filter of the profile
+// sharing the cause. own reports whether to try the plugin's own fixes.
 //
 //	cordoned node: NodeUnschedulable rejects, and TaintToleration for the taint -> one cause
 func causeOf(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin string) (name string, own bool) {
@@ -121,9 +118,9 @@ func causeOf(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin s
 	return name, own
 }
 
-// details describe rejections in terms of the objects involved, by plugin. Each plugin is
-// asked once, when it is needed first: most explanations need few of them, and each may
-// look at the whole cluster.
+// details describe rejections in terms of the objects involved, by plugin. Each plugin prepares its
+// details once, on first use: most explanations need few of them, and each may scan the whole
+// cluster.
 type details struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
@@ -131,8 +128,8 @@ type details struct {
 	said    map[string]func(*cluster.Node) string
 }
 
-// detailOf is what a plugin has to say about its rejection of a node; empty if it
-// describes none.
+// detailOf returns a plugin's details on its rejection of a node; empty if the plugin provides
+// none.
 func (d *details) detailOf(n *cluster.Node, plugin string) string {
 	say, asked := d.said[plugin]
 	if by, ok := d.profile.Plugin(plugin).(plugins.Detailer); ok && !asked {

@@ -13,28 +13,28 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Leaving are pods that are terminating already. The pending pod fits once they have
-// gone, so nothing needs to be done. Advice to change something would be wrong a few
-// seconds later.
+// Leaving lists pods that are already terminating. The pending pod fits once they have left, so no
+// change is needed, and a suggestion would be outdated a few seconds later.
 type Leaving struct {
-	// Node is where the pod fits then. Left out for the pods of a group that fit on several nodes.
+	// Node is the node that will fit the pod. It is empty for a pod group that fits on several
+	// nodes.
 	Node string          `json:"node,omitempty"`
 	Pods []simulate.Name `json:"pods"`
-	// Until is when the last of their grace periods ends.
+	// Until is the end of the last of their grace periods.
 	Until metav1.Time `json:"until"`
-	// Preempted is set if they leave because the pending pod has preempted them.
+	// Preempted is set if the pending pod has preempted them.
 	Preempted bool `json:"preempted,omitempty"`
 }
 
-// overdue is how long after its grace period a pod may still be there without being
-// stuck: kubelets need some time to report that it has ended.
+// overdue is the time after its grace period before a pod counts as stuck: kubelets need some time
+// to report its end.
 const overdue = 30 * time.Second
 
-// afterLeaving determines whether the pod fits once the pods that are terminating have
-// gone; nil if it does not. A pod that has preempted others waits for its nominated node.
+// afterLeaving determines whether the pod fits once the terminating pods have left; nil if it does
+// not. A preemptor waits for its nominated node.
 func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
 	pods := terminatingPods(e.w)
-	// A nominated pod waits for its node only, whatever leaves others.
+	// A nominated pod waits for its node only, regardless of departures from other nodes.
 	nominated := e.c.Node(waiting.Nominated)
 	if nominated != nil {
 		pods = slices.DeleteFunc(pods, func(p *cluster.Pod) bool { return p.Node != nominated })
@@ -45,12 +45,11 @@ func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
 
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: waiting}
 	node := b.tryEdits(b.removeEdit(pods))
-	// It does not fit then either, or not where it is nominated.
+	// The pod still does not fit, or not on its nominated node.
 	if node == "" || nominated != nil && node != nominated.Name {
 		return nil
 	}
-	// Pods that leave other nodes need not be waited for, unless it is spread or affinity
-	// that they affect.
+	// Pods leaving other nodes are irrelevant, unless they affect spread or affinity.
 	there := slices.DeleteFunc(slices.Clone(pods), func(p *cluster.Pod) bool { return p.Node.Name != node })
 	if len(there) > 0 && b.tryEdits(b.removeEdit(there)) == node {
 		pods = there
@@ -58,8 +57,8 @@ func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
 	return leavingOf(e.w, node, pods, e.pod.Nominated == node)
 }
 
-// leavingOf records the pods that leave. nominated says whether they make room for the
-// pods that are nominated there. pods must not be empty.
+// leavingOf records the departing pods. nominated reports whether they make room for the pods
+// nominated there. pods must not be empty.
 func leavingOf(w *simulate.World, node string, pods []*cluster.Pod, nominated bool) *Leaving {
 	out := &Leaving{Node: node, Preempted: nominated}
 	for _, p := range pods {
@@ -73,8 +72,8 @@ func leavingOf(w *simulate.World, node string, pods []*cluster.Pod, nominated bo
 	return out
 }
 
-// afterLeaving determines whether the group fits once the pods that are terminating have
-// gone; nil if it does not. It is the same question as for a pod, with several nodes.
+// afterLeaving determines whether the group fits once the terminating pods have left; nil if it
+// does not. It mirrors the method for a single pod, with several nodes.
 func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 	nominated := map[string]bool{}
 	for _, m := range members {
@@ -82,7 +81,7 @@ func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 			nominated[m.Pod.Nominated] = true
 		}
 	}
-	// Members that are nominated wait for these nodes only.
+	// Nominated members wait for these nodes only.
 	pods := slices.DeleteFunc(terminatingPods(s.w), func(p *cluster.Pod) bool { return len(nominated) > 0 && !nominated[p.Node.Name] })
 	if len(pods) == 0 {
 		return nil
@@ -93,11 +92,11 @@ func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 		return nil
 	}
 	there := slices.DeleteFunc(slices.Clone(pods), func(p *cluster.Pod) bool { return !taken[p.Node.Name] })
-	// The fewest pods that have to be waited for, if they alone are enough.
+	// Narrow the list to pods on the assigned nodes, if their departure is enough.
 	if again := s.nodesWithout(there); len(there) > 0 && again != nil {
 		pods, taken = there, again
 	}
-	// One node is named; several would be a list without use.
+	// Name a single node only; a list of several would be useless.
 	node := ""
 	for name := range taken {
 		if len(taken) == 1 {
@@ -107,8 +106,8 @@ func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 	return leavingOf(s.w, node, pods, len(nominated) > 0)
 }
 
-// nodesWithout returns the nodes that the pods of the group would get without some pods;
-// nil if the group is not placed then. The pods are put back before it returns.
+// nodesWithout returns the nodes assigned to the pods of the group without some pods; nil if the
+// group is not placed then. It restores the pods before it returns.
 func (s *groupSearch) nodesWithout(pods []*cluster.Pod) map[string]bool {
 	trial := s.w.Trial()
 	defer trial.Undo(trial.Mark())
@@ -126,9 +125,9 @@ func (s *groupSearch) nodesWithout(pods []*cluster.Pod) map[string]bool {
 	return taken
 }
 
-// terminatingPods lists the pods that leave their nodes within their grace periods. A pod
-// does not if a finalizer keeps it, if its node does not respond, or if it should have
-// gone before: whoever waits for such a pod needs another way.
+// terminatingPods lists the pods expected to leave their nodes within their grace periods. It
+// excludes pods kept by a finalizer, pods on unresponsive nodes, and overdue pods: waiting for such
+// a pod is futile.
 func terminatingPods(w *simulate.World) (pods []*cluster.Pod) {
 	for _, f := range w.Each() {
 		due := f.Object.DeletionTimestamp
@@ -143,10 +142,9 @@ func terminatingPods(w *simulate.World) (pods []*cluster.Pod) {
 	return pods
 }
 
-// Summary says what is waited for. It continues a sentence that begins with the pod or
-// the group.
+// Summary describes the awaited event. It continues a sentence beginning with the pod or the group.
 func (l *Leaving) Summary() string {
-	// The sentence is made for one pod and for many.
+	// The sentence supports one pod and many.
 	names := answer.List(len(l.Pods), func(i int) string { return l.Pods[i].Namespace + "/" + l.Pods[i].Name })
 	why := "it fits there then"
 	if l.Preempted {

@@ -17,15 +17,14 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// explainPending says why the pod is pending, and what would help. The steps depend on
-// each other: the evaluation of all nodes, then preemption on those that rejected the
-// pod, then terminating pods that may make room anyway, and only if none of these helps a
-// search for changes.
+// explainPending explains why the pod is pending and finds helpful changes. Each step depends on
+// the previous one: the evaluation of all nodes, then preemption on the rejecting nodes, then
+// terminating pods about to make room, and only if none of these helps a search for changes.
 func (e *explainer) explainPending(profile *plugins.Profile) error {
 	out := e.out
 	out.State = Pending
-	// A gated pod is judged without its scheduling gates: the answer says whether it
-	// would fit once they are removed.
+	// A gated pod is judged without its scheduling gates, so the answer reports whether it would
+	// fit after their removal.
 	gate := e.w.Gate(e.pod)
 	waiting, object := e.pod, e.object
 	if gate != "" {
@@ -35,7 +34,7 @@ func (e *explainer) explainPending(profile *plugins.Profile) error {
 		waiting = e.c.Pending(object)
 	}
 	evaluation := decide.NewPlain(e.c, profile).Evaluate(waiting)
-	// A plugin could not even look at the pod.
+	// A plugin failed before it could judge any node.
 	if evaluation.Err != nil {
 		out.Summary = fmt.Sprintf("The pod cannot be judged: %v.", evaluation.Err)
 		out.Message = evaluation.Err.Error()
@@ -53,28 +52,28 @@ func (e *explainer) explainPending(profile *plugins.Profile) error {
 		return nil
 	}
 	after := e.tryPreemption(profile, waiting)
-	// PreemptionHelps says of a reason that preemption could change it. Where it was
-	// tried in vain, that would mislead.
+	// PreemptionHelps marks reasons possibly resolved by preemption. After a failed attempt it
+	// would mislead.
 	if p := out.Preemption; p == nil || !p.Helps {
-		for i := range out.Groups { // preemption was tried on these nodes, too
+		for i := range out.Groups { // preemption was also tried on these nodes
 			out.Groups[i].PreemptionHelps = false
 		}
 	}
-	// What kube-scheduler writes into the event, the note about preemption included.
+	// The same text as in kube-scheduler's event, including the note about preemption.
 	out.Message = cmp.Or(gate, evaluation.Message(after))
 	e.noteHolds(out.LastDecision != nil && out.LastDecision.Message == out.Message)
 	if gate == "" && !out.Preemption.Helps {
 		out.Leaving = e.afterLeaving(waiting)
 	}
-	// What lets a single pod run does not let its gang, so this comes before the search.
+	// Whatever lets a single pod run does not place its gang, so the gang precedes the search.
 	e.findGang()
 	e.suggestChanges(profile, object, waiting)
 	out.Summary = e.pendingSummary(gate)
 	return nil
 }
 
-// explainSchedulable explains a pending pod that has feasible nodes: a gate, its group or
-// its turn is what it waits for.
+// explainSchedulable explains a pending pod with feasible nodes: the pod waits for a gate, its
+// group or its turn.
 func (e *explainer) explainSchedulable(evaluation *decide.Evaluation, gate string) {
 	out := e.out
 	best := evaluation.Best()[0].Node.Name
@@ -98,8 +97,8 @@ func (e *explainer) explainSchedulable(evaluation *decide.Evaluation, gate strin
 	}
 }
 
-// withGroup explains a pod that fits by itself by what an attempt for its group comes to.
-// It returns false if the pod would not be part of one.
+// withGroup explains a pod that fits by itself by the outcome of an attempt for its group. It
+// returns false if that attempt would not include the pod.
 func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 	out, t := e.out, e.w.TryGroup(e.object.Namespace, name)
 	if t == nil {
@@ -113,7 +112,7 @@ func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 		out.Message = t.Message
 		out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but it is pending with its pod group %s: %s", fit, all, name, t.Message)
 		e.adviseGroup(t)
-	// The attempt was for other members only.
+	// The attempt covered other members only.
 	case i < 0:
 		return false
 	case t.Pods[i].Node == "":
@@ -129,15 +128,14 @@ func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 	return true
 }
 
-// adviseGroup says what would help the group of a pod that fits by itself: nothing that
-// is done to the pod alone does. A group that is incomplete, or that makes room by
-// preemption, needs no change.
+// adviseGroup suggests changes for the group of a pod that fits by itself, since changes of the pod
+// do not help. An incomplete group, or a group about to preempt, needs no change.
 func (e *explainer) adviseGroup(now *decision.GroupTrial) {
 	g := e.w.Group(e.object.Namespace, groups.NameOf(e.object))
 	if g == nil || now.Incomplete || len(now.Victims) > 0 {
 		return
 	}
-	// Members that have nodes already limit what can be changed.
+	// Members already on nodes limit the possible changes.
 	placed := 0
 	for _, member := range e.w.MembersOf(g) {
 		if member.Object.Spec.NodeName != "" {
@@ -148,8 +146,8 @@ func (e *explainer) adviseGroup(now *decision.GroupTrial) {
 	e.out.Summary, e.out.Leaving, e.out.GroupSuggestions = search.adviseGroup(e.out.Summary, placed)
 }
 
-// findGang finds the gang with which the pod is placed, or not at all. Pods that leave
-// help it if the gang fits then. A gang that has been scheduled is none any more:
+// findGang finds the gang that must be placed as a whole with the pod. Terminating pods count as
+// help only if the gang fits without them. A gang scheduled once no longer counts as a gang:
 // replacements of its pods are placed one by one.
 func (e *explainer) findGang() {
 	g := e.w.Group(e.object.Namespace, groups.NameOf(e.object))
@@ -158,23 +156,22 @@ func (e *explainer) findGang() {
 	}
 	if now := e.w.TryGroup(g.Name.Namespace, g.Name.Name); now != nil && !isPlaced(now) {
 		e.gang = &groupSearch{w: e.w, g: g, now: now}
-		// What helps the pod alone may not help its gang, so it is asked about the
-		// gang.
+		// Departures sufficient for the pod may not suffice for its gang, so evaluate the gang.
 		if e.out.Leaving = nil; !now.Incomplete && len(now.Victims) == 0 {
 			e.out.Leaving = e.gang.afterLeaving(e.w.MembersOf(g))
 		}
 	}
 }
 
-// gangLine says how the pod's gang stands, which decides about the pod. The whole answer
-// about the gang is another command's.
+// gangLine describes the state of the pod's gang, which decides about the pod. Another command
+// explains the gang in full.
 func (e *explainer) gangLine() string {
 	g, now := e.gang.g, e.gang.now
 	text := fmt.Sprintf("Its pod group %s asks for %d pods at once", g.Name.Name, g.MinCount())
 	switch {
 	case now.Incomplete:
 		return text + ", and is not tried yet: " + now.Message + "."
-	// Preemption is under way or about to be.
+	// Preemption is in progress or imminent.
 	case len(now.Victims) > 0:
 		return text + fmt.Sprintf(", and can make room for them by removing %s, which needs no change.",
 			answer.Count(len(now.Victims), "pod"))
@@ -182,8 +179,8 @@ func (e *explainer) gangLine() string {
 	return text + fmt.Sprintf(": berth explain podgroup/%s -n %s tells how they stand together.", g.Name.Name, g.Name.Namespace)
 }
 
-// choiceText says which of the best nodes is chosen. The scheduler draws among equal
-// ones, so no one can tell.
+// choiceText names the chosen node among the best. The scheduler picks randomly among equal ones,
+// so the choice is unpredictable.
 func choiceText(evaluation *decide.Evaluation) string {
 	best := evaluation.Best()
 	first := best[0].Node.Name
@@ -197,8 +194,8 @@ func choiceText(evaluation *decide.Evaluation) string {
 	}
 }
 
-// ungateFix is to remove the pod's scheduling gates. It is no search: the node that the
-// pod would go to is known.
+// ungateFix suggests removing the pod's scheduling gates. It needs no search, because the resulting
+// node is known.
 func (e *explainer) ungateFix(node string) Suggestion {
 	e.out.where = "A gate is removed from the pod itself. Whoever has set it may be about to remove it."
 	change := e.ungateEdit()
@@ -236,12 +233,12 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 	}
 	e.out.Decisive = s.decisivePlugin()
 	if e.out.Leaving != nil {
-		e.out.Preemption = nil // it is not needed
+		e.out.Preemption = nil // not needed
 		return
 	}
-	// The suggestions are those of the group; see OfGroup.
+	// OfGroup makes the suggestions for a gang.
 	if e.gang != nil || e.options.Most < 0 {
-		return // what lets one pod run does not let its gang
+		return // a change for one pod does not place its gang
 	}
 	s.most = cmp.Or(e.options.Most, mostSuggestions)
 	s.preempts = e.out.Preemption.Helps
@@ -249,8 +246,8 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 	e.out.Withheld = s.withheld
 }
 
-// pendingSummary is the explanation of a pod that no node can take: why, and the one
-// thing to know next, which is what is waited for, or the smallest change.
+// pendingSummary summarizes why no node can take the pod, followed by the most important fact to
+// know next: the awaited event, or the smallest change.
 func (e *explainer) pendingSummary(gate string) string {
 	out := e.out
 	text := fmt.Sprintf("None of %d nodes can take the pod", out.Nodes)
@@ -264,7 +261,7 @@ func (e *explainer) pendingSummary(gate string) string {
 	missing := e.unknownResources()
 	out.NoNodeHas = missing
 	switch {
-	// A resource that no node has is the reason, whatever else the plugins say.
+	// A resource missing from every node is the reason, regardless of other rejections.
 	case len(missing) > 0:
 		text += ": no node has " + strings.Join(missing, " or ")
 	case len(out.Groups) == 1:
@@ -292,8 +289,8 @@ func (e *explainer) pendingSummary(gate string) string {
 	return text
 }
 
-// tryPreemption tries to preempt other pods, and returns what the scheduler's message
-// says about it. Nothing is removed.
+// tryPreemption attempts preemption without removing pods, and returns the resulting part of the
+// scheduler's message.
 func (e *explainer) tryPreemption(profile *plugins.Profile, waiting *cluster.Pod) (after string) {
 	if !profile.Preemption {
 		e.out.Preemption = &Preemption{Message: "preemption is switched off in this profile"}
@@ -303,7 +300,7 @@ func (e *explainer) tryPreemption(profile *plugins.Profile, waiting *cluster.Pod
 	// Preempt continues from the failed attempt.
 	d.Decide(waiting)
 	found := d.Preempt(waiting)
-	// The message is kept even if preemption helps on no node: it says why.
+	// Keep the message even if preemption helps on no node, because it gives the reason.
 	p := &Preemption{Message: found.Message}
 	if found.Node != nil {
 		p.Helps, p.Node, p.Violations = true, found.Node.Name, found.Violations
@@ -315,15 +312,14 @@ func (e *explainer) tryPreemption(profile *plugins.Profile, waiting *cluster.Pod
 	return found.Text()
 }
 
-// reportQueue reports the pod's place in the queue, and the events that can help it. The
-// queue is that of this world: for a pod of a live cluster an estimate, as back-off is
-// not known.
+// reportQueue reports the pod's place in the queue, and the events that can help it. The queue is
+// this world's: for a pod of a live cluster it is an estimate, because back-off is unknown.
 func (e *explainer) reportQueue(profile *plugins.Profile, evaluation *decide.Evaluation) {
 	q := &Queue{}
 	pods := e.w.Queue()
 	q.Length = len(pods)
 	for i, p := range pods {
-		// The queue is in order: whoever stands before this pod is ahead.
+		// The queue is in order: the pods before this one are ahead.
 		if p.UID == e.pod.UID {
 			q.Position = i + 1
 			break
@@ -335,7 +331,7 @@ func (e *explainer) reportQueue(profile *plugins.Profile, evaluation *decide.Eva
 		}
 	}
 
-	// A pod with a feasible node waits for its turn, and for no event.
+	// A pod with a feasible node waits for its turn rather than for an event.
 	if evaluation.Feasible == 0 {
 		failure := evaluation.Failure()
 		names := failure.Plugins

@@ -17,52 +17,52 @@ import (
 // KindGroup is the kind of the answer about a pod group.
 const KindGroup = "PodGroupExplanation"
 
-// GroupExplanation is the state of a pod group, and the outcome of an attempt for it if it were
-// made now.
+// GroupExplanation is the state of a pod group, and the outcome of an attempt to place it now.
 type GroupExplanation struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
 	Namespace  string          `json:"namespace"`
 	Name       string          `json:"name"`
-	// State is Placed (no pod of it waits), Schedulable (it would be placed now), Pending, or Gated
-	// (it is not tried: there is no PodGroup, or too few pods).
+	// State is Placed (every pod has a node), Schedulable (the group would be placed now), Pending,
+	// or Gated (the group is not tried: its PodGroup is missing, or it has too few pods).
 	State State `json:"state"`
 	// Summary is the explanation in one sentence.
 	Summary string `json:"summary"`
-	// MinCount is how many pods a gang needs at once; 0 for a basic group. Topology is the label
-	// whose value all nodes must share.
+	// MinCount is the gang's minimum number of pods to place together; 0 for a basic group.
+	// Topology is the label with a common value on all nodes of the group.
 	MinCount int    `json:"minCount,omitempty"`
 	Topology string `json:"topology,omitempty"`
 	// Scheduled is set if the group has been scheduled before, according to its condition.
 	// Replacements of its pods are placed one by one.
 	Scheduled bool `json:"scheduled"`
-	// LastDecision is what the scheduler wrote to the group's condition, if anything.
+	// LastDecision is the decision recorded by the scheduler in the group's condition, if any.
 	LastDecision *LastDecision `json:"lastDecision,omitempty"`
-	// Now is the outcome of an attempt; left out if no pod of the group waits.
+	// Now is the outcome of an attempt; nil if all pods of the group have nodes.
 	Now *decision.GroupTrial `json:"now,omitempty"`
-	// Leaving are the terminating pods that make room for the group. If there are any, or if the
-	// group makes room by preemption, nothing needs to be done, and nothing is suggested.
+	// Leaving lists the terminating pods about to make room for the group. If set, or if the group
+	// makes room by preemption, no change is needed, so Suggestions is empty.
 	Leaving *Leaving `json:"leaving,omitempty"`
-	// Suggestions are changes with which the group would be placed, the smallest first. Each of
-	// them has been tried.
+	// Suggestions are changes that would place the group, smallest first. Each of them has been
+	// tried.
 	Suggestions []GroupSuggestion `json:"suggestions,omitempty"`
-	// Pods are all members by name, with the node that each has, or would get with the others.
+	// Pods lists all members by name, each with its node, or the node it would get together with
+	// the rest of the group.
 	Pods []GroupPod `json:"pods"`
 }
 
-// GroupPod is a member, and the node that it has or would get.
+// GroupPod is a member with its current or prospective node.
 type GroupPod struct {
 	Name string `json:"name"`
 	Node string `json:"node,omitempty"`
-	// Waits is set if it does not have the node yet.
+	// Waits is set if the member is not on the node yet.
 	Waits   bool   `json:"waits,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// OfGroup explains a pod group of the world. The world is left as it was, except that
-// pods from manifests are placed if they are ahead of the group in the queue.
-// Options.Node and Options.Decided have no meaning here.
+// OfGroup explains a pod group of the world. It leaves the world unchanged, except that it places
+// pods from manifests if they precede the group in the queue. It ignores Options.Node and
+// Options.Decided.
 func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 	g := w.Group(o.Namespace, o.Name)
 	if g == nil {
@@ -74,21 +74,21 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 		MinCount: g.MinCount(), Topology: g.TopologyKey(), Scheduled: g.Scheduled(), Pods: []GroupPod{},
 	}
 
-	// What the scheduler wrote last, which may be older than the cluster's state.
+	// The scheduler's last message may be older than the cluster's state.
 	if c := g.Condition(); c != nil {
 		out.LastDecision = &LastDecision{At: metav1.NewTime(c.LastTransitionTime.Time), Reason: c.Reason, Message: c.Message}
 	}
 	out.Now = w.TryGroup(o.Namespace, o.Name)
 	placed := 0
 
-	// Members that wait are shown with the node that they would get together: alone, each
-	// might get another one.
+	// Waiting members are shown with the nodes they would get as a group: separately, each might
+	// get a different node.
 	for _, p := range w.MembersOf(g) {
 		one := GroupPod{Name: p.Object.Name, Node: p.Object.Spec.NodeName, Waits: p.Object.Spec.NodeName == ""}
 		if !one.Waits {
 			placed++
 		} else if out.Now != nil {
-			// The attempt has a place for each member that it tried.
+			// The attempt has a place for each tried member.
 			if i := slices.IndexFunc(out.Now.Pods, func(t decision.GroupPlace) bool { return t.Name == one.Name }); i >= 0 {
 				one.Node, one.Message = out.Now.Pods[i].Node, out.Now.Pods[i].Message
 			} else {
@@ -106,8 +106,8 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 	return out, w.Err()
 }
 
-// adviseGroup says what a pending group waits for or, if nothing does that by itself,
-// what would help. It extends the summary; leaving and suggestions are never both set.
+// adviseGroup describes the event a pending group waits for or, without such an event, the changes
+// that would help. It extends the summary; at most one of leaving and suggestions is set.
 func (s *groupSearch) adviseGroup(summary string, placed int) (says string, leaving *Leaving, suggestions []GroupSuggestion) {
 	text := strings.TrimSuffix(summary, ".")
 	if leaving = s.afterLeaving(s.w.MembersOf(s.g)); leaving != nil {
@@ -119,8 +119,8 @@ func (s *groupSearch) adviseGroup(summary string, placed int) (says string, leav
 	return summary, nil, nil
 }
 
-// printGroupSuggestions prints what would place a group. There are no commands: nodes are
-// added by other means, and a PodGroup is immutable.
+// printGroupSuggestions prints the changes that would place a group. They have no commands: nodes
+// are added by other means, and a PodGroup is immutable.
 func printGroupSuggestions(page *answer.Page, group string, list []GroupSuggestion) {
 	if len(list) == 0 {
 		return
@@ -131,13 +131,13 @@ func printGroupSuggestions(page *answer.Page, group string, list []GroupSuggesti
 	}
 }
 
-// groupState is the state of a group and its summary, from an attempt for it (nil: no pod
-// of it waits) and the numbers of its pods that have a node, and of all.
+// groupState returns the state and summary of a group, given an attempt for it (nil: no pod to
+// place), the number of its pods with a node, and the number of all its pods.
 func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 	switch {
 	case t == nil && all == 0:
 		return Gated, "The group has no pods."
-	// No member is tried, although not all are placed: each is gated by itself.
+	// The attempt includes no member, although some are unplaced: each of them is gated by itself.
 	case t == nil && placed < all:
 		return Gated, fmt.Sprintf("%d of %d pods have a node; the others are kept out by gates of their own.", placed, all)
 	case t == nil:
@@ -149,8 +149,7 @@ func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 			answer.Count(len(t.Victims), "pod"), t.Message)
 	case t.Message != "":
 		return Pending, "The group is pending: " + t.Message
-	// A basic group is placed as far as it fits, or a gang with more pods than it
-	// needs.
+	// A basic group, or a gang with more pods than needed, is placed as far as it fits.
 	case t.Fit < t.Tried:
 		return Schedulable, fmt.Sprintf("The group waits for its turn: %d of %d pods would be placed now.", t.Fit, t.Tried)
 	}
@@ -158,15 +157,16 @@ func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 	return Schedulable, fmt.Sprintf("The group waits for its turn: %s would be placed now.", answer.Count(t.Fit, "pod"))
 }
 
-// Names returns the group as kubectl -o name writes it, for answer.Named.
+// Names returns the group in the format of kubectl -o name, for answer.Named.
 func (e *GroupExplanation) Names() []string { return []string{"podgroup/" + e.Name} }
 
-// Write writes the explanation in one of answer.Formats, or as a name; any other is for people.
+// Write writes the explanation in one of answer.Formats or as a name, and as text in any other
+// format.
 func (e *GroupExplanation) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, e, e.writeTo)
 }
 
-// writeTo writes the explanation for people.
+// writeTo writes the explanation as text.
 func (e *GroupExplanation) writeTo(page *answer.Page) {
 	page.Heading("podgroup %s/%s: %s", e.Namespace, e.Name, e.State)
 	page.Line("%s", e.Summary)

@@ -11,15 +11,14 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// An explanation for people. The order is that of what a reader needs: what is the case,
-// in one sentence; why; what is waited for; what would help. Whatever is empty is left
-// out.
+// This file prints an explanation for people, in the order of their needs: the state in one
+// sentence, the reasons, the awaited events, and the suggestions. It omits empty parts.
 
-// Names returns the pod as kubectl -o name writes it, for answer.Named.
+// Names returns the pod in the format of kubectl -o name, for answer.Named.
 func (e *Explanation) Names() []string { return []string{"pod/" + e.Pod.Name} }
 
-// Write writes the explanation in one of answer.Formats or as a name, and otherwise for people.
-// Format wide lists all nodes of a group.
+// Write writes the explanation in one of answer.Formats or as a name, and otherwise as text. Format
+// wide lists all nodes of a group.
 func (e *Explanation) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, e, func(text *answer.Page) { e.tell(text, format == "wide") })
 }
@@ -32,10 +31,10 @@ type printer struct {
 	wide bool
 }
 
-// printColumns prints a table, indented.
+// printColumns prints an indented table.
 func (p printer) printColumns(rows [][]string) { p.Table("  ", rows) }
 
-// printExplanation prints all sections that the explanation has.
+// printExplanation prints all sections of the explanation.
 func (p printer) printExplanation(e *Explanation) {
 	p.Heading("pod %s/%s: %s", e.Pod.Namespace, e.Pod.Name, e.State)
 	p.Line("%s", e.Summary)
@@ -53,7 +52,7 @@ func (p printer) printExplanation(e *Explanation) {
 	if e.Preemption != nil && e.Nodes > 0 {
 		p.printPreemption(e)
 	}
-	// The live scheduler's own queue is printed instead if it was asked.
+	// The live scheduler's queue, if requested, replaces this one.
 	if e.Queue != nil && (e.Decision == nil || e.Decision.Queue == nil) {
 		p.printQueue(e.Queue)
 	}
@@ -70,12 +69,12 @@ func (p printer) printExplanation(e *Explanation) {
 	if e.Node != nil {
 		p.printNode(e.Node)
 	}
-	// Users search for this message, as it is in the events of the cluster.
+	// Users search for the exact message from the events of the cluster.
 	if e.Message != "" && !strings.Contains(e.Summary, e.Message) {
 		p.Line("\nThe scheduler's message: %s", e.Message)
 	}
 
-	// It differs from what would be said now, and so explains what users have seen.
+	// It differs from the current message, and so explains what users have seen.
 	if l := e.LastDecision; l != nil && e.Decision == nil && !l.Holds && l.Message != "" && l.Message != e.Message {
 		p.Line("It last said, %s: %s", l.At.UTC().Format("2006-01-02 15:04:05Z"), l.Message)
 	}
@@ -84,7 +83,7 @@ func (p printer) printExplanation(e *Explanation) {
 	}
 }
 
-// printEviction prints when and why the pod has to leave, and what would let it stay.
+// printEviction prints when and why the pod must leave, and the changes that would let it stay.
 func (p printer) printEviction(e *Eviction) {
 	if e.Device != "" {
 		p.Line("\nIt has to leave at %s, in %s, because of the taint %s of its device %s, there since %s.",
@@ -101,7 +100,7 @@ func (p printer) printEviction(e *Eviction) {
 	}
 }
 
-// toleratedText says how long a taint is tolerated, from TolerationSeconds.
+// toleratedText describes the toleration time of a taint, from TolerationSeconds.
 func toleratedText(seconds *int64) string {
 	if seconds == nil {
 		return ", which it does not tolerate"
@@ -109,8 +108,7 @@ func toleratedText(seconds *int64) string {
 	return ", which it tolerates for " + answer.Duration(time.Duration(*seconds)*time.Second)
 }
 
-// printChange prints a change and its command on lines of their own, so that the command
-// can be copied.
+// printChange prints a change and its command on separate lines, so that the command can be copied.
 func (p printer) printChange(bullet string, c *Change) {
 	p.Line("%s%s", bullet, c.Text)
 	if c.Command != "" {
@@ -118,8 +116,8 @@ func (p printer) printChange(bullet string, c *Change) {
 	}
 }
 
-// printScores prints a table of plugins by nodes: the question is why one node beats
-// another, and that is read along a row. The pod's own node has an asterisk.
+// printScores prints a table of plugins by nodes, so that each row compares the nodes. An asterisk
+// marks the pod's own node.
 func (p printer) printScores(e *Explanation) {
 	plugins := map[string]bool{}
 	for _, s := range e.Scores {
@@ -128,7 +126,7 @@ func (p printer) printScores(e *Explanation) {
 		}
 	}
 
-	// Without competition, nothing is scored.
+	// Without competition there are no scores.
 	if len(plugins) == 0 {
 		p.Line("\nOnly %s can take it, so nothing was scored.", e.Scores[0].Node)
 		return
@@ -166,18 +164,18 @@ func (p printer) printScores(e *Explanation) {
 	}
 }
 
-// printGroups prints the nodes that cannot take the pod, one line for each reason.
+// printGroups prints the nodes that reject the pod, one line for each reason.
 func (p printer) printGroups(e *Explanation) {
 	p.Line("\nNodes that cannot take it (%d of %d):", e.Nodes-e.Feasible, e.Nodes)
 	rows := [][]string{{"COUNT", "PLUGIN", "CODE", "REASON", "NODES"}}
 	for _, g := range e.Groups {
 		reason, details := strings.Join(g.Reasons, ", "), g.Detail
-		// One detail for all nodes of the group fits into its line.
+		// A single detail for all nodes of the group fits into its line.
 		if len(details) == 1 {
 			reason, details = reason+": "+details[0], nil
 		}
 
-		// What differs from node to node has lines of its own: in one it would be wider than any
+		// Details that vary by node go on separate lines: joined, they would be wider than any
 		// terminal.
 		rows = append(rows, []string{fmt.Sprint(g.Count), cmp.Or(g.Plugin, "-"), g.Code, reason, p.joinNames(g.Nodes)})
 		for _, detail := range details {
@@ -187,7 +185,7 @@ func (p printer) printGroups(e *Explanation) {
 	p.printColumns(rows)
 }
 
-// joinNames lists nodes; of many, the first three.
+// joinNames lists nodes, at most the first three of many.
 func (p printer) joinNames(nodes []string) string {
 	const most = 3
 	if !p.wide && len(nodes) > most {
@@ -196,13 +194,13 @@ func (p printer) joinNames(nodes []string) string {
 	return strings.Join(nodes, ",")
 }
 
-// printPreemption prints whether preemption helps, and whom it removes.
+// printPreemption prints whether preemption helps, and its victims.
 func (p printer) printPreemption(e *Explanation) {
 	found := e.Preemption
 	switch {
-	// What the message says anyway is not said twice.
+	// Do not repeat a part of the message.
 	case !found.Helps && strings.Contains(e.Message, found.Message):
-		p.Line("\nPreemption does not help.") // the scheduler's message says why
+		p.Line("\nPreemption does not help.") // the scheduler's message gives the reason
 		return
 	case !found.Helps:
 		p.Line("\nPreemption does not help: %s", found.Message)
@@ -218,7 +216,7 @@ func (p printer) printPreemption(e *Explanation) {
 // printQueue prints the pod's place among the pending pods of this world.
 func (p printer) printQueue(q *Queue) {
 	p.Line("\nPlace in the queue: %d of %d (%d ahead by priority, %d by age).", q.Position, q.Length, q.AheadByPriority, q.AheadByAge)
-	// Without plugins that reject the pod, only its turn is waited for.
+	// Without rejections, the pod waits only for its turn.
 	if len(q.Wakes) > 0 {
 		p.Line("It is retried when one of these happens, and after five minutes at the latest:")
 	}
@@ -232,8 +230,8 @@ func (p printer) printWakes(list []Wake) {
 	}
 }
 
-// printSuggestions prints the suggestions with their commands, numbered, and where
-// changes of the pod are made.
+// printSuggestions prints the numbered suggestions with their commands, and the object to change
+// for changes of the pod.
 func (p printer) printSuggestions(e *Explanation) {
 	without := ""
 	if e.Preemption != nil && e.Preemption.Helps {
@@ -242,7 +240,7 @@ func (p printer) printSuggestions(e *Explanation) {
 	p.Line("\nAny one of these would let it run%s, the smallest change first:", without)
 	for i, s := range e.Suggestions {
 		then := fmt.Sprintf(" (then on %s)", s.Node)
-		added := slices.ContainsFunc(s.Changes, func(c Change) bool { return c.Kind == "AddNode" }) // it has no name yet
+		added := slices.ContainsFunc(s.Changes, func(c Change) bool { return c.Kind == "AddNode" }) // its name is not known yet
 		if added || strings.HasSuffix(s.Text, fmt.Sprintf(" (on %s)", s.Node)) {
 			then = ""
 		}
@@ -251,7 +249,7 @@ func (p printer) printSuggestions(e *Explanation) {
 			p.Command("     ", command)
 		}
 	}
-	// Only changes of the pod itself need the note; nodes are changed where they are.
+	// Only changes of the pod itself need the note; nodes are changed directly.
 	changesPod := func(c Change) bool {
 		return strings.HasPrefix(c.Object, "pod/") && len(c.Delete) == 0 && c.Patch != nil
 	}
@@ -279,9 +277,9 @@ func (p printer) printWithheld(e *Explanation) {
 	}
 }
 
-// printNode prints what every plugin says of one node.
+// printNode prints every plugin's verdict on one node.
 func (p printer) printNode(n *NodeReport) {
-	// A node that is feasible has a total and a rank.
+	// A feasible node has a total and a rank.
 	verdict := "cannot take it"
 	if n.Feasible {
 		verdict = fmt.Sprintf("can take it: total %d, rank %d", *n.Total, n.Rank)
@@ -297,7 +295,7 @@ func (p printer) printNode(n *NodeReport) {
 				why += ": " + w.Detail
 			}
 		}
-		// Plugins that only filter have no score.
+		// Filter-only plugins do not score.
 		if w.Score != nil {
 			score = fmt.Sprint(*w.Score)
 		}

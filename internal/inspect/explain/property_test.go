@@ -20,8 +20,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Every suggestion, carried out as it is published (the patch, the deletions, the new node), lets
-// the pod run; and where one change is enough no pair is suggested.
+// TestSuggestedChangesLetThePodRun verifies that every suggestion lets the pod run when applied as
+// published (the patch, the deletions, the new node), and that the search suggests no pair if a
+// single change is enough.
 func TestSuggestedChangesLetThePodRun(t *testing.T) {
 	const towns = 300
 	pending, helped, suggested, withheld := 0, 0, 0, 0
@@ -57,7 +58,8 @@ func TestSuggestedChangesLetThePodRun(t *testing.T) {
 	}
 }
 
-// What holds for a pod holds for another one that is said to wait for the same reason.
+// TestPodsThatWaitForTheSameReason verifies that pods reported as waiting for the same reason share
+// an explanation.
 func TestPodsThatWaitForTheSameReason(t *testing.T) {
 	same := 0
 	for seed := range uint64(60) {
@@ -132,7 +134,7 @@ func copied(objects []metav1.Object) []metav1.Object {
 	return list
 }
 
-// applied carries a suggestion out on the objects, by what is published of it alone.
+// applied applies a suggestion to the objects, using only its published fields.
 func applied(t testing.TB, objects []metav1.Object, s *explain.Suggestion) (after []metav1.Object, possible bool) {
 	after = copied(objects)
 	for i := range s.Changes {
@@ -163,7 +165,7 @@ func applied(t testing.TB, objects []metav1.Object, s *explain.Suggestion) (afte
 			for i, o := range after {
 				if p, ok := o.(*v1.Pod); ok && "pod/"+p.Namespace+"/"+p.Name == c.Object {
 					p = patched(t, p, c.Patch)
-					if strings.Contains(s.Command(), "replace --force") { // admission sees a new pod
+					if strings.Contains(s.Command(), "replace --force") { // admission treats it as a new pod
 						p.UID, p.ResourceVersion = "", ""
 					}
 					after[i] = p
@@ -193,7 +195,7 @@ func patched[T any](t testing.TB, object *T, patch []byte) *T {
 	return &after
 }
 
-// town is a small cluster, nearly full, and the pod "waits" that asks for something special.
+// town returns a small, nearly full cluster, and the pod "waits" with special requirements.
 func town(seed uint64) []metav1.Object {
 	r := rand.New(rand.NewPCG(seed, 8))
 	chance := func(percent int) bool { return r.IntN(100) < percent }
@@ -233,7 +235,7 @@ func town(seed uint64) []metav1.Object {
 	return append(objects, choosy(r, chance))
 }
 
-// houseRules are objects by which admission refuses or changes pods of the namespace.
+// houseRules returns objects that make admission refuse or change pods of the namespace.
 func houseRules(r *rand.Rand, chance func(int) bool) (objects []metav1.Object) {
 	if chance(30) {
 		item := v1.LimitRangeItem{Type: v1.LimitTypeContainer}

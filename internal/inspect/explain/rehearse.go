@@ -16,15 +16,15 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// The search tries edits with the engine only. Before a suggestion is printed, its commands are
-// executed in a twin of the world: admission, quotas and limit ranges may refuse the pod there,
-// controllers may not roll a template out, and other pods may take the capacity.
+// The search tries edits with the engine only. Before a suggestion is printed, its commands run in
+// a twin of the world: admission, quotas and limit ranges may refuse the pod there, controllers may
+// not roll out a template, and other pods may take the capacity.
 
 const (
-	// rehearsedPods bounds the pods of all twins for one answer. A twin of 100,000 pods takes about
-	// two seconds.
+	// rehearsedPods bounds the total pods of all twins for one answer. A twin of 100,000 pods takes
+	// about two seconds.
 	rehearsedPods = 200_000
-	// leastRehearsals is the number of twins in any case.
+	// leastRehearsals is the guaranteed number of twins.
 	leastRehearsals = 2
 	// rehearsalTime is the virtual time for rollouts, terminating victims and back-off.
 	rehearsalTime = 15 * time.Minute
@@ -36,8 +36,8 @@ type candidate struct {
 	edits []*edit
 }
 
-// rehearse carries the edits out in a twin of the world. It returns the reason for which neither
-// the pod nor its replacement runs there, or "".
+// rehearse applies the edits in a twin of the world. It returns the reason why neither the pod nor
+// its replacement runs there, or "".
 func (s *search) rehearse(edits []*edit) (reason string) {
 	w, err := s.w.Twin()
 	if err != nil {
@@ -91,9 +91,9 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 	return k.whyNotRunning(w, before, notes)
 }
 
-// isRehearsed reports whether the world can carry the edits out. It has no provisioners: changes of
-// volumes are tried with the engine only. Workloads that were not read, or of unknown kinds, have
-// no controller in it.
+// isRehearsed reports whether the world can apply the edits. It lacks provisioners, so only the
+// engine tries changes of volumes. It also lacks controllers for unread workloads and unknown
+// kinds.
 func (s *search) isRehearsed(edits []*edit) bool {
 	if !slices.ContainsFunc(edits, func(e *edit) bool { return e.set == nil }) {
 		return false
@@ -104,7 +104,7 @@ func (s *search) isRehearsed(edits []*edit) bool {
 	})
 }
 
-// execute carries steps out in a world, as kubectl would.
+// execute runs steps in a world like kubectl.
 func (k keeper) execute(w *simulate.World, steps []step) (notes []string, err error) {
 	for _, s := range steps {
 		object, err := k.objectOf(w, s)
@@ -135,14 +135,14 @@ func (k keeper) execute(w *simulate.World, steps []step) (notes []string, err er
 	return notes, nil
 }
 
-// isGateRemoval reports whether a patched pod differs in its scheduling gates only. Other changes
-// in place are new tolerations, for which the world creates the pod again.
+// isGateRemoval reports whether a patched pod differs only in its scheduling gates. The other
+// in-place change, new tolerations, requires the world to recreate the pod.
 func isGateRemoval(before *v1.Pod, after metav1.Object) bool {
 	p, ok := after.(*v1.Pod)
 	return ok && len(p.Spec.Tolerations) == len(before.Spec.Tolerations)
 }
 
-// objectOf returns the object of a step with its patch; nil if the world does not have it.
+// objectOf returns the object of a step with its patch applied; nil if the world lacks it.
 func (k keeper) objectOf(w *simulate.World, s step) (metav1.Object, error) {
 	var object metav1.Object
 	switch {
@@ -153,7 +153,7 @@ func (k keeper) objectOf(w *simulate.World, s step) (metav1.Object, error) {
 		}
 		object = found.Object
 		if s.verb != deletePod {
-			object = k.pod // the twin may have nominated a node, or refused it
+			object = k.pod // the twin may have nominated a node for it, or refused it
 		}
 	case k.holds.Object != nil && strings.EqualFold(k.holds.Kind, s.kind):
 		object = k.holds.Object
@@ -177,7 +177,7 @@ func (k keeper) objectOf(w *simulate.World, s step) (metav1.Object, error) {
 	return after, json.Unmarshal(merged, after)
 }
 
-// runningPods counts the pods of the workload that have nodes.
+// runningPods counts the workload's pods on nodes.
 func (k keeper) runningPods(w *simulate.World) (n int) {
 	for _, f := range w.InNamespace(k.pod.Namespace) {
 		if k.isOurs(w, f.Object) && isRunning(f) {
@@ -187,7 +187,7 @@ func (k keeper) runningPods(w *simulate.World) (n int) {
 	return n
 }
 
-// isOurs reports whether a pod is the keeper's, or of its workload.
+// isOurs reports whether a pod is the keeper's pod, or belongs to its workload.
 func (k keeper) isOurs(w *simulate.World, p *v1.Pod) bool {
 	if k.made == nil {
 		return p.Name == k.pod.Name
@@ -200,7 +200,8 @@ func isRunning(f simulate.Found) bool {
 	return f.Refused == "" && f.Pod != nil && f.Pod.NodeName != "" && !f.Pod.Terminating
 }
 
-// whyNotRunning compares a world after the commands with the number of running pods before.
+// whyNotRunning returns why the commands did not help, or "" if they did: it looks for the pod and
+// otherwise compares the number of running pods with the number before.
 func (k keeper) whyNotRunning(w *simulate.World, before int, notes []string) string {
 	if f, ok := w.Find(k.pod.Namespace, k.pod.Name); ok && f.Object.UID == k.pod.UID && isRunning(f) {
 		return ""

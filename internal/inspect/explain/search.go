@@ -11,39 +11,37 @@ import (
 )
 
 const (
-	// mostTries bounds how often the engine is asked, so that an answer takes less than a
-	// second on ten thousand nodes. What was not tried is not suggested.
+	// mostTries bounds the engine calls, so that an answer takes less than a second on ten thousand
+	// nodes. Untried changes are not suggested.
 	mostTries = 160
-	// mostSuggestions is how many are shown, the smallest changes first: no one reads
-	// more.
+	// mostSuggestions is the number of suggestions shown, the smallest changes first: users do not
+	// read more.
 	mostSuggestions = 12
-	// mostPairs is how many changes against one cause are combined with those against
-	// another: 25 tries for a pair of causes.
+	// mostPairs is the number of changes per cause in combinations: 25 tries for a pair of causes.
 	mostPairs = 5
 )
 
-// search looks for changes that let the pod run. It proposes nothing that was not tried:
-// a change is in found only if the engine gave the pod a node with it.
+// search looks for changes that let the pod run. It proposes only tried changes: found holds the
+// changes for which the engine gave the pod a node.
 //
-//	nodes with one cause    -> each change against it, alone
+//	nodes with one cause    -> each change against it, by itself
 //	otherwise               -> a new node, a higher priority
 //	nothing small was found -> combinations, for nodes with two causes, then three, ...
 type search struct {
 	*fixer
-	verdicts   []verdict // of all nodes, by name, without any change
+	verdicts   []verdict // of all nodes, by name, without changes
 	original   *v1.Pod   // with its scheduling gates
 	ungate     *edit     // removes them with every change; nil without gates
 	found      []candidate
 	withheld   []Withheld
 	rehearsals int
 	most       int             // suggestions
-	seen       map[string]bool // the texts of what was tried, so that nothing is tried twice
+	seen       map[string]bool // texts of tried changes, to avoid trying one twice
 }
 
-// suggestChanges finds changes that let the pod run: single ones, and pairs where no
-// single one does. A new node and a higher priority do not count as such: they are large,
-// and a pair of small changes may be better. The list is sorted by size and has no
-// duplicates.
+// suggestChanges finds changes that let the pod run, or combinations if no single change does. It
+// also tries combinations if only a new node or a higher priority helps: both are large, and a pair
+// of small changes may be better. The list is sorted by size and has no duplicates.
 func (s *search) suggestChanges() []Suggestion {
 	s.seen = map[string]bool{}
 	for plugin, nodes := range s.eachAlone() {
@@ -66,8 +64,7 @@ func sortSuggestions(list []Suggestion) {
 	})
 }
 
-// takeConfirmed rehearses the candidates, the smallest first, and returns those that let the pod
-// run.
+// takeConfirmed rehearses the candidates, smallest first, and returns the confirmed ones.
 func (s *search) takeConfirmed() (list []Suggestion) {
 	slices.SortStableFunc(s.found, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
@@ -93,8 +90,8 @@ func (s *search) takeConfirmed() (list []Suggestion) {
 	return list
 }
 
-// decisivePlugin is the plugin that rejects the most nodes, and of several the one that
-// is asked first, with its most frequent reason; nil if no node is rejected.
+// decisivePlugin returns the plugin rejecting the most nodes, the first in order among several,
+// with its most frequent reason; nil if every node is feasible.
 func (s *search) decisivePlugin() *Decisive {
 	count, reasons := map[string]int{}, map[string]map[string]int{}
 	var order []string
@@ -122,8 +119,8 @@ func onlyBy(list []Suggestion, kinds ...string) bool {
 	return !slices.ContainsFunc(list, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
 }
 
-// eachAlone yields the nodes that are rejected for one cause only, by its plugin, always
-// in the same order. They are where a single change can help.
+// eachAlone yields the nodes rejected for a single cause, by the plugin of that cause, in a
+// deterministic order. A single change can help only there.
 func (s *search) eachAlone() func(yield func(string, []verdict) bool) {
 	by := s.nodesByCauses(1)
 	return func(yield func(string, []verdict) bool) {
@@ -135,8 +132,8 @@ func (s *search) eachAlone() func(yield func(string, []verdict) bool) {
 	}
 }
 
-// nodesByCauses returns the nodes that are rejected for exactly this many causes, by
-// these causes: the names of their plugins, joined by "+".
+// nodesByCauses returns the nodes rejected for exactly count causes, keyed by the causes: the names
+// of their plugins, joined by "+".
 func (s *search) nodesByCauses(count int) map[string][]verdict {
 	by := map[string][]verdict{}
 	for i := range s.verdicts {
@@ -149,14 +146,14 @@ func (s *search) nodesByCauses(count int) map[string][]verdict {
 	return by
 }
 
-// offerEdits tries edits one by one, and keeps those that help.
+// offerEdits tries edits one by one, and keeps the helpful ones.
 func (s *search) offerEdits(edits ...*edit) {
 	for _, e := range edits {
 		s.keepIfHelps(e)
 	}
 }
 
-// keepIfHelps tries edits together, and records them if the pod can run then. It returns
+// keepIfHelps tries edits as a combination, and records it if the pod can then run. It reports
 // whether it did.
 func (s *search) keepIfHelps(edits ...*edit) bool {
 	var texts []string
@@ -166,7 +163,7 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 	}
 	text := strings.Join(texts, ", and ")
 	slices.Sort(texts)
-	same := strings.Join(texts, "\n") // in whatever order
+	same := strings.Join(texts, "\n") // independent of the order
 	// Two causes may lead to the same pair of changes.
 	if s.seen[same] || s.tries >= mostTries {
 		return false
@@ -186,8 +183,7 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 	for _, e := range edits {
 		f.Size += e.size
 	}
-	// Two changes are more than the sum of them: both have to be made before anything
-	// helps.
+	// A pair costs more than the sum of its parts: neither change helps by itself.
 	if len(edits) > 1 {
 		f.Size += 20
 	}
@@ -195,9 +191,9 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 	return true
 }
 
-// publishChanges are the edits as they are published: one after the other, the patch of
-// each on top of those before. Those of the pod are carried out by one command, that of
-// the first of them: two commands would recreate the pod twice.
+// publishChanges returns the edits in their published form, each patch based on the result of the
+// previous ones. A single command, that of the first pod change, makes all changes of the pod: two
+// commands would recreate the pod twice.
 func (s *search) publishChanges(edits []*edit) (list []Change) {
 	first, before := -1, ""
 	var kinds []string
@@ -232,8 +228,8 @@ func (s *search) publishChanges(edits []*edit) (list []Change) {
 	return list
 }
 
-// isExcluded reports whether the edits are not to be proposed together: preemption makes
-// room by itself, and a budget may allow each of two pods to go, but not both.
+// isExcluded reports whether the edits must not be combined: preemption makes room by itself, and a
+// budget may allow evicting either of two pods, but not both.
 func (s *search) isExcluded(edits []*edit) bool {
 	var gone []*cluster.Pod
 	said := 0
@@ -247,8 +243,8 @@ func (s *search) isExcluded(edits []*edit) bool {
 	return len(s.brokenBudgets(gone)) > said
 }
 
-// distinctEdits drops duplicate edits: two plugins may propose the same one, such as
-// a claim. Edits are the same if their texts are.
+// distinctEdits drops edits with equal texts: two plugins may propose the same one, such as a
+// claim.
 func distinctEdits(edits []*edit) (list []*edit) {
 	for _, e := range edits {
 		if !slices.ContainsFunc(list, func(o *edit) bool { return o.Text == e.Text }) {
@@ -258,9 +254,8 @@ func distinctEdits(edits []*edit) (list []*edit) {
 	return list
 }
 
-// combineEdits tries several changes at once: two for nodes that are rejected for two
-// causes and, if that does not help either, one more for each further cause. mostTries
-// bounds all of it.
+// combineEdits tries combinations of changes: two for nodes rejected for two causes and, if that
+// does not help either, one more for each further cause. mostTries bounds the total.
 func (s *search) combineEdits() {
 	for count := 2; count <= len(s.judges); count++ {
 		by := s.nodesByCauses(count)
@@ -274,9 +269,8 @@ func (s *search) combineEdits() {
 	}
 }
 
-// tryProduct combines each of the smallest changes against one cause with each of those
-// against the others. chosen are the changes so far, and causes what remains to be
-// mended.
+// tryProduct combines each of the smallest changes against one cause with each of the smallest
+// against the remaining causes. chosen are the changes so far.
 func (s *search) tryProduct(chosen []*edit, causes []string, nodes []verdict) {
 	if len(causes) == 0 {
 		s.keepIfHelps(chosen...)
@@ -284,8 +278,7 @@ func (s *search) tryProduct(chosen []*edit, causes []string, nodes []verdict) {
 	}
 	most := mostPairs
 	if len(chosen)+len(causes) > 2 {
-		// Three changes and more are combined sparingly: the number of products grows
-		// with each.
+		// Combine three or more changes sparingly: each one multiplies the number of products.
 		most = 2
 	}
 	for _, e := range smallestEdits(s.fixCause(causes[0], nodes), most) {
@@ -293,14 +286,14 @@ func (s *search) tryProduct(chosen []*edit, causes []string, nodes []verdict) {
 	}
 }
 
-// smallestEdits returns the smallest of the edits, up to that many. It sorts the list.
+// smallestEdits returns the smallest of the edits, at most the given number. It sorts the list.
 func smallestEdits(edits []*edit, most int) []*edit {
 	slices.SortStableFunc(edits, func(a, b *edit) int { return cmp.Compare(a.size, b.size) })
 	return edits[:min(len(edits), most)]
 }
 
-// sortedKeys lists the keys of a map: whatever goes through a map does so in this order,
-// or answers would differ from run to run.
+// sortedKeys lists the keys of a map in order. Iterating in this order keeps answers the same from
+// run to run.
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for key := range m {
@@ -310,13 +303,13 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// sortRoomiest sorts the nodes by free CPU, the most first, so that a proposal for a
-// node has a chance. The given list is not changed.
+// sortRoomiest returns a copy of the nodes sorted by descending free CPU, so that a proposal for
+// the first nodes is likely to help.
 func sortRoomiest(nodes []verdict) []verdict {
 	sorted := slices.Clone(nodes)
 	slices.SortStableFunc(sorted, func(a, b verdict) int { return cmp.Compare(freeCPU(b.node), freeCPU(a.node)) })
 	return sorted
 }
 
-// freeCPU is how much CPU of a node is not requested, in thousandths.
+// freeCPU returns the node's unrequested CPU in thousandths.
 func freeCPU(n *cluster.Node) int64 { return n.Size.MilliCPU - n.Requested.MilliCPU }

@@ -14,32 +14,33 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Several is the answer about the pods of a workload, or those that a selector selects.
+// Several explains the pods of a workload, or the pods selected by a selector.
 type Several struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Of is the workload or selector, Pods the number of its pods, and Pending how many of them
-	// have no node.
+	// Of is the workload or selector, Pods the number of its pods, and Pending the number of its
+	// pods without a node.
 	Of      string `json:"of"`
 	Pods    int    `json:"pods"`
 	Pending int    `json:"pending"`
-	// Wanted is how many pods a workload wants. Missing of them do not exist, and Reason says why.
+	// Wanted is the number of pods required by a workload. Missing of them do not exist, for
+	// Reason.
 	Wanted  int    `json:"wanted,omitempty"`
 	Missing int    `json:"missing,omitempty"`
 	Reason  string `json:"reason,omitempty"`
-	// Items has one explanation for all pods that are in the same state for the same reason, those
-	// without a node first.
+	// Items has one explanation for all pods in the same state for the same reason, starting with
+	// pods without a node.
 	Items []Alike `json:"items"`
 }
 
-// Alike are pods with the same explanation.
+// Alike is a set of pods with the same explanation.
 type Alike struct {
 	Pods []string `json:"pods"` // as namespace/name
 	*Explanation
 }
 
-// laterRank is more for pods that there is less to say of: those that will have a node, and those
-// that have one.
+// laterRank returns the sort rank: higher for pods with less to explain, namely schedulable and
+// placed ones.
 func (a Alike) laterRank() int {
 	switch a.State {
 	case Placed:
@@ -50,14 +51,14 @@ func (a Alike) laterRank() int {
 	return 0
 }
 
-// mostAlike is how many pods are explained one by one.
+// mostAlike is the maximum number of pods explained one by one.
 const mostAlike = 100
 
-// OfSeveral explains pods, with one for each of those that nothing tells apart from the others.
+// OfSeveral explains pods, with one explanation for each set of indistinguishable ones.
 func OfSeveral(w *simulate.World, of string, found []simulate.Found,
 	one func(turn int, pod simulate.Found) (*Explanation, error)) (*Several, error) {
 	s := &Several{APIVersion: simulate.APIVersion, Kind: Kind + "List", Of: of, Pods: len(found), Items: []Alike{}}
-	turn := map[types.UID]int{} // explaining a pod from a manifest has the turn of those before it come
+	turn := map[types.UID]int{} // explaining a pod from a manifest first schedules the pods ahead of it
 	for i, p := range w.Queue() {
 		turn[p.UID] = i
 	}
@@ -97,7 +98,7 @@ func OfSeveral(w *simulate.World, of string, found []simulate.Found,
 	return s, nil
 }
 
-// CountMissing counts what a workload wants: pods that do not exist are missing in any list.
+// CountMissing counts the workload's required pods: nonexistent pods are missing from any list.
 func (s *Several) CountMissing(w *simulate.World, namespace string) error {
 	short, err := w.ShortfallOf(s.Of, namespace)
 	if err != nil {
@@ -116,7 +117,7 @@ func (s *Several) CountMissing(w *simulate.World, namespace string) error {
 // pendingFirst sorts pods without a node first.
 func pendingFirst(f simulate.Found) int { return min(len(f.Object.Spec.NodeName), 1) }
 
-// Names are the pods that were explained.
+// Names lists the explained pods.
 func (s *Several) Names() (names []string) {
 	for i := range s.Items {
 		for _, pod := range s.Items[i].Pods {
@@ -127,7 +128,7 @@ func (s *Several) Names() (names []string) {
 	return names
 }
 
-// Write writes the explanations in one of answer.Formats or as names, and otherwise for people.
+// Write writes the explanations in one of answer.Formats or as names, and otherwise as text.
 func (s *Several) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, s, func(p *answer.Page) { s.tell(p, format == "wide") })
 }
@@ -155,7 +156,7 @@ func (s *Several) tell(p *answer.Page, wide bool) {
 	}
 }
 
-// Gist is what the explanation says but for the time and what the clock alone changes.
+// Gist returns the explanation without times and without changes caused only by the clock.
 func (e *Explanation) Gist() string {
 	words := []string{string(e.State), e.Pod.Node, e.Pod.NominatedNode, e.Message}
 	if e.Eviction != nil {
@@ -167,10 +168,10 @@ func (e *Explanation) Gist() string {
 	return strings.Join(words, "\n")
 }
 
-// Gist is what the explanation says but for the time.
+// Gist returns the explanation without times.
 func (e *GroupExplanation) Gist() string { return string(e.State) + "\n" + e.Summary }
 
-// Gist is what the explanations say but for the time.
+// Gist returns the explanations without times.
 func (s *Several) Gist() string {
 	words := []string{strconv.Itoa(s.Pods), strconv.Itoa(s.Pending), strconv.Itoa(s.Missing), s.Reason}
 	for i := range s.Items {

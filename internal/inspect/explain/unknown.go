@@ -6,8 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// unknownResources are those that the pod requests and no node has, because a device
-// plugin is missing or a name is misspelt. No change of a single node helps against that.
+// unknownResources returns the requested resources missing from every node, because of an absent
+// device plugin or a misspelt name. No change of a single node helps.
 func (e *explainer) unknownResources() (list []string) {
 	for name, wanted := range e.pod.Class.Requests.Scalars {
 		// CPU, memory and ephemeral storage are not scalars here: every node has them.

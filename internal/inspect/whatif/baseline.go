@@ -8,43 +8,43 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// baseline is what happens in the same time without the operations. A nil baseline stands
-// for a cluster in which nothing happens; all methods accept it. Matching uses it up:
-// each departure of the baseline stands for one.
+// baseline records the events of the same period without the operations. A nil baseline represents
+// an uneventful cluster; all methods accept it. Matching consumes the baseline: each of its
+// departures matches at most one departure of the forecast.
 type baseline struct {
-	// left has the times of departures, by what identifies them. Several replacements of one
-	// workload can share a key. takes removes the times that it matches.
+	// left has the times of departures, by identity. Several replacements of one workload can share
+	// a key. hasDeparture removes matched times.
 	left map[departure][]simulate.Seconds
-	// first is the first departure of each pod that exists at the beginning, by its name.
+	// first is the first departure of each pod present at the beginning, by its name.
 	first map[simulate.Name]*simulate.Departure
-	// due are evictions that are still pending at the end; late counts them by controller, node and
+	// due has the evictions still pending at the end; late counts them by controller, node and
 	// taint.
 	due  map[departure]bool
 	late map[departure]int
-	// pending are the pods without a node both at the beginning and at the end; homeless counts the
-	// others without a node at the end, by controller.
+	// pending has the pods without a node both at the beginning and at the end; homeless counts the
+	// remaining pods without a node at the end, by controller.
 	pending  map[simulate.Name]bool
 	homeless map[rules.Owner]int
 	placed   map[simulate.Name]bool
 
-	// outlook are the evictions to come at the end, order the departures in order of
-	// time, and full is how full the cluster is then.
+	// outlook lists the evictions pending at the end, order the departures in order of time, and
+	// full is the utilisation at the end.
 	outlook []simulate.Eviction
 	order   []*simulate.Departure
 	full    *Utilisation
 }
 
-// departure identifies a departure in both courses of events. Replacements have different
-// names in each, so they are identified by their controller.
+// departure identifies a departure with and without the operations. Names of replacements differ
+// between the two, so their controller identifies them.
 type departure struct {
 	pod, owner, node string
-	by               rules.Owner // in place of owner, of an eviction that is still to come
+	by               rules.Owner // instead of owner, for a pending eviction
 	cause            simulate.Cause
 	detail           string
 }
 
-// departureOf is what identifies a departure. A replacement that leaves again has no name
-// in it.
+// departureOf returns the identity of a departure. It omits the name of a replacement that leaves
+// again.
 func departureOf(d *simulate.Departure) departure {
 	key := departure{cause: d.Cause, detail: d.Detail, owner: d.Namespace + "/" + d.Owner, node: d.Node}
 	if !d.Again {
@@ -53,13 +53,12 @@ func departureOf(d *simulate.Departure) departure {
 	return key
 }
 
-// dueOf is what identifies an eviction that is still to come, of a pod that exists in
-// both courses.
+// dueOf returns the identity of a pending eviction of a pod present in both worlds.
 func dueOf(e *simulate.Eviction) departure {
 	return departure{pod: e.Namespace + "/" + e.Name, node: e.Node, cause: simulate.ByTaint, detail: e.Taint}
 }
 
-// lateOf is the same for a replacement: by its controller.
+// lateOf returns the identity of a replacement's pending eviction, by its controller.
 func lateOf(w *simulate.World, e *simulate.Eviction) departure {
 	key := departure{node: e.Node, cause: simulate.ByTaint, detail: e.Taint}
 	if p, ok := w.Find(e.Namespace, e.Name); ok {
@@ -68,16 +67,15 @@ func lateOf(w *simulate.World, e *simulate.Eviction) departure {
 	return key
 }
 
-// laterEvictions returns the pending evictions that only the operations cause. Pods that
-// exist in both courses are matched by name first, and what is left by controller, node
-// and taint.
+// laterEvictions returns the pending evictions caused only by the operations. It matches pods
+// present in both worlds by name, and then the remaining ones by controller, node and taint.
 func (b *baseline) laterEvictions(w *simulate.World) (list []simulate.Eviction) {
 	if b == nil {
 		return w.Outlook()
 	}
 	var others []simulate.Eviction
 	for _, e := range w.Outlook() {
-		// Pods of both courses first: what is left can then only be replacements.
+		// Match pods of both worlds first, so that only replacements remain.
 		switch {
 		case b.due[dueOf(&e)]:
 			b.late[lateOf(w, &e)]--
@@ -86,8 +84,7 @@ func (b *baseline) laterEvictions(w *simulate.World) (list []simulate.Eviction) 
 		}
 	}
 
-	// Of replacements it does not matter which is which, only how many of a workload
-	// leave a node.
+	// Replacements are interchangeable: only the number per workload and node matters.
 	for _, e := range others {
 		if key := lateOf(w, &e); key.by != (rules.Owner{}) && b.late[key] > 0 {
 			b.late[key]--
@@ -98,9 +95,8 @@ func (b *baseline) laterEvictions(w *simulate.World) (list []simulate.Eviction) 
 	return list
 }
 
-// baselineOf summarises what has happened in a world without operations. waited are the
-// pods that were pending at the beginning; departed and decided are how many departures
-// and decisions there were by then.
+// baselineOf summarises the events of a world without operations. waited are the pods pending at
+// the beginning; departed and decided are the numbers of departures and decisions by then.
 func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, decided int) *baseline {
 	b := &baseline{
 		left: map[departure][]simulate.Seconds{}, first: map[simulate.Name]*simulate.Departure{},
@@ -143,30 +139,28 @@ func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, de
 	return b
 }
 
-// hasDeparture reports whether the departure happens without the operations, too, and no
-// later. Each of the baseline's departures is matched once. A pod that leaves earlier
-// because of the operations leaves because of these.
+// hasDeparture reports whether the departure also happens without the operations, and no later.
+// Each of the baseline's departures is matched once. A pod that leaves earlier because of the
+// operations counts as leaving because of them.
 func (b *baseline) hasDeparture(d *simulate.Departure) bool {
 	if b == nil {
 		return false
 	}
 	key := departureOf(d)
 	for i, after := range b.left[key] {
-		// A replacement leaves again and again, a little earlier or later: that is the
-		// same in both courses.
+		// A replacement leaves repeatedly, in both worlds, at slightly different times.
 		if after <= d.After || d.Again {
 			b.left[key] = slices.Delete(b.left[key], i, i+1)
 			return true
 		}
 	}
-	// The same eviction is due there, too, although only after the end.
+	// Without the operations the same eviction is also due, although only after the end.
 	return b.due[dueOf(&simulate.Eviction{Namespace: d.Namespace, Name: d.Name, Node: d.Node, Taint: d.Detail})] &&
 		d.Cause == simulate.ByTaint
 }
 
-// otherwiseLeaves returns how the pod leaves without the operations, or nil if it stays.
-// It is called for departures that hasDeparture did not match: earlier ones, or ones for
-// another cause.
+// otherwiseLeaves returns how the pod leaves without the operations, or nil if it stays. It is
+// called for departures unmatched by hasDeparture: earlier ones, or ones with another cause.
 func (b *baseline) otherwiseLeaves(d *simulate.Departure) *Otherwise {
 	if b == nil || d.Again {
 		return nil
@@ -182,9 +176,8 @@ func (b *baseline) otherwiseLeaves(d *simulate.Departure) *Otherwise {
 	return nil
 }
 
-// isPending reports whether such a pod is pending without the operations, too: the pod
-// itself, or another replacement of its workload. before says that it was pending at the
-// beginning.
+// isPending reports whether the pod itself, or another replacement of its workload, is also pending
+// without the operations. before is set if the pod was pending at the beginning.
 func (b *baseline) isPending(p simulate.Found, before bool) bool {
 	if b == nil {
 		return before
@@ -193,13 +186,13 @@ func (b *baseline) isPending(p simulate.Found, before bool) bool {
 		return b.pending[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
 	}
 	owner := rules.OwnerOf(p.Object)
-	// Each pending replacement of the baseline excuses one here.
+	// Each pending replacement of the baseline accounts for one here.
 	b.homeless[owner]--
 	return owner != (rules.Owner{}) && b.homeless[owner] >= 0
 }
 
-// sparedPods returns the pods that stay only because of the operations, as if a taint is
-// removed in time, in order of the time at which they would leave.
+// sparedPods returns the pods that stay only because of the operations, for example by the timely
+// removal of a taint, ordered by the time of their departure without the operations.
 func (b *baseline) sparedPods(w *simulate.World, departures []*simulate.Departure) (list []Leaving) {
 	if b == nil {
 		return nil

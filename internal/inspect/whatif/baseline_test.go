@@ -19,8 +19,8 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// silent is a town whose first node has been unreachable for a minute: its pods are evicted five
-// minutes after that began.
+// silent returns a town with its first node unreachable for a minute: the node's pods are evicted
+// five minutes after it became unreachable.
 func silent(cpu string, pods ...int) []metav1.Object {
 	objects := town(cpu, pods...)
 	for i, o := range objects {
@@ -48,7 +48,7 @@ func cordon(node string) whatif.Step {
 	return whatif.Step{Words: "cordon " + node, Operation: &simulate.Operation{Cordon: &simulate.Nodes{Node: node}}}
 }
 
-// A cordon evicts nobody, also where a silent node is about to lose its pods.
+// A cordon evicts no pods, even when a silent node is about to lose its own.
 func TestWhatHappensAnywayIsNotPutDownToTheOperation(t *testing.T) {
 	f := forecast(t, silent("8", 3, 1, 1), cordon("node-1"))
 	if len(f.Leaving) != 0 || len(f.Anyway) != 3 || f.Holds("evicted") || f.Holds("pending") || f.Holds("pdb") {
@@ -59,7 +59,7 @@ func TestWhatHappensAnywayIsNotPutDownToTheOperation(t *testing.T) {
 	}
 }
 
-// The pods of the silent node would have found a place without the cordon.
+// The pods of the silent node would have found a node without the cordon.
 func TestPodsThatFindNoPlaceBecauseOfTheOperation(t *testing.T) {
 	f := forecast(t, silent("4", 3, 1), cordon("node-1"))
 	if !f.Holds("pending") || len(f.Leaving) != 0 {
@@ -71,7 +71,8 @@ func TestPodsThatFindNoPlaceBecauseOfTheOperation(t *testing.T) {
 	}
 }
 
-// A drain of the silent node evicts pods at once that would leave later, and that is said.
+// A drain of the silent node evicts pods immediately that would leave later, and the forecast
+// reports their later departure.
 func TestSoonerThanAnyway(t *testing.T) {
 	f := forecast(t, silent("8", 3, 1), whatif.Step{Operation: &simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-0"}}}})
 	if len(f.Leaving) != 3 || len(f.Anyway) != 0 || !f.Holds("evicted") {
@@ -82,7 +83,7 @@ func TestSoonerThanAnyway(t *testing.T) {
 	}
 }
 
-// Who stays because of the operation is said, too.
+// The forecast reports pods that stay because of the operation.
 func TestSparedPods(t *testing.T) {
 	objects := silent("8", 3, 1)
 	for _, o := range objects {
@@ -106,7 +107,7 @@ func untaint(key string) whatif.Step {
 	return whatif.Step{Operation: &simulate.Operation{Untaint: &simulate.Tainting{Nodes: simulate.Nodes{Node: "node-0"}, Taints: []string{key}}}}
 }
 
-// Node health adds the taint of a silent node again, so that removing it delays the evictions only.
+// Node health restores the taint of a silent node, so removing the taint only delays the evictions.
 func TestATaintOfANodesStateComesBack(t *testing.T) {
 	f := forecast(t, silent("8", 3, 1), untaint(v1.TaintNodeUnreachable))
 	if len(f.Spared) != 0 || len(f.Leaving) != 0 || len(f.Anyway) != 3 {
@@ -117,8 +118,8 @@ func TestATaintOfANodesStateComesBack(t *testing.T) {
 	}
 }
 
-// terminating are pods whose deletion began before: their ReplicaSet has replaced them, as far as
-// it wants.
+// terminating marks the node's pods as being deleted since earlier: their ReplicaSet has already
+// replaced them, up to its desired number.
 func terminating(objects []metav1.Object, node string) {
 	for _, o := range objects {
 		if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == node {
@@ -146,8 +147,8 @@ func TestTerminatingPodsAreNotMadeAgain(t *testing.T) {
 	}
 }
 
-// On a node that answers, a terminating pod ends when its grace period is over, with and without
-// the operation.
+// On a responsive node, a terminating pod ends after its grace period, with and without the
+// operation.
 func TestTerminatingPodsEnd(t *testing.T) {
 	objects := silent("8", 0, 2, 1)
 	terminating(objects, "node-1")
@@ -173,7 +174,7 @@ func TestARefusedDrainIsTheHeadline(t *testing.T) {
 	}
 }
 
-// A node that has been silent for long, and has no pods left, makes nothing happen.
+// An empty node, silent for a long time, causes no events.
 func TestNothingHappensOnANodeThatHasBeenEmptied(t *testing.T) {
 	f := forecast(t, silent("8", 0, 1, 1), cordon("node-1"))
 	if f.For != 0 || !f.Settled || f.Utilisation.Without != nil {
@@ -181,8 +182,8 @@ func TestNothingHappensOnANodeThatHasBeenEmptied(t *testing.T) {
 	}
 }
 
-// A node that has just fallen silent is not tainted yet. Node health will taint it, so that its
-// pods leave, and nothing is placed there: with the operation as without it.
+// A node that has just fallen silent is not tainted yet. Node health will taint it, so its pods
+// leave and the scheduler avoids it, with and without the operation.
 func TestANodeThatIsAboutToBeUnreachable(t *testing.T) {
 	objects := town("8", 2, 1, 1)
 	for i, o := range objects {
@@ -214,9 +215,9 @@ func TestANodeThatIsAboutToBeUnreachable(t *testing.T) {
 	}
 }
 
-// TestAForecastFitsItsQuestion: node health may taint forty unready nodes of sixty one by one, a
-// hundred seconds apart. A forecast does not wait for that, and says so; it waits for a drain, that
-// a budget holds up for its five minutes on each node.
+// TestAForecastFitsItsQuestion verifies the default horizon: node health may taint forty of sixty
+// unready nodes one by one, a hundred seconds apart. A forecast reports that it does not wait for
+// the taints; it does wait for a drain held up by a budget for five minutes on each node.
 func TestAForecastFitsItsQuestion(t *testing.T) {
 	objects := town("16", slices.Repeat([]int{1}, 60)...)
 	var ready []string

@@ -19,17 +19,17 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// Pods that a quota has refused so far are made once the operations free it, by controllers that
-// have tried all the time. Those that something else refuses, as a webhook, are not.
+// When the operations free a quota, controllers, retrying all along, create the pods refused by it
+// so far. Pods refused for another reason, such as a webhook, are not created.
 func TestAQuotaThatIsFreedLetsMissingPodsBeMade(t *testing.T) {
 	for _, c := range []struct {
-		says string // by the ReplicaSet, about why it cannot make the third pod
+		says string // the ReplicaSet's reason for not creating the third pod
 		hard string
 		want int
 	}{
 		{`pods "web-x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=3, limited: pods=3`, "3", 1},
 		{`admission webhook "policy.example.com" denied the request: no more`, "9", 0},
-		{"", "9", 0}, // about to be made, whatever is done
+		{"", "9", 0}, // about to be created, regardless of the operation
 	} {
 		objects := town("8", 1, 1)
 		spare := objects[1].(*v1.Pod).DeepCopy()
@@ -60,8 +60,8 @@ func TestAQuotaThatIsFreedLetsMissingPodsBeMade(t *testing.T) {
 	}
 }
 
-// A pod that its StatefulSet does not make again because another is pending has no node as little
-// as that one, and is not among the pending pods: nobody has made it.
+// A StatefulSet does not recreate a pod while another is pending. The missing pod is as homeless as
+// the pending one, but not among the pending pods because it does not exist.
 func TestAPodThatWaitsForAnotherIsPending(t *testing.T) {
 	objects := town("8", 0, 2)
 	set := &appsv1.StatefulSet{
@@ -86,8 +86,9 @@ func TestAPodThatWaitsForAnotherIsPending(t *testing.T) {
 	}
 }
 
-// A taint that is added counts from then, although the node's list of taints was written before,
-// as by a cordon. One that is there already counts from that, unless the node's note tells more.
+// An added taint counts from the operation, although the node's list of taints was written before,
+// for example by a cordon. An existing taint counts from that write, unless the node's note has its
+// own time.
 func TestANewTaintCountsFromItsOperation(t *testing.T) {
 	const ago, longAgo = 100 * time.Second, 250 * time.Second
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)

@@ -32,9 +32,9 @@ import (
 
 var asOf = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
-// TestDrainsAgree drains the first node of random clusters three times: as what-if foresees it, as
-// berth drain plans it, and, as far as it speaks, with kubectl's own filters. Each names the same
-// pods that leave, stay and forbid, with the same reasons.
+// TestDrainsAgree drains the first node of random clusters three times: as forecast by what-if, as
+// planned by berth drain, and with kubectl's own filters, wherever they give a verdict. All must
+// name the same pods as leaving, staying and preventing the drain, with the same reasons.
 func TestDrainsAgree(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(1000) {
@@ -47,7 +47,7 @@ func TestDrainsAgree(t *testing.T) {
 		}
 		for name := range maps.Keys(planned) {
 			got, want := foreseen[name], planned[name]
-			begins := !refusedAny(planned) // else what-if says nothing of the pods that would leave
+			begins := !refusedAny(planned) // otherwise what-if does not report departures
 			if (begins || strings.HasPrefix(want, "refused: ")) && !agrees(got, want) {
 				t.Fatalf("seed %d, %+v: %s: what-if %q, berth drain %q\n%v\n%v", seed, flags, name, got, want, foreseen, planned)
 			}
@@ -72,12 +72,12 @@ func refusedAny(fates map[string]string) bool {
 	return false
 }
 
-// agrees compares what becomes of a pod. Which pods use up what a budget allows is a matter of
-// order; those that it never lets go, what-if finds to be held.
+// agrees compares two fates of a pod. The order of evictions determines which pods use up a budget;
+// what-if reports pods never released by their budget as held.
 func agrees(foreseen, planned string) bool {
 	switch {
 	case strings.HasPrefix(planned, "never: "):
-		// How many pods are healthy is as of the last time that it was asked.
+		// The number of healthy pods is from the last eviction attempt.
 		reason, _, _ := strings.Cut(strings.TrimPrefix(foreseen, "leaves (held): "), " and has")
 		reason = strings.TrimPrefix(reason, "Cannot evict pod as it would violate the pod's disruption budget: ")
 		return strings.HasPrefix(foreseen, "leaves (held)") && strings.Contains(planned, reason)
@@ -129,7 +129,7 @@ func foreseenDrain(t *testing.T, objects []metav1.Object, flags drainFlags) map[
 			delete(there, f.Object.Name)
 		}
 	}
-	for name := range there { // those that have ended do not depart
+	for name := range there { // pods that have completed do not depart
 		fates[name] = cmp.Or(fates[name], "leaves")
 	}
 	note("refused", done.Drain.Refused)
@@ -156,7 +156,7 @@ func plannedDrain(objects []metav1.Object, flags drainFlags) map[string]string {
 	}
 	for _, k := range plan.Refused {
 		fates[k.Name] = "refused: " + k.Why
-		if strings.HasPrefix(k.Why, "cannot evict Pods: ") { // berth drain does not begin what cannot end
+		if strings.HasPrefix(k.Why, "cannot evict Pods: ") { // berth drain does not start a drain that cannot complete
 			fates[k.Name] = "never: " + k.Why
 		}
 	}
@@ -169,7 +169,7 @@ func plannedDrain(objects []metav1.Object, flags drainFlags) map[string]string {
 	return fates
 }
 
-// kubectlDrain says what kubectl's filters make of the node's pods: they leave, or are refused.
+// kubectlDrain returns the verdict of kubectl's filters on the node's pods: leaving or refused.
 func kubectlDrain(t *testing.T, objects []metav1.Object, flags drainFlags) map[string]string {
 	t.Helper()
 	client := fake.NewClientset()
@@ -205,7 +205,7 @@ func kubectlDrain(t *testing.T, objects []metav1.Object, flags drainFlags) map[s
 	return fates
 }
 
-// drawCluster draws three nodes, pods of all kinds of owners, budgets, and kubectl's flags.
+// drawCluster draws three nodes, pods with all kinds of owners, budgets, and kubectl's flags.
 func drawCluster(r *rand.Rand) (objects []metav1.Object, flags drainFlags) {
 	named := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: "1", CreationTimestamp: metav1.NewTime(asOf.Add(-time.Hour))}

@@ -5,12 +5,12 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// addEvictions lists the Eviction API's answers, and returns the pods that budgets keep,
-// as a drain does.
+// addEvictions records the results of the Eviction API, and returns the pods held by budgets, like
+// a drain.
 func (f *Forecast) addEvictions(list []simulate.Evicted) (held []simulate.Blocked) {
 	f.Evictions = append(f.Evictions, list...)
 	for _, e := range list {
-		// An eviction that is refused holds a pod back as much as a drain that waits.
+		// A refused eviction holds a pod back as much as a waiting drain.
 		if e.Refused != "" {
 			held = append(held, simulate.Blocked{Namespace: e.Namespace, Name: e.Name, Node: e.Node, Budget: e.Budget, Message: e.Refused})
 		}
@@ -18,8 +18,7 @@ func (f *Forecast) addEvictions(list []simulate.Evicted) (held []simulate.Blocke
 	return held
 }
 
-// findRoom finds who has come to the nodes that evicted pods have left. It needs to know
-// Leaving and Placed.
+// findRoom finds the pods placed on the nodes of evicted pods. It requires Leaving and Placed.
 func (f *Forecast) findRoom() {
 	came := map[string][]string{}
 	for _, l := range f.Leaving {
@@ -31,22 +30,22 @@ func (f *Forecast) findRoom() {
 		came[p.Node] = append(came[p.Node], p.Namespace+"/"+p.Name)
 	}
 	for i := range f.Evictions {
-		// Who comes to a node cannot be told apart by which of several pods made room, so
-		// all are named.
+		// It is impossible to attribute arrivals to one of several evicted pods, so list all of
+		// them.
 		if e := &f.Evictions[i]; e.Refused == "" {
 			e.Room = came[e.Node]
 		}
 	}
 }
 
-// printEvictions says which budget decided about each eviction, and who takes the room.
+// printEvictions prints for each eviction the decisive budget and the pods taking the room.
 func (p printer) printEvictions(list []simulate.Evicted) {
 	for _, e := range list {
 		if e.Refused != "" {
 			p.Warning("\n%s/%s stays on %s: %s.", e.Namespace, e.Name, e.Node, e.Refused)
 			continue
 		}
-		// Whether a budget covers the pod, and who takes its room.
+		// The budget covering the pod, if any, and the pods taking its room.
 		because, room := "no disruption budget holds it", "stays free"
 		if e.Budget != "" {
 			because = "the disruption budget " + e.Budget + " allows it, and then " + answer.Count(int(e.Left), "more disruption")

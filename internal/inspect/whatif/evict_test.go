@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// TestEvict plays testdata/evict.txt: each case is a cluster, to which "more" adds, and pods that
-// are evicted.
+// TestEvict runs testdata/evict.txt: each case is a cluster, extended by "more", and a list of
+// evicted pods.
 func TestEvict(t *testing.T) {
 	var cluster string
 	datadriven.RunTest(t, "testdata/evict.txt", func(t *testing.T, d *datadriven.TestData) string {
@@ -48,7 +48,7 @@ func TestEvict(t *testing.T) {
 		if err := f.Write(&text, "wide"); err != nil {
 			t.Fatal(err)
 		}
-		page, _, _ := strings.Cut(text.String(), "\n         NODES") // how full the cluster is
+		page, _, _ := strings.Cut(text.String(), "\n         NODES") // the utilisation
 		return strings.TrimPrefix(page, "what if: evict\n")
 	})
 }

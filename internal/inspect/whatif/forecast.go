@@ -10,52 +10,51 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Kind is the kind of answers; their version is that of package simulate. Fields may be added, but
+// Kind is the kind of forecasts; package simulate defines their version. Fields may be added, but
 // are never renamed or removed.
 const Kind = "Forecast"
 
-// Forecast is the predicted outcome of operations. What happens anyway, with or without
-// them, is kept apart: in a cluster in which a node is failing, a drain must not be
-// blamed for that.
+// Forecast is the predicted outcome of operations. It separates events that happen with or without
+// them: a drain must not be blamed for a node that is failing anyway.
 type Forecast struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
 	Operations []string        `json:"operations"`
-	// Leaving are the pods that leave their nodes because of the operations, in order of time.
-	// Anyway are those that leave without them, too, and Spared those that leave only without them.
+	// Leaving lists the pods that leave their nodes because of the operations, in order of time.
+	// Anyway lists the pods that leave regardless, and Spared the pods that leave only without the
+	// operations.
 	Leaving []Leaving `json:"leaving"`
 	Anyway  []Leaving `json:"anyway,omitempty"`
 	Spared  []Leaving `json:"spared,omitempty"`
-	// Pending are the pods that would be left without a node at the end, those that are
-	// pending now included.
+	// Pending lists the pods without a node at the end, including pods that are pending now.
 	Pending []Waiting `json:"pending"`
-	// Placed are the pods that would get a node: new ones and ones that are pending now, but not
-	// the replacements of pods that leave.
+	// Placed lists the new and currently pending pods that would get a node, but not the
+	// replacements of departed pods.
 	Placed []Placed `json:"placed"`
-	// Drains are the outcomes of drains, Fills those of adding pods, and Chosen the nodes that cost
-	// least to lose.
+	// Drains has the outcomes of drains, Fills the outcomes of adding pods, and Chosen the cheapest
+	// nodes to lose.
 	Drains []Drain `json:"drains,omitempty"`
-	// Rebalances are the outcomes of rebalances.
+	// Rebalances has the outcomes of rebalances.
 	Rebalances []*simulate.Moved `json:"rebalances,omitempty"`
 	Fills      []simulate.Fill   `json:"fills,omitempty"`
 	Chosen     []simulate.Cost   `json:"chosen,omitempty"`
-	// Evictions are the Eviction API's answers.
+	// Evictions has the results of the Eviction API.
 	Evictions []simulate.Evicted `json:"evictions,omitempty"`
-	// Budgets are the disruption budgets that block drains or are violated.
+	// Budgets lists the disruption budgets that block drains or are violated.
 	Budgets []Budget `json:"budgets"`
-	// Provision is which nodes to buy, if that was asked.
+	// Provision is the plan of nodes to buy, if requested.
 	Provision *provision.Plan `json:"provision,omitempty"`
-	// Later are the evictions that the operations cause and that are due after For.
+	// Later lists the evictions caused by the operations and due after For.
 	Later []simulate.Eviction `json:"later,omitempty"`
-	// For is how much time passed. Settled is set if nothing more was to happen then.
+	// For is the elapsed time. Settled is set if no events were pending at its end.
 	For         simulate.Seconds `json:"for"`
 	Settled     bool             `json:"settled"`
 	Utilisation struct {
 		Before Utilisation `json:"before"`
 		After  Utilisation `json:"after"`
-		// Without is as of the same time without the operations; nil if nothing happens without
-		// them.
+		// Without is the utilisation at the same time without the operations; nil if the cluster is
+		// uneventful without them.
 		Without *Utilisation `json:"without,omitempty"`
 	} `json:"utilisation"`
 	Notes []string `json:"notes,omitempty"`
@@ -68,36 +67,36 @@ type Leaving struct {
 	Node      string           `json:"node"`
 	After     simulate.Seconds `json:"after"`
 	// Cause is Taint, Drain, Eviction, Preemption, NodeRemoved, Deleted, Scaled, RolledOut,
-	// JobFailed, Terminated, Pressure or Rebalance; Detail names the taint, the preempting pod, the
-	// Job, or the goal, and is the kubelet's message.
+	// JobFailed, Terminated, Pressure or Rebalance. Detail names the taint, the preempting pod, the
+	// Job, or the goal, or holds the kubelet's message.
 	Cause  simulate.Cause `json:"cause"`
 	Detail string         `json:"detail,omitempty"`
-	// Controller made the pod: Kind/name, or empty.
+	// Controller is the pod's controller as Kind/name, or empty.
 	Controller string `json:"controller,omitempty"`
-	// Fate is Returns, Waits, Lost, Stuck, Ends, Fails or IndexFails; empty if the pod leaves
-	// after the time that is looked at. A pod that returns is listed with its next name, and its
-	// node or why it has none; if its Job, or its index of the Job, fails because of it, Reason
-	// says why. One that waits is made again once those before it in its StatefulSet are ready.
+	// Fate is Returns, Waits, Lost, Stuck, Ends, Fails or IndexFails; empty if the pod leaves after
+	// the end of the forecast. For a returning pod, Next has its next name, and its node or the
+	// reason for lacking one. If its Job, or its index of the Job, fails because of it, Reason has
+	// the cause. The StatefulSet recreates a waiting pod after the preceding ones are ready.
 	Fate   simulate.Fate `json:"fate"`
 	Reason string        `json:"reason,omitempty"`
-	// Again is set if the pod was the replacement of an evicted one, on a node where it may not
-	// stay either, and the one that it replaced is not listed. Otherwise that one says how long its
-	// replacements stay, Every time; they are not listed.
+	// Again is set if the pod replaced an evicted pod, on a node it may not stay on either, and the
+	// evicted pod is not listed. Otherwise the listed evicted pod has Every, the interval at which
+	// its replacements leave, and they are omitted.
 	Again bool             `json:"again,omitempty"`
 	Every simulate.Seconds `json:"every,omitempty"`
 	Next  *Next            `json:"next,omitempty"`
-	// Otherwise is how the pod leaves without the operations: later, or for another cause.
+	// Otherwise is the pod's departure without the operations: later, or for another cause.
 	Otherwise *Otherwise `json:"otherwise,omitempty"`
 }
 
-// Otherwise is when and why a pod leaves without the operations.
+// Otherwise describes when and why a pod leaves without the operations.
 type Otherwise struct {
 	After  simulate.Seconds `json:"after"`
 	Cause  simulate.Cause   `json:"cause"`
 	Detail string           `json:"detail,omitempty"`
 }
 
-// Next is the pod that replaces one that left.
+// Next is the replacement of a departed pod.
 type Next struct {
 	Name    string `json:"name"`
 	Node    string `json:"node"`
@@ -108,11 +107,12 @@ type Next struct {
 type Waiting struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Group is the pod group that it waits with; Message is then why the group waits.
+	// Group is the pod's pod group, if it waits with one; Message is then the group's reason for
+	// waiting.
 	Group   string `json:"group,omitempty"`
 	Message string `json:"message"`
-	// Before is set if it is pending now. Anyway is set if it, or another replacement of its
-	// workload, is pending without the operations, too.
+	// Before is set if the pod is pending now. Anyway is set if it, or another replacement of its
+	// workload, is also pending without the operations.
 	Before bool `json:"before,omitempty"`
 	Anyway bool `json:"anyway,omitempty"`
 }
@@ -123,7 +123,7 @@ type Placed struct {
 	Name      string           `json:"name"`
 	Node      string           `json:"node"`
 	After     simulate.Seconds `json:"after"`
-	// Before is set if it is pending now, Anyway if it is placed without the operations, too.
+	// Before is set if the pod is pending now, Anyway if it is also placed without the operations.
 	Before bool `json:"before,omitempty"`
 	Anyway bool `json:"anyway,omitempty"`
 }
@@ -131,12 +131,12 @@ type Placed struct {
 // Drain is the outcome of a drain.
 type Drain struct {
 	Nodes []string `json:"nodes"`
-	// Refused are pods that keep kubectl from beginning; nothing has been drained then.
+	// Refused lists pods that keep kubectl from starting the drain, in which case all pods stay.
 	Refused []simulate.Blocked `json:"refused,omitempty"`
 	Ignored []simulate.Blocked `json:"ignored,omitempty"`
-	// Terminating are pods that were being deleted already: kubectl waits until they have ended.
+	// Terminating lists pods that were already being deleted: kubectl waits for their end.
 	Terminating []simulate.Blocked `json:"terminating,omitempty"`
-	// Blocked are pods that a budget kept to the end, Waited those that it kept for a while.
+	// Blocked lists pods held by a budget to the end, Waited pods held for a while.
 	Blocked []simulate.Blocked `json:"blocked,omitempty"`
 	Waited  []simulate.Blocked `json:"waited,omitempty"`
 }
@@ -145,36 +145,36 @@ type Drain struct {
 type Budget struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Blocks is set if it keeps pods from being drained, for a while or to the end. Broken is set
-	// if pods leave in spite of it, as when taints evict them.
+	// Blocks is set if the budget keeps pods from being drained, for a while or to the end. Broken
+	// is set if pods leave despite the budget, for example because of taints.
 	Blocks bool `json:"blocks"`
 	Broken bool `json:"broken"`
-	// Pods are those that it holds back, or that leave in spite of it.
+	// Pods lists the pods held back by the budget, or leaving despite it.
 	Pods []string `json:"pods"`
 }
 
-// Utilisation is how full a cluster is.
+// Utilisation describes the cluster's utilisation.
 type Utilisation struct {
 	Nodes   int    `json:"nodes"`
 	Empty   int    `json:"empty"` // nodes without pods
-	Pods    int    `json:"pods"`  // with a node
+	Pods    int    `json:"pods"`  // on nodes
 	Pending int    `json:"pending"`
 	CPU     Amount `json:"cpu"`    // in thousandths
 	Memory  Amount `json:"memory"` // in bytes
 }
 
-// Amount is how much of a resource is requested.
+// Amount is the requested amount of a resource.
 type Amount struct {
 	Requested   int64   `json:"requested"`
 	Allocatable int64   `json:"allocatable"`
 	Percent     float64 `json:"percent"`
 }
 
-// Conditions are what --fail-on can name.
+// Conditions lists the conditions accepted by --fail-on.
 var Conditions = []string{"pending", "evicted", "pdb", "refused"}
 
-// CostOf reads the condition cost=MOST, which holds if new nodes cost more than that a
-// month, in the unit of the catalog's prices. A negative number, or none, is an error.
+// CostOf parses the condition cost=MOST, which holds if new nodes cost more than that a month, in
+// the unit of the catalog's prices. A negative or missing number is an error.
 func CostOf(condition string) (most float64, err error) {
 	text, ok := strings.CutPrefix(condition, "cost=")
 	if !ok {
@@ -186,7 +186,7 @@ func CostOf(condition string) (most float64, err error) {
 	return most, err
 }
 
-// Refused returns the pods because of which kubectl drain would not begin.
+// Refused returns the pods that would keep kubectl drain from starting.
 func (f *Forecast) Refused() (list []simulate.Blocked) {
 	for _, d := range f.Drains {
 		list = append(list, d.Refused...)
@@ -194,9 +194,9 @@ func (f *Forecast) Refused() (list []simulate.Blocked) {
 	return list
 }
 
-// Holds reports whether a condition came true because of the operations. Conditions are
-// those of Conditions and cost=MOST; any other is false. Pods that a rollout or a scaling
-// removes were meant to go, and are not evicted.
+// Holds reports whether a condition became true because of the operations. It accepts Conditions
+// and cost=MOST, and returns false for any other. Pods removed by a rollout or a scaling were meant
+// to leave, and do not count as evicted.
 func (f *Forecast) Holds(condition string) bool {
 	switch condition {
 	case "pending":

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Write writes the forecast in one of answer.Formats, or as names; any other is for people. In the
-// format wide every pod is listed; otherwise, long lists are summed up.
+// Write writes the forecast in one of answer.Formats, or as names, and otherwise as text. Format
+// wide lists every pod; otherwise long lists are summarized.
 func (f *Forecast) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, f, func(text *answer.Page) { printer{text, format == "wide"}.printForecast(f) })
 }
@@ -28,10 +28,10 @@ type printer struct {
 	wide bool
 }
 
-// most is how many pods are listed before the rest is summed up.
+// most is the number of pods listed before the rest is summarized.
 const most = answer.Most
 
-// printForecast prints all parts of a forecast that are not empty.
+// printForecast prints all non-empty parts of a forecast.
 func (p printer) printForecast(f *Forecast) {
 	for _, words := range f.Operations {
 		p.Heading("what if: %s", words)
@@ -45,7 +45,7 @@ func (p printer) printForecast(f *Forecast) {
 	p.printDrains(f.Drains)
 	p.printEvictions(f.Evictions)
 	p.printRebalances(f.Rebalances)
-	if f.Provision != nil { // the plan says which pods find a node and which do not
+	if f.Provision != nil { // the plan reports the placed and the unplaced pods
 		f.Provision.Print(p.Page, p.wide)
 	} else {
 		p.printPlaced(f.placedByThis())
@@ -73,7 +73,7 @@ func (p printer) printForecast(f *Forecast) {
 	}
 }
 
-// printRefused prints the pods because of which drains do not begin. It comes first, because it
+// printRefused prints the pods that keep drains from starting. It precedes the rest, because it
 // makes the rest moot.
 func (p printer) printRefused(list []simulate.Blocked) {
 	if len(list) == 0 {
@@ -104,7 +104,7 @@ func (p printer) printRefused(list []simulate.Blocked) {
 // printNames lists some names, and counts the rest.
 func (p printer) printNames(list []string) {
 	for i, name := range list {
-		// Long lists are for -o wide: the answer has to fit on a screen.
+		// The output must fit on a screen; long lists require -o wide.
 		if i == most && !p.wide {
 			p.Line("    and %d more (-o wide lists them all)", len(list)-most)
 			return
@@ -113,10 +113,10 @@ func (p printer) printNames(list []string) {
 	}
 }
 
-// printLeaving prints the pods that leave because of the operations. Replacements that
-// leave again are left out: their first one says how often.
+// printLeaving prints the pods that leave because of the operations. It omits replacements that
+// leave again, because the line of the original pod gives the interval.
 func (p printer) printLeaving(all []Leaving) {
-	// With -o wide, every single departure is listed.
+	// With -o wide, list every single departure.
 	list := slices.DeleteFunc(slices.Clone(all), func(l Leaving) bool { return l.Again && !p.wide })
 	if len(list) == 0 {
 		return
@@ -125,8 +125,8 @@ func (p printer) printLeaving(all []Leaving) {
 	p.printTable(list)
 }
 
-// printTable is a table of pods that leave, or of the first of them: when, from
-// where, why, and what becomes of them.
+// printTable prints a table of departing pods, or of the first of them: time, origin, cause and
+// fate.
 func (p printer) printTable(list []Leaving) {
 	rows := [][]string{{"AFTER", "POD", "FROM", "BECAUSE", "THEN"}}
 	for i := range list {
@@ -135,7 +135,7 @@ func (p printer) printTable(list []Leaving) {
 		}
 		l := &list[i]
 		because := string(l.Cause)
-		// The detail of these is the node, which has a column of its own.
+		// For these causes the detail is the node, already shown in its column.
 		if l.Detail != "" && l.Cause != simulate.ByDrain && l.Cause != simulate.ByNodeRemoval {
 			because += " " + l.Detail
 		}
@@ -147,8 +147,8 @@ func (p printer) printTable(list []Leaving) {
 	}
 }
 
-// printMadeUp keeps anybody from looking for the pods of the forecast in a cluster:
-// controllers generate other names.
+// printMadeUp notes that pod names in the forecast are fictitious: controllers generate different
+// names in a cluster.
 func (p printer) printMadeUp(f *Forecast) {
 	renamed := func(l Leaving) bool { return l.Next != nil && l.Next.Name != l.Name }
 	if slices.ContainsFunc(f.Leaving, renamed) || slices.ContainsFunc(f.placedByThis(), func(p Placed) bool { return !p.Before }) {
@@ -190,12 +190,12 @@ func (p printer) printPlaced(list []Placed) {
 	}
 }
 
-// printDrains prints what keeps drains from ending, or delays them.
+// printDrains prints the causes that prevent drains from completing, or delay them.
 func (p printer) printDrains(list []Drain) {
 	for _, d := range list {
-		// Refused drains stand at the very top.
+		// printRefused already prints refused drains at the top.
 		if len(d.Refused) > 0 {
-			continue // it has not begun
+			continue // it was not started
 		}
 		p.printBlocked("Held by a disruption budget to the end:", d.Blocked)
 		p.printBlocked("Held by a disruption budget for a while:", d.Waited)
@@ -239,7 +239,7 @@ func (p printer) printRebalances(list []*simulate.Moved) {
 	}
 }
 
-// printBlocked prints pods that a budget held, under a title.
+// printBlocked prints pods held by a budget, under a title.
 func (p printer) printBlocked(title string, list []simulate.Blocked) {
 	if len(list) == 0 {
 		return
@@ -250,7 +250,7 @@ func (p printer) printBlocked(title string, list []simulate.Blocked) {
 			p.Line("  and %d more", len(list)-most)
 			break
 		}
-		// How long, if it was evicted in the end.
+		// The time until its eviction, if it was evicted in the end.
 		held := ""
 		if b.For > 0 {
 			held = " (" + textOf(b.For) + ")"
@@ -259,13 +259,12 @@ func (p printer) printBlocked(title string, list []simulate.Blocked) {
 	}
 }
 
-// printChosen prints the nodes that cost least to lose, with what each costs.
+// printChosen prints the cheapest nodes to lose, with their costs.
 func (p printer) printChosen(list []simulate.Cost) {
 	if len(list) == 0 {
 		return
 	}
-	// In the order of the costs' importance, but for the number of pods, which comes
-	// first for readers.
+	// In order of the costs' importance, except for the number of pods, first for readability.
 	rows := [][]string{{"CHEAPEST TO LOSE", "PODS TO MOVE", "LOST", "HELD BY BUDGETS", "PENDING", "SUM OF PRIORITIES"}}
 	for _, c := range list {
 		rows = append(rows, []string{c.Node, fmt.Sprint(c.Evicted), fmt.Sprint(c.Lost), fmt.Sprint(c.Blocked),
@@ -275,7 +274,7 @@ func (p printer) printChosen(list []simulate.Cost) {
 	p.Table("  ", rows)
 }
 
-// printFills prints how many of the added pods found room, and where, the fullest node
+// printFills prints the number of added pods that found room, and their nodes, the fullest node
 // first.
 func (p printer) printFills(list []simulate.Fill) {
 	for i := range list {
@@ -318,8 +317,7 @@ func (p printer) printBudgets(list []Budget) {
 	}
 }
 
-// printUtilisation prints how full the cluster is now, without the operations, and with
-// them.
+// printUtilisation prints the cluster's utilisation now, without the operations, and with them.
 func (p printer) printUtilisation(f *Forecast) {
 	rows := [][]string{{"", "NODES", "EMPTY", "PODS", "PENDING", "CPU", "MEMORY"}}
 	for i, u := range []*Utilisation{&f.Utilisation.Before, f.Utilisation.Without, &f.Utilisation.After} {
@@ -327,7 +325,7 @@ func (p printer) printUtilisation(f *Forecast) {
 			continue
 		}
 		rows = append(rows, []string{
-			// Without the operations only if anything happens there.
+			// Include the column without the operations only if the baseline is eventful.
 			[]string{"now", "without", "then"}[i], fmt.Sprint(u.Nodes), fmt.Sprint(u.Empty), fmt.Sprint(u.Pods), fmt.Sprint(u.Pending),
 			u.CPU.formatAmount(func(n int64) string { return resource.NewMilliQuantity(n, resource.DecimalSI).String() }),
 			u.Memory.formatAmount(func(n int64) string { return plugins.Amount(v1.ResourceMemory, n&^(1<<20-1)) }),
@@ -337,8 +335,8 @@ func (p printer) printUtilisation(f *Forecast) {
 	p.Table("  ", rows)
 }
 
-// formatAmount writes an amount as requested of allocatable; write writes a number with
-// its unit.
+// formatAmount formats the amount as requested of allocatable; write formats a number with its
+// unit.
 func (a *Amount) formatAmount(write func(int64) string) string {
 	return fmt.Sprintf("%s of %s (%.1f%%)", write(a.Requested), write(a.Allocatable), a.Percent)
 }

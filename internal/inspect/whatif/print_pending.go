@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// printPending lists the pods that are pending at the end because of the operations, by pod group
-// and reason.
+// printPending lists the pods pending at the end because of the operations, by pod group and
+// reason.
 func (p printer) printPending(list []Waiting) {
 	for _, r := range reasonsOf(list) {
 		p.Warning("\nPending: %s%s", answer.Count(len(r.pods), "pod"), r.of)
@@ -18,8 +18,8 @@ func (p printer) printPending(list []Waiting) {
 	}
 }
 
-// pendingAnyway prints the pods that are pending with or without the operations. It comes
-// last: it is not what was asked.
+// pendingAnyway prints the pods pending with or without the operations. They are last, because the
+// user did not ask for them.
 func (p printer) pendingAnyway(list []Waiting) {
 	if len(list) == 0 {
 		return
@@ -39,25 +39,24 @@ func (p printer) pendingAnyway(list []Waiting) {
 	}
 }
 
-// reason is why pods are pending, and which.
+// reason is a reason for pending pods, with the pods.
 type reason struct {
-	of      string // the pod group that they belong to, as it is written behind their number
+	of      string // the pods' group, formatted as a suffix of their number
 	message string
 	pods    []string
 }
 
-// reasonsOf groups pending pods by pod group and reason, in the order in which these
-// first occur.
+// reasonsOf groups pending pods by pod group and reason, in order of first occurrence.
 func reasonsOf(list []Waiting) (reasons []reason) {
-	at := map[[2]string]int{} // of their group and message
+	at := map[[2]string]int{} // index by group and message
 	for _, w := range list {
-		// The name of the pod in a refusal would make each reason another one.
+		// The pod's name in a refusal would make every reason unique.
 		r := reason{message: cmp.Or(strings.TrimPrefix(w.Message, fmt.Sprintf("pods %q is ", w.Name)),
-			"not tried yet")} // refused, as others may be
+			"not tried yet")} // refused, possibly like other pods
 		if w.Group != "" {
 			r.of = " of podgroup " + w.Namespace + "/" + w.Group
 		}
-		// One paragraph for a group and a reason, whichever pods.
+		// One paragraph for each group and reason, regardless of the pods.
 		key := [2]string{r.of, r.message}
 		i, known := at[key]
 		if !known {

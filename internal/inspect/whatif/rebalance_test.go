@@ -18,8 +18,8 @@ func moving(goals ...string) whatif.Step {
 	return whatif.Step{Words: "rebalance", Operation: &simulate.Operation{Rebalance: &simulate.Rebalance{Goals: goals, Namespace: "default"}}}
 }
 
-// Pods leave a node with a taint that they do not tolerate, one move at a time: a budget of one is
-// not broken, and every successor lands where it was proved to.
+// Pods leave a node with an untolerated taint, one move at a time: a budget of one is not violated,
+// and every successor lands on its predicted node.
 func TestARebalanceIsForecast(t *testing.T) {
 	objects := town("8", 3, 1)
 	objects[0].(*v1.Node).Spec.Taints = []v1.Taint{{Key: "old", Effect: v1.TaintEffectNoSchedule}}
@@ -45,8 +45,8 @@ func TestARebalanceIsForecast(t *testing.T) {
 	}
 }
 
-// A node that is emptied keeps its taint; one that cannot be is left as it was, and the answer says
-// why.
+// An emptied node keeps its taint; a node that cannot be emptied is restored, and the forecast
+// gives the reason.
 func TestAForecastOfConsolidation(t *testing.T) {
 	f := forecast(t, town("8", 1, 4, 4), moving("consolidate=1"))
 	if m := f.Rebalances[0]; m.Moves != 1 || !slices.Equal(m.Empties, []string{"node-0"}) || m.Stopped != "" {
@@ -62,7 +62,7 @@ func TestAForecastOfConsolidation(t *testing.T) {
 	}
 }
 
-// A node that is removed while it is emptied is not listed as one that stays empty.
+// A node removed while it is emptied is not listed as a remaining empty node.
 func TestAForecastDoesNotListANodeThatIsRemovedAsEmptied(t *testing.T) {
 	lost := whatif.Step{Operation: &simulate.Operation{RemoveNode: &simulate.Nodes{Node: "node-0"}}}
 	f := forecast(t, town("8", 1, 4, 4), moving("consolidate=1"), lost)
@@ -71,7 +71,7 @@ func TestAForecastDoesNotListANodeThatIsRemovedAsEmptied(t *testing.T) {
 	}
 }
 
-// Where something else takes the room meanwhile, the plan is made anew.
+// If other pods take the room in the meantime, a new plan is made.
 func TestAForecastFollowsWhatElseHappens(t *testing.T) {
 	objects := town("8", 3, 1, 1)
 	objects[0].(*v1.Node).Spec.Taints = []v1.Taint{{Key: "old", Effect: v1.TaintEffectNoSchedule}}

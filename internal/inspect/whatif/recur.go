@@ -7,23 +7,21 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// returning is a pod of a list that comes back to where it may not stay, under ever
-// new names.
+// returning is a listed pod that repeatedly returns, under new names, to a node it may not stay on.
 type returning struct {
 	at   int              // its index in the list
-	last simulate.Seconds // when it, or what has replaced it, left last
+	last simulate.Seconds // the last departure of it or of its replacements
 }
 
-// foldRecurring lists each pod once that comes back to where it may not stay, with how
-// long it stays each time. later are the evictions to come; those of pods that have come
-// back are left out of rest. Neither list is changed. For example, a pod that tolerates
-// its node's taint for 300s:
+// foldRecurring lists a pod that repeatedly returns to a node it may not stay on only once, with
+// the duration of each stay. later lists the pending evictions; rest omits those of returned pods.
+// Neither list is modified. For example, a pod that tolerates its node's taint for 300s:
 //
 //	web-1 leaves after 300s, comes back as web-2
 //	web-2 leaves after 600s, comes back as web-3    -> one line: web-1, every 300s
 //	web-3 is due after 900s
 func foldRecurring(list []Leaving, later []simulate.Eviction) (once []Leaving, rest []simulate.Eviction) {
-	once, rest = list[:0:0], later[:0:0]  // in JSON, an empty list stays one
+	once, rest = list[:0:0], later[:0:0]  // keeps an empty list non-nil for JSON
 	back := map[simulate.Name]returning{} // the replacements, by name
 	follow := func(l *Leaving, r returning) {
 		if l.Next != nil {
@@ -56,12 +54,12 @@ func foldRecurring(list []Leaving, later []simulate.Eviction) (once []Leaving, r
 	return once, rest
 }
 
-// atOnce is how long the world takes to evict a pod that may not stay at all: controllers
-// need some time. It is the second that package simulate lets pass.
+// atOnce is the world's time to evict a pod that may not stay at all: controllers need some time.
+// It is the second simulated by package simulate.
 const atOnce = simulate.Seconds(time.Second)
 
-// recursText says how often a pod leaves that comes back to where it may not stay, or
-// "". It continues thenText.
+// recursText describes the interval at which a pod leaves a node it may not stay on, or returns "".
+// It continues thenText.
 func (l *Leaving) recursText() string {
 	switch {
 	case l.Every == 0:

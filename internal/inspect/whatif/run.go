@@ -11,52 +11,50 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Step is an operation, and the words in which it was requested. Either Operation, Choose
-// or Catalog is set.
+// Step is an operation, with its wording in the request. Exactly one of Operation, Choose and
+// Catalog is set.
 type Step struct {
 	Words string
 	*simulate.Operation
-	// Choose, if not 0, is how many nodes to drain instead of an operation: those that cost least
-	// to lose.
+	// Choose, if not 0, is the number of nodes to drain instead of an operation: the cheapest to
+	// lose.
 	Choose int
 	Drain  *simulate.Drain
-	// Catalog, if set, is what nodes may be bought from for the pods that are pending after the
-	// operations before it, instead of an operation. It is the last step.
+	// Catalog, if set, replaces the operation. It lists the nodes available for purchase for the
+	// pods pending after the preceding operations, and must be the last step.
 	Catalog *provision.Catalog
-	// Scored is set if the scheduler is to place all pods on the nodes of the plan by its scores.
+	// Scored makes the scheduler place all pods on the nodes of the plan by its scores.
 	Scored bool
-	// Replace is set if nodes that there are may go, or be exchanged for cheaper ones.
+	// Replace allows removing existing nodes, or exchanging them for cheaper ones.
 	Replace bool
-	// Spot, if set, is the largest share of all CPU that spot capacity may have.
+	// Spot, if set, is the largest share of spot capacity in the total CPU.
 	Spot *float64
 }
 
-// Options say how far to look. The zero value looks until the cluster is quiet, within
-// limits.
+// Options limit the forecast. The zero value advances until the cluster is quiet, within limits.
 type Options struct {
-	// For is how much time passes; 0 means until nothing more is to happen, but no longer than a
-	// day, or an hour while node health is still at work.
+	// For is the time to advance; 0 means until no more events are pending, but no longer than a
+	// day, or an hour while only node health is still active.
 	For    time.Duration
 	Source simulate.Source
-	// Progress, if set, is called with how far the forecast is: first with the operations, and
-	// then, where things happen anyway, without them. until is when it ends; 0 is when nothing more
-	// happens.
+	// Progress, if set, receives the progress of the forecast: first with the operations, and then,
+	// if the baseline is eventful, without them. until is the end; 0 means the end of all events.
 	Progress func(elapsed, until time.Duration, without bool)
-	// Planning, if set, is called with how far a plan of nodes is.
+	// Planning, if set, receives the progress of a plan of nodes.
 	Planning func(words string)
 }
 
-// longest is how far a forecast looks by default: a cluster may never settle. Node health
-// may taint the unready nodes of a large cluster for a day; for that a forecast waits for
-// patience only.
+// longest is the default horizon of a forecast, because a cluster may never settle. Node health may
+// take a day to taint the unready nodes of a large cluster; a forecast waits for that only for
+// patience.
 const (
 	longest  = 24 * time.Hour
 	patience = time.Hour
 )
 
-// Run carries out the steps in the world and returns their outcome, compared with the
-// same time without them, so that what happens anyway is listed separately. Pending pods
-// are tried first, for the same reason. The world is used up by that.
+// Run applies the steps to the world and returns their outcome, compared with the same period
+// without them, so that events that happen anyway are listed separately. For the same reason it
+// tries pending pods first. It consumes the world.
 //
 //	world    settle -> steps -> time passes ------> outcome
 //	twin     settle ----------> the same time ----> baseline
@@ -66,18 +64,17 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		w.Watch(func(elapsed time.Duration) { o.Progress(elapsed, o.For, false) })
 	}
 	barren := o.For == 0 && len(steps) == 1 && steps[0].Catalog != nil && w.Barren()
-	if !barren { // there, the first attempts are those on the nodes that are planned
+	if !barren { // otherwise the plan's nodes get the first attempts
 		w.MakeMissing()
 		w.Settle()
 	}
-	// A node that is failing already is part of the state, not an effect of the
-	// steps.
+	// An already failing node is part of the state rather than an effect of the steps.
 	w.BeginHealth()
 	// An allowance may be used up before the first step.
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
-	var without *simulate.World // nil: nothing happens there
+	var without *simulate.World // nil: uneventful
 	if !barren && !w.Uneventful() {
 		var err error
 		if without, err = w.Twin(); err != nil {
@@ -91,13 +88,12 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		APIVersion: simulate.APIVersion, Kind: Kind, Source: o.Source,
 		Leaving: []Leaving{}, Pending: []Waiting{}, Placed: []Placed{}, Budgets: []Budget{}, Operations: []string{},
 	}
-	// The state before the first step: what has been decided up to here is not an effect
-	// of the steps.
+	// The state before the first step: decisions so far are not an effect of the steps.
 	waited := pendingPods(w)
 	decided, departed := len(w.Pods()), len(w.Departures())
 	f.Utilisation.Before = utilisationOf(w)
 	var drains []*simulate.Drained
-	var held []simulate.Blocked // by budgets, when they were to be evicted
+	var held []simulate.Blocked // by budgets, during an eviction
 	var catalog *provision.Catalog
 	for _, s := range steps {
 		f.Operations = append(f.Operations, s.Words)
@@ -105,7 +101,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			catalog = s.Catalog
 			continue
 		}
-		// Choosing also drains, so it is a step with results of its own.
+		// Choosing also drains, so it is a step with its own results.
 		if s.Choose > 0 {
 			chosen, drained, err := w.Choose(s.Choose, s.Drain)
 			if err != nil {
@@ -123,8 +119,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			drains = append(drains, done.Drain)
 		}
 		held = append(held, f.addEvictions(done.Evicted)...)
-		// Drains and rebalances are complete only when time has passed: pointers are
-		// kept.
+		// Keep pointers, because drains and rebalances complete only after time has passed.
 		if done.Moved != nil {
 			f.Rebalances = append(f.Rebalances, done.Moved)
 		}
@@ -132,7 +127,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			f.Fills = append(f.Fills, *done.Fill)
 		}
 	}
-	// Choosing nodes and draining them has let time pass already.
+	// Choosing nodes and draining them has already advanced the time.
 	lasted := w.Elapsed()
 	if f.Settled = barren; !barren {
 		lasted = f.advanceTime(w, o.For)
@@ -148,11 +143,9 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			return nil, err
 		}
 		passed := w.Elapsed()
-		// A plan is judged in worlds of its own, in which the steps have been done as
-		// well.
+		// A plan is judged in separate worlds after the same steps.
 		open := func() (*simulate.World, error) { return again(w, steps, passed) }
-		// The plan by itself places pods as it was computed; the scheduler's scores
-		// may spread them.
+		// The plan by itself places pods as computed; the scheduler's scores may spread them.
 		if last.Scored {
 			scoring, err := open()
 			if err != nil {
@@ -168,13 +161,12 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			}
 		}
 	}
-	// Without a given time, it is as long as things took.
+	// Without a given time, it is the duration of the events.
 	f.For = simulate.Seconds(cmp.Or(o.For, lasted))
 	if o.For == 0 && !f.Settled {
 		f.Notes = append(f.Notes, fmt.Sprintf("the forecast ends after %s, when things still happen: --for looks further", textOf(f.For)))
 	}
-	// Last, because only now it is known how much time has passed. Both must have the
-	// same.
+	// Last, because both worlds must advance by the same time, known only now.
 	var base *baseline
 	if without != nil {
 		before, placed, until := len(without.Departures()), len(without.Pods()), max(lasted, o.For)
@@ -191,15 +183,15 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	f.compareWith(w, base, departed, drains, held)
 	f.listOutcome(w, base, waited, decided)
 	f.findRoom()
-	// After everything that needs the single departures.
+	// After all users of the single departures.
 	f.Leaving, f.Later = foldRecurring(f.Leaving, f.Later)
 	f.Anyway, _ = foldRecurring(f.Anyway, w.Outlook())
 	f.Utilisation.After = utilisationOf(w)
 	return f, nil
 }
 
-// advanceTime lets so much time pass; with 0, as much as Options.For says. It returns how
-// much it was. While only node health is at work, it does not go on after the first hour.
+// advanceTime advances the world by the given time, or with 0 as defined by Options.For, and
+// returns the end. It stops after the first hour while only node health is active.
 func (f *Forecast) advanceTime(w *simulate.World, exactly time.Duration) time.Duration {
 	most := w.Elapsed() + cmp.Or(exactly, longest)
 	until := w.Elapsed() + cmp.Or(exactly, patience)
@@ -208,18 +200,17 @@ func (f *Forecast) advanceTime(w *simulate.World, exactly time.Duration) time.Du
 		switch {
 		case f.Settled:
 			return w.Elapsed()
-		// The world stopped, the time is over, or only taints are to come.
+		// The world stopped, the time is over, or only taints are pending.
 		case w.Err() != nil || until >= most || w.OnlyTaints():
 			return until
 		}
-		// Something other than taints is under way, such as a drain: look again after a
-		// while.
+		// Events other than taints are pending, such as a drain: check again after a while.
 		until = min(until+patience/4, most)
 	}
 }
 
-// again returns a world in which the steps are done again, and so much time has passed.
-// It is in the same state as the first: chance comes from the same seed.
+// again returns a world with the steps applied again and the given time elapsed. It is in the same
+// state as the first, because the random seed is the same.
 func again(w *simulate.World, steps []Step, elapsed time.Duration) (*simulate.World, error) {
 	again, err := w.Twin()
 	if err != nil {
@@ -245,10 +236,10 @@ func again(w *simulate.World, steps []Step, elapsed time.Duration) (*simulate.Wo
 	return again, nil
 }
 
-// compareWith separates the pods that leave because of the operations from those that
-// leave without them, too. departed is how many had left before the first step.
+// compareWith separates the pods that leave because of the operations from the pods that also leave
+// without them. departed is the number of departures before the first step.
 func (f *Forecast) compareWith(w *simulate.World, base *baseline, departed int, drains []*simulate.Drained, held []simulate.Blocked) {
-	for _, d := range w.Departures()[:departed] { // victims of pods that are pending now
+	for _, d := range w.Departures()[:departed] { // victims of currently pending pods
 		f.Anyway = append(f.Anyway, leavingOf(d))
 	}
 	departures := w.Departures()[departed:]
@@ -273,8 +264,8 @@ func (f *Forecast) compareWith(w *simulate.World, base *baseline, departed int, 
 	f.sumBudgets(held, drains, caused)
 }
 
-// pendingPods returns the pods without a node, and why each is pending. Pods that have
-// ended are none.
+// pendingPods returns the pods without a node, with their reasons for pending. It excludes
+// completed pods.
 func pendingPods(w *simulate.World) map[simulate.Name]string {
 	list := map[simulate.Name]string{}
 	for _, p := range w.Each() {
@@ -285,7 +276,7 @@ func pendingPods(w *simulate.World) map[simulate.Name]string {
 	return list
 }
 
-// leavingOf is a departure as the forecast lists it.
+// leavingOf converts a departure for the forecast.
 func leavingOf(d *simulate.Departure) Leaving {
 	l := Leaving{
 		Namespace: d.Namespace, Name: d.Name, Node: d.Node, After: d.After, Cause: d.Cause, Detail: d.Detail,
@@ -301,12 +292,10 @@ func leavingOf(d *simulate.Departure) Leaving {
 	return l
 }
 
-// listOutcome lists the pods that got a node, and those that are pending. decided is how
-// many decisions there were before the first step. Replacements of pods that left are
-// listed with these.
+// listOutcome lists the newly placed pods and the pending pods. decided is the number of decisions
+// before the first step. Replacements of departed pods are listed with their predecessors.
 func (f *Forecast) listOutcome(w *simulate.World, base *baseline, waited map[simulate.Name]string, decided int) {
-	// The names that replacements have here are in no manifest; they are told with the
-	// pods that left.
+	// Names of replacements occur in no manifest; they are reported with the departed pods.
 	returned := map[simulate.Name]bool{}
 	for _, l := range slices.Concat(f.Leaving, f.Anyway) {
 		if l.Next != nil {
@@ -336,8 +325,8 @@ func (f *Forecast) listOutcome(w *simulate.World, base *baseline, waited map[sim
 	}
 }
 
-// sumBudgets sums up which disruption budgets are hit: those that held pods back, and
-// those that were violated by pods that left all the same.
+// sumBudgets lists the affected disruption budgets: budgets that held pods back, and budgets
+// violated by pods that left nonetheless.
 func (f *Forecast) sumBudgets(held []simulate.Blocked, drains []*simulate.Drained, departures []*simulate.Departure) {
 	hit := map[simulate.Name]*Budget{}
 	at := func(namespace, name string) *Budget {

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// town is a cluster whose nodes have the given numbers of pods, all of one ReplicaSet.
+// town returns a cluster of nodes with the given numbers of pods, all of one ReplicaSet.
 func town(cpu string, pods ...int) []metav1.Object {
 	yes := true
 	var objects []metav1.Object
@@ -60,7 +60,7 @@ func forecast(t testing.TB, objects []metav1.Object, steps ...whatif.Step) *what
 	return f
 }
 
-// The nodes chosen are those with the fewest pods to move, unless these find no other place.
+// The chosen nodes have the fewest pods to move, unless these pods fit nowhere else.
 func TestTheCheapestNodesAreChosen(t *testing.T) {
 	choose := func(cpu string, count int, pods ...int) (names []string) {
 		f := forecast(t, town(cpu, pods...), whatif.Step{Choose: count, Drain: &simulate.Drain{}})
@@ -77,7 +77,7 @@ func TestTheCheapestNodesAreChosen(t *testing.T) {
 	}
 }
 
-// With a selector, only the nodes that it selects can be chosen.
+// A selector restricts the choice to the selected nodes.
 func TestTheCheapestOfTheSelectedNodesAreChosen(t *testing.T) {
 	selected := &simulate.Drain{Nodes: simulate.Nodes{Selector: "kubernetes.io/hostname in (node-0, node-2)"}}
 	f := forecast(t, town("8", 5, 1, 3, 2), whatif.Step{Choose: 1, Drain: selected})
@@ -86,8 +86,8 @@ func TestTheCheapestOfTheSelectedNodesAreChosen(t *testing.T) {
 	}
 }
 
-// What would happen anyway is not put down to the operation: a pod that waits and fits is placed
-// before.
+// Events that happen anyway are not attributed to the operation: a waiting pod that fits is placed
+// first.
 func TestWhatWaitsIsTriedFirst(t *testing.T) {
 	objects := town("4", 1, 1)
 	waits := objects[len(objects)-1].(*v1.Pod).DeepCopy()
@@ -98,7 +98,7 @@ func TestWhatWaitsIsTriedFirst(t *testing.T) {
 	}
 }
 
-// A pod that is pending now and preempts another does so anyway.
+// A pending pod that preempts another does so regardless of the operation.
 func TestVictimsOfPendingPodsLeaveAnyway(t *testing.T) {
 	objects := town("1", 1, 1)
 	urgent, priority := objects[1].(*v1.Pod).DeepCopy(), int32(10)
@@ -109,8 +109,8 @@ func TestVictimsOfPendingPodsLeaveAnyway(t *testing.T) {
 	}
 }
 
-// A budget lets pods go one by one, each when the one before runs elsewhere; kubectl tries again
-// every five seconds.
+// A budget lets pods go one by one, each when its predecessor runs elsewhere; kubectl retries every
+// five seconds.
 func TestADrainWaitsForBudgets(t *testing.T) {
 	objects := town("8", 3, 0)
 	set := manifest.Assemble("test", objects)
@@ -141,8 +141,8 @@ func TestADrainWaitsForBudgets(t *testing.T) {
 	}
 }
 
-// BenchmarkChoose finds the ten of 5,000 nodes that cost least to lose, 50,000 pods on them;
-// reading them is not counted.
+// BenchmarkChoose finds the cheapest ten of 5,000 nodes to lose, with 50,000 pods on them. It
+// excludes the time to read them.
 func BenchmarkChoose(b *testing.B) {
 	counts := make([]int, 5000)
 	for i := range counts {
@@ -164,8 +164,8 @@ func BenchmarkChoose(b *testing.B) {
 	}
 }
 
-// A pod that has been pending for long is in no back-off, and it is tried before a controller has
-// made another pod: room that an operation frees goes to it, even if it is less urgent.
+// A pod pending for a long time is not in back-off, and it is tried before a controller has made
+// another pod: it gets room freed by an operation, even if it is less urgent.
 func TestPendingPodsGoBeforeReplacements(t *testing.T) {
 	never := v1.PreemptNever
 	for _, priority := range []int32{10, -10} {
@@ -179,8 +179,8 @@ func TestPendingPodsGoBeforeReplacements(t *testing.T) {
 	}
 }
 
-// A pod that leaves and comes back pending under its name is named once, one of another namespace
-// beside it.
+// A pod that leaves and returns pending under the same name is listed once, next to a pod with that
+// name in another namespace.
 func TestNamesOfForecast(t *testing.T) {
 	f := &whatif.Forecast{
 		Leaving: []whatif.Leaving{{Namespace: "a", Name: "db-0"}},
@@ -191,8 +191,8 @@ func TestNamesOfForecast(t *testing.T) {
 	}
 }
 
-// TestAForecastInWhichNobodyLeavesHasAListOfThem: readers of JSON, as the
-// dashboard, go through it.
+// TestAForecastInWhichNobodyLeavesHasAListOfThem verifies that Leaving is an empty list rather than
+// null: readers of JSON, such as the dashboard, iterate over it.
 func TestAForecastInWhichNobodyLeavesHasAListOfThem(t *testing.T) {
 	w, err := simulate.Open(manifest.Assemble("test", town("1", 1)), simulate.Options{})
 	if err != nil {
@@ -209,7 +209,7 @@ func TestAForecastInWhichNobodyLeavesHasAListOfThem(t *testing.T) {
 }
 
 // A pod that tolerates a taint for 30 s and returns to it leaves again every 30 s. It is listed
-// once, however long the forecast looks, and another one that leaves later does not hide that.
+// once, regardless of the horizon, and a later departure of another pod does not hide the interval.
 func TestAPodThatReturnsIsListedOnce(t *testing.T) {
 	objects, seconds := town("1", 1), int64(30)
 	first := objects[1].(*v1.Pod)
@@ -247,8 +247,8 @@ func TestAPodThatReturnsIsListedOnce(t *testing.T) {
 	}
 }
 
-// Under pressure the pod that uses most beyond its request leaves with the kubelet's message. It
-// comes back when the taint has gone.
+// Under pressure, the pod with the highest usage above its request leaves with the kubelet's
+// message. It returns after the taint's removal.
 func TestPressureEvictsAsTheKubelet(t *testing.T) {
 	for _, memory := range []string{"1Gi", "50Mi"} {
 		press := simulate.Operation{Pressure: &simulate.Pressure{Nodes: simulate.Nodes{Node: "node-0"}, Memory: memory}}
@@ -273,7 +273,8 @@ func TestPressureEvictsAsTheKubelet(t *testing.T) {
 	}
 }
 
-// A plan of new nodes says which pods find a node. What else a forecast has is printed beside it.
+// A plan of new nodes names the pods that find a node. The other parts of the forecast are printed
+// as well.
 func TestAForecastWithAPlanSaysTheRestAsWell(t *testing.T) {
 	leaving := func(name string) whatif.Leaving {
 		return whatif.Leaving{Namespace: "default", Name: name, Node: "node-1"}

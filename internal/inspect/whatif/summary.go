@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Names returns the pods that leave because of the operations, and those that are newly
-// pending, each once.
+// Names returns the pods that leave because of the operations, and the newly pending pods, each
+// once.
 func (f *Forecast) Names() (names []string) {
 	listed := map[simulate.Name]bool{}
 	add := func(namespace, name string) {
@@ -23,7 +23,7 @@ func (f *Forecast) Names() (names []string) {
 	}
 
 	for i := range f.Leaving {
-		// Replacements have names that no cluster has.
+		// Names of replacements exist in no cluster.
 		if !f.Leaving[i].Again {
 			add(f.Leaving[i].Namespace, f.Leaving[i].Name)
 		}
@@ -37,8 +37,8 @@ func (f *Forecast) Names() (names []string) {
 	return names
 }
 
-// Summary returns one line: what the operations cause, and how much happens anyway. For
-// example:
+// Summary returns one line: the effect of the operations, and the number of events that happen
+// anyway. For example:
 //
 //	3 pods leave their nodes: 2 rescheduled, 1 pending. 1 more pod is pending.
 func (f *Forecast) Summary() string {
@@ -46,7 +46,7 @@ func (f *Forecast) Summary() string {
 	leaving, pending := 0, 0
 	for i := range f.Leaving {
 		l := &f.Leaving[i]
-		// Its first departure is counted.
+		// Count only its first departure.
 		if l.Again {
 			continue
 		}
@@ -75,12 +75,12 @@ func (f *Forecast) Summary() string {
 		}
 	}
 
-	// This is an answer, too, and often the hoped for.
+	// This is a valid result, and often the desired one.
 	text := "No pod leaves its node"
 	if leaving > 0 {
 		text = answer.Count(leaving, "pod") + " " + verbFor(leaving, "leaves its node", "leave their nodes") + ": "
 		var words []string
-		// In the order of how good they are.
+		// From best to worst.
 		for _, fate := range []string{"rescheduled", "pending", "not made again yet", "lost", "failed", "stuck", "ended"} {
 			if count[fate] > 0 {
 				words = append(words, fmt.Sprintf("%d %s", count[fate], fate))
@@ -109,20 +109,18 @@ func (f *Forecast) Summary() string {
 	return text
 }
 
-// placedByThis returns the pods that find a node only with the operations. Those that
-// find one anyway are no effect of them.
+// placedByThis returns the pods that find a node only with the operations.
 func (f *Forecast) placedByThis() []Placed {
 	return slices.DeleteFunc(slices.Clone(f.Placed), func(p Placed) bool { return p.Anyway })
 }
 
-// laterText says how many pods are still to leave when the forecast ends. It begins a
-// sentence.
+// laterText gives the number of pods still to leave when the forecast ends. It begins a sentence.
 func (f *Forecast) laterText() string {
 	n := len(f.Later)
 	return answer.Count(n, "more pod") + " " + verbFor(n, "is", "are") + " evicted later"
 }
 
-// thenText says what becomes of the pod, and how it would leave without the operations.
+// thenText describes the pod's fate, and its departure without the operations.
 func (l *Leaving) thenText() string {
 	text := l.fateText() + l.recursText()
 	if o := l.Otherwise; o != nil {
@@ -131,10 +129,10 @@ func (l *Leaving) thenText() string {
 	return text
 }
 
-// fateText says what becomes of the pod, without when it leaves again.
+// fateText describes the pod's fate, except for repeated departures.
 func (l *Leaving) fateText() string {
 	switch {
-	case l.Fate == "": // it is due after the time that is looked at
+	case l.Fate == "": // due after the end of the forecast
 		return "not looked at"
 	case l.Fate == simulate.Lost:
 		return "lost: no controller replaces it"
@@ -156,8 +154,8 @@ func (l *Leaving) fateText() string {
 	return "to " + l.Next.Node + " as " + l.Next.Name
 }
 
-// byController counts pods by their controllers: "12 of ReplicaSet/web". It sums up what
-// is not listed.
+// byController counts pods by their controllers: "12 of ReplicaSet/web". It summarizes unlisted
+// pods.
 func byController(list []Leaving) string {
 	counts := map[string]int{}
 	for i := range list {
@@ -171,7 +169,7 @@ func byController(list []Leaving) string {
 	return strings.Join(words, ", ")
 }
 
-// verbFor is the form of a verb for a number.
+// verbFor returns the form of a verb for a number.
 func verbFor(n int, one, many string) string {
 	if n == 1 {
 		return one
@@ -179,5 +177,5 @@ func verbFor(n int, one, many string) string {
 	return many
 }
 
-// textOf writes a time that has passed.
+// textOf formats an elapsed time.
 func textOf(after simulate.Seconds) string { return answer.Duration(time.Duration(after)) }

@@ -7,11 +7,11 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// utilisationOf is how full the cluster is now.
+// utilisationOf returns the cluster's current utilisation.
 func utilisationOf(w *simulate.World) Utilisation {
 	u := Utilisation{Pending: len(pendingPods(w))}
 	for _, n := range w.Cluster().Nodes {
-		// Indexes of nodes that were removed stay empty.
+		// Indexes of removed nodes stay empty.
 		if n == nil {
 			continue
 		}
@@ -31,7 +31,7 @@ func utilisationOf(w *simulate.World) Utilisation {
 	return u
 }
 
-// setPercent computes the percentage with one decimal; 0 of nothing.
+// setPercent computes the percentage with one decimal; 0 if nothing is allocatable.
 func (a *Amount) setPercent() {
 	if a.Allocatable > 0 {
 		a.Percent = math.Round(1000*float64(a.Requested)/float64(a.Allocatable)) / 10
