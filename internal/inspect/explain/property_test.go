@@ -64,6 +64,7 @@ func TestPodsThatWaitForTheSameReason(t *testing.T) {
 	same := 0
 	for seed := range uint64(60) {
 		objects := town(seed)
+		objects[len(objects)-1].(*v1.Pod).Spec.SchedulingGates = nil // gated pods are explained one by one
 		twin := objects[len(objects)-1].(*v1.Pod).DeepCopy()
 		twin.Name, twin.UID = "waits-too", "waits-too"
 		switch seed % 4 {
