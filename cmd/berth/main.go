@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
@@ -38,8 +39,17 @@ func runCommand(ctx context.Context, argv []string, stdout, stderr io.Writer) in
 		return 0
 	}
 
-	text := strings.ReplaceAll(print.OneLine(err), "`berth ", "`"+name+" ")
-	fmt.Fprintf(stderr, "%s: %s\n", name, answer.Visible(text))
+	causes := []error{err}
+	if list, ok := err.(manifest.Errors); ok { // a line each
+		causes = nil
+		for _, cause := range list {
+			causes = append(causes, cause)
+		}
+	}
+	for _, cause := range causes {
+		text := strings.ReplaceAll(print.OneLine(cause), "`berth ", "`"+name+" ")
+		fmt.Fprintf(stderr, "%s: %s\n", name, answer.Visible(text))
+	}
 	if usage.Is(err) {
 		return exitUsage
 	}

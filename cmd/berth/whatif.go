@@ -157,7 +157,7 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	if provisions {
 		readCatalog = provision.ReadAside(said.Catalog, cmd.InOrStdin())
 	}
-	f.Unseen = true
+	f.Unseen, f.NodePools = true, provisions
 	w, source, err := f.ReadWorld(cmd)
 	catalog, failed := readCatalog()
 	if err := cmp.Or(failed, err); err != nil {

@@ -183,6 +183,11 @@ func Get[T metav1.Object](w *World, namespace, name string) (object T, ok bool) 
 	return object, false
 }
 
+// Same returns the object of the same kind and name, as it is now; ok reports whether it exists.
+func (w *World) Same(object metav1.Object) (same metav1.Object, ok bool) {
+	return w.tableOf(object).get(nameOf(object))
+}
+
 // All yields the objects of a kind by namespace and name, in the state at its beginning: the world
 // may be changed meanwhile.
 func All[T metav1.Object](w *World) iter.Seq[T] {

@@ -1,7 +1,6 @@
 package ask
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -68,7 +67,7 @@ func (q *Question) readRecording(cmd *cobra.Command) (*manifest.Set, simulate.So
 	return set, simulate.Source{From: q.Files[0], AsOf: metav1.NewTime(at)}, err
 }
 
-// readManifests prints all errors but the last, which it returns: each is a line.
+// readManifests reads manifests and recordings, and prints what is peculiar about them.
 func readManifests(cmd *cobra.Command, files []string, options manifest.Options) (*manifest.Set, error) {
 	if i := slices.IndexFunc(files, isRecording); i >= 0 && options.Recursive {
 		return nil, usage.Errorf("--recursive: the folders in the recording %s are its past; leave it out", files[i])
@@ -76,18 +75,11 @@ func readManifests(cmd *cobra.Command, files []string, options manifest.Options)
 	fetch, _ := cmd.Flags().GetBool(fetchFlag) // without the flag it is false
 	options.Kustomize = newKustomizer(fetch)
 	set, err := manifest.Read(files, cmd.InOrStdin(), options)
-	var list manifest.Errors
-	if !errors.As(err, &list) || len(list) == 0 {
-		if err == nil {
-			tellClocks(cmd.ErrOrStderr(), set)
-			err = limitToRecorded(cmd.ErrOrStderr(), files, set)
-		}
-		return set, err
+	if err == nil {
+		tellClocks(cmd.ErrOrStderr(), set)
+		err = limitToRecorded(cmd.ErrOrStderr(), files, set)
 	}
-	for _, e := range list[:len(list)-1] {
-		print.Line(cmd.ErrOrStderr(), "%s: %s", cmd.Root().DisplayName(), print.OneLine(e))
-	}
-	return nil, list[len(list)-1]
+	return set, err
 }
 
 // limitToRecorded reports the kinds missing from the recordings among the files. Without them a set

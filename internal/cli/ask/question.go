@@ -20,6 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/kube/connect"
@@ -39,6 +40,7 @@ type Question struct {
 	Unseen    bool // nothing is asked about pods before they are tried
 	// DropManagedFields drops the objects' managed fields, which do not affect any result.
 	DropManagedFields bool
+	NodePools         bool // of Karpenter are read as well
 	Meter             print.Meter
 
 	recursive bool
@@ -158,6 +160,9 @@ func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simula
 			return nil, source, err
 		}
 		set.Expand(int64(q.seed))
+		if q.NodePools {
+			delete(set.Ignored, manifest.NodePoolKind)
+		}
 		q.Meter.Clear()
 		TellIgnored(cmd.ErrOrStderr(), set)
 		return set, source, nil
@@ -184,7 +189,7 @@ func (q *Question) readLive(ctx context.Context) (*snapshot.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	client.DropManagedFields = q.DropManagedFields
+	client.DropManagedFields, client.NodePools = q.DropManagedFields, q.NodePools
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
 	return client.Read(ctx, func(objects int) { q.Meter.Words(fmt.Sprintf("%d objects read", objects)) })
@@ -198,7 +203,13 @@ func (q *Question) Options(cmd *cobra.Command, set *manifest.Set, source *simula
 	}
 	options := simulate.Options{Profiles: running.Profiles, Seed: q.seed, Gates: q.Gates, Now: source.AsOf.Time, Unseen: q.Unseen}
 	options.Read = func(files []string, over *manifest.Set) (*manifest.Set, error) {
-		return readManifests(cmd, files, manifest.Options{Over: over})
+		applied, err := readManifests(cmd, files, manifest.Options{Over: over})
+		if err == nil && slices.ContainsFunc(q.Files, isRecording) {
+			for _, object := range applied.Objects() {
+				record.Slim(object) // or it would differ from what is recorded
+			}
+		}
+		return applied, err
 	}
 	if len(q.Gates) == 0 && running.Groups != nil {
 		options.Gates = running.Groups.Named()

@@ -116,7 +116,7 @@ func (k keeper) execute(w *simulate.World, steps []step) (notes []string, err er
 		case object == nil:
 			return nil, fmt.Errorf("%s %s was not read", s.kind, s.name)
 		}
-		if s.verb != patchObject || s.kind == "pod" && !isGateRemoval(k.pod, object) {
+		if s.verb != patchObject {
 			if _, err := w.Do(&simulate.Operation{Delete: &simulate.Delete{Object: s.kind + "/" + s.name, Namespace: k.pod.Namespace}}); err != nil {
 				return nil, err
 			}
@@ -133,13 +133,6 @@ func (k keeper) execute(w *simulate.World, steps []step) (notes []string, err er
 		notes = append(notes, done.Notes...)
 	}
 	return notes, nil
-}
-
-// isGateRemoval reports whether a patched pod differs only in its scheduling gates. The other
-// in-place change, new tolerations, requires the world to recreate the pod.
-func isGateRemoval(before *v1.Pod, after metav1.Object) bool {
-	p, ok := after.(*v1.Pod)
-	return ok && len(p.Spec.Tolerations) == len(before.Spec.Tolerations)
 }
 
 // objectOf returns the object of a step with its patch applied; nil if the world lacks it.

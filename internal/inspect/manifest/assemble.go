@@ -11,12 +11,8 @@ import (
 // takes ownership of the objects, and keeps the input's order.
 func Assemble(from string, objects []metav1.Object) *Set {
 	s := &Set{Ignored: map[string]int{}, places: map[string][]place{}, files: []string{from}}
-	// Objects decoded by client-go often lack their kind, so use their Go type.
-	byType := make(map[reflect.Type]*kind, len(kinds))
-	for _, k := range kinds {
-		byType[k.typ] = k
-	}
 	for i, object := range objects {
+		// Objects decoded by client-go often lack their kind, so use their Go type.
 		t := reflect.TypeOf(object).Elem()
 		k := byType[t]
 		if k == nil {

@@ -38,10 +38,11 @@ type kind struct {
 	list func(set *Set) []metav1.Object
 }
 
-// kinds indexes all kinds by name; ordered lists them in order. They exclude kinds with the same
-// name in another group, such as Knative's Service.
+// kinds indexes all kinds by name, byType by Go type; ordered lists them in order. They exclude kinds
+// with the same name in another group, such as Knative's Service.
 var (
 	kinds   = map[string]*kind{}
+	byType  = map[reflect.Type]*kind{}
 	ordered []*kind
 )
 
@@ -84,7 +85,7 @@ func registerKind[T any, P object[T]](name, apiVersion string, namespaced bool, 
 			return all
 		},
 	}
-	kinds[name], ordered = k, append(ordered, k)
+	kinds[name], byType[k.typ], ordered = k, k, append(ordered, k)
 }
 
 // validateMeta checks only the metadata, for kinds validated otherwise by the API server.

@@ -18,6 +18,7 @@ type found struct {
 	object   metav1.Object
 	place    place
 	ignored  string
+	text     []byte // of an ignored NodePool
 	name     string // for messages, where the line does not tell which object it is
 	problems []problem
 	unknown  []problem // fields to warn of
@@ -157,7 +158,11 @@ func (p *parser) parseObject(n int32, kindName, apiVersion string, order int32) 
 		return found{problems: []problem{{p.tree.nodes[p.tree.findPath(n, at)].line, at, fault}}}
 	}
 	if k == nil {
-		return found{ignored: ignored}
+		f := found{ignored: ignored, place: place{line: line}}
+		if ignored == NodePoolKind {
+			f.text = p.tree.appendJSON(nil, n)
+		}
+		return f
 	}
 
 	f := found{kind: k, place: place{line: line, order: order}}
@@ -253,10 +258,6 @@ func (p *parser) unknownFields(f *found) {
 	}
 }
 
-// lastApplied is the annotation with kubectl apply's copy of the whole object, which doubles the
-// memory of each.
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
 // finishObject sets defaults and validates the object, except for fields with unreadable values. It
 // also records the lines of the fields used by checkReferences, which runs without the tree.
 func (p *parser) finishObject(f *found, n int32) {
@@ -269,7 +270,6 @@ func (p *parser) finishObject(f *found, n int32) {
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(o.GetGenerateName() + nameSuffix(f.place.order))
 	}
-	delete(o.GetAnnotations(), lastApplied)
 	if len(f.problems) == 0 {
 		errs := f.kind.prepare(o)
 		if !p.lenient {

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 
@@ -159,6 +160,12 @@ func prepareReplicaSet(rs *appsv1.ReplicaSet) field.ErrorList {
 }
 
 func prepareStatefulSet(set *appsv1.StatefulSet) field.ErrorList {
+	set.Spec.PodManagementPolicy = cmp.Or(set.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
+	for i := range set.Spec.VolumeClaimTemplates {
+		claim := &set.Spec.VolumeClaimTemplates[i]
+		claim.TypeMeta = metav1.TypeMeta{} // which the API server ignores
+		workload.CompleteClaim(claim)
+	}
 	return checkWorkload(&set.ObjectMeta, set.Spec.Replicas, set.Spec.Selector, &set.Spec.Template)
 }
 
@@ -188,6 +195,9 @@ func prepareJob(job *batchv1.Job) field.ErrorList {
 	setDefault(&job.Spec.Parallelism, 1)
 	setDefault(&job.Spec.CompletionMode, batchv1.NonIndexedCompletion)
 	spec := field.NewPath("spec")
+	pod := &v1.Pod{Spec: job.Spec.Template.Spec}
+	admission.Default(pod)
+	job.Spec.Template.Spec = pod.Spec
 	errs := rules.ValidateMeta(&job.ObjectMeta, true)
 	errs = append(errs, countOfPods(job.Spec.Parallelism, spec.Child("parallelism"))...)
 	if job.Spec.Completions != nil {

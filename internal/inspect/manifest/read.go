@@ -318,7 +318,9 @@ func (r *reader) collectBatch(b *batch) {
 		switch {
 		case len(f.problems) > 0:
 		case f.kind == nil:
-			r.set.Ignored[f.ignored]++
+			if r.set.Ignored[f.ignored]++; f.text != nil {
+				r.set.NodePools = append(r.set.NodePools, Document{file, int(f.place.line), f.text})
+			}
 		default:
 			f.place.file = b.file
 			f.kind.add(r.set, f.object)

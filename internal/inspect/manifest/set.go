@@ -59,6 +59,8 @@ type Set struct {
 	// Manifests may omit whole kinds, whose objects are then unknown.
 	Whole bool
 
+	// NodePools holds Karpenter's NodePools, for plans of nodes.
+	NodePools []Document
 	// Ignored counts the objects of kinds unused by Berth, by kind or kind.group. It is shown to
 	// users, since they may have expected a kind missing from the result to matter.
 	Ignored map[string]int
@@ -75,6 +77,16 @@ type Set struct {
 	files  []string
 	// stdin is the name for "-" in messages; files holds the paths read, indexed by place.file.
 	stdin string
+}
+
+// NodePoolKind is the kind of NodePools in Ignored.
+const NodePoolKind = "NodePool.karpenter.sh"
+
+// Document is an object of a kind unused by this package, as JSON, with its place in the input.
+type Document struct {
+	File string
+	Line int
+	Text []byte
 }
 
 // place is the position of an object in the input. It is small, because a set may have a million.

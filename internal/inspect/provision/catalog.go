@@ -26,6 +26,10 @@ type Catalog struct {
 	Pools  []Pool
 	// Notes list parts of the input that are not offered.
 	Notes []string
+	// types are the instance types of a catalog without NodePools, until complete finds these
+	// elsewhere; paths are its files, for errors.
+	types []*instanceType
+	paths []string
 }
 
 // Offer is a kind of node available for purchase: one zone and one capacity type of an instance
@@ -138,17 +142,41 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 		return nil, fmt.Errorf("%s: NodePools and no instance types: name the file that has them, too, as Karpenter's "+
 			"kwok provider reads it", strings.Join(paths, ", "))
 	case len(types) > 0 && len(pools) == 0:
-		return nil, fmt.Errorf("%s: instance types and no NodePool that says which of them may be used", strings.Join(paths, ", "))
+		c.types, c.paths = types, paths
+		return c, nil
 	}
+	return c, c.finish(pools, types, paths)
+}
 
+// complete gives a catalog without NodePools those of the cluster or its manifests.
+func (c *Catalog) complete(found []manifest.Document) error {
+	if len(c.types) == 0 {
+		return nil
+	}
+	var pools []*nodePool
+	for _, d := range found {
+		if err := c.read(document{d.File, string(d.Text), max(d.Line-1, 0)}, &pools, nil); err != nil {
+			return err
+		}
+	}
+	if len(pools) == 0 {
+		return fmt.Errorf("%s: instance types and no NodePool that says which of them may be used, neither there nor in the cluster "+
+			"or its manifests", strings.Join(c.paths, ", "))
+	}
+	types := c.types
+	c.types = nil
+	return c.finish(pools, types, c.paths)
+}
+
+// finish adds the offers of NodePools, and sorts all.
+func (c *Catalog) finish(pools []*nodePool, types []*instanceType, paths []string) error {
 	c.combine(pools, types)
 	if len(c.Offers) == 0 {
-		return nil, errors.New(strings.Join(append([]string{strings.Join(paths, ", ") + ": offers no node"}, c.Notes...), "\n"))
+		return errors.New(strings.Join(append([]string{strings.Join(paths, ", ") + ": offers no node"}, c.Notes...), "\n"))
 	}
-
 	// Stable: offers with the same price keep the order of the files, so plans are reproducible.
 	slices.SortStableFunc(c.Offers, func(a, b Offer) int { return cmp.Compare(a.Price, b.Price) })
-	return c, nil
+	return nil
 }
 
 // readFile returns the documents of a file, or of the files in a folder. It skips subfolders, and

@@ -71,6 +71,9 @@ const mostRounds = 20
 // The world is a simulation: Make neither buys anything nor writes to a cluster. Errors are the
 // world's; a plan that helps no pod is valid.
 func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
+	if err := c.complete(w.NodePools()); err != nil {
+		return nil, err
+	}
 	return newMaker(w, c, o).make()
 }
 

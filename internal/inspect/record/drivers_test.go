@@ -30,7 +30,7 @@ func TestWhatDriversReadIsLeftOut(t *testing.T) {
 		&storagev1.StorageClass{Parameters: secret},
 		&v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{VolumeAttributes: secret}}}}}},
 	} {
-		slimObject(o)
+		Slim(o)
 		if text, err := json.Marshal(o); err != nil || strings.Contains(string(text), "s3cret") {
 			t.Errorf("%T: %s, %v", o, text, err)
 		}

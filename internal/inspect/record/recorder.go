@@ -337,7 +337,7 @@ func (r *recorder) endRecording() error {
 // shared with a cache.
 func (r *recorder) setObject(k snapshot.Kind, object metav1.Object) {
 	copied := object.(runtime.Object).DeepCopyObject()
-	slimObject(copied.(metav1.Object))
+	Slim(copied.(metav1.Object))
 	copied.GetObjectKind().SetGroupVersionKind(k.GroupVersion.WithKind(k.Kind))
 	text, err := json.Marshal(copied)
 	r.mu.Lock()

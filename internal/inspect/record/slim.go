@@ -61,17 +61,17 @@ func slimAnnotations(o metav1.Object) {
 	}
 }
 
-// slimTemplate is slimObject for a template.
+// slimTemplate is Slim for a template.
 func slimTemplate(t *v1.PodTemplateSpec) {
 	slimAnnotations(t)
 	slimSpec(&t.Spec)
 }
 
-// slimObject removes fields that do not affect decisions or may be confidential: environments,
+// Slim removes fields that do not affect decisions or may be confidential: environments,
 // commands, arguments, probes, termination messages, annotations, and the parameters of devices and
 // volumes readable only by their drivers. It modifies the object. It lists the removed fields by
 // name, so a kind added to recordings requires a review of its fields.
-func slimObject(object metav1.Object) {
+func Slim(object metav1.Object) {
 	slimAnnotations(object)
 	switch o := object.(type) {
 	case *v1.Node:

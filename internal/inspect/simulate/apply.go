@@ -1,17 +1,28 @@
 package simulate
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
@@ -36,6 +47,9 @@ func (o *operations) applyFiles(files Files) (*Done, error) {
 // workloads or, if their template changed, rolls them out immediately. It expands the set, and the
 // world takes over its workloads. The result notes changes kubectl would not make.
 func (o *operations) applySet(set *manifest.Set) (*Done, error) {
+	if err := set.Check(func(object metav1.Object) error { return o.refuseObject(object, set) }); err != nil {
+		return nil, err
+	}
 	done := &Done{}
 	set.JobGroups = o.gangs
 	// This must precede the expansion, which creates pods from the workloads' final templates and
@@ -91,7 +105,8 @@ func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 	if o.allowed.mustStop() {
 		return nil, o.allowed.ended
 	}
-	for _, p := range set.Pods {
+	var refused manifest.Errors
+	for i, p := range set.Pods {
 		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && known[ref.UID] {
 			continue
 		}
@@ -99,24 +114,112 @@ func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 		if o.allowed.mustStop() {
 			return nil, o.allowed.ended
 		}
-		// kubectl apply cannot change pods, except to remove scheduling gates.
-		if there := o.pods.named[Name{p.Namespace, p.Name}]; there != nil && o.pods.openGates(there, p) {
-			continue
-		} else if there != nil {
+		there := o.pods.named[Name{p.Namespace, p.Name}]
+		if there == nil {
+			if why := o.createPod(p.DeepCopy()); why != "" && metav1.GetControllerOfNoCopy(p) == nil {
+				file, line := set.PodAt(i)
+				refused = append(refused, &manifest.Error{File: file, Line: line, Text: why})
+			}
+		} else if merged, _, err := o.mergeObject(there.object, p); err != nil {
+			return nil, err
+		} else if !o.pods.updatePod(there, merged.(*v1.Pod)) {
 			done.Notes = append(done.Notes, fmt.Sprintf("pod %s/%s is there already and is left as it is", p.Namespace, p.Name))
-			continue
 		}
-		o.pods.createPod(p.DeepCopy(), false)
+	}
+	if len(refused) > 0 {
+		return nil, refused
 	}
 	done.Notes = append(done.Notes, o.pods.refusals...)
 	return done, nil
 }
 
-// mergeSets adds the namespaces and classes of the newer set b to a and returns a catalog of both.
+// createPod creates a pod and returns why the API server refuses it, or "".
+func (o *operations) createPod(p *v1.Pod) string {
+	if made := o.pods.createPod(p, false); made != nil {
+		return made.refused
+	}
+	return o.pods.refusals[len(o.pods.refusals)-1]
+}
+
+// refuseObject returns the API server's error about an object of the set, or nil if it would be stored.
+func (o *operations) refuseObject(object metav1.Object, set *manifest.Set) error {
+	kind, name := manifest.KindOf(object), object.GetName()
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	was, isUpdate := o.scheduler.api.Same(object)
+	if class, ok := object.(*schedulingv1.PriorityClass); ok {
+		if err := admission.PriorityClass(o.pods.catalog, class, !isUpdate); err != nil {
+			return err
+		}
+	}
+	if !isUpdate {
+		return o.refuseNamespace(object.GetNamespace(), resource.GroupResource(), name, set)
+	}
+
+	merged, before, err := o.mergeObject(was, object)
+	if err != nil {
+		return err
+	}
+	if errs := rules.ValidateUpdate(merged, before); len(errs) > 0 {
+		for _, e := range errs {
+			if len(e.ErrorBody()) > 300 {
+				e.BadValue = field.OmitValueType{} // a whole template
+			}
+		}
+		return apierrors.NewInvalid(kind.GroupKind(), name, errs)
+	}
+	if claim, ok := merged.(*v1.PersistentVolumeClaim); ok && !o.canResize(claim, was.(*v1.PersistentVolumeClaim)) {
+		return apierrors.NewForbidden(resource.GroupResource(), name, errors.New("only dynamically provisioned pvc can be resized and "+
+			"the storageclass that provisions the pvc must support resize"))
+	}
+	return nil
+}
+
+// mergeObject returns the result of kubectl apply to an existing object, and that object with
+// defaults.
+func (o *operations) mergeObject(was, applied metav1.Object) (merged, before metav1.Object, err error) {
+	merged, before, err = manifest.Merge(was, applied)
+	if p, ok := merged.(*v1.Pod); ok && err == nil {
+		err := admission.Change(o.pods.admission, o.pods.catalog, p, was.(*v1.Pod))
+		if err == nil {
+			err = admission.Judge(o.pods.admission, o.pods.catalog, p, was.(*v1.Pod))
+		}
+		if err != nil {
+			return nil, nil, admission.StatusError(p, err)
+		}
+	}
+	return merged, before, err
+}
+
+// refuseNamespace returns the error of creating an object in a namespace that is missing or being
+// deleted. Only a whole cluster has all namespaces.
+func (o *operations) refuseNamespace(namespace string, resource schema.GroupResource, name string, set *manifest.Set) error {
+	is, there := world.Get[*v1.Namespace](o.scheduler.api, "", namespace)
+	switch {
+	case there && is.DeletionTimestamp != nil:
+		return apierrors.NewForbidden(resource, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
+	case namespace == "", there, !o.workloads.set.Whole, len(o.workloads.set.Namespaces) == 0,
+		slices.ContainsFunc(set.Namespaces, func(n *v1.Namespace) bool { return n.Name == namespace }):
+		return nil
+	}
+	return apierrors.NewNotFound(v1.Resource("namespaces"), namespace)
+}
+
+// canResize reports whether a claim's request stays, or its class supports expansion.
+func (o *operations) canResize(claim, was *v1.PersistentVolumeClaim) bool {
+	size := claim.Spec.Resources.Requests[v1.ResourceStorage]
+	if size.Cmp(was.Spec.Resources.Requests[v1.ResourceStorage]) <= 0 {
+		return true
+	}
+	class, there := world.Get[*storagev1.StorageClass](o.scheduler.api, "", ptr.Deref(claim.Spec.StorageClassName, ""))
+	return there && ptr.Deref(class.AllowVolumeExpansion, false)
+}
+
+// mergeSets adds the namespaces, classes and NodePools of the newer set b to a and returns a catalog of both.
 // It modifies a. Of two objects with the same name, the list keeps both, the newer one last.
 func mergeSets(a, b *manifest.Set) *admission.Catalog {
 	a.Namespaces = append(a.Namespaces, b.Namespaces...)
 	a.PriorityClasses = append(a.PriorityClasses, b.PriorityClasses...)
 	a.RuntimeClasses = append(a.RuntimeClasses, b.RuntimeClasses...)
+	a.NodePools = append(a.NodePools, b.NodePools...)
 	return admission.NewCatalog(a.Namespaces, a.PriorityClasses, a.RuntimeClasses)
 }

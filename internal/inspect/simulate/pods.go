@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -266,7 +267,7 @@ func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 	admitted, err := s.admitPod(p)
 	if err != nil {
 		s.report.addEvent(Event{Kind: "PodRefused", Namespace: p.Namespace, Name: p.Name, Message: err.Error()})
-		s.refusals = append(s.refusals, err.Error())
+		s.refusals = append(s.refusals, admission.StatusError(p, err).Error())
 		return nil
 	}
 
@@ -357,14 +358,15 @@ func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 	s.budgets.podLeft(p.Pod)
 }
 
-// openGates removes scheduling gates missing from the applied version of a pod, and reports whether
-// it did. The API allows no other change of gates: they are set at creation and only removed.
-func (s *pods) openGates(p *pod, applied *v1.Pod) bool {
-	if p.NodeName != "" || len(applied.Spec.SchedulingGates) >= len(p.object.Spec.SchedulingGates) {
+// updatePod replaces the spec and the labels of a pod without a node, and reports whether they
+// changed. All other pods stay as they are.
+func (s *pods) updatePod(p *pod, applied *v1.Pod) bool {
+	if p.Pod == nil || p.NodeName != "" || equality.Semantic.DeepEqual(applied.Spec, p.object.Spec) &&
+		equality.Semantic.DeepEqual(applied.Labels, p.object.Labels) {
 		return false
 	}
 	object := *p.object
-	object.Spec.SchedulingGates = applied.Spec.SchedulingGates
+	object.Spec, object.Labels = applied.Spec, applied.Labels
 	s.scheduler.keepObject(p, &object)
 	s.scheduler.renewPending(p, &object)
 	return true

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
@@ -86,6 +87,9 @@ func (w *World) Introduce() (wait func()) {
 	shown.Go(w.scheduler.showCreated)
 	return shown.Wait
 }
+
+// NodePools returns Karpenter's NodePools among the cluster's manifests.
+func (w *World) NodePools() []manifest.Document { return w.workloads.set.NodePools }
 
 // GroupOf returns the pod's group as known to the scheduler, or nil.
 func (w *World) GroupOf(p *cluster.Pod) *groups.Group { return w.scheduler.groupOf(p) }

@@ -43,6 +43,8 @@ func Kinds() (list []Kind) {
 type Client struct {
 	// DropManagedFields has Read drop who wrote which fields: up to half of a pod's size.
 	DropManagedFields bool
+	// NodePools has Read read Karpenter's NodePools as well.
+	NodePools bool
 
 	config *rest.Config
 	http   clientOf

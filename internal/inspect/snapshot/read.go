@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
@@ -44,11 +46,11 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 	var mu sync.Mutex
 	read := 0
 	var ofGroups []string // missing kinds of pod groups, reported only if a pod is in one
-	group, ctx := errgroup.WithContext(ctx)
+	group, listing := errgroup.WithContext(ctx)
 	group.SetLimit(atATime)
 	for i, k := range kinds {
 		group.Go(func() error {
-			version, err := c.ListAll(ctx, k, func(object metav1.Object) {
+			version, err := c.ListAll(listing, k, func(object metav1.Object) {
 				if c.DropManagedFields {
 					object.SetManagedFields(nil)
 				}
@@ -85,7 +87,33 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 	}
 	slices.Sort(s.Missing)
 	s.Whole = len(s.Missing) == 0
-	return s, nil
+	if !c.NodePools {
+		return s, nil
+	}
+	return s, c.readNodePools(ctx, s)
+}
+
+// readNodePools adds Karpenter's NodePools to a snapshot, if the cluster has them.
+func (c *Client) readNodePools(ctx context.Context, s *Snapshot) error {
+	text, err := c.http[v1.SchemeGroupVersion].Get().AbsPath("/apis/karpenter.sh/v1/nodepools").
+		SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil && Optional(err):
+		s.Missing = append(s.Missing, fmt.Sprintf("nodepools: %v", err))
+		return nil
+	case err != nil:
+		return fmt.Errorf("list nodepools: %w", connect.Reach(err))
+	}
+	var list struct{ Items []json.RawMessage }
+	if err := json.Unmarshal(text, &list); err != nil {
+		return fmt.Errorf("list nodepools: %w", err)
+	}
+	for _, item := range list.Items {
+		s.NodePools = append(s.NodePools, manifest.Document{File: "NodePools of " + c.config.Host, Text: item})
+	}
+	return nil
 }
 
 // ListAll lists a kind page by page and returns the list's resource version.

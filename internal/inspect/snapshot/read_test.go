@@ -3,6 +3,7 @@ package snapshot_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -121,5 +122,43 @@ func TestNoWriteIsSent(t *testing.T) {
 	}
 	if reads := api.Reads(); len(reads) > 0 {
 		t.Errorf("sent: %v", reads)
+	}
+}
+
+// roundTripper answers requests for one path, and forwards all others.
+type roundTripper struct {
+	path, body string
+	next       http.RoundTripper
+}
+
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.URL.Path != r.path {
+		return r.next.RoundTrip(request)
+	}
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(r.body)), Request: request}, nil
+}
+
+// NodePools are read on request, where the cluster has them and permits it.
+func TestNodePoolsOfAClusterAreRead(t *testing.T) {
+	const path = "/apis/karpenter.sh/v1/nodepools"
+	for _, status := range []int{http.StatusOK, http.StatusNotFound, http.StatusForbidden} {
+		api := fakeapi.New(t)
+		if status == http.StatusOK {
+			api.Config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper{path, `{"kind": "NodePoolList", "items": [{"kind": "NodePool", "metadata": {"name": "p"}}]}`, next}
+			})
+		} else {
+			api.Refuse("nodepools", status)
+		}
+		c := client(t, api)
+		if s, err := c.Read(t.Context(), nil); err != nil || len(s.NodePools) > 0 || slices.Contains(api.Reads(), path) {
+			t.Errorf("%d, not requested: %v, %v", status, s, err)
+		}
+		c.NodePools = true
+		s, err := c.Read(t.Context(), nil)
+		if err != nil || (len(s.NodePools) == 1) != (status == http.StatusOK) || (len(s.Missing) == 1) != (status == http.StatusForbidden) || !s.Whole {
+			t.Errorf("%d: %v, %v", status, s, err)
+		}
 	}
 }
