@@ -25,9 +25,18 @@ var (
 )
 
 // TestEveryLinkLeadsSomewhere follows links and pictures within the tree, to the heading where one
-// is named.
+// is named. It includes pages at the root, such as GOVERNANCE.md.
 func TestEveryLinkLeadsSomewhere(t *testing.T) {
 	all := pages(t)
+	atRoot, err := filepath.Glob(filepath.Join(root, "[A-Z]*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range atRoot {
+		if name := filepath.Base(path); name != "README.md" {
+			all = append(all, Read(name, source(t, path)))
+		}
+	}
 	anchors := map[string][]string{}
 	for _, p := range all {
 		anchors[p.Path] = anchorsOf(p)
