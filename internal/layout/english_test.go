@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package layout
 
 import (
@@ -134,8 +137,8 @@ type comment struct {
 	lines int
 }
 
-// directive begins comments for tools.
-var directive = regexp.MustCompile(`^(go:|\+|nolint|Code generated)`)
+// directive begins comments for tools, and the license header.
+var directive = regexp.MustCompile(`^(go:|\+|nolint|Code generated| Copyright The | SPDX-)`)
 
 // commentsOf returns the comments of a file on lines of their own, each block as one text.
 func commentsOf(t *testing.T, path string) (list []comment) {
