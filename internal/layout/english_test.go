@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -51,18 +50,10 @@ const (
 // TestCommentsAreIdiomatic counts constructions in the comments of each folder.
 func TestCommentsAreIdiomatic(t *testing.T) {
 	lines, found := map[string]int{}, map[string]int{}
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && path != root):
-			return fs.SkipDir
-		case d.IsDir() || filepath.Ext(path) != ".go":
-			return nil
-		}
+	for _, path := range goFiles(t) {
 		folder, err := filepath.Rel(root, filepath.Dir(path))
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
 		for _, c := range commentsOf(t, path) {
 			lines[filepath.ToSlash(folder)] += c.lines
@@ -70,10 +61,6 @@ func TestCommentsAreIdiomatic(t *testing.T) {
 				found[filepath.ToSlash(folder)] += len(re.FindAllString(strings.ToLower(c.text), -1))
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 
 	density := func(folder string) int { return 1000 * found[folder] / max(1, lines[folder]) }
@@ -137,7 +124,7 @@ type comment struct {
 	lines int
 }
 
-// directive begins comments for tools, and the license header.
+// directive begins comments for tools, and the lines of header.
 var directive = regexp.MustCompile(`^(go:|\+|nolint|Code generated| Copyright The | SPDX-)`)
 
 // commentsOf returns the comments of a file on lines of their own, each block as one text.

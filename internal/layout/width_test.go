@@ -16,26 +16,32 @@ import (
 const commentWidth = 100
 
 func TestCommentsKeepToOneWidth(t *testing.T) {
-	files := 0
+	for _, path := range goFiles(t) {
+		widths(t, path)
+	}
+}
+
+// goFiles lists the Go files of all modules.
+func goFiles(t *testing.T) (files []string) {
+	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root {
-			if d != nil && d.IsDir() {
-				return fs.SkipDir
-			}
+		switch {
+		case err != nil:
 			return err
-		}
-		if filepath.Ext(path) == ".go" {
-			files++
-			widths(t, path)
+		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root:
+			return fs.SkipDir
+		case filepath.Ext(path) == ".go":
+			files = append(files, path)
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if files < 500 {
-		t.Errorf("only %d files found", files)
+	if len(files) < 500 {
+		t.Fatalf("only %d files found", len(files))
 	}
+	return files
 }
 
 // widths looks at the comments of a file. Text in strings is no comment.
