@@ -1,10 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/cli/print"
@@ -71,6 +75,7 @@ work on any cluster: they only read it, and install nothing.
 	root.SetHelpCommandGroupID(groupOthers)
 	root.SetCompletionCommandGroupID(groupOthers)
 	checkHelpTopics(root)
+	wrapFlags(root)
 	parse.AsUsage(root)
 	ask.CompleteContexts(root)
 	calledAs(root, name)
@@ -92,6 +97,30 @@ func checkHelpTopics(root *cobra.Command) {
 		}
 		return parse.Subcommand(topic, rest)
 	}
+}
+
+// wrapFlags wraps the help of flags at the width of the terminal, or at 100 columns. (pflag's own
+// wrapping gives up at the first long word.)
+func wrapFlags(root *cobra.Command) {
+	cobra.AddTemplateFunc("wrap", func(c *cobra.Command, flags *pflag.FlagSet) (string, error) {
+		screen := answer.TerminalOf(c.Root().OutOrStdout()) // c itself has a buffer meanwhile
+		var rows [][]string
+		for line := range strings.SplitSeq(strings.TrimSpace(flags.FlagUsages()), "\n") {
+			if name, usage, _ := strings.Cut(strings.TrimSpace(line), "   "); strings.HasPrefix(name, "--") {
+				rows = append(rows, []string{"    " + name, strings.TrimSpace(usage)})
+			} else if strings.HasPrefix(name, "-") {
+				rows = append(rows, []string{name, strings.TrimSpace(usage)})
+			} else { // a further line of the same flag
+				rows[len(rows)-1][1] += " " + name
+			}
+		}
+		var text strings.Builder
+		page := answer.NewPage(answer.Terminal{Writer: &text, Width: cmp.Or(screen.Width, 100)})
+		page.Rows("  ", rows)
+		return text.String(), page.Flush()
+	})
+	root.SetUsageTemplate(strings.NewReplacer(".LocalFlags.FlagUsages", "wrap . .LocalFlags",
+		".InheritedFlags.FlagUsages", "wrap . .InheritedFlags").Replace(root.UsageTemplate()))
 }
 
 // noteHelp records a failure to write help, which cobra treats as success. Call the returned

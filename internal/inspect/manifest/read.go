@@ -127,6 +127,8 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 			switch {
 			case err != nil:
 				return err
+			case entry.Name() == "Chart.yaml":
+				return fmt.Errorf("%s: a Helm chart: render it first, with `helm template`", filepath.Dir(file))
 			case entry.IsDir() && file != path && !recursive:
 				deeper = "; -R reads its subfolders, too"
 				return fs.SkipDir
@@ -171,8 +173,29 @@ type reader struct {
 	warnings warnings
 }
 
-// addError adds an error, or counts it beyond maxErrors.
+// isTemplate is the fault of a template.
+const isTemplate = "an unrendered Helm template: render it first, with `helm template`"
+
+// nameTemplate replaces the faults of a chunk if it is an unrendered template: a fault of its
+// syntax, or on the line of an action. Annotations may contain templates of other programs.
+func nameTemplate(c chunk, all []found) []found {
+	for _, f := range all {
+		for _, p := range f.problems {
+			for i, line := range strings.Split(c.text, "\n") {
+				if at := c.line + int32(i); strings.Contains(line, "{{") && (p.path == "" || p.line == at) {
+					return []found{{problems: []problem{{line: at, text: isTemplate}}}}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// addError adds an error, or counts it beyond maxErrors. It drops further errors of a template.
 func (r *reader) addError(e *Error) {
+	if slices.ContainsFunc(r.errs, func(other *Error) bool { return other.Text == isTemplate && other.File == e.File }) {
+		return
+	}
 	if len(r.errs) == maxErrors {
 		r.more++
 		return
@@ -222,7 +245,7 @@ func (r *reader) readFiles(files []string, stdin io.Reader) error {
 			p := &parser{decoder: newDecoder(), lenient: r.options.Lenient}
 			for b := range jobs {
 				for i, c := range b.chunks {
-					b.found = append(b.found, p.parseChunk(c, b.order+int32(i))...)
+					b.found = append(b.found, nameTemplate(c, p.parseChunk(c, b.order+int32(i)))...)
 				}
 				b.chunks = nil
 				close(b.ready)

@@ -221,3 +221,29 @@ func TestClaimsGetTheDefaultStorageClass(t *testing.T) {
 		t.Errorf("%d claims, want 2", len(set.PersistentVolumeClaims))
 	}
 }
+
+// A template that was not rendered is called one, unless its fault is elsewhere.
+func TestTemplatesAndChartsAreRecognised(t *testing.T) {
+	const template = "Helm template: render it first, with `helm template`"
+	for text, want := range map[string][]string{
+		"apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ include \"web.name\" . }}\n":                      {"<stdin>:4: an unrendered " + template},
+		"{{- if .Values.enabled }}\napiVersion: v1\nkind: Pod\n---\n{{ end }}\napiVersion: v1\nkind: Pod\n": {"<stdin>:1: an unrendered " + template},
+		"apiVersion: v1\nkind: Pod\nmetadata:\n  name: \"{{ .Release.Name }}-web\"\nspec: {containers: [{name: c, image: i}]}\n": {
+			"<stdin>:4: an unrendered " + template},
+		"apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  annotations: {alert: \"{{ $value }}\"}\nspec:\n  containers: [{name: c, imge: i}]\n": {
+			"<stdin>:7: spec.containers[0].imge: unknown field; did you mean image?"},
+	} {
+		_, err := Read([]string{"-"}, strings.NewReader(text), Options{})
+		if got := strings.Split(fmt.Sprint(err), "\n"); !slices.Equal(got, want) {
+			t.Errorf("%s\n%q, want %q", text, got, want)
+		}
+	}
+
+	chart := t.TempDir()
+	if err := os.WriteFile(filepath.Join(chart, "Chart.yaml"), []byte("apiVersion: v2\nname: web\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read([]string{chart}, nil, Options{}); fmt.Sprint(err) != chart+": a Helm chart: render it first, with `helm template`" {
+		t.Error(err)
+	}
+}

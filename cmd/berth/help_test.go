@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// Help fits the terminal or 100 columns. Its examples are commands to be copied, and kubectl's help
+// is kubectl's.
+func TestHelpFitsTheTerminal(t *testing.T) {
+	neutral(t)
+	var commands [][]string
+	var list func(cmd *cobra.Command, path []string)
+	list = func(cmd *cobra.Command, path []string) {
+		for _, sub := range cmd.Commands() {
+			if sub.Name() != "kubectl" {
+				list(sub, append(path[:len(path):len(path)], sub.Name()))
+			}
+		}
+		commands = append(commands, path)
+	}
+	list(newRoot("berth"), nil)
+
+	for _, path := range commands {
+		for _, width := range []int{0, 90, 130} {
+			var out bytes.Buffer
+			if code := runCommand(context.Background(), append(append([]string{"berth"}, path...), "--help"),
+				answer.Terminal{Writer: &out, Width: width}, &out); code != 0 {
+				t.Fatalf("%q: %d: %s", path, code, &out)
+			}
+			most := width
+			if width == 0 {
+				most = 100
+			}
+			wide := 0
+			for line := range strings.Lines(out.String()) {
+				n := utf8.RuneCountInString(strings.TrimRight(line, "\n"))
+				if wide = max(wide, n); n > most && !strings.HasPrefix(line, "  berth ") && strings.Contains(strings.TrimSpace(line), " ") {
+					t.Errorf("%q: %d of %d columns: %s", path, n, most, line)
+				}
+			}
+			if width == 130 && len(path) > 0 && path[0] == "scheduler" && wide < 110 {
+				t.Errorf("%q: at most %d of %d columns are used", path, wide, width)
+			}
+		}
+	}
+}
