@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/berth-k8s/berth/internal/answer"
 )
@@ -26,7 +27,8 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 		}
 		commands = append(commands, path)
 	}
-	list(newRoot("berth"), nil)
+	root := newRoot("berth")
+	list(root, nil)
 
 	for _, path := range commands {
 		for _, width := range []int{0, 90, 130} {
@@ -46,6 +48,12 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 					t.Errorf("%q: %d of %d columns: %s", path, n, most, line)
 				}
 			}
+			cmd, _, _ := root.Find(path)
+			cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+				if !f.Hidden && !strings.Contains(out.String(), " --"+f.Name+" ") {
+					t.Errorf("%q: no --%s", path, f.Name)
+				}
+			})
 			if width == 130 && len(path) > 0 && path[0] == "scheduler" && wide < 110 {
 				t.Errorf("%q: at most %d of %d columns are used", path, wide, width)
 			}

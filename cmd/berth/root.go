@@ -117,7 +117,8 @@ func wrapFlags(root *cobra.Command) {
 		var text strings.Builder
 		page := answer.NewPage(answer.Terminal{Writer: &text, Width: cmp.Or(screen.Width, 100)})
 		page.Rows("  ", rows)
-		return text.String(), page.Flush()
+		err := page.Flush()
+		return text.String(), err
 	})
 	root.SetUsageTemplate(strings.NewReplacer(".LocalFlags.FlagUsages", "wrap . .LocalFlags",
 		".InheritedFlags.FlagUsages", "wrap . .InheritedFlags").Replace(root.UsageTemplate()))
