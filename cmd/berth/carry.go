@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/cli/print"
 )
@@ -36,7 +35,7 @@ func (c *carrying) end() {
 // carryOut runs a mover. The first signal stops it, with a message to the user; the second ends the
 // command immediately. returned is false if the mover did not finish in time.
 func carryOut(cmd *cobra.Command, step, stopped string, begin func(ctx context.Context, c *carrying) mover) (returned bool, err error) {
-	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{})) // what it does is told in lines of its own
+	ctx, cancel := context.WithCancel(cmd.Context())
 	c := &carrying{cancel: cancel}
 	defer c.end()
 	c.meter.Begin(cmd.ErrOrStderr(), step)

@@ -3,6 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -11,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
 )
 
 // Help fits the terminal or 100 columns. Its examples are commands to be copied, and kubectl's help
@@ -57,6 +63,29 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 			if width == 130 && len(path) > 0 && path[0] == "scheduler" && wide < 110 {
 				t.Errorf("%q: at most %d of %d columns are used", path, wide, width)
 			}
+		}
+	}
+}
+
+// Logs of client-go, such as an API server's warnings, are no part of an answer.
+func TestAnswersAreNotMixedWithLogs(t *testing.T) {
+	api := fakeapi.New(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Warning", `299 - "this is deprecated"`)
+		api.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	config := file(t, "kubeconfig", fmt.Sprintf(
+		"{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}", server.URL))
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range []string{"pending -A", "survey fragmentation", "check"} {
+		cmd := exec.Command(program, append(strings.Fields(words), "--kubeconfig", config)...)
+		cmd.Env = append(os.Environ(), asCommand+"=1")
+		if text, _ := cmd.CombinedOutput(); strings.Contains(string(text), "deprecated") || len(text) == 0 {
+			t.Errorf("%s: %s", words, text)
 		}
 	}
 }

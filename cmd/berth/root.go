@@ -2,11 +2,13 @@ package main
 
 import (
 	"cmp"
+	"flag"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/cli/ask"
@@ -37,8 +39,13 @@ work on any cluster: they only read it, and install nothing.
 		SilenceErrors: true,
 		Args:          parse.Subcommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
-		Version:       currentVersion().Version, // for --version; "berth version" says more
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			if !keepsLog(cmd) {
+				muteLibraries()
+			}
+		},
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
+		Version:     currentVersion().Version, // for --version; "berth version" says more
 	}
 	root.SetVersionTemplate("Berth {{.Version}}\n")
 	root.AddGroup(
@@ -97,6 +104,25 @@ func checkHelpTopics(root *cobra.Command) {
 		}
 		return parse.Subcommand(topic, rest)
 	}
+}
+
+// keepsLog reports whether a command runs until it is stopped, with a log.
+func keepsLog(cmd *cobra.Command) bool {
+	for ; cmd != nil; cmd = cmd.Parent() {
+		if cmd.GroupID == groupParts || cmd.GroupID == groupTry || cmd.Name() == "ui" {
+			return true
+		}
+	}
+	return false
+}
+
+// muteLibraries discards the log of client-go and others: a command prints what concerns its user.
+func muteLibraries() {
+	flags := flag.NewFlagSet("klog", flag.PanicOnError)
+	klog.InitFlags(flags)
+	_ = flags.Set("stderrthreshold", "FATAL") // errors go there as well otherwise
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 }
 
 // wrapFlags wraps the help of flags at the width of the terminal, or at 100 columns. (pflag's own

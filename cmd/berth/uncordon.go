@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/print"
@@ -72,7 +71,7 @@ func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interfa
 	if err != nil || err2 != nil || len(deployments.Items)+len(sets.Items) == 0 {
 		return nil // whoever may open nodes only could not have begun a surge
 	}
-	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: names}, OnlyRestore: true}
 	tell := func(a execute.DrainTold) { print.Told(out, a.Line()) }
