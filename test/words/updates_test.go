@@ -34,8 +34,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// faults are errors without the values, which upstream prints as its internal types, and without the
-// differences that follow some.
+// faults are errors without the values, which upstream prints as its internal types, and without
+// the differences that follow some.
 func faults(errs field.ErrorList) []string {
 	list := []string{}
 	for _, err := range errs {

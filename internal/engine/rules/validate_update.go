@@ -213,8 +213,8 @@ func podAffinityOf(spec *v1.PodSpec) (a v1.Affinity) {
 	return a
 }
 
-// validateJobUpdate permits changes of the completions of Indexed Jobs and, while a Job is suspended
-// and has no pods, of its pods' resources and choice of nodes.
+// validateJobUpdate permits changes of the completions of Indexed Jobs and, while a Job is
+// suspended and has no pods, of its pods' resources and choice of nodes.
 func validateJobUpdate(spec *batchv1.JobSpec, was *batchv1.Job, path *field.Path) (errs field.ErrorList) {
 	indexed := spec.CompletionMode != nil && *spec.CompletionMode == batchv1.IndexedCompletion
 	switch changed := !equality.Semantic.DeepEqual(spec.Completions, was.Spec.Completions); {
@@ -243,8 +243,8 @@ func validateJobUpdate(spec *batchv1.JobSpec, was *batchv1.Job, path *field.Path
 	return append(errs, apivalidation.ValidateImmutableField(now.Spec, before.Spec, path.Child("template.spec"))...)
 }
 
-// validateClaimUpdate permits a larger request and another class of attributes for bound claims, and
-// a volume or a storage class for claims without one.
+// validateClaimUpdate permits a larger request and another class of attributes for bound claims,
+// and a volume or a storage class for claims without one.
 func validateClaimUpdate(claim *v1.PersistentVolumeClaimSpec, was *v1.PersistentVolumeClaim, path *field.Path) (errs field.ErrorList) {
 	spec, before := claim.DeepCopy(), &was.Spec
 	size, least := spec.Resources.Requests[v1.ResourceStorage], before.Resources.Requests[v1.ResourceStorage]

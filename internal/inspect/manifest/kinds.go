@@ -38,8 +38,8 @@ type kind struct {
 	list func(set *Set) []metav1.Object
 }
 
-// kinds indexes all kinds by name, byType by Go type; ordered lists them in order. They exclude kinds
-// with the same name in another group, such as Knative's Service.
+// kinds indexes all kinds by name, byType by Go type; ordered lists them in order. They exclude
+// kinds with the same name in another group, such as Knative's Service.
 var (
 	kinds   = map[string]*kind{}
 	byType  = map[reflect.Type]*kind{}

@@ -15,9 +15,9 @@ import (
 )
 
 // Merge returns the object that results from kubectl apply of a manifest to an existing object of
-// its kind: fields missing from the manifest stay, unless the last manifest had them. An object that
-// no API server has stored is its own last manifest. Merge also returns the existing object with
-// defaults, for comparison. It modifies neither argument.
+// its kind: fields missing from the manifest stay, unless the last manifest had them. An object
+// that no API server has stored is its own last manifest. Merge also returns the existing object
+// with defaults, for comparison. It modifies neither argument.
 func Merge(was, manifest metav1.Object) (merged, before metav1.Object, err error) {
 	var texts [2][]byte
 	for i, object := range []metav1.Object{was, manifest} {

@@ -141,7 +141,8 @@ func (o *operations) createPod(p *v1.Pod) string {
 	return o.pods.refusals[len(o.pods.refusals)-1]
 }
 
-// refuseObject returns the API server's error about an object of the set, or nil if it would be stored.
+// refuseObject returns the API server's error about an object of the set, or nil if it would be
+// stored.
 func (o *operations) refuseObject(object metav1.Object, set *manifest.Set) error {
 	kind, name := manifest.KindOf(object), object.GetName()
 	resource, _ := meta.UnsafeGuessKindToResource(kind)
@@ -214,8 +215,9 @@ func (o *operations) canResize(claim, was *v1.PersistentVolumeClaim) bool {
 	return there && ptr.Deref(class.AllowVolumeExpansion, false)
 }
 
-// mergeSets adds the namespaces, classes and NodePools of the newer set b to a and returns a catalog of both.
-// It modifies a. Of two objects with the same name, the list keeps both, the newer one last.
+// mergeSets adds the namespaces, classes and NodePools of the newer set b to a and returns a
+// catalog of both. It modifies a. Of two objects with the same name, the list keeps both, the newer
+// one last.
 func mergeSets(a, b *manifest.Set) *admission.Catalog {
 	a.Namespaces = append(a.Namespaces, b.Namespaces...)
 	a.PriorityClasses = append(a.PriorityClasses, b.PriorityClasses...)
