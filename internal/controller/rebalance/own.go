@@ -49,6 +49,7 @@ func OwnGoal(name string, number int) *Goal {
 //	heal                        violated hard constraints
 //	consolidate=2               two nodes are to be empty
 //	defragment=trainer-0        room for one pending pod
+//	defragment=ml/trainer-0     one of another namespace
 //
 // An error names the goal and its required form.
 func ReadGoals(list []string, namespace string) (*Policy, error) {
@@ -73,8 +74,14 @@ func ReadGoals(list []string, namespace string) (*Policy, error) {
 		goal := OwnGoal(name, number)
 		if goal.Defragment != nil && has {
 			for _, pod := range strings.Split(value, ",") {
-				goal.Defragment.Pods = append(goal.Defragment.Pods,
-					types.NamespacedName{Namespace: namespace, Name: strings.TrimPrefix(pod, "pod/")})
+				in, name, qualified := strings.Cut(strings.TrimPrefix(pod, "pod/"), "/")
+				if !qualified {
+					in, name = namespace, in
+				}
+				if name == "" || qualified && in == "" || strings.Contains(name, "/") {
+					return nil, fmt.Errorf("goal %q: pod %q: must be NAME, pod/NAME or NAMESPACE/NAME", text, pod)
+				}
+				goal.Defragment.Pods = append(goal.Defragment.Pods, types.NamespacedName{Namespace: in, Name: name})
 			}
 		}
 		policy.Goals = append(policy.Goals, *goal)
