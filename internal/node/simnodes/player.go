@@ -56,7 +56,7 @@ func startOf(pid int) string {
 func checkPlayer(nodes []*v1.Node, shape *kubelet.Shape) error {
 	for _, node := range nodes {
 		name := node.Annotations[AnnotationPlayer]
-		if name == "" || name == playerID() {
+		if !shape.Names(node.Name) || name == "" || name == playerID() {
 			continue
 		}
 		parts := strings.Split(name, "/")

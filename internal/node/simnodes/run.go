@@ -76,7 +76,9 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	group.Go(func() error {
 		// Before Start, which registers the missing ones.
 		r.fleet.NodesListed(existing, version, time.Now())
-		r.fleet.Start(time.Now())
+		if err := r.fleet.Start(time.Now()); err != nil {
+			return err
+		}
 		r.runLoop(ctx, opts.Shape.Count, func() { close(registered) })
 		return nil
 	})
@@ -102,10 +104,8 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 // size limit. A full channel slows down watches and workers, and never loses anything.
 const mostWaiting = 64
 
-// listNodes lists the existing nodes, and refuses to simulate a real one: its kubelet would
-// interfere. Nodes of this shape beyond the count are returned as well: the fleet removes them. The
-// list is that of the cluster at version. It gives up after ten seconds, with an error about the
-// unreachable cluster.
+// listNodes lists the cluster's nodes at a version, and refuses to simulate a real one: its kubelet
+// would interfere. It gives up after ten seconds, with an error about the unreachable cluster.
 func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.Shape) ([]*v1.Node, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -114,21 +114,17 @@ func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.
 		return nil, "", connect.Reach(err)
 	}
 
-	var own []*v1.Node
+	nodes := make([]*v1.Node, len(list.Items))
 	for i := range list.Items {
 		node := &list.Items[i]
-		// Skip the cluster's foreign nodes.
-		if !shape.Names(node.Name) {
-			continue
-		}
-		if _, simulated := node.Labels[kubelet.LabelSimulated]; simulated {
-			own = append(own, node)
-		} else if !shape.Beyond(node.Name) {
+		nodes[i] = node
+		_, simulated := node.Labels[kubelet.LabelSimulated]
+		if !simulated && shape.Names(node.Name) && !shape.Beyond(node.Name) {
 			return nil, "", fmt.Errorf("node %s exists and is not simulated: choose other names with --name-prefix", node.Name)
 		}
 	}
 
-	return own, list.ResourceVersion, nil
+	return nodes, list.ResourceVersion, nil
 }
 
 // runner owns the fleet. Only the goroutine of runLoop touches it.

@@ -1,6 +1,58 @@
 package kubelet
 
-import "net/netip"
+import (
+	"net/netip"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// lots hands out lots to nodes: numbers that determine a node's address and pod range. The zero
+// value has handed out none.
+//
+// In a fresh cluster, a node's lot is its number. Nodes of other prefixes, sizes and processes, and
+// real nodes, may have taken some of the addresses.
+type lots struct {
+	taken map[int]struct{}
+	last  int // the lot that was handed out last
+}
+
+// takeOf marks the lots with an address or a pod range of an existing node.
+func (l *lots) takeOf(shape *Shape, n *v1.Node) {
+	if l.taken == nil {
+		l.taken = map[int]struct{}{}
+	}
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && nodeNetwork.Contains(ip) {
+			l.taken[offsetIn(nodeNetwork, ip)] = struct{}{}
+		}
+	}
+	for _, cidr := range n.Spec.PodCIDRs {
+		other, err := netip.ParsePrefix(cidr)
+		if err != nil || !podNetwork.Overlaps(other) {
+			continue
+		}
+		first, size := 0, 1<<(32-podNetwork.Bits())
+		if other.Bits() > podNetwork.Bits() {
+			first, size = offsetIn(podNetwork, other.Masked().Addr()), 1<<(32-other.Bits())
+		}
+		// A range may be as large as several lots, or smaller than one.
+		scale := 32 - shape.podRangeBits()
+		for lot := first >> scale; lot <= (first+size-1)>>scale; lot++ {
+			l.taken[lot] = struct{}{}
+		}
+	}
+}
+
+// take returns the next free lot; 0 if there is none.
+func (l *lots) take(shape *Shape) int {
+	for l.last < shape.MaxCount() {
+		l.last++
+		if _, taken := l.taken[l.last]; !taken {
+			return l.last
+		}
+	}
+	return 0
+}
 
 // ipPool hands out the addresses of a node's pod range in turn, so that an address is not reused
 // right after it was freed. The zero value has an empty range, and hands out nothing.

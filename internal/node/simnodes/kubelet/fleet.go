@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -22,6 +23,7 @@ type Fleet struct {
 	nodes map[string]*node
 	// pods bound to one of nodes.
 	pods   map[types.UID]*pod
+	lots   lots
 	timers timers
 	out    []Action
 	// live counts registered nodes.
@@ -48,7 +50,11 @@ type node struct {
 	silent   bool
 	labelled bool // labels were checked once in this process
 	pods     map[types.UID]*pod
-	ips      ipPool
+	// lot is that of a node registered by this process. address is the node's own, empty before its
+	// registration.
+	lot     int
+	address string
+	ips     ipPool
 
 	busy     bool      // an action for the object or its status is under way
 	failures int       // requests for it that failed in a row
@@ -85,22 +91,29 @@ func New(shape Shape) *Fleet {
 }
 
 // Start registers the missing nodes, in the order of their numbers. NodesListed must be called
-// before, with the existing ones.
-func (f *Fleet) Start(now time.Time) {
+// before, with the cluster's nodes. It fails if they have too many of the addresses.
+func (f *Fleet) Start(now time.Time) error {
 	for number := 1; number <= f.shape.Count; number++ {
-		if n := f.nodes[f.shape.Name(number)]; n.object == nil && !n.busy {
-			f.registerNode(n, now)
+		n := f.nodes[f.shape.Name(number)]
+		if n.object != nil || n.busy {
+			continue
 		}
+		if n.lot = f.lots.take(&f.shape); n.lot == 0 {
+			return fmt.Errorf("node %s: no address range is left: the cluster's other nodes have the rest of %s", n.name, podNetwork)
+		}
+		f.registerNode(n, now)
 	}
+	return nil
 }
 
 // NodesListed applies a list of all nodes at a version: nodes missing from it have been deleted.
 // Nodes of this shape beyond its count are removed. A list may be older than the objects shown
-// meanwhile by a watch or a response; versions decide.
+// meanwhile by a watch or a response; versions decide. Of foreign nodes, only the addresses matter.
 func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 	there := make(map[string]bool, len(list))
 	for _, object := range list {
 		there[object.Name] = true
+		f.lots.takeOf(&f.shape, object)
 		if f.shape.Beyond(object.Name) && object.Labels[LabelSimulated] != "" {
 			f.retireNode(object)
 			continue
@@ -165,6 +178,11 @@ func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	n.object = object
 	n.gone = false
 	n.ips.setRange(object.Spec.PodCIDR)
+	for _, a := range object.Status.Addresses {
+		if a.Type == v1.NodeInternalIP && n.address == "" {
+			n.address = a.Address
+		}
+	}
 	if first {
 		f.live++
 		// The first report is anywhere within the interval, so that nodes registered together do
@@ -245,7 +263,7 @@ func (f *Fleet) nodeDone(n *node, outcome Outcome, object any, now time.Time) {
 // registerNode creates the node's object. It is called for a node without an object only.
 func (f *Fleet) registerNode(n *node, now time.Time) {
 	n.busy = true
-	f.emitAction(Action{Kind: Register, Node: n.name, Object: f.shape.Node(n.number, now)})
+	f.emitAction(Action{Kind: Register, Node: n.name, Object: f.shape.Node(n.number, n.lot, now)})
 }
 
 // checkNode registers the node if it does not exist, and reports its status if it has changed or a
@@ -265,7 +283,7 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 	if f.addLabels(n) {
 		return
 	}
-	status := f.shape.nodeStatus(n.object, n.number, n.pressed, now)
+	status := f.shape.nodeStatus(n.object, n.address, n.pressed, now)
 	due := !now.Before(n.statusAt)
 	if !due && semanticEqual(&n.object.Status, &status) {
 		f.timers.setTimer(&n.status, n.statusAt)

@@ -15,9 +15,9 @@ const reasonSimulated = "SimulatedByAnnotation"
 
 // Node returns the object for registering a node: already Ready, like that of a kubelet with its
 // runtime up. It includes the pod range, so that none needs to be assigned by a controller.
-func (s *Shape) Node(number int, now time.Time) *v1.Node {
+func (s *Shape) Node(number, lot int, now time.Time) *v1.Node {
 	name := s.Name(number)
-	podRange := s.podRange(number).String()
+	podRange := s.podRange(lot).String()
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   name,
@@ -31,7 +31,7 @@ func (s *Shape) Node(number int, now time.Time) *v1.Node {
 			Taints:   slices.Clone(s.Taints),
 		},
 	}
-	node.Status = s.nodeStatus(node, number, nil, now)
+	node.Status = s.nodeStatus(node, s.addressOf(lot).String(), nil, now)
 	return node
 }
 
@@ -62,7 +62,7 @@ func (s *Shape) nodeLabels(number int) map[string]string {
 // nodeStatus returns the present status of the node's kubelet, based on the API's: resources added
 // to the capacity by other writers stay, conditions keep their transition times, and heartbeats are
 // not touched (renewHeartbeats does that). The result is a copy.
-func (s *Shape) nodeStatus(node *v1.Node, number int, pressed []v1.NodeConditionType, now time.Time) v1.NodeStatus {
+func (s *Shape) nodeStatus(node *v1.Node, address string, pressed []v1.NodeConditionType, now time.Time) v1.NodeStatus {
 	// The object belongs to the watch; only the copy is changed.
 	st := node.Status.DeepCopy()
 	if st.Capacity == nil {
@@ -75,9 +75,8 @@ func (s *Shape) nodeStatus(node *v1.Node, number int, pressed []v1.NodeCondition
 	// The system reserves no resources. A resource that vanished from capacity vanishes here as
 	// well.
 	st.Allocatable = st.Capacity.DeepCopy()
-	ip := s.addressOf(number).String()
 	st.Addresses = []v1.NodeAddress{
-		{Type: v1.NodeInternalIP, Address: ip},
+		{Type: v1.NodeInternalIP, Address: address},
 		{Type: v1.NodeHostName, Address: node.Name},
 	}
 	// The kubelet's port, without a listener.

@@ -256,7 +256,7 @@ func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
 		status.StartTime = &started
 	}
 
-	host := f.shape.addressOf(p.node.number).String()
+	host := p.node.address
 	if status.HostIP == "" {
 		status.HostIP = host
 		status.HostIPs = []v1.HostIP{{IP: host}}

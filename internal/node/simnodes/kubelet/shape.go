@@ -139,22 +139,28 @@ func (s *Shape) podRangeBits() int {
 	return 32 - max(bits.Len64(wanted), 4)
 }
 
-// addressOf returns the node's own address.
-func (s *Shape) addressOf(number int) netip.Addr {
-	return addOffset(nodeNetwork.Addr(), uint32(number))
+// addressOf returns the own address of the node with this lot.
+func (s *Shape) addressOf(lot int) netip.Addr {
+	return addOffset(nodeNetwork.Addr(), uint32(lot))
 }
 
-// podRange returns the range of the node's pods. The ranges of different nodes never overlap.
-func (s *Shape) podRange(number int) netip.Prefix {
+// podRange returns the range of the pods of the node with this lot. The ranges of different lots
+// never overlap.
+func (s *Shape) podRange(lot int) netip.Prefix {
 	size := s.podRangeBits()
-	return netip.PrefixFrom(addOffset(podNetwork.Addr(), uint32(number)<<(32-size)), size)
+	return netip.PrefixFrom(addOffset(podNetwork.Addr(), uint32(lot)<<(32-size)), size)
 }
 
-// addOffset adds to an IPv4 address.
+// addOffset adds to an IPv4 address, and offsetIn is its inverse.
 func addOffset(a netip.Addr, n uint32) netip.Addr {
 	b := a.As4()
 	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+n)
 	return netip.AddrFrom4(b)
+}
+
+func offsetIn(network netip.Prefix, a netip.Addr) int {
+	from, to := network.Addr().As4(), a.As4()
+	return int(binary.BigEndian.Uint32(to[:]) - binary.BigEndian.Uint32(from[:]))
 }
 
 // spreadName maps a name to a number in [0,1): it distributes heartbeats evenly over an interval,

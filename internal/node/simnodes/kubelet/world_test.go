@@ -49,7 +49,9 @@ func (w *world) start() {
 		nodes = append(nodes, w.nodes[name].DeepCopy())
 	}
 	w.fleet.NodesListed(nodes, strconv.Itoa(w.version), w.now)
-	w.fleet.Start(w.now)
+	if err := w.fleet.Start(w.now); err != nil {
+		w.say("%v", err)
+	}
 	var pods []*v1.Pod
 	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
 		pods = append(pods, Slim(w.pods[name].DeepCopy()))
