@@ -84,6 +84,8 @@ func (s *stage) drainTold(a execute.DrainTold) {
 		s.say("planned:\n%s", showDraining(a.Plan))
 	case a.Pod == nil:
 		s.say("%s %s: %s", a.Result, a.Node, a.Message)
+	case a.Pod.Name == "":
+		s.say("%s", a.Line())
 	default:
 		s.results[string(a.Result)]++
 		where := a.Node

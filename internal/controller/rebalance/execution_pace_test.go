@@ -193,6 +193,9 @@ func TestATenantsLabelDoesNotHoldADrainUp(t *testing.T) {
 		}
 		s.begin(execute.NewDrainer(execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}}, Timeout: 20 * time.Second}))
 		s.run(time.Minute)
+		if text := s.lines.String(); !strings.Contains(text, "a deleted pod of tenant: not replaced: ConfigMap/c") {
+			t.Errorf("%v: told\n%s", outcome, text)
+		}
 		if len(s.drained) != 1 || s.drained[0].Evicted != 2 || s.drained[0].Stopped != "" || scales == 0 {
 			t.Errorf("%v: %d requests to scale the trap, ended with %+v\n%s", outcome, scales, s.drained, s.lines.String())
 		}

@@ -232,7 +232,7 @@ func (c *Core) conclude(result Result, node, message string) {
 	// This run has turned a running pod into a pending one. Whatever the cause, another move would
 	// not help.
 	case result == Pending:
-		c.finish(fmt.Sprintf("%s/%s: %s", m.Namespace, m.Name, message))
+		c.finish(nameOf(&m.Departure) + ": " + message)
 	case c.run.missed >= mostMissed:
 		c.finish(fmt.Sprintf("%d successors in a row did not arrive where they were proved to", c.run.missed))
 	case c.run.withheld >= mostRefused:
@@ -250,7 +250,7 @@ func (c *Core) tell(m *departure, result Result, node, message string) {
 		return
 	case m == nil:
 	case m.flight == nil: // a surge of an earlier process
-		told.Message = fmt.Sprintf("%s/%s: %s", m.Namespace, m.Name, message)
+		told.Message = nameOf(&m.Departure) + ": " + message
 	default:
 		told.Move = &m.flight.Move
 	}

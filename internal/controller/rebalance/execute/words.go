@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
 // Line returns a human-readable description of a drain's progress, or "" for events of no interest
@@ -21,7 +22,7 @@ func (a *DrainTold) Line() string {
 		return ""
 	}
 
-	name := a.Pod.Namespace + "/" + a.Pod.Name
+	name := nameOf(a.Pod)
 	switch a.Result {
 	case Evicted:
 		return fmt.Sprintf("%s: evicted from %s", name, a.Pod.From)
@@ -39,6 +40,15 @@ func (a *DrainTold) Line() string {
 		return fmt.Sprintf("%s: left pending: %s", name, a.Message)
 	}
 	return a.Result.line(name, a.Pod.From, a.Message)
+}
+
+// nameOf returns a pod's name in messages. The pod of a surge left behind may be deleted; only its
+// UID is known then.
+func nameOf(p *rebalance.Departure) string {
+	if p.Name == "" {
+		return "a deleted pod of " + p.Namespace
+	}
+	return p.Namespace + "/" + p.Name
 }
 
 // line formats results common to drains and moves. Other results print as their name and the
