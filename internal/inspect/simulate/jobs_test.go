@@ -1,6 +1,8 @@
 package simulate_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,11 +21,13 @@ spec:
     spec: {restartPolicy: Never, containers: [{name: c, image: i, resources: {requests: {cpu: "100"}}}]}
 `
 
+// deletePodsOf deletes pods, and waits for the longest back-off of their Job.
 func deletePodsOf(t *testing.T, w *simulate.World, prefix string) {
 	t.Helper()
 	for _, name := range names(w, prefix) {
 		do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/" + name}})
 	}
+	w.Advance(w.Elapsed() + 10*time.Minute)
 }
 
 // A deleted pending pod counts as a failure of its Job, like upstream: the Job's finalizer keeps
@@ -222,8 +226,78 @@ metadata: {name: a-0, uid: a-0, labels: {app: a}, ownerReferences: [{apiVersion:
 spec: {nodeName: node-1, restartPolicy: RESTART, containers: [{name: c, image: i}]}
 `))
 		do(t, w, simulate.Operation{Evict: &simulate.Evict{Pods: []string{"a-0"}}})
+		w.Advance(time.Minute)
 		if d := w.Departures()[0]; d.Fate != c.want {
 			t.Errorf("%s%s {%s} {%s}: %s, want %s", c.kind, c.meta, c.spec, c.status, d.Fate, c.want)
 		}
+	}
+}
+
+// A Job makes no pod until its back-off since the last failure is over: 10 s, doubled with each
+// failure in a row up to 10 min. A Job that limits the failures of single indexes has one for each.
+func TestAJobReplacesItsPodsAfterABackOff(t *testing.T) {
+	const job = `---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: job, uid: job}
+spec:
+  SPEC
+  parallelism: 2
+  completions: 2
+  template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}
+status: {STATUS}
+`
+	const unready = "conditions: [{type: Ready, status: \"False\", lastTransitionTime: \"2025-12-31T23:59:55Z\"}]"
+	for name, c := range map[string]struct {
+		spec, status, pods string
+		delete             []string // pods of the Job by the time of their deletion, in the order of their names
+		want               []string // the times at which there are other pods, as seen every second
+	}{
+		"first":             {"backoffLimit: 100", "", "", []string{"0s job-0"}, []string{"10s +1"}},
+		"third":             {"backoffLimit: 100", "failed: 2", "", []string{"0s job-0"}, []string{"40s +1"}},
+		"longest":           {"backoffLimit: 100", "failed: 50", "", []string{"0s job-0"}, []string{"600s +1"}},
+		"after a success":   {"backoffLimit: 100", "failed: 2, succeeded: 1", "", []string{"0s job-0"}, []string{"10s +1"}},
+		"prolonged for all": {"backoffLimit: 100", "", "", []string{"0s job-0", "5s job-1"}, []string{"25s +2"}},
+		"each index":        {"backoffLimitPerIndex: 3\n  completionMode: Indexed", "", "", []string{"0s job-0", "5s job-1"}, []string{"10s +1", "15s +1"}},
+		"since unready":     {"backoffLimit: 100", "", unready, []string{"0s job-0"}, []string{"5s +1"}},
+		"once it has ended": {"backoffLimit: 100\n  podReplacementPolicy: Failed", "", unready, []string{"0s job-0"}, []string{"10s +1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := twoNodes + strings.NewReplacer("SPEC", c.spec, "STATUS", c.status).Replace(job)
+			for i := range 2 {
+				text += fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {name: job-%d, uid: job-%d, annotations: {batch.kubernetes.io/job-completion-index: "%d"}, creationTimestamp: "2026-01-01T00:00:00Z",
+  ownerReferences: [{apiVersion: batch/v1, kind: Job, name: job, uid: job, controller: true}]}
+spec: {nodeName: node-1, restartPolicy: Never, containers: [{name: c, image: i}]}
+status: {phase: Running, %s}
+`, i, i, i, c.pods)
+			}
+			w := opened(t, text)
+			left, made := map[string]bool{"job-0": true, "job-1": true}, []string(nil)
+			for second := range 700 {
+				at := time.Duration(second) * time.Second
+				w.Advance(at)
+				count := 0
+				for _, name := range names(w, "job") {
+					if !left[name] {
+						left[name] = true
+						count++
+					}
+				}
+				if count > 0 {
+					made = append(made, fmt.Sprintf("%ds +%d", second, count))
+				}
+				for _, deletion := range c.delete {
+					if when, name, _ := strings.Cut(deletion, " "); when == at.String() {
+						do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/" + name}})
+					}
+				}
+			}
+			if !slices.Equal(made, c.want) {
+				t.Errorf("pods are made %q, want %q", made, c.want)
+			}
+		})
 	}
 }

@@ -34,8 +34,9 @@ func (c *controllers) awaitTurn(d *Departure, set *appsv1.StatefulSet) {
 	c.proceed(set)
 }
 
-// endWaiting cancels the pending recreation of a deleted set's pods.
+// endWaiting cancels the pending recreation of a deleted workload's pods.
 func (c *controllers) endWaiting(l *workload.Workload) {
+	c.retries.end(l.Owner())
 	for name, d := range c.waiting {
 		if rules.OwnerOf(d.object) == l.Owner() {
 			d.Fate = Ends
@@ -100,10 +101,7 @@ func (c *controllers) makeOrdinal(set *appsv1.StatefulSet, ordinal int) {
 
 	if d := c.waiting[name]; d != nil {
 		delete(c.waiting, name)
-		d.Fate, d.next = Returns, c.makeAgain(d.object)
-		if d.next != nil {
-			d.next.again = d.Cause == ByTaint || d.Cause == ByPressure
-		}
+		c.replace(d)
 		return
 	}
 	if c.claims.addClaims(claims) {

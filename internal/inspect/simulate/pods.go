@@ -91,7 +91,8 @@ type pod struct {
 	starved bool
 	// turnedAway means that the kubelet did not admit the pod; its containers never run.
 	turnedAway bool
-	marked     bool // it is unready because node health has marked it, and was ready before
+	// marked is the time at which node health marked the ready pod as not ready; zero: it did not.
+	marked time.Time
 	// again is set if the pod replaces a pod evicted by a taint.
 	again bool
 	// departure is set while the pod is deleted but stuck on an unresponsive node. Its controller

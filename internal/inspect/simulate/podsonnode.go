@@ -3,6 +3,9 @@ package simulate
 import (
 	"cmp"
 	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -12,7 +15,7 @@ import (
 func (s *pods) markUnready(node string) {
 	for _, p := range s.podsOn(node) {
 		if !p.unready && !p.Terminating {
-			p.unready, p.marked = true, true
+			p.unready, p.marked = true, s.clock.time()
 			s.budgets.unready[p.Class]++
 			s.budgets.podLeft(p.Pod)
 		}
@@ -23,12 +26,26 @@ func (s *pods) markUnready(node string) {
 // before the node failed stay unready.
 func (s *pods) unmarkUnready(node string) {
 	for _, p := range s.podsOn(node) {
-		if p.unready && p.marked && !p.Terminating {
-			p.unready, p.marked = false, false
+		if p.unready && !p.marked.IsZero() && !p.Terminating {
+			p.unready, p.marked = false, time.Time{}
 			s.budgets.unready[p.Class]--
 			s.budgets.podJoined(p.Pod)
 		}
 	}
+}
+
+// unreadySince returns the time since which a pod is not ready; zero if it is ready, or if that is
+// unknown.
+func (p *pod) unreadySince() (since time.Time) {
+	if !p.unready || !p.marked.IsZero() {
+		return p.marked
+	}
+	for i := range p.object.Status.Conditions {
+		if c := &p.object.Status.Conditions[i]; c.Type == v1.PodReady {
+			since = c.LastTransitionTime.Time
+		}
+	}
+	return since
 }
 
 // podsOn lists the pods on a node, including terminating ones, by name. It is empty for an unknown

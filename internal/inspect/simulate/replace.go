@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,7 +43,7 @@ const (
 	Lost    Fate = "Lost"    // it has no controller that would make it again
 	Stays   Fate = "Stuck"   // its node cannot confirm that it has ended, and its controller waits for that
 	Ends    Fate = "Ends"    // it is no longer wanted, or not on this node
-	Waits   Fate = "Waits"   // its StatefulSet makes it again once the pods before it are ready
+	Waits   Fate = "Waits"   // its StatefulSet makes it again once the pods before it are ready, its Job after a back-off
 	Fails   Fate = "Fails"   // its Job fails because of it, and does not make it again
 	// IndexFails means that the departure fails the pod's index of its Job, which gets no further
 	// pod.
@@ -68,9 +69,16 @@ type Departure struct {
 	Broken []string
 	// Again is set if the pod itself replaced a pod evicted by a taint.
 	Again bool
+	// Made is when its successor was made, if it was.
+	Made Seconds
 
+	// object is the pod as it is made again, and next the pod made in its place.
 	object *v1.Pod
-	next   *pod // that was made in its place
+	next   *pod
+	// failed is the time of its failure in the Job controller's view: since when it is not ready;
+	// zero means that of its departure. due is when its Job makes it again.
+	failed time.Time
+	due    time.Duration
 }
 
 // controllers simulates the workload controllers: it creates pods and replaces departed ones. It
@@ -92,8 +100,11 @@ type controllers struct {
 	// stuck holds pods deleted while their node was dead, with controllers waiting for their end;
 	// ending holds pods with a grace period that ended meanwhile. Both are keyed by node.
 	stuck, ending map[string][]*pod
-	// waiting holds the pods to be recreated by ordered StatefulSets.
+	// waiting holds the pods to be recreated by ordered StatefulSets, and retries those of Jobs.
+	// repeats counts the calls of the agenda for retries of pods that had been evicted before.
 	waiting map[Name]*Departure
+	retries retries
+	repeats int
 	// gaps holds the DaemonSet pods lost by each node. Each is recreated once its DaemonSet wants a
 	// pod there.
 	gaps map[string][]*v1.Pod
@@ -153,7 +164,7 @@ func (c *controllers) loseNode(node string) {
 //	its Job is suspended, over, or a queue left to its other pods     Ends
 //	a StatefulSet's, on an unresponsive node not given up             Stuck
 //	a DaemonSet's that no longer wants the node                       Ends, and a gap
-//	an OrderedReady StatefulSet's                                     Waits, or Returns
+//	an OrderedReady StatefulSet's, or a Job's                         Waits, or Returns
 //	any other                                                         Returns
 func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 	if p.leaves != nil { // it was terminating already, which the timeline has
@@ -187,11 +198,7 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 		d.Fate = Ends
 		c.gaps[d.Node] = append(c.gaps[d.Node], p.object)
 	default:
-		if set := c.orderedSet(p.object); set != nil {
-			c.awaitTurn(d, set)
-		} else if d.Fate, d.next = Returns, c.makeAgain(p.object); d.next != nil {
-			d.next.again = cause == ByTaint || cause == ByPressure
-		}
+		c.returnPod(d)
 	}
 }
 
@@ -199,7 +206,7 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 // reads the pod first, because leave may release it.
 func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave func()) *Departure {
 	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(c.clock.now),
-		Cause: cause, Detail: detail, Again: p.again, object: p.object, Owner: rules.ControllerRef(p.object)}
+		Cause: cause, Detail: detail, Again: p.again, object: p.object, Owner: rules.ControllerRef(p.object), failed: p.unreadySince()}
 	class, healthy := p.Class, !p.unready
 	leave()
 	// After leave, which has removed the pod from its budgets.
@@ -266,7 +273,7 @@ func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 			c.gaps[d.Node] = append(c.gaps[d.Node], d.object)
 		}
 	default:
-		d.Fate, d.next = Returns, c.makeAgain(d.object)
+		c.returnPod(d)
 	}
 
 	c.clock.callAt(c.clock.now+grace, func() { c.finishTermination(p) })
@@ -280,7 +287,7 @@ func (c *controllers) removeEnded(p *pod) {
 	c.report.touched = true
 	switch d.Fate {
 	case Stays:
-		c.makeReturn(d, d.object)
+		c.makeReturn(d)
 	case IndexFails:
 		c.goOn(d)
 	}
@@ -288,14 +295,30 @@ func (c *controllers) removeEnded(p *pod) {
 
 // makeReturn recreates a pod after its end on behalf of its waiting controller, unless the pod is
 // no longer wanted: the workload may have been scaled down or deleted meanwhile.
-func (c *controllers) makeReturn(d *Departure, object *v1.Pod) {
-	set := c.orderedSet(object)
-	switch d.Fate = Ends; {
-	case !c.workloads.isWanted(object), !c.workloads.isReplaced(object):
+func (c *controllers) makeReturn(d *Departure) {
+	if d.Fate = Ends; c.workloads.isWanted(d.object) && c.workloads.isReplaced(d.object) {
+		c.returnPod(d)
+	}
+}
+
+// returnPod recreates a departed pod on behalf of its controller, possibly not yet.
+func (c *controllers) returnPod(d *Departure) {
+	set, job := c.orderedSet(d.object), c.workloads.table().JobOf(d.object)
+	switch {
 	case set != nil:
 		c.awaitTurn(d, set)
+	case job != nil:
+		c.awaitRetry(d, job)
 	default:
-		d.Fate, d.next = Returns, c.makeAgain(object)
+		c.replace(d)
+	}
+}
+
+// replace recreates a departed pod now.
+func (c *controllers) replace(d *Departure) {
+	d.Made = Seconds(c.clock.now)
+	if d.Fate, d.next = Returns, c.makeAgain(d.object); d.next != nil {
+		d.next.again = d.Cause == ByTaint || d.Cause == ByPressure
 	}
 }
 
@@ -339,7 +362,7 @@ var eventOf = map[Cause]string{
 
 // comeBack replaces a pod that was stuck on a node and has now ended there.
 func (c *controllers) comeBack(p *pod) {
-	c.makeReturn(p.departure, p.object)
+	c.makeReturn(p.departure)
 }
 
 // makeAgain creates the replacement of a pod on behalf of its controller, or returns nil if it is

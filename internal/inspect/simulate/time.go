@@ -142,15 +142,15 @@ func (t *course) runStep(at time.Duration) {
 func (w *World) OnlyTaints() bool { return w.clock.agenda.Len() == 0 && w.health.isBusy() }
 
 // AdvanceUntilQuiet lets time pass until no events remain, but at most until the given time. It
-// ignores two endlessly repeating events: evictions of pods that returned to a node they may not
-// stay on, and of replacements evicted again by their kubelet. It reports whether the world became
+// ignores endlessly repeating events: evictions of pods that returned to a node they may not stay
+// on, and of replacements evicted again by their kubelet. It reports whether the world became
 // quiet. Either way, the clock stays at the last event.
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.scheduler.trySettled()
 	for !w.allowed.mustStop() {
 		w.course.skipIdle(until)
 		at, ok := w.course.nextEvent()
-		onlyAgain := w.clock.agenda.Len() == w.kubelets.countRepeats() && !w.health.isBusy() && w.evictions.onlyAgain()
+		onlyAgain := w.clock.agenda.Len() == w.kubelets.countRepeats()+w.controllers.repeats && !w.health.isBusy() && w.evictions.onlyAgain()
 		switch {
 		case !ok || onlyAgain:
 			return true

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -28,10 +29,6 @@ type workloads struct {
 	deleted   map[rules.Owner]bool // those that were deleted
 	// renewed holds the owners with a changed template: pods of the old one may remain.
 	renewed map[rules.Owner]bool
-	// failures counts the pods lost by Jobs and their indexes since the start, and failed holds the
-	// Jobs failed as a result. Both forget a deleted Job.
-	failures map[rules.Owner]*failures
-	failed   map[rules.Owner]bool
 	// daemons caches the DaemonSets, consulted for every node; listed is set while the cache is
 	// current. It is rebuilt after a workload has changed.
 	daemons []*appsv1.DaemonSet
@@ -76,8 +73,6 @@ func (w *workloads) forgetWorkload(l *workload.Workload) {
 	w.scheduler.api.Follow(l.Object, true)
 	w.listed = false
 	w.deleted[owner] = true
-	delete(w.failed, owner)
-	delete(w.failures, owner)
 }
 
 // isWanted reports whether the pod's controller would recreate it: the controller is neither
@@ -86,7 +81,7 @@ func (w *workloads) forgetWorkload(l *workload.Workload) {
 // so the number stays the same.
 func (w *workloads) isWanted(object *v1.Pod) bool {
 	owner := rules.OwnerOf(object)
-	if owner == (rules.Owner{}) || w.deleted[owner] || w.failed[owner] {
+	if owner == (rules.Owner{}) || w.deleted[owner] {
 		return false
 	}
 	l := w.table().By(owner)
@@ -96,8 +91,13 @@ func (w *workloads) isWanted(object *v1.Pod) bool {
 	if l.Object.GetDeletionTimestamp() != nil {
 		return false
 	}
-	set, ordered := l.Object.(*appsv1.StatefulSet)
-	return !ordered || workload.HasReplica(set, object.Name, int(*l.Replicas))
+	switch o := l.Object.(type) {
+	case *batchv1.Job:
+		return !workload.IsFinished(o)
+	case *appsv1.StatefulSet:
+		return workload.HasReplica(o, object.Name, int(*l.Replicas))
+	}
+	return true
 }
 
 // daemonSets lists the DaemonSets, including those being deleted. Callers must not modify the list.
@@ -268,7 +268,7 @@ func (c *controllers) deleteEnded(p *pod) *Done {
 
 	m := c.nodes.named[workload.DaemonNode(object)]
 	if kind := rules.ControllerKind(object); kind == rules.StatefulSet {
-		c.makeReturn(&Departure{Namespace: object.Namespace, Name: object.Name, Cause: ByDeletion, object: object}, object)
+		c.makeReturn(&Departure{Namespace: object.Namespace, Name: object.Name, Cause: ByDeletion, object: object})
 	} else if l := c.workloads.table().ControllerOf(object); l != nil && kind == rules.DaemonSet &&
 		m != nil && c.runsDaemon(object, m.object) {
 		if set := l.Object.(*appsv1.DaemonSet); !c.hasDaemon(m, set) {
@@ -289,7 +289,7 @@ func (c *controllers) deletePod(p *pod) {
 	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Cause: ByDeletion, object: p.object}
 	switch failed := c.failsJob(d); {
 	case !failed:
-		c.makeReturn(d, p.object)
+		c.makeReturn(d)
 	case d.Fate == IndexFails:
 		c.goOn(d)
 	}

@@ -83,7 +83,6 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		options: o, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.startOf(set)},
 		workloads: workloads{
 			set: set, deleted: map[rules.Owner]bool{}, renewed: map[rules.Owner]bool{},
-			failures: map[rules.Owner]*failures{}, failed: map[rules.Owner]bool{},
 		},
 	}
 
@@ -119,7 +118,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.controllers = controllers{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, budgets: &w.budgets, claims: &w.claims,
 		pods: &w.pods, nodes: &w.nodes, workloads: &w.workloads,
-		stuck: map[string][]*pod{}, ending: map[string][]*pod{}, gaps: map[string][]*v1.Pod{}, waiting: map[Name]*Departure{},
+		stuck: map[string][]*pod{}, ending: map[string][]*pod{}, gaps: map[string][]*v1.Pod{}, waiting: map[Name]*Departure{}, retries: retries{},
 	}
 
 	w.kubelets = kubelets{

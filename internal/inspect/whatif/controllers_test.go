@@ -7,6 +7,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -129,6 +130,31 @@ func TestANewTaintCountsFromItsOperation(t *testing.T) {
 		}
 		if left := append(f.Leaving, f.Anyway...); len(left) != 1 || left[0].After.Duration() != c.want {
 			t.Errorf("the taint is there: %t, note %q: %+v, want it after %v", c.there, c.note, left, c.want)
+		}
+	}
+}
+
+// A forecast says when a Job makes its pod again, also if it ends before that.
+func TestAForecastWaitsForTheBackOffOfAJob(t *testing.T) {
+	objects := append(town("8", 0, 0), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job", UID: "job", ResourceVersion: "1"}})
+	p := town("8", 1)[1].(*v1.Pod)
+	p.Name, p.GenerateName, p.OwnerReferences[0] = "job-x", "job-", metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "job", UID: "job", Controller: ptr.To(true)}
+	for span, want := range map[time.Duration]string{0: "to node-1 as job-", 5 * time.Second: "made again after its Job's back-off"} {
+		w, err := simulate.Open(manifest.Assemble("test", append(objects, p)), simulate.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		step := whatif.Step{Operation: &simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-0"}}}}
+		f, err := whatif.Run(w, []whatif.Step{step}, whatif.Options{For: span})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if err := f.Write(&text, ""); err != nil {
+			t.Fatal(err)
+		}
+		if says := strings.Contains(text.String(), ", made after 10s"); !strings.Contains(text.String(), want) || says != (span == 0) {
+			t.Errorf("%s says\n%s", span, text.String())
 		}
 	}
 }

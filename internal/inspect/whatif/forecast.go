@@ -76,7 +76,8 @@ type Leaving struct {
 	// Fate is Returns, Waits, Lost, Stuck, Ends, Fails or IndexFails; empty if the pod leaves after
 	// the end of the forecast. For a returning pod, Next has its next name, and its node or the
 	// reason for lacking one. If its Job, or its index of the Job, fails because of it, Reason has
-	// the cause. The StatefulSet recreates a waiting pod after the preceding ones are ready.
+	// the cause. The StatefulSet recreates a waiting pod after the preceding ones are ready,
+	// the Job after its back-off.
 	Fate   simulate.Fate `json:"fate"`
 	Reason string        `json:"reason,omitempty"`
 	// Again is set if the pod replaced an evicted pod, on a node it may not stay on either, and the
@@ -96,11 +97,12 @@ type Otherwise struct {
 	Detail string           `json:"detail,omitempty"`
 }
 
-// Next is the replacement of a departed pod.
+// Next is the replacement of a departed pod, created After the beginning.
 type Next struct {
-	Name    string `json:"name"`
-	Node    string `json:"node"`
-	Message string `json:"message,omitempty"`
+	Name    string           `json:"name"`
+	After   simulate.Seconds `json:"after,omitempty"`
+	Node    string           `json:"node"`
+	Message string           `json:"message,omitempty"`
 }
 
 // Waiting is a pod without a node.

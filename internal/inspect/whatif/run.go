@@ -284,7 +284,7 @@ func leavingOf(d *simulate.Departure) Leaving {
 		Again: d.Again,
 	}
 	if name, node, message, ok := d.Next(); ok {
-		l.Next = &Next{Name: name.Name, Node: node, Message: message}
+		l.Next = &Next{Name: name.Name, After: d.Made, Node: node, Message: message}
 		if node != "" {
 			l.Next.Message = ""
 		}

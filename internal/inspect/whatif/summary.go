@@ -138,6 +138,8 @@ func (l *Leaving) fateText() string {
 		return "lost: no controller replaces it"
 	case l.Fate == simulate.Stays:
 		return "Terminating until its node answers or is removed"
+	case l.Fate == simulate.Waits && l.ofJob():
+		return "made again after its Job's back-off"
 	case l.Fate == simulate.Waits:
 		return "made again when the pods before it are ready"
 	case l.Fate == simulate.Fails:
@@ -147,11 +149,22 @@ func (l *Leaving) fateText() string {
 	case l.Next == nil:
 		return "ends"
 	case l.Next.Node == "":
-		return "pending as " + l.Next.Name
+		return "pending as " + l.Next.Name + l.backoffText()
 	case l.Next.Name == l.Name:
 		return "to " + l.Next.Node
 	}
-	return "to " + l.Next.Node + " as " + l.Next.Name
+	return "to " + l.Next.Node + " as " + l.Next.Name + l.backoffText()
+}
+
+// ofJob reports whether a Job made the pod.
+func (l *Leaving) ofJob() bool { return strings.HasPrefix(l.Controller, "Job/") }
+
+// backoffText says when a Job makes the pod again, if it does not at once.
+func (l *Leaving) backoffText() string {
+	if !l.ofJob() || l.Next.After <= l.After {
+		return ""
+	}
+	return ", made after " + textOf(l.Next.After)
 }
 
 // byController counts pods by their controllers: "12 of ReplicaSet/web". It summarizes unlisted

@@ -16,19 +16,19 @@ import (
 // the Job is neither suspended nor deleted nor finished.
 func MakesPods(job *batchv1.Job) bool {
 	managed := ptr.Deref(job.Spec.ManagedBy, batchv1.JobControllerName) == batchv1.JobControllerName
-	return managed && job.DeletionTimestamp == nil && !ptr.Deref(job.Spec.Suspend, false) && !isFinished(job)
+	return managed && job.DeletionTimestamp == nil && !ptr.Deref(job.Spec.Suspend, false) && !IsFinished(job)
 }
 
 // Replaces reports whether the Job replaces a lost pod: it is neither suspended nor finished, nor a
 // work queue with a succeeded pod. The remaining pods finish such a queue.
 func Replaces(job *batchv1.Job) bool {
 	finishing := job.Spec.Completions == nil && job.Status.Succeeded > 0
-	return !ptr.Deref(job.Spec.Suspend, false) && !isFinished(job) && !finishing
+	return !ptr.Deref(job.Spec.Suspend, false) && !IsFinished(job) && !finishing
 }
 
-// isFinished reports whether the Job has ended, or ends once its pods have: then it has only the
+// IsFinished reports whether the Job has ended, or ends once its pods have: then it has only the
 // conditions that precede Complete and Failed.
-func isFinished(job *batchv1.Job) bool {
+func IsFinished(job *batchv1.Job) bool {
 	ends := []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed, batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget}
 	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
 		return slices.Contains(ends, c.Type) && c.Status == v1.ConditionTrue
@@ -116,4 +116,7 @@ func SetIndex(pod *v1.Pod, job string, index int) {
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, number)
 	metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, number)
 	pod.Spec.Hostname, pod.GenerateName = job+"-"+number, job+"-"+number+"-"
+	// These are of the former index.
+	delete(pod.Annotations, batchv1.JobIndexFailureCountAnnotation)
+	delete(pod.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation)
 }
