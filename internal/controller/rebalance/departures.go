@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	batchv1 "k8s.io/api/batch/v1"
 	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -62,7 +63,8 @@ func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]str
 		if budgets := w.protections.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !disruption.Ungoverned(p.object) {
 			d.Budget = budgets[0].Name
 		}
-		// A terminal pod holds no room and has no successor.
+		w.failJob(p, &d, pods, !leaving.Delete)
+		// A terminal pod holds no room and has no successor. The pods of a failed Job are removed.
 		if w.placed[p.UID] != nil {
 			w.departPod(p, &d, leaving)
 		}
@@ -70,6 +72,33 @@ func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]str
 	}
 
 	return pods
+}
+
+// failJob counts a departing pod as a failure of its Job, if it has one. If the Job fails, its other
+// pods are removed, and the departures before this one lose their successors.
+func (w *world) failJob(p *pod, d *Departure, before []Departure, disrupted bool) {
+	job := w.Workloads().JobOf(p.object)
+	if job == nil || rules.IsTerminal(p.object) {
+		return
+	}
+	f := workload.Fail(job, p.object, disrupted)
+	if w.Put(f.Job); f.Why == "" {
+		return
+	}
+	if d.Lost, d.Fails = true, d.Owner+" fails: "+f.Why; f.Index {
+		d.Fails = fmt.Sprintf("index %s of %s", p.object.Annotations[batchv1.JobCompletionIndexAnnotation], d.Fails)
+		return
+	}
+	for _, other := range w.sortedPods() {
+		if other != p && rules.OwnerOf(other.object) == rules.OwnerOf(p.object) {
+			w.removePod(other)
+		}
+	}
+	for i := range before {
+		if b := &before[i]; b.Namespace == d.Namespace && b.Owner == d.Owner {
+			b.To, b.Or, b.Stranded, b.Lost, b.Fails = "", nil, "", true, d.Fails
+		}
+	}
 }
 
 // departPod makes one departure in the world, and fills in the successor's node. Without a node for

@@ -64,8 +64,10 @@ type Departure struct {
 	// empty without a successor, or without a node for it.
 	To string
 	Or []string
-	// Lost is set if no controller recreates the pod.
-	Lost bool
+	// Lost is set if no controller recreates the pod, and Fails if that is so because its Job, or its
+	// index of the Job, fails by the departure or by another one: "Job/etl fails: backoffLimit 0".
+	Lost  bool
+	Fails string
 	// Stranded is the reason why the successor finds no other node, or "".
 	Stranded string
 	// Budget is the disruption budget covering the pod, and Waits the reason why it does not allow

@@ -1,6 +1,7 @@
 package rebalance
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -25,7 +26,7 @@ func (d *Draining) Write(out io.Writer, nodes []string) error {
 		switch {
 		// The worst outcome takes precedence: losing a pod matters more than leaving one pending.
 		case p.Lost:
-			to, note = "-", andWaits("nobody makes it again", p.Waits)
+			to, note = "-", andWaits(cmp.Or(p.Fails, "nobody makes it again"), p.Waits)
 		case p.Stranded != "":
 			to, note = "(pending)", andWaits(p.Stranded, p.Waits)
 		case p.Surge != nil:

@@ -130,8 +130,13 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	if owner == nil && !(failed && !e.FailedBare) {
 		return NoSuccessor, "it has no controller: nobody makes it again"
 	}
-	if job := pt.w.Workloads().JobOf(object); job != nil && !workload.Replaces(job) && !rules.IsTerminal(object) {
-		return NoSuccessor, "its Job makes no other in its place"
+	if job := pt.w.Workloads().JobOf(object); job != nil && !rules.IsTerminal(object) {
+		if !workload.Replaces(job) {
+			return NoSuccessor, "its Job makes no other in its place"
+		}
+		if f := workload.Fail(job, object, true); f.Why != "" {
+			return NoSuccessor, fmt.Sprintf("its Job, or its index of the Job, would fail: %s", f.Why)
+		}
 	}
 
 	if !lifted {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	objects "github.com/berth-k8s/berth/internal/world"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // Rolling selects the nodes to roll: in turn each is emptied, restarted or exchanged, and opened
@@ -320,8 +321,13 @@ func afterDeparture(state *State, plan *Draining) *State {
 	for i := range plan.Pods {
 		d := &plan.Pods[i]
 		p := state.pod(d.Namespace, d.Name, d.UID)
+		if p == nil {
+			continue
+		}
+		if job := state.World.Workloads().JobOf(p); job != nil {
+			state.World.Put(workload.Fail(job, p, true).Job)
+		}
 		switch {
-		case p == nil:
 		case d.Lost:
 			state.World.Delete(p)
 		default:

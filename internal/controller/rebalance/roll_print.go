@@ -1,6 +1,7 @@
 package rebalance
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -50,6 +51,7 @@ type RollPod struct {
 	Waits    string `json:"waits,omitempty"`
 	Stranded string `json:"stranded,omitempty"`
 	Lost     bool   `json:"lost,omitempty"`
+	Fails    string `json:"fails,omitempty"`
 	Why      string `json:"why,omitempty"`
 }
 
@@ -82,7 +84,7 @@ func (r *Roll) Answer() *RollAnswer {
 func rollPodOf(p *Departure) RollPod {
 	pod := RollPod{
 		Namespace: p.Namespace, Name: p.Name, UID: p.UID, Owner: p.Owner, From: p.From, To: p.To, Or: p.Or,
-		NoSurge: p.NoSurge, Waits: p.Waits, Stranded: p.Stranded, Lost: p.Lost,
+		NoSurge: p.NoSurge, Waits: p.Waits, Stranded: p.Stranded, Lost: p.Lost, Fails: p.Fails,
 	}
 	if p.Surge != nil {
 		pod.Surge = p.Surge.Scaled.String()
@@ -137,7 +139,7 @@ func (t *RollTurn) tableRow(number int, note func(why, pod string)) []string {
 		name := p.Namespace + "/" + p.Name
 		switch {
 		case p.Lost:
-			note("nobody makes it again", name)
+			note(cmp.Or(p.Fails, "nobody makes it again"), name)
 		case p.Stranded != "":
 			stranded++
 			note("pending: "+p.Stranded, name)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
-	v1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -13,6 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	objects "github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/disruption"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // The required gain of a move for typical pods, in thousandths of a device: leastGain, and as much
@@ -241,17 +241,10 @@ func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
 //
 // Otherwise evictions count towards the Job's backoffLimit, at which it fails as a whole.
 func (pc *prices) jobSurvives(p *pod) bool {
-	l := pc.w.Workloads().ControllerOf(p.object)
-	if l == nil {
+	job := pc.w.Workloads().JobOf(p.object)
+	if job == nil {
 		return false
 	}
-	job, _ := l.Object.(*batchv1.Job)
-	if job == nil || job.Spec.PodFailurePolicy == nil || len(job.Spec.PodFailurePolicy.Rules) == 0 {
-		return false
-	}
-	first := &job.Spec.PodFailurePolicy.Rules[0]
-	return first.Action == batchv1.PodFailurePolicyActionIgnore &&
-		slices.ContainsFunc(first.OnPodConditions, func(c batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
-			return c.Type == v1.DisruptionTarget && (c.Status == v1.ConditionTrue || c.Status == "")
-		})
+	number, action := workload.DisruptionRule(job)
+	return number == 1 && action == batchv1.PodFailurePolicyActionIgnore
 }
