@@ -59,6 +59,8 @@ func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]str
 			Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.object.Spec.NodeName,
 			Lost: w.successionOf(p) == workload.None, Grace: leaving.graceOf(p.object),
 		}
+		// The API server removes a terminal pod, and one without a grace period, at once.
+		d.Held = d.Grace > 0 && !rules.IsTerminal(p.object) && w.holdsPods(d.From)
 		d.Waits, d.Surge, d.NoSurge = waits[p], p.surge, p.noSurge
 		if budgets := w.protections.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !disruption.Ungoverned(p.object) {
 			d.Budget = budgets[0].Name
@@ -74,11 +76,11 @@ func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]str
 	return pods
 }
 
-// failJob counts a departing pod as a failure of its Job, if it has one. If the Job fails, its other
-// pods are removed, and the departures before this one lose their successors.
+// failJob counts a departing pod as a failure of its Job, if any. If the Job fails, its other pods
+// are removed, and the preceding departures lose their successors.
 func (w *world) failJob(p *pod, d *Departure, before []Departure, disrupted bool) {
 	job := w.Workloads().JobOf(p.object)
-	if job == nil || rules.IsTerminal(p.object) {
+	if job == nil || rules.IsTerminal(p.object) || d.Held && w.comesLate(p) {
 		return
 	}
 	f := workload.Fail(job, p.object, disrupted)
@@ -95,7 +97,7 @@ func (w *world) failJob(p *pod, d *Departure, before []Departure, disrupted bool
 		}
 	}
 	for i := range before {
-		if b := &before[i]; b.Namespace == d.Namespace && b.Owner == d.Owner {
+		if b := &before[i]; b.Namespace == d.Namespace && b.Owner == d.Owner && (!b.Lost || b.Fails != "") {
 			b.To, b.Or, b.Stranded, b.Lost, b.Fails = "", nil, "", true, d.Fails
 		}
 	}
@@ -111,7 +113,7 @@ func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) {
 	case leaving.Surging[p.object.UID]:
 		w.removePod(p)
 		return
-	case d.Lost:
+	case d.Lost, d.Held && w.comesLate(p):
 	case d.Surge != nil:
 		var why proof
 		found, why = w.surges.nodesBeside(p, anywhere)

@@ -64,8 +64,8 @@ type Departure struct {
 	// empty without a successor, or without a node for it.
 	To string
 	Or []string
-	// Lost is set if no controller recreates the pod, and Fails if that is so because its Job, or its
-	// index of the Job, fails by the departure or by another one: "Job/etl fails: backoffLimit 0".
+	// Lost is set if no controller recreates the pod. Fails is the reason if departures of the plan
+	// fail its Job, or its index of the Job: "Job/etl fails: backoffLimit 0".
 	Lost  bool
 	Fails string
 	// Stranded is the reason why the successor finds no other node, or "".
@@ -73,18 +73,22 @@ type Departure struct {
 	// Budget is the disruption budget covering the pod, and Waits the reason why it does not allow
 	// the pod to leave yet, or "".
 	Budget, Waits string
-	Grace         int64 // seconds
+	// Held is set if the pod stays in Terminating, because its node is silent. Controllers awaiting
+	// its end make no successor meanwhile.
+	Held  bool
+	Grace int64 // seconds
 	// Surge is set if one more replica is started first; NoSurge is the reason a requested surge is
 	// omitted.
 	Surge   *Surge
 	NoSurge string
 }
 
-// Kept is a pod that is not evicted, with the reason.
+// Kept is a pod that is not evicted, with the reason. Held is as in Departure.
 type Kept struct {
 	Namespace, Name, Node string
 	UID                   types.UID
 	Why                   string
+	Held                  bool
 }
 
 // Stranded counts the pods without another node for their successors.
@@ -123,7 +127,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		}
 		ruling := leaving.Judge(object, w.now, daemonSet)
 		if !ruling.Leaves {
-			plan.keepPod(object, ruling)
+			plan.keepPod(object, ruling, w.holdsPods(object.Spec.NodeName))
 			continue
 		}
 		p := w.placed[object.UID]
@@ -221,15 +225,23 @@ func daemonSetsOf(w *objects.World) func(namespace, name string) disruption.Pres
 	}
 }
 
+// holdsPods reports whether pods deleted from a node stay on it.
+func (w *world) holdsPods(node string) bool {
+	n, there := objects.Get[*v1.Node](w.World, "", node)
+	return there && disruption.HoldsPods(n)
+}
+
 // keepPod records that a pod is not evicted.
-func (d *Draining) keepPod(object *v1.Pod, ruling disruption.Ruling) {
+func (d *Draining) keepPod(object *v1.Pod, ruling disruption.Ruling, held bool) {
 	switch {
 	case ruling.Fault != "":
 		d.Refused = append(d.Refused, keptPod(object, ruling.Fault))
 	case ruling.Ignored != "":
 		d.Ignored = append(d.Ignored, keptPod(object, ruling.Ignored))
 	case ruling.Waited:
-		d.Ending = append(d.Ending, keptPod(object, ""))
+		k := keptPod(object, "")
+		k.Held = held
+		d.Ending = append(d.Ending, k)
 	}
 }
 
@@ -277,7 +289,7 @@ func (w *world) forgetLeaving(nodes []string) {
 			continue
 		}
 		// The plan must keep the successor's room: the next departing pods must not count on it.
-		if found, _ := w.landingNodes(p); w.comesLate(p) && len(found) > 0 {
+		if found, _ := w.landingNodes(p); w.comesLate(p) && !w.holdsPods(p.NodeName) && len(found) > 0 {
 			w.movePod(p, found[0])
 			continue
 		}

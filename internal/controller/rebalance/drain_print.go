@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // Write writes the plan of a drain of nodes, for people. It prints a line for each departing pod.
@@ -16,12 +17,15 @@ import (
 func (d *Draining) Write(out io.Writer, nodes []string) error {
 	page := answer.NewPage(out)
 	page.Heading("%s to evict from %s", answer.Count(len(d.Pods), "pod"), strings.Join(nodes, ", "))
-	rows := [][]string{{"POD", "FROM", "TO", "NOTE"}}
+	rows, silent := [][]string{{"POD", "FROM", "TO", "NOTE"}}, map[string]bool{}
 	for i := range d.Pods {
 		p := &d.Pods[i]
 		to, note := p.To, p.Waits
 		if len(p.Or) > 0 {
 			to += " or " + answer.Count(len(p.Or), "other")
+		}
+		if silent[p.From] = p.Held; p.Held {
+			to, note = cmp.Or(to, "(none yet)"), andWaits("stays in Terminating", p.Waits)
 		}
 		switch {
 		// The worst outcome takes precedence: losing a pod matters more than leaving one pending.
@@ -51,6 +55,14 @@ func (d *Draining) Write(out io.Writer, nodes []string) error {
 	if len(d.Ending) > 0 {
 		page.Line("being deleted already: %s",
 			answer.List(len(d.Ending), func(i int) string { return d.Ending[i].Namespace + "/" + d.Ending[i].Name }))
+	}
+	for _, k := range d.Ending {
+		silent[k.Node] = silent[k.Node] || k.Held
+	}
+	for _, node := range slices.Sorted(maps.Keys(silent)) {
+		if silent[node] {
+			page.Line("%s", disruption.WhyHeld(node))
+		}
 	}
 	return page.Flush()
 }

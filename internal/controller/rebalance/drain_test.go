@@ -113,6 +113,9 @@ func showDraining(plan *rebalance.Draining) string {
 		if p.Lost {
 			b.WriteString(" lost")
 		}
+		if p.Held {
+			b.WriteString(" held")
+		}
 		if p.Surge != nil {
 			fmt.Fprintf(&b, " surge of %s", p.Surge.Scaled)
 		}

@@ -50,6 +50,7 @@ import (
 //	busy NODE DURATION              short-lived foreign pods occupy the node in turn for this duration
 //	shy NODE                        the node is cordoned while each plan is made, and open again half a second later
 //	lost NODE                       the node is lost right after the next eviction
+//	silent NODE; give-up NODE       the node does not respond any longer; it gets the out-of-service taint
 //	steer NODE                      the scheduler puts every pod there, contrary to the plans' assumption
 //	ends POD                        terminates the pod
 //	scale WORKLOAD N                scales the workload down right after the next eviction
@@ -285,6 +286,12 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 	case "lost":
 		node := word(0)
 		once(func(*v1.Pod) { s.lose(node) })
+	case "silent", "give-up":
+		n := s.node(word(0)).DeepCopy()
+		if n.Status.Conditions[0].Status = v1.ConditionUnknown; d.Cmd == "give-up" {
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: v1.TaintNodeOutOfService, Effect: v1.TaintEffectNoExecute})
+		}
+		s.write(n)
 	case "steer":
 		s.steer = word(0)
 	case "ends":

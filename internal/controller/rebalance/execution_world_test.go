@@ -278,7 +278,7 @@ func (s *stage) pod(uid types.UID) *v1.Pod {
 }
 
 // terminate begins a pod's termination. Its controller makes the successor: a ReplicaSet
-// immediately, a StatefulSet after the pod's removal.
+// immediately, a StatefulSet after the pod's removal. Pods of a silent node do not end.
 func (s *stage) terminate(p *v1.Pod) {
 	if p.DeletionTimestamp != nil {
 		return
@@ -296,15 +296,22 @@ func (s *stage) terminate(p *v1.Pod) {
 	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
 		grace = time.Duration(min(*g, 1e9)) * time.Second
 	}
-	s.after(grace, func() {
-		if s.pod(p.UID) == nil {
+	var end func()
+	end = func() {
+		n := s.node(p.Spec.NodeName)
+		switch {
+		case s.pod(p.UID) == nil:
+			return
+		case n != nil && disruption.HoldsPods(n):
+			s.after(time.Second, end)
 			return
 		}
 		s.remove(p)
 		if ordinal {
 			s.after(10*time.Millisecond, func() { s.replace(p) })
 		}
-	})
+	}
+	s.after(grace, end)
 }
 
 func (s *stage) replace(gone *v1.Pod) {

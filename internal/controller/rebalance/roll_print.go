@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // RollAnswer is the output of berth drain --roll: the plan and, after its execution, the outcome.
@@ -35,8 +37,8 @@ type RollTurn struct {
 	Ending  []RollPod `json:"ending,omitempty"`
 }
 
-// RollPod is a pod of a RollTurn. The fields set depend on its list: Why for staying pods, the
-// remaining fields for departing ones.
+// RollPod is a pod of a RollTurn. The fields set depend on its list: Why for staying pods, Held for
+// terminating and departing pods, the remaining fields for departing ones.
 type RollPod struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -52,6 +54,7 @@ type RollPod struct {
 	Stranded string `json:"stranded,omitempty"`
 	Lost     bool   `json:"lost,omitempty"`
 	Fails    string `json:"fails,omitempty"`
+	Held     bool   `json:"held,omitempty"`
 	Why      string `json:"why,omitempty"`
 }
 
@@ -84,7 +87,7 @@ func (r *Roll) Answer() *RollAnswer {
 func rollPodOf(p *Departure) RollPod {
 	pod := RollPod{
 		Namespace: p.Namespace, Name: p.Name, UID: p.UID, Owner: p.Owner, From: p.From, To: p.To, Or: p.Or,
-		NoSurge: p.NoSurge, Waits: p.Waits, Stranded: p.Stranded, Lost: p.Lost, Fails: p.Fails,
+		NoSurge: p.NoSurge, Waits: p.Waits, Stranded: p.Stranded, Lost: p.Lost, Fails: p.Fails, Held: p.Held,
 	}
 	if p.Surge != nil {
 		pod.Surge = p.Surge.Scaled.String()
@@ -95,7 +98,7 @@ func rollPodOf(p *Departure) RollPod {
 // keptOf describes staying pods, with the reasons.
 func keptOf(list []Kept) (pods []RollPod) {
 	for _, k := range list {
-		pods = append(pods, RollPod{Namespace: k.Namespace, Name: k.Name, UID: k.UID, From: k.Node, Why: k.Why})
+		pods = append(pods, RollPod{Namespace: k.Namespace, Name: k.Name, UID: k.UID, From: k.Node, Why: k.Why, Held: k.Held})
 	}
 	return pods
 }
@@ -150,6 +153,11 @@ func (t *RollTurn) tableRow(number int, note func(why, pod string)) []string {
 		}
 	}
 
+	for _, p := range slices.Concat(t.Pods, t.Ending) {
+		if p.Held {
+			note(disruption.WhyHeld(p.From), p.Namespace+"/"+p.Name)
+		}
+	}
 	for i := range t.Refused {
 		note(t.Refused[i].Why, t.Refused[i].Namespace+"/"+t.Refused[i].Name)
 	}

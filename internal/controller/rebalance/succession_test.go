@@ -63,8 +63,8 @@ func TestAJobThatReplacesNothing(t *testing.T) {
 	}
 }
 
-// A pod whose departure fails its Job, or its index of the Job, gets no successor, and neither do the
-// other pods of a failed Job, wherever they are in the order.
+// A departure failing its Job, or the pod's index, leaves no successor. All pods of a failed Job
+// lack one, regardless of their order.
 func TestADepartureThatFailsAJob(t *testing.T) {
 	failed := func(n int32) batchv1.JobStatus { return batchv1.JobStatus{Failed: n} }
 	onDisruption := func(action batchv1.PodFailurePolicyAction) *batchv1.PodFailurePolicy {

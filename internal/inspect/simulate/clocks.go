@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // clocks determines the trusted times in manifests. Times are written by the API server's clock,
@@ -45,7 +46,7 @@ func clocksOf(set *manifest.Set) *clocks {
 	last, differ := map[string]time.Time{}, heartbeatsDiffer
 	for _, n := range set.Nodes {
 		for i := range n.Status.Conditions {
-			if at := n.Status.Conditions[i].LastHeartbeatTime.Time; at.After(last[n.Name]) && readyOf(n) == v1.ConditionTrue {
+			if at := n.Status.Conditions[i].LastHeartbeatTime.Time; at.After(last[n.Name]) && disruption.ReadinessOf(n) == v1.ConditionTrue {
 				last[n.Name] = at
 			}
 		}
@@ -96,7 +97,7 @@ func (c *clocks) isCredible(t time.Time) bool { return c.limit.IsZero() || !t.Af
 func renewalsOf(set *manifest.Set) map[string]time.Time {
 	unready := map[string]bool{}
 	for _, n := range set.Nodes {
-		if ready := readyOf(n); ready != "" && ready != v1.ConditionTrue {
+		if ready := disruption.ReadinessOf(n); ready != "" && ready != v1.ConditionTrue {
 			unready[n.Name] = true
 		}
 	}
@@ -180,7 +181,7 @@ func (n *nodes) findDead(leases []*coordinationv1.Lease, c *clocks, grace time.D
 		}
 		// The Lease's age relative to the newest renewal of all Leases, not to the reader's clock.
 		age := newest.Sub(l.Spec.RenewTime.Time)
-		behind := readyOf(m.object) == v1.ConditionTrue && age > lasts+grace+leasesDiffer
+		behind := disruption.ReadinessOf(m.object) == v1.ConditionTrue && age > lasts+grace+leasesDiffer
 		if age > lasts && !behind {
 			m.dead, m.silent = true, -age
 		}

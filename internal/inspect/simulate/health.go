@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // health simulates the kubelets, their heartbeats and the node health controller. It feeds the
@@ -233,7 +234,7 @@ func (h *health) runDue() {
 // node with a pending taint.
 func (h *health) hasMore() bool {
 	for name := range h.seen {
-		if m := h.nodes.named[name]; m.dead && readyOf(m.object) != v1.ConditionUnknown {
+		if m := h.nodes.named[name]; m.dead && disruption.ReadinessOf(m.object) != v1.ConditionUnknown {
 			return true
 		}
 	}

@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // silenceNode silences a node. No sign appears until the grace period is over: its last renewal is
@@ -48,7 +50,7 @@ func (h *health) reportReady(failing string) {
 // silence. It ignores a healthy node.
 func (h *health) reviveNode(name string) {
 	m := h.nodes.named[name]
-	if !m.dead && readyOf(m.object) == v1.ConditionTrue {
+	if !m.dead && disruption.ReadinessOf(m.object) == v1.ConditionTrue {
 		return
 	}
 	m.dead = false
@@ -62,16 +64,6 @@ func (h *health) reviveNode(name string) {
 		}
 	})
 	h.showLease(name, h.clock.now)
-}
-
-// readyOf returns the status of the node's Ready condition; empty without one.
-func readyOf(n *v1.Node) v1.ConditionStatus {
-	for i := range n.Status.Conditions {
-		if n.Status.Conditions[i].Type == v1.NodeReady {
-			return n.Status.Conditions[i].Status
-		}
-	}
-	return ""
 }
 
 // setReady sets the node's Ready condition on behalf of its kubelet.

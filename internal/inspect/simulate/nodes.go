@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // nodes holds the world's nodes as stored in the API server. All changes of nodes go through it and
@@ -50,13 +51,9 @@ type machine struct {
 	silent time.Duration
 }
 
-// holdsPods reports whether deleted pods stay on the node: its kubelet, which would confirm their
-// end, does not respond. If the node is not ready and has the out-of-service taint, the pod garbage
-// collector removes them.
-func (m *machine) holdsPods() bool {
-	outOfService := slices.ContainsFunc(m.object.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeOutOfService })
-	return m.dead && !(outOfService && readyOf(m.object) != v1.ConditionTrue)
-}
+// holdsPods reports whether deleted pods stay on the node, like [disruption.HoldsPods], but also
+// before node health notices the silence.
+func (m *machine) holdsPods() bool { return m.dead && !disruption.GivenUp(m.object) }
 
 // defaultLease is the kubelet's default Lease duration, four renewal intervals. It applies to
 // Leases without one.
@@ -69,7 +66,7 @@ func (n *nodes) addNode(object *v1.Node) {
 		object = object.DeepCopy()
 		object.UID = types.UID("node/" + object.Name)
 	}
-	n.named[object.Name] = &machine{object: object, dead: readyOf(object) == v1.ConditionUnknown}
+	n.named[object.Name] = &machine{object: object, dead: disruption.ReadinessOf(object) == v1.ConditionUnknown}
 	n.scheduler.showObject(cycle.Nodes, object)
 	n.evictions.recordFound(object)
 }
@@ -113,7 +110,7 @@ func (n *nodes) alterNode(m *machine, alter func(node *v1.Node)) {
 		}
 	}
 	// The kubelet is back, and reports its pods' current status.
-	if readyOf(before) != v1.ConditionTrue && readyOf(m.object) == v1.ConditionTrue {
+	if disruption.ReadinessOf(before) != v1.ConditionTrue && disruption.ReadinessOf(m.object) == v1.ConditionTrue {
 		n.pods.unmarkUnready(m.object.Name)
 	}
 	n.changed(m, before)
@@ -246,7 +243,7 @@ func (n *nodes) setCondition(c *Condition) error {
 func (n *nodes) reportCondition(name string, kind v1.NodeConditionType, status v1.ConditionStatus) {
 	n.report.addEvent(Event{Kind: "ConditionChanged", Node: name, Message: fmt.Sprintf("%s=%s", kind, status)})
 	n.changeNode(name, func(node *v1.Node) {
-		if readyOf(node) == "" {
+		if disruption.ReadinessOf(node) == "" {
 			setReady(node, v1.ConditionTrue, n.clock.time())
 		}
 		now := metav1.NewTime(n.clock.time())

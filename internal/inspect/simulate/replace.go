@@ -160,9 +160,9 @@ func (c *controllers) loseNode(node string) {
 //	removed by its controller, or replaced when its deletion began    Ends
 //	a bare pod, or a pod of a missing DaemonSet                       Lost
 //	no longer wanted                                                  Ends
+//	on an unresponsive node not given up, if its end is awaited       Stuck
 //	its Job or its index fails                                        Fails, IndexFails
 //	its Job is suspended, over, or a queue left to its other pods     Ends
-//	a StatefulSet's, on an unresponsive node not given up             Stuck
 //	a DaemonSet's that no longer wants the node                       Ends, and a gap
 //	an OrderedReady StatefulSet's, or a Job's                         Waits, or Returns
 //	any other                                                         Returns
@@ -184,16 +184,16 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 		d.Fate = Lost
 	case cause == ByNodeRemoval && kind == rules.DaemonSet, !c.workloads.isWanted(p.object):
 		d.Fate = Ends
+	case m != nil && m.holdsPods() && cause != ByNodeRemoval && kind != rules.DaemonSet && c.awaitsEnd(m, p.object, cause):
+		d.Fate = Stays
+		p.departure = d
+		c.stuck[d.Node] = append(c.stuck[d.Node], p)
 	case c.failsJob(d):
 		if d.Fate == IndexFails {
 			c.goOn(d)
 		}
 	case !c.workloads.isReplaced(d.object):
 		d.Fate = Ends
-	case kind == rules.StatefulSet && m != nil && m.holdsPods() && cause != ByNodeRemoval:
-		d.Fate = Stays
-		p.departure = d
-		c.stuck[d.Node] = append(c.stuck[d.Node], p)
 	case kind == rules.DaemonSet && m != nil && !c.runsDaemon(p.object, m.object):
 		d.Fate = Ends
 		c.gaps[d.Node] = append(c.gaps[d.Node], p.object)
@@ -361,8 +361,18 @@ var eventOf = map[Cause]string{
 }
 
 // comeBack replaces a pod that was stuck on a node and has now ended there.
-func (c *controllers) comeBack(p *pod) {
-	c.makeReturn(p.departure)
+func (c *controllers) comeBack(p *pod) { c.endPod(p.departure) }
+
+// endPod replaces a departed pod, unless this fails its Job or its index of the Job.
+func (c *controllers) endPod(d *Departure) {
+	switch {
+	case !c.workloads.isWanted(d.object):
+		d.Fate = Ends
+	case !c.failsJob(d):
+		c.makeReturn(d)
+	case d.Fate == IndexFails:
+		c.goOn(d)
+	}
 }
 
 // makeAgain creates the replacement of a pod on behalf of its controller, or returns nil if it is

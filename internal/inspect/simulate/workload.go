@@ -286,11 +286,5 @@ func (c *controllers) deletePod(p *pod) {
 	if p.NodeName != "" || !c.workloads.isWanted(p.object) {
 		return
 	}
-	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Cause: ByDeletion, object: p.object}
-	switch failed := c.failsJob(d); {
-	case !failed:
-		c.makeReturn(d)
-	case d.Fate == IndexFails:
-		c.goOn(d)
-	}
+	c.endPod(&Departure{Namespace: p.Namespace(), Name: p.Name, Cause: ByDeletion, object: p.object})
 }

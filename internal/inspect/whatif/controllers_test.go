@@ -134,7 +134,7 @@ func TestANewTaintCountsFromItsOperation(t *testing.T) {
 	}
 }
 
-// A forecast says when a Job makes its pod again, also if it ends before that.
+// A forecast includes a Job's back-off, even if it ends earlier.
 func TestAForecastWaitsForTheBackOffOfAJob(t *testing.T) {
 	objects := append(town("8", 0, 0), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job", UID: "job", ResourceVersion: "1"}})
 	p := town("8", 1)[1].(*v1.Pod)

@@ -39,15 +39,29 @@ func TestDrainsAgree(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(1000) {
 		objects, flags := drawCluster(rand.New(rand.NewPCG(seed, 17)))
-		foreseen, planned := foreseenDrain(t, objects, flags), plannedDrain(objects, flags)
+		foreseen, became := foreseenDrain(t, objects, flags)
+		planned, becomes := plannedDrain(objects, flags)
 		for name, fate := range kubectlDrain(t, objects, flags) {
 			if got, _, _ := strings.Cut(planned[name], " (held"); fate != "" && !strings.Contains(got, fate) && !strings.HasPrefix(got, "never") {
 				t.Fatalf("seed %d, %+v: %s: planned %q, kubectl %q", seed, flags, name, planned[name], fate)
 			}
 		}
+		// With budgets, the order of departures differs, and thereby the failures of the Job.
+		for name, want := range becomes {
+			if refusedAny(planned) || heldAny(planned) || heldAny(foreseen) {
+				break
+			}
+			// Forecasts list no departures of terminal pods.
+			if seen[want]++; became[name] != want && (became[name] != "" || want != "lost") {
+				t.Fatalf("seed %d, %+v: %s: what-if %q, berth drain %q\n%v\n%v", seed, flags, name, became[name], want, foreseen, planned)
+			}
+		}
 		for name := range maps.Keys(planned) {
 			got, want := foreseen[name], planned[name]
 			begins := !refusedAny(planned) // otherwise what-if does not report departures
+			if strings.HasPrefix(want, "never: ") && strings.HasPrefix(became[name], "Job/job fails: ") {
+				continue // its Job deletes it after failing by another pod
+			}
 			if (begins || strings.HasPrefix(want, "refused: ")) && !agrees(got, want) {
 				t.Fatalf("seed %d, %+v: %s: what-if %q, berth drain %q\n%v\n%v", seed, flags, name, got, want, foreseen, planned)
 			}
@@ -56,11 +70,22 @@ func TestDrainsAgree(t *testing.T) {
 		}
 	}
 	t.Log(seen)
-	for _, kind := range []string{"leaves", "refused", "ignored", "ending", "never", "leaves (held)"} {
-		if seen[kind] < 20 {
+	for _, kind := range []string{"leaves", "refused", "ignored", "ending", "never", "leaves (held)", "returns", "lost", "stuck",
+		"Job/job fails: backoffLimit 0", "Job/job fails: backoffLimit 1", "Job/job fails: rule 1 of its podFailurePolicy", "index fails: backoffLimitPerIndex 0"} {
+		if seen[kind] < 10 {
 			t.Errorf("only %d pods are %q", seen[kind], kind)
 		}
 	}
+}
+
+// heldAny reports whether a budget delays or prevents any departure.
+func heldAny(fates map[string]string) bool {
+	for _, fate := range fates {
+		if strings.HasPrefix(fate, "leaves (held)") || strings.HasPrefix(fate, "never: ") {
+			return true
+		}
+	}
+	return false
 }
 
 func refusedAny(fates map[string]string) bool {
@@ -89,7 +114,8 @@ func agrees(foreseen, planned string) bool {
 
 type drainFlags struct{ IgnoreDaemonSets, DeleteEmptyDirData, Force bool }
 
-func foreseenDrain(t *testing.T, objects []metav1.Object, flags drainFlags) map[string]string {
+// foreseenDrain returns the forecast's ruling for each pod of the node, and each departure's fate.
+func foreseenDrain(t *testing.T, objects []metav1.Object, flags drainFlags) (fates, became map[string]string) {
 	t.Helper()
 	set := manifest.Assemble("test", objects)
 	set.Whole = true
@@ -109,7 +135,7 @@ func foreseenDrain(t *testing.T, objects []metav1.Object, flags drainFlags) map[
 	}
 	w.AdvanceUntilQuiet(time.Hour)
 
-	fates := map[string]string{}
+	fates, became = map[string]string{}, map[string]string{}
 	note := func(kind string, list []simulate.Blocked) {
 		for _, b := range list {
 			message := ": " + b.Message
@@ -122,6 +148,20 @@ func foreseenDrain(t *testing.T, objects []metav1.Object, flags drainFlags) map[
 	for _, d := range w.Departures() {
 		if d.Cause == simulate.ByDrain {
 			fates[d.Name] = "leaves"
+		}
+		became[d.Name] = cmp.Or(became[d.Name], map[simulate.Fate]string{
+			simulate.Returns: "returns", simulate.Waits: "returns", simulate.Lost: "lost", simulate.Stays: "stuck", simulate.Ends: "lost",
+			simulate.Fails: "fails", simulate.IndexFails: "index fails: " + d.Reason,
+		}[d.Fate])
+	}
+	// A Job failing later deletes its replacements.
+	for _, object := range objects {
+		if p, is := object.(*v1.Pod); is && became[p.Name] != "" && became[p.Name] != "stuck" {
+			if owner := w.ControllerOf(p); owner != nil && owner.Kind == "Job" {
+				for _, c := range owner.Object.(*batchv1.Job).Status.Conditions {
+					became[p.Name] = "Job/job fails: " + c.Message
+				}
+			}
 		}
 	}
 	for _, f := range w.Each() {
@@ -137,19 +177,30 @@ func foreseenDrain(t *testing.T, objects []metav1.Object, flags drainFlags) map[
 	note("ending", done.Drain.Terminating)
 	note("leaves (held)", done.Drain.Waited)
 	note("leaves (held)", done.Drain.Blocked)
-	return fates
+	return fates, became
 }
 
-func plannedDrain(objects []metav1.Object, flags drainFlags) map[string]string {
+// plannedDrain returns the rulings and fates of a drain plan.
+func plannedDrain(objects []metav1.Object, flags drainFlags) (fates, becomes map[string]string) {
 	plan := rebalance.PlanDrain(&rebalance.State{AsOf: asOf, World: world.Open(objects)}, &rebalance.Leaving{
 		Nodes: []string{"n0"},
 		DrainRules: disruption.DrainRules{
 			IgnoreDaemonSets: flags.IgnoreDaemonSets, DeleteEmptyDirData: flags.DeleteEmptyDirData, Force: flags.Force,
 		},
 	}, rebalance.Options{Profiles: []*plugins.Profile{plugins.Default()}})
-	fates := map[string]string{}
+	fates, becomes = map[string]string{}, map[string]string{}
 	for _, p := range plan.Pods {
-		fates[p.Name] = "leaves"
+		fates[p.Name], becomes[p.Name] = "leaves", "returns"
+		switch _, why, index := strings.Cut(p.Fails, " of Job/job "); {
+		case index:
+			becomes[p.Name] = "index " + why
+		case p.Fails != "":
+			becomes[p.Name] = p.Fails
+		case p.Lost:
+			becomes[p.Name] = "lost"
+		case p.Held && p.To == "" && p.Stranded == "":
+			becomes[p.Name] = "stuck"
+		}
 		if p.Waits != "" {
 			fates[p.Name] = "leaves (held): " + p.Waits
 		}
@@ -166,7 +217,7 @@ func plannedDrain(objects []metav1.Object, flags drainFlags) map[string]string {
 	for _, k := range plan.Ending {
 		fates[k.Name] = "ending"
 	}
-	return fates
+	return fates, becomes
 }
 
 // kubectlDrain returns the verdict of kubectl's filters on the node's pods: leaving or refused.
@@ -223,10 +274,29 @@ func drawCluster(r *rand.Rand) (objects []metav1.Object, flags drainFlags) {
 	rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, apps("Deployment"))}
 	set := &appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](100)}}
 	daemons, job := &appsv1.DaemonSet{ObjectMeta: named("agent")}, &batchv1.Job{ObjectMeta: named("job")}
+	job.Spec.BackoffLimit = []*int32{nil, ptr.To[int32](0), ptr.To[int32](1)}[r.IntN(3)]
+	switch r.IntN(4) {
+	case 0:
+		job.Spec.BackoffLimit, job.Spec.BackoffLimitPerIndex = nil, ptr.To(r.Int32N(2))
+		job.Spec.CompletionMode, job.Spec.Completions = ptr.To(batchv1.IndexedCompletion), ptr.To[int32](20)
+	case 1:
+		job.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+			Action:          []batchv1.PodFailurePolicyAction{batchv1.PodFailurePolicyActionIgnore, batchv1.PodFailurePolicyActionFailJob}[r.IntN(2)],
+			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: v1.DisruptionTarget}},
+		}}}
+	}
+	if r.IntN(3) == 0 {
+		first := objects[0].(*v1.Node)
+		first.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown}}
+		if r.IntN(3) == 0 {
+			first.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Effect: v1.TaintEffectNoSchedule}}
+		}
+	}
 	objects = append(objects, d, rs, set, daemons, job)
 	owners := []*metav1.OwnerReference{
 		nil, metav1.NewControllerRef(rs, apps("ReplicaSet")), metav1.NewControllerRef(rs, apps("ReplicaSet")), metav1.NewControllerRef(set, apps("StatefulSet")),
 		metav1.NewControllerRef(daemons, apps("DaemonSet")), metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job")),
+		metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job")), metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job")),
 		metav1.NewControllerRef(&metav1.ObjectMeta{Name: "gone", UID: "gone"}, apps("DaemonSet")),
 		metav1.NewControllerRef(&metav1.ObjectMeta{Name: "other", UID: "other"}, appsv1.SchemeGroupVersion.WithKind("CloneSet")),
 	}
@@ -235,6 +305,7 @@ func drawCluster(r *rand.Rand) (objects []metav1.Object, flags drainFlags) {
 	for i := range 2 + r.IntN(6) {
 		p := &v1.Pod{ObjectMeta: named(fmt.Sprintf("db-%d", i))}
 		p.Labels = map[string]string{"app": string(rune('a' + r.IntN(3)))}
+		p.Annotations = map[string]string{batchv1.JobCompletionIndexAnnotation: fmt.Sprint(i)}
 		if owner := owners[r.IntN(len(owners))]; owner != nil {
 			p.OwnerReferences = []metav1.OwnerReference{*owner}
 		}

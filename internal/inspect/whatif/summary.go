@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -137,7 +139,7 @@ func (l *Leaving) fateText() string {
 	case l.Fate == simulate.Lost:
 		return "lost: no controller replaces it"
 	case l.Fate == simulate.Stays:
-		return "Terminating until its node answers or is removed"
+		return "Terminating until its node answers, is removed, or has the taint " + v1.TaintNodeOutOfService
 	case l.Fate == simulate.Waits && l.ofJob():
 		return "made again after its Job's back-off"
 	case l.Fate == simulate.Waits:
@@ -159,7 +161,7 @@ func (l *Leaving) fateText() string {
 // ofJob reports whether a Job made the pod.
 func (l *Leaving) ofJob() bool { return strings.HasPrefix(l.Controller, "Job/") }
 
-// backoffText says when a Job makes the pod again, if it does not at once.
+// backoffText returns the creation time of a replacement delayed by its Job's back-off, or "".
 func (l *Leaving) backoffText() string {
 	if !l.ofJob() || l.Next.After <= l.After {
 		return ""

@@ -174,6 +174,12 @@ func (c *cluster) node(name string) *v1.Node {
 	return n
 }
 
+// holdsPods reports whether pods deleted from a node stay on it.
+func (c *cluster) holdsPods(name string) bool {
+	n := c.node(name)
+	return n != nil && disruption.HoldsPods(n)
+}
+
 // nodes returns all nodes sorted by name, so that requests are issued in a stable order.
 func (c *cluster) nodes() []*v1.Node {
 	return slices.Collect(world.All[*v1.Node](c.World))

@@ -104,6 +104,7 @@ type Drainer struct {
 	ended    time.Time            // when closing began
 	stranded bool                 // it ends because pods of its plan find no node
 	waits    string               // the last message about pods that wait for budgets
+	silent   map[string]int       // how many pods were last said to stay on a silent node
 	count    int                  // pods that have left
 }
 
@@ -122,7 +123,7 @@ func NewDrainer(options DrainOptions) *Drainer { return newDrainer(options, newC
 func newDrainer(options DrainOptions, cluster *cluster) *Drainer {
 	d := &Drainer{
 		options: options, waiting: map[Ticket]string{}, held: map[types.UID]putOff{},
-		tried: map[types.UID]int{}, stays: map[types.UID]string{},
+		tried: map[types.UID]int{}, stays: map[types.UID]string{}, silent: map[string]int{},
 	}
 	d.init(d, cluster, options.Wall)
 	return d

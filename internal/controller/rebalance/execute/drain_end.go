@@ -2,9 +2,13 @@ package execute
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // closesFor bounds the undoing of surges after a drain is done, timed out or interrupted.
@@ -16,7 +20,13 @@ const closesFor = 30 * time.Second
 func (d *Drainer) outOfTime() string {
 	left, ending := d.remaining()
 	if d.stage < emptying || left+ending > 0 {
-		return fmt.Sprintf("not done within %s", d.options.Timeout)
+		why := fmt.Sprintf("not done within %s", d.options.Timeout)
+		if d.plan != nil {
+			for _, node := range slices.Sorted(maps.Keys(d.heldPods())) {
+				why += "; " + disruption.WhyHeld(node)
+			}
+		}
+		return why
 	}
 	for _, p := range d.under {
 		switch {

@@ -98,7 +98,7 @@ func (d *Drainer) followSuccessor(p *departure) {
 		// The plan assumed another node.
 		if node != p.To {
 			d.stale = true
-			if p.Stranded == "" && !slices.Contains(p.Or, node) {
+			if p.To != "" && !slices.Contains(p.Or, node) {
 				result = Elsewhere
 			}
 		}

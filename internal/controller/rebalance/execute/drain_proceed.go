@@ -8,8 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // settle counts unconfirmed evictions once their pods are observed to terminate. It runs on each
@@ -101,10 +104,11 @@ func (d *Drainer) proceed() {
 		}
 	}
 	for _, p := range d.under {
-		if p.ended || !p.follows() {
+		// Pods of a silent node may end never: the others leave meanwhile.
+		until := p.expected()
+		if p.ended || !p.follows() || until.IsZero() && d.cluster.holdsPods(p.From) {
 			continue
 		}
-		until := p.expected()
 		switch {
 		case until.IsZero():
 			return
@@ -219,11 +223,52 @@ func (d *Drainer) rest() {
 		}
 	case len(d.under)+len(d.surges.list) == 0 && !ending:
 		d.end(strings.Join(slices.Sorted(maps.Values(d.stays)), "; "))
+		return
 	case ending && d.options.Overdue > 0 && !d.now.Before(d.planned.Add(retryAfter)):
 		d.ask(replanning)
 	case ending && d.options.Overdue > 0:
 		d.wake(d.planned.Add(retryAfter))
 	}
+	if d.stage == emptying {
+		d.tellHeld()
+	}
+}
+
+// tellHeld reports the pods that stay in Terminating on silent nodes, by node: more of them than
+// before. The drain waits for them like kubectl, but for what has to be said.
+func (d *Drainer) tellHeld() {
+	held := d.heldPods()
+	for _, node := range slices.Sorted(maps.Keys(held)) {
+		if len(held[node]) <= d.silent[node] {
+			continue
+		}
+		d.silent[node] = len(held[node])
+		a := DrainTold{Result: Awaited, Node: node, Message: disruption.WhyHeld(node)}
+		for _, p := range held[node] {
+			a.Held = append(a.Held, Held{p, a.Message})
+		}
+		d.do(a)
+	}
+}
+
+// heldPods returns the terminating pods on silent nodes by node.
+func (d *Drainer) heldPods() map[string][]*rebalance.Departure {
+	held, seen := map[string][]*rebalance.Departure{}, map[types.UID]bool{}
+	add := func(p *rebalance.Departure) {
+		if victim := d.cluster.pod(p.Namespace, p.Name, p.UID); victim != nil && !seen[p.UID] && d.cluster.holdsPods(p.From) {
+			seen[p.UID] = true
+			held[p.From] = append(held[p.From], p)
+		}
+	}
+	for _, p := range d.under {
+		if p.left.IsZero() {
+			add(&p.Departure)
+		}
+	}
+	for _, k := range d.plan.Ending {
+		add(&rebalance.Departure{Namespace: k.Namespace, Name: k.Name, UID: k.UID, From: k.Node})
+	}
+	return held
 }
 
 // earliest returns the earlier of two times.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // RollAnnotation records the progress of nodes being rolled. It is the only state needed by another
@@ -248,12 +249,7 @@ func (r *Roller) nodes() []*v1.Node {
 }
 
 // nodeReady reports whether a node can take pods, apart from being cordoned.
-func nodeReady(n *v1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
-		return c.Type == v1.NodeReady &&
-			c.Status == v1.ConditionTrue
-	})
-}
+func nodeReady(n *v1.Node) bool { return disruption.ReadinessOf(n) == v1.ConditionTrue }
 
 // beforeOf returns a fingerprint of a node that changes once the node has restarted or was briefly
 // not ready. A recreated node has another UID, and a rebooted one another boot ID; after an

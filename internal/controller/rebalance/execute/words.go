@@ -14,6 +14,8 @@ func (a *DrainTold) Line() string {
 		switch a.Result {
 		case Cordoned:
 			return fmt.Sprintf("node/%s %s", a.Node, a.Message)
+		case Awaited:
+			return "waiting: " + a.Message
 		case Roomless, Direct:
 			return a.Message
 		case Withheld:
