@@ -42,6 +42,8 @@ type Facts struct {
 	Leases map[string]string
 	// Installed lists the components of Berth with an existing ServiceAccount.
 	Installed []deploy.Part
+	// Failing lists the containers of Berth's pods that cannot start.
+	Failing []Failing
 	// SchedulerNames lists the names served by Berth under the installed configuration, and
 	// SchedulerLease is the Lease of its leader election, as namespace/name.
 	SchedulerNames []string
@@ -58,6 +60,14 @@ type Facts struct {
 
 // Count counts pods, volumes or requests.
 type Count struct{ All, Waiting int }
+
+// Failing is a container of Berth in a waiting state, such as ImagePullBackOff.
+type Failing struct {
+	Part   deploy.Part
+	Where  string // namespace/pod
+	Image  string
+	Reason string
+}
 
 // Controller is the name of Berth's controller as a Process.
 const Controller = "berth-controller"

@@ -42,7 +42,7 @@ var (
 func Judge(f *Facts) []Finding {
 	j := &judge{Facts: f}
 	for _, look := range []func(){
-		j.checkVersion, j.checkNodes, j.checkPermissions, j.checkSchedulers, j.checkControllers, j.checkVolumes,
+		j.checkVersion, j.checkNodes, j.checkPermissions, j.checkOwnPods, j.checkSchedulers, j.checkControllers, j.checkVolumes,
 		j.checkNames, j.checkGroups, j.checkWebhooks,
 		j.ownWebhook, j.checkRequests, j.checkBudgets, j.checkPriorities, j.checkNeighbours, j.reportUnread,
 	} {
@@ -168,6 +168,29 @@ func (j *judge) checkPermissions() {
 			j.addFinding(OK, "permissions", "", "berth-%s may do all that it needs", part)
 		}
 	}
+}
+
+// crashed is the reason of a container that has run, and so has a log.
+const crashed = "CrashLoopBackOff"
+
+// checkOwnPods reports Berth's containers that cannot start.
+func (j *judge) checkOwnPods() {
+	for _, f := range j.Failing {
+		namespace, pod, _ := strings.Cut(f.Where, "/")
+		action := fmt.Sprintf("kubectl -n %s describe pod %s shows why; it has no log", namespace, pod)
+		if f.Reason == crashed {
+			action = fmt.Sprintf("kubectl -n %s logs --previous %s", namespace, pod)
+		}
+		j.addFinding(Problem, "berth-"+string(f.Part), action, "%s does not start: %s of the image %s", f.Where, f.Reason, f.Image)
+	}
+}
+
+// orStart returns the action, or the request to start a component whose containers have no log.
+func (j *judge) orStart(part deploy.Part, action string) string {
+	if slices.ContainsFunc(j.Failing, func(f Failing) bool { return f.Part == part && f.Reason != crashed }) {
+		return "have its pods started first"
+	}
+	return action
 }
 
 // joinNames joins at most ten names, and counts the rest.

@@ -3,6 +3,7 @@ package check
 import (
 	"slices"
 
+	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
@@ -40,7 +41,7 @@ func (j *judge) checkRequests() {
 		j.addFinding(Problem, "eviction requests", "have Berth's controller answer them: --controllers=*,"+answering,
 			"nobody has looked at %d of %s for a minute", waiting, answer.Count(j.Requests.All, "EvictionRequest"))
 	case j.ServesRequests && waiting > 0:
-		j.addFinding(Problem, "eviction requests", "see whether it runs and leads, and what it logs",
+		j.addFinding(Problem, "eviction requests", j.orStart(deploy.Controller, "see whether it runs and leads, and what it logs"),
 			"%s has not looked at %d of %s for a minute", ours+theirs, waiting, answer.Count(j.Requests.All, "EvictionRequest"))
 
 	case j.ServesRequests && ours+theirs == "":

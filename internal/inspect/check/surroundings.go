@@ -132,7 +132,7 @@ func (j *judge) ownWebhook() {
 	case registered && j.WebhookEndpoints == 0:
 		j.addFinding(Problem, "berth-webhook", "see why its pods are not ready", "no replica answers")
 	case registered && !trusted:
-		j.addFinding(Problem, "berth-webhook", "see its log: the webhook writes its CA itself", "its configurations name no CA")
+		j.addFinding(Problem, "berth-webhook", j.orStart(deploy.Webhook, "see its log: the webhook writes its CA itself"), "its configurations name no CA")
 	// The Service is missing or unreadable, so the replicas are unknown.
 	case registered && j.WebhookEndpoints < 0:
 		j.addFinding(Note, "berth-webhook", "see whether its Service is there, and may be read",
@@ -140,7 +140,8 @@ func (j *judge) ownWebhook() {
 	case registered:
 		j.addFinding(OK, "berth-webhook", "", "registered and answered for by %s", answer.Count(j.WebhookEndpoints, "replica"))
 	case j.isInstalled(deploy.Webhook):
-		j.addFinding(Problem, "berth-webhook", "see its log: it registers itself when it is ready", "is installed, and not registered")
+		j.addFinding(Problem, "berth-webhook", j.orStart(deploy.Webhook, "see its log: it registers itself when it is ready"),
+			"is installed, and not registered")
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/decision"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // This file reports the live scheduler's record of the pod, if requested: its last decision and the
@@ -56,8 +55,8 @@ func (e *explainer) wakesOf(list []decision.Wake) (wakes []Wake) {
 	for _, w := range list {
 		wake := Wake{Plugin: w.Plugin, Events: w.Events}
 		if profile != nil {
-			if p, ok := profile.Plugin(w.Plugin).(plugins.Waker); ok {
-				wake.Events = p.Wakes()
+			if described := wakesBy(profile, w.Plugin); len(described) > 0 {
+				wake.Events = described
 			}
 		}
 		if !slices.ContainsFunc(wakes, func(o Wake) bool { return o.Plugin == wake.Plugin && slices.Equal(o.Events, wake.Events) }) {

@@ -66,6 +66,7 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 			Wakes: []decision.Wake{
 				{Plugin: "NodeResourcesFit", Events: []string{"Node Add|UpdateNodeAllocatable"}},
 				{Plugin: "NodeResourcesFit", Events: []string{"Pod Delete"}}, {Plugin: "Foreign", Events: []string{"Node Add"}},
+				{Plugin: "GangScheduling"}, {Plugin: "Silent"},
 			},
 		},
 	}
@@ -88,7 +89,9 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 		{"pending, and so it is", "big", &pending, true, []string{
 			"The scheduler last decided it at 2026-11-20 10:00:00Z, in 250µs, and put it back. This still holds.",
 			"In the scheduler's queue since 2026-11-20 10:00:00Z, 3 attempts: it is retried after an event that can help, and by 11:00:00Z at the latest.",
-			"- for NodeResourcesFit: a node is added; a node's allocatable grows", "- for Foreign: Node Add\n"}, "Place in the queue"},
+			"- for NodeResourcesFit: a node is added; a node's allocatable grows", "- for Foreign: Node Add\n",
+			"- for GangScheduling: a pod joins or leaves its pod group; its PodGroup is added or changes\n",
+			"- for Silent: events that this plugin does not describe\n"}, "Place in the queue"},
 		{"pending for another reason", "big", &outdated, false, []string{"7 Insufficient memory", "The cluster has changed since", "The scheduler's message: " + message}, "still holds"},
 		{"a pod of the same name", "big", &another, false, []string{"Place in the queue: 1 of 1"}, "last decided"},
 		{"placed, and would be", "small", &placed, true, []string{"chose n1, one of the 4 of 9 nodes that could take it, with a score of 180. This still holds."}, "In the scheduler's queue"},

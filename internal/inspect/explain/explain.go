@@ -149,8 +149,12 @@ func (e *explainer) explainPod(found simulate.Found) error {
 	case e.object.DeletionTimestamp != nil:
 		out.State = Terminating
 		since, grace := deletionOf(e.object)
-		out.Summary = fmt.Sprintf("The pod has been terminating since %s%s%s.",
-			since.UTC().Format("2006-01-02 15:04:05Z"), grace, leavingFor(e.object))
+		on := ""
+		if node := e.object.Spec.NodeName; node != "" {
+			on = " on " + node
+		}
+		out.Summary = fmt.Sprintf("The pod has been terminating%s since %s%s%s.%s",
+			on, since.UTC().Format("2006-01-02 15:04:05Z"), grace, leavingFor(e.object), e.whyStays())
 		return nil
 	case e.object.Spec.NodeName != "":
 		return e.explainPlaced(profile)
@@ -185,6 +189,26 @@ func leavingFor(p *v1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// whyStays explains what keeps a terminating pod: a node unable to confirm its end, and finalizers.
+func (e *explainer) whyStays() (text string) {
+	switch node := e.object.Spec.NodeName; {
+	case node == "":
+	case e.w.Node(node) == nil:
+		text = fmt.Sprintf(" Node %s does not exist: the pod garbage collector deletes the pod.", node)
+	case e.w.HoldsPods(node):
+		text = fmt.Sprintf(" It stays because node %s does not respond. If that node is shut down for good, `kubectl taint nodes %s "+
+			"%s=nodeshutdown:NoExecute` lets the pod garbage collector delete its pods and detach their volumes; "+
+			"so does deleting the Node object.", node, node, v1.TaintNodeOutOfService)
+	case e.w.Now().After(e.object.DeletionTimestamp.Add(overdue)):
+		text = fmt.Sprintf(" Its grace period is over: the kubelet of node %s has not confirmed the end of its containers.", node)
+	}
+
+	if finalizers := e.object.Finalizers; len(finalizers) > 0 {
+		text += fmt.Sprintf(" The API keeps it until its finalizers are removed: %s.", strings.Join(finalizers, ", "))
+	}
+	return text
 }
 
 // lastDecision adopts the scheduler's message from the pod's condition PodScheduled, so it works

@@ -22,6 +22,7 @@ import (
 //	explain POD [node=] with additional manifests: the explanation of the pod, in short; lenient
 //	                    allows missing objects, as in a cluster; commands adds the kubectl commands
 //	print POD [node=]   the explanation as printed for users
+//	workload TYPE/NAME  the explanation of a workload's pods, as printed for users
 //	group NAME          the explanation of the pod group, as printed for users
 func TestExplanations(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, file string) {
@@ -35,17 +36,39 @@ func TestExplanations(t *testing.T) {
 			if d.HasArg("node") {
 				d.ScanArgs(t, "node", &options.Node)
 			}
-			if namespace, name, ok := strings.Cut(options.Name, "/"); ok {
+			if namespace, name, ok := strings.Cut(options.Name, "/"); ok && d.Cmd != "workload" {
 				options.Namespace, options.Name = namespace, name
 			}
 			set, err := manifest.Read([]string{"-"}, strings.NewReader(cluster+d.Input), manifest.Options{Lenient: d.HasArg("lenient")})
 			if err != nil {
 				return "error: " + err.Error() + "\n"
 			}
-			set.Expand(1)
+			if d.Cmd != "workload" { // read from a cluster, where controllers create pods
+				set.Expand(1)
+			}
 			w, err := simulate.Open(set, simulate.Options{Seed: 1})
 			if err != nil {
 				return "error: " + err.Error() + "\n"
+			}
+			if d.Cmd == "workload" {
+				found, err := w.PodsOf(options.Name, "")
+				if err != nil {
+					return "error: " + err.Error() + "\n"
+				}
+				s, err := explain.OfSeveral(w, options.Name, found, func(_ int, f simulate.Found) (*explain.Explanation, error) {
+					return explain.Of(w, explain.Options{Namespace: f.Object.Namespace, Name: f.Object.Name})
+				})
+				if err == nil {
+					err = s.CountMissing(w, "")
+				}
+				if err != nil {
+					return "error: " + err.Error() + "\n"
+				}
+				var b strings.Builder
+				if err := s.Write(&b, ""); err != nil {
+					t.Fatal(err)
+				}
+				return strings.ReplaceAll(b.String(), "\n\n", "\n.\n")
 			}
 			if d.Cmd == "group" {
 				g, err := explain.OfGroup(w, options)

@@ -154,6 +154,9 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 		word := Word{Plugin: list[i].name}
 		if r := list[i].rejectionOn(n); r != nil {
 			word.Rejects, word.Code, word.Reasons = true, r.Code, r.Reasons
+			if r.Err != nil {
+				word.Reasons = []string{"cannot judge the pod: " + r.Err.Error()}
+			}
 			word.Detail = detail.detailOf(n, word.Plugin)
 		}
 		report.Plugins = append(report.Plugins, word)

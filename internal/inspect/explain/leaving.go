@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/answer"
@@ -134,8 +133,7 @@ func terminatingPods(w *simulate.World) (pods []*cluster.Pod) {
 		if due == nil || f.Pod == nil || f.Pod.Node == nil || len(f.Object.Finalizers) > 0 || w.Now().After(due.Add(overdue)) {
 			continue
 		}
-		node := w.Node(f.Pod.Node.Name)
-		if !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnreachable }) {
+		if !w.HoldsPods(f.Pod.Node.Name) {
 			pods = append(pods, f.Pod)
 		}
 	}

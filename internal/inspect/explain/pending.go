@@ -266,6 +266,8 @@ func (e *explainer) pendingSummary(gate string) string {
 		text += ": no node has " + strings.Join(missing, " or ")
 	case len(out.Groups) == 1:
 		text += ": " + strings.Join(out.Groups[0].Reasons, ", ")
+	case len(out.Groups) > 1:
+		text += ": " + commonReasons(out.Groups)
 	}
 
 	text += "."
@@ -287,6 +289,41 @@ func (e *explainer) pendingSummary(gate string) string {
 		text += " Smallest change: " + out.Suggestions[0].Text + "."
 	}
 	return text
+}
+
+// wakesBy describes the events after which the pod is tried again because of a plugin. It returns
+// no events for a plugin without descriptions, never nil.
+func wakesBy(profile *plugins.Profile, name string) []string {
+	if w, ok := profile.Plugin(name).(plugins.Waker); ok {
+		return w.Wakes()
+	}
+	if name == groups.GangScheduling {
+		return []string{"a pod joins or leaves its pod group", "its PodGroup is added or changes"}
+	}
+	return []string{}
+}
+
+// commonReasons lists the most frequent reasons with the number of their nodes, as in the message
+// of the FailedScheduling event.
+func commonReasons(groups []Group) string {
+	const most = 3
+	count := map[string]int{}
+	for i := range groups {
+		for _, reason := range groups[i].Reasons {
+			count[reason] += groups[i].Count
+		}
+	}
+	reasons := sortedKeys(count)
+	slices.SortStableFunc(reasons, func(a, b string) int { return cmp.Compare(count[b], count[a]) })
+	var list []string
+	for i, reason := range reasons {
+		if i == most {
+			list = append(list, "and "+answer.Count(len(reasons)-most, "other reason"))
+			break
+		}
+		list = append(list, fmt.Sprintf("%d %s", count[reason], reason))
+	}
+	return strings.Join(list, ", ")
 }
 
 // tryPreemption attempts preemption without removing pods, and returns the resulting part of the
@@ -339,11 +376,7 @@ func (e *explainer) reportQueue(profile *plugins.Profile, evaluation *decide.Eva
 			names = append(names, failure.Rejector)
 		}
 		for _, name := range names {
-			wake := Wake{Plugin: name, Events: []string{}}
-			if w, ok := profile.Plugin(name).(plugins.Waker); ok {
-				wake.Events = w.Wakes()
-			}
-			q.Wakes = append(q.Wakes, wake)
+			q.Wakes = append(q.Wakes, Wake{Plugin: name, Events: wakesBy(profile, name)})
 		}
 	}
 

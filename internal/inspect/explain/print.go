@@ -226,7 +226,7 @@ func (p printer) printQueue(q *Queue) {
 // printWakes prints, for each plugin, the events that can change its verdict.
 func (p printer) printWakes(list []Wake) {
 	for _, w := range list {
-		p.Line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))
+		p.Line("  - for %s: %s", w.Plugin, cmp.Or(strings.Join(w.Events, "; "), "events that this plugin does not describe"))
 	}
 }
 

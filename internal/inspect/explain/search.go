@@ -97,6 +97,10 @@ func (s *search) decisivePlugin() *Decisive {
 	var order []string
 	for i := range s.verdicts {
 		for _, r := range s.verdicts[i].rejections {
+			// A plugin behind the one that rejects all nodes may fail for want of what that one requires.
+			if r.Err != nil {
+				continue
+			}
 			if count[r.plugin] == 0 {
 				order, reasons[r.plugin] = append(order, r.plugin), map[string]int{}
 			}

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -24,7 +23,7 @@ type Several struct {
 	Pods    int    `json:"pods"`
 	Pending int    `json:"pending"`
 	// Wanted is the number of pods required by a workload. Missing of them do not exist, for
-	// Reason.
+	// Reason. Reason also explains why a workload wants no pods.
 	Wanted  int    `json:"wanted,omitempty"`
 	Missing int    `json:"missing,omitempty"`
 	Reason  string `json:"reason,omitempty"`
@@ -108,8 +107,8 @@ func (s *Several) CountMissing(w *simulate.World, namespace string) error {
 	if s.Missing = short.Missing; s.Missing > 0 {
 		s.Reason = short.Reason()
 	}
-	if s.Pods == 0 && s.Missing == 0 {
-		return fmt.Errorf("%s in namespace %s has no pods, and wants none", s.Of, namespace)
+	if s.Wanted == 0 {
+		s.Reason = short.Idle
 	}
 	return nil
 }
@@ -134,10 +133,14 @@ func (s *Several) Write(out io.Writer, format string) error {
 }
 
 func (s *Several) tell(p *answer.Page, wide bool) {
-	if s.Missing > 0 {
+	switch {
+	case s.Missing > 0:
 		p.Heading("%s: %s wanted, %d existing, %d pending", s.Of, answer.Count(s.Wanted, "pod"), s.Pods, s.Pending)
-		p.Line("%s missing: they %s.", answer.Count(s.Missing, "pod"), strings.TrimSuffix(s.Reason, "."))
-	} else {
+		p.Line("%s missing, %s.", answer.Count(s.Missing, "pod"), strings.TrimSuffix(s.Reason, "."))
+	case s.Pods == 0:
+		p.Heading("%s: no pods", s.Of)
+		p.Line("It wants none: %s.", strings.TrimSuffix(s.Reason, "."))
+	default:
 		p.Heading("%s: %s, %d pending", s.Of, answer.Count(s.Pods, "pod"), s.Pending)
 	}
 

@@ -111,6 +111,12 @@ func (w *World) Node(name string) *v1.Node {
 	return nil
 }
 
+// HoldsPods reports whether deleted pods stay on the node because its kubelet does not respond.
+func (w *World) HoldsPods(node string) bool {
+	m := w.nodes.named[node]
+	return m != nil && m.holdsPods()
+}
+
 // Profile returns the profile for the scheduler name, or nil.
 func (w *World) Profile(schedulerName string) *plugins.Profile {
 	return w.scheduler.profiles[schedulerName]

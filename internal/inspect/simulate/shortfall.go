@@ -3,8 +3,10 @@ package simulate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
@@ -25,23 +28,25 @@ type Shortfall struct {
 	Labels    labels.Set
 	// Wanted is the number of pods the workload wants, and Missing the number of those missing.
 	Wanted, Missing int
-	// Refused is the reason the API server refuses their creation. Waits is the pod the controller
+	// Refused is the reason the API server refuses their creation. Waits is the event the controller
 	// waits for. If both are empty, they are about to be created.
 	Refused, Waits string
+	// Idle is the reason a workload wants no pods; empty if it wants any.
+	Idle string
 	// Since is the time at which creation began to fail, by the controller's condition, or the
 	// workload's creation time.
 	Since metav1.Time
 }
 
-// Reason explains why the pods are missing, as a text to follow their number.
+// Reason explains why the pods are missing, as a text to follow their number, one or many.
 func (s *Shortfall) Reason() string {
 	switch {
 	case s.Refused != "":
 		return "cannot be created: " + s.Refused
 	case s.Waits != "":
-		return fmt.Sprintf("are created one after the other, once %s is ready", s.Waits)
+		return "created " + s.Waits
 	}
-	return "are about to be created"
+	return "about to be created"
 }
 
 // ShortfallOf returns the shortfall of a workload such as deployment/web.
@@ -50,7 +55,11 @@ func (w *World) ShortfallOf(ref, namespace string) (Shortfall, error) {
 	if err != nil {
 		return Shortfall{}, err
 	}
-	return w.shortfalls.shortfallOf(l, w.workloads.table().MakersOf(l), w.controllers.podsOf(l)), nil
+	s := w.shortfalls.shortfallOf(l, w.workloads.table().MakersOf(l), w.controllers.podsOf(l))
+	if s.Wanted == 0 {
+		s.Idle = w.whyIdle(l)
+	}
+	return s, nil
 }
 
 // Shortfalls lists the workloads with missing pods by name. ReplicaSets of Deployments are covered
@@ -135,7 +144,13 @@ func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Worklo
 	// An OrderedReady StatefulSet creates one pod at a time, and waits for the pending one.
 	if set, ok := l.Object.(*appsv1.StatefulSet); ok && s.Refused == "" && set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
 		if i := slices.IndexFunc(pods, func(p *pod) bool { return p.NodeName == "" }); i >= 0 {
-			s.Waits = pods[i].Name
+			s.Waits = "one after the other, once " + pods[i].Name + " is ready"
+		}
+		// A pod's name is free only after its predecessor's end.
+		for _, leaving := range f.controllers.scheduler.api.PodsOf(l.Owner()) {
+			if leaving.DeletionTimestamp != nil {
+				s.Waits = fmt.Sprintf("once %s, terminating on %s, is gone", leaving.Name, leaving.Spec.NodeName)
+			}
 		}
 	}
 	return s
@@ -183,6 +198,95 @@ func wantedBy(l *workload.Workload, there int) int {
 	}
 
 	return int(*l.Replicas)
+}
+
+// whyIdle explains why a workload wants no pods, and lists the ended ones.
+func (w *World) whyIdle(l *workload.Workload) string {
+	reason := "its spec.replicas is 0"
+	switch o := l.Object.(type) {
+	case *appsv1.DaemonSet:
+		reason = w.whyNoDaemon(o)
+	case *batchv1.Job:
+		reason = whyNoJobPod(o)
+	}
+	if l.Object.GetDeletionTimestamp() != nil {
+		reason = "it is being deleted"
+	}
+
+	var ended []string
+	for _, p := range w.scheduler.api.PodsOf(l.Owner()) {
+		if rules.IsTerminal(p) {
+			ended = append(ended, fmt.Sprintf("%s (%s)", p.Name, p.Status.Phase))
+		}
+	}
+	if slices.Sort(ended); len(ended) > 0 {
+		reason += ". Ended pods: " + answer.List(len(ended), func(i int) string { return ended[i] })
+	}
+	return reason
+}
+
+// whyNoDaemon explains why a DaemonSet wants no pods: the selection of nodes, or their taints.
+func (w *World) whyNoDaemon(set *appsv1.DaemonSet) string {
+	tolerant := set.DeepCopy()
+	spec := &tolerant.Spec.Template.Spec
+	spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+	runs, selects := workload.NodesOf(set), workload.NodesOf(tolerant)
+	eligible, selected, all := 0, 0, answer.Count(len(w.nodes.named), "node")
+	taints := map[string]bool{}
+	for _, m := range w.nodes.named {
+		switch {
+		case runs(m.object):
+			eligible++
+		case selects(m.object):
+			selected++
+			if t := rules.Untolerated(m.object.Spec.Taints, set.Spec.Template.Spec.Tolerations, rules.KeepsOff); t != nil {
+				taints[t.ToString()] = true
+			}
+		}
+	}
+
+	by := "its node affinity"
+	if len(spec.NodeSelector) > 0 {
+		by = "its nodeSelector " + labels.Set(spec.NodeSelector).String()
+		if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
+			by += " and its node affinity"
+		}
+	}
+	switch {
+	case eligible > 0:
+		return fmt.Sprintf("its controller has not counted the matching nodes yet (%d of %s)", eligible, all)
+	case selected > 0:
+		list := slices.Sorted(maps.Keys(taints))
+		return fmt.Sprintf("it does not tolerate the taints of the matching nodes (%d of %s): %s", selected, all,
+			answer.List(len(list), func(i int) string { return list[i] }))
+	}
+	return fmt.Sprintf("%s matches no node of %d", by, len(w.nodes.named))
+}
+
+// whyNoJobPod explains why a Job wants no pods.
+func whyNoJobPod(job *batchv1.Job) string {
+	for _, c := range job.Status.Conditions {
+		switch {
+		case c.Status != v1.ConditionTrue:
+		case c.Type == batchv1.JobFailed || c.Type == batchv1.JobFailureTarget:
+			return fmt.Sprintf("the Job has failed (%s: %s)", c.Reason, strings.TrimSuffix(c.Message, "."))
+		case c.Type == batchv1.JobComplete || c.Type == batchv1.JobSuccessCriteriaMet:
+			return "the Job is complete"
+		}
+	}
+
+	manager := ptr.Deref(job.Spec.ManagedBy, batchv1.JobControllerName)
+	switch {
+	case ptr.Deref(job.Spec.Suspend, false):
+		return "the Job is suspended by spec.suspend"
+	case manager != batchv1.JobControllerName:
+		return "the Job is managed by " + manager
+	case job.Status.StartTime == nil:
+		return "its controller has not started the Job yet"
+	case ptr.Deref(job.Spec.Parallelism, 1) == 0:
+		return "its spec.parallelism is 0"
+	}
+	return "all its completions have succeeded"
 }
 
 // refusalOf returns the reason the API server would refuse another pod of the workload; empty if it

@@ -258,3 +258,39 @@ status: {replicas: 0, conditions: [{type: ReplicaFailure, status: "True", reason
 		}
 	}
 }
+
+// A plugin that fails for a claim rejected by another one is not the reason.
+func TestAPluginsFailureIsNoReason(t *testing.T) {
+	set, err := manifest.Read([]string{"-"}, strings.NewReader(`
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: p-v}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containers: [{name: c, image: i}]
+  volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]
+`), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := simulate.Open(set, simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := survey.PendingOf(w, survey.Scope{}, simulate.Source{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one := p.Workloads[0]; one.Plugin != "VolumeBinding" || !strings.Contains(one.Reason, "PVC default/p-v was not created for pod") {
+		t.Errorf("%+v", one)
+	}
+}

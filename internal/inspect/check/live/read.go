@@ -196,12 +196,29 @@ func (r *reader) pods(ctx context.Context) {
 			}
 		}
 
+		r.facts.Failing = append(r.facts.Failing, failingIn(pod)...)
 		for _, container := range pod.Spec.Containers {
 			if p, ok := processOf(pod, container); ok {
 				r.facts.Processes = append(r.facts.Processes, p)
 			}
 		}
 	})
+}
+
+// failingIn returns the containers of a pod of Berth that wait for anything but their creation.
+func failingIn(pod *v1.Pod) (list []check.Failing) {
+	if pod.Labels["app.kubernetes.io/part-of"] != "berth" {
+		return nil
+	}
+	for i := range pod.Status.ContainerStatuses {
+		s := &pod.Status.ContainerStatuses[i]
+		if w := s.State.Waiting; w != nil && !slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, w.Reason) {
+			list = append(list, check.Failing{
+				Part: deploy.Part(pod.Labels["app.kubernetes.io/component"]), Where: pod.Namespace + "/" + pod.Name, Image: s.Image, Reason: w.Reason,
+			})
+		}
+	}
+	return list
 }
 
 // processOf returns the process of a container that runs one of the programs: by its command or,
