@@ -8,15 +8,13 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
-	"k8s.io/dynamic-resource-allocation/structured"
-	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Detail implements Detailer. It lists the taints that keep free devices of the node from the pod,
-// or returns "" if no free device is tainted. It does not evaluate device selectors; the text is a
-// hint for people.
+// Detail implements Detailer. It lists the devices requested, present and free for the pod's open
+// claims, and the taints that keep free devices of the node from the pod. For the taints it does
+// not evaluate device selectors; the text is a hint for people.
 func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	if !needsDevices(c, p) {
 		return func(*cluster.Node) string { return "" }
@@ -35,39 +33,30 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 	}
 	// Devices not tied to one node, for example of a fabric, are in separate slices.
 	shared := slices.DeleteFunc(c.ResourceSlices.All(), isLocal)
+	tally := &deviceTally{a: a, users: deviceUsers(c)}
 
 	return func(n *cluster.Node) string {
+		within := d.devicesWithin(n, shared)
+		texts := tally.countsOf(within)
 		taints, devices := map[string]bool{}, 0
-		for _, slice := range slices.Concat(d.index.slicesFor(n.Name), shared) {
-			if reaches, err := sliceReaches(&slice.Spec, n); err != nil || !reaches {
-				continue
-			}
-			for i := range slice.Spec.Devices {
-				device := &slice.Spec.Devices[i]
-				if reaches, err := deviceReaches(device, n); ptr.Deref(slice.Spec.PerDeviceNodeSelection, false) &&
-					(err != nil || !reaches) {
-					continue
-				}
-				if d.index.isTaken(structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, device.Name)) {
-					continue
-				}
-				// Only devices withheld from all requests are news: the rest are unavailable for
-				// another reason.
-				if kept := keptBack(device, tolerated); len(kept) > 0 {
-					devices++
-					for _, taint := range kept {
-						taints[taint] = true
-					}
+		for _, device := range within {
+			// Only devices withheld from all requests are news: the rest are unavailable for another
+			// reason.
+			if kept := keptBack(device.Device, tolerated); len(kept) > 0 && !d.index.isTaken(device.id) {
+				devices++
+				for _, taint := range kept {
+					taints[taint] = true
 				}
 			}
 		}
 		switch devices {
 		case 0:
-			return ""
 		case 1:
-			return "a free device is tainted: " + strings.Join(slices.Sorted(maps.Keys(taints)), ", ")
+			texts = append(texts, "a free device is tainted: "+strings.Join(slices.Sorted(maps.Keys(taints)), ", "))
+		default:
+			texts = append(texts, fmt.Sprintf("%d free devices are tainted: %s", devices, strings.Join(slices.Sorted(maps.Keys(taints)), ", ")))
 		}
-		return fmt.Sprintf("%d free devices are tainted: %s", devices, strings.Join(slices.Sorted(maps.Keys(taints)), ", "))
+		return strings.Join(texts, "; ")
 	}
 }
 

@@ -281,17 +281,31 @@ func (*VolumeBinding) Wakes() []string {
 func (*VolumeBinding) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} }
 
 // Detail implements Detailer. It lists the unbound claims not waiting for the pod, and the objects
-// they lack. The text is the same for all nodes.
+// they lack: a text for all nodes. For claims waiting for the pod, it lists the topologies and the
+// capacity that keep a volume off the node.
 func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	var list []string
+	var perNode []func(*cluster.Node) string
 	claims, _ := usableClaims(c, p)
 	for _, claim := range claims {
-		if waits, err := waitsForConsumer(c, claim); err == nil && !fullyBound(claim) && (!waits || claim.Spec.VolumeName != "") {
+		waits, err := waitsForConsumer(c, claim)
+		switch {
+		case err != nil || fullyBound(claim):
+		case !waits || claim.Spec.VolumeName != "":
 			list = append(list, fmt.Sprintf("persistentvolumeclaim %q: %s", claim.Name, whyUnbound(c, claim)))
+		default:
+			perNode = append(perNode, unprovisionable(c, claim))
 		}
 	}
-	text := strings.Join(list, "; ")
-	return func(*cluster.Node) string { return text }
+	return func(n *cluster.Node) string {
+		all := slices.Clone(list)
+		for _, of := range perNode {
+			if text := of(n); text != "" {
+				all = append(all, text)
+			}
+		}
+		return strings.Join(all, "; ")
+	}
 }
 
 // whyUnbound explains why a claim not waiting for its pod is unbound: the remedy depends on whether

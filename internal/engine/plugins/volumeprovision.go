@@ -1,6 +1,9 @@
 package plugins
 
 import (
+	"fmt"
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,6 +103,74 @@ func (p *provision) canProvision(n *cluster.Node) (possible, enough bool) {
 		return false, true
 	}
 	return true, !p.tracked || p.roomOn(n) != nil
+}
+
+// unprovisionable returns a function that describes why no volume can be provisioned for the claim
+// on a node; empty if one can.
+func unprovisionable(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) func(*cluster.Node) string {
+	p := readProvision(c, claim)
+	if !p.possible {
+		return func(*cluster.Node) string { return "" }
+	}
+	class, _ := c.StorageClasses.Get("", claimClass(claim)) // found by readProvision
+	allowed, nodes := 0, 0
+	for _, n := range c.Nodes {
+		if n != nil {
+			nodes++
+			if p.topologies == nil || anyMatches(p.topologies, n) {
+				allowed++
+			}
+		}
+	}
+
+	return func(n *cluster.Node) string {
+		switch possible, enough := p.canProvision(n); {
+		case !possible:
+			return fmt.Sprintf("persistentvolumeclaim %q: storageclass %q allows volumes only in %s, which holds for %d of %d nodes",
+				claim.Name, class.Name, topologyText(class.AllowedTopologies), allowed, nodes)
+		case !enough:
+			return fmt.Sprintf("persistentvolumeclaim %q: wants %s, %s", claim.Name,
+				claim.Spec.Resources.Requests.Storage(), reportedRoom(c, class, n))
+		}
+		return ""
+	}
+}
+
+// topologyText formats the allowed topologies of a class.
+func topologyText(terms []v1.TopologySelectorTerm) string {
+	var list []string
+	for _, term := range terms {
+		var all []string
+		for _, e := range term.MatchLabelExpressions {
+			all = append(all, e.Key+" "+strings.Join(e.Values, " or "))
+		}
+		list = append(list, strings.Join(all, " and "))
+	}
+	return strings.Join(list, ", or ")
+}
+
+// reportedRoom describes the largest volume that the class's driver has reported for the node.
+func reportedRoom(c *cluster.Cluster, class *storagev1.StorageClass, n *cluster.Node) string {
+	var best *storagev1.CSIStorageCapacity
+	for _, capacity := range c.CSICapacities.All() {
+		if capacity.StorageClassName != class.Name || capacity.NodeTopology == nil {
+			continue
+		}
+		if at, err := rules.ReadSelector(capacity.NodeTopology); err == nil && at.Matches(n) &&
+			(best == nil || largestVolume(capacity) > largestVolume(best)) {
+			best = capacity
+		}
+	}
+
+	switch {
+	case best == nil:
+		return fmt.Sprintf("no CSIStorageCapacity of storageclass %q covers the node", class.Name)
+	case best.MaximumVolumeSize != nil:
+		return fmt.Sprintf("%s makes volumes of at most %s there", class.Provisioner, best.MaximumVolumeSize)
+	case best.Capacity != nil:
+		return fmt.Sprintf("%s has %s free there", class.Provisioner, best.Capacity)
+	}
+	return fmt.Sprintf("%s has reported no size there", class.Provisioner)
 }
 
 // anyMatches reports whether one of the selectors matches the node.
