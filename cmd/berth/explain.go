@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
@@ -106,7 +107,7 @@ func (e *explanation) runExplain(cmd *cobra.Command, arg string) (err error) {
 		}
 	}
 
-	return e.Ask(cmd, func(w *simulate.World, source simulate.Source) (*ask.Answer, error) {
+	err = e.Ask(cmd, func(w *simulate.World, source simulate.Source) (*ask.Answer, error) {
 		options := explain.Options{Namespace: e.inNamespace(), Name: name, Source: source}
 		switch {
 		case ofPod:
@@ -121,6 +122,13 @@ func (e *explanation) runExplain(cmd *cobra.Command, arg string) (err error) {
 		said, err := e.explainSeveral(cmd, w, options, arg)
 		return &ask.Answer{Document: said}, err
 	})
+	// A namespace's admin may read the pod, but not the nodes.
+	if ofPod && apierrors.IsForbidden(err) {
+		if status := e.StatusOf(cmd.Context(), e.inNamespace(), name); status != "" {
+			err = fmt.Errorf("%w. Without them: %s", err, status)
+		}
+	}
+	return err
 }
 
 // explainPod explains a pod; called is its name in the progress meter.

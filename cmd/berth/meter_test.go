@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -223,5 +224,31 @@ case " $* " in *" -v "*) printf 'internal/abi\nk8s.io/api/core/v1\n' >&2;; esac
 	}
 	if out, err = build("FAIL=", compile, "./..."); err != nil || out != "" {
 		t.Errorf("in a pipe: %v: %q", err, out)
+	}
+}
+
+// TestANamespacesAdminGetsThePodsOwnStatus verifies the answer to a caller who may read the pod, but
+// not the cluster: the role to ask for, and the scheduler's message.
+func TestANamespacesAdminGetsThePodsOwnStatus(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/api/v1/namespaces/shop/pods/web" {
+			_, _ = io.WriteString(w, `{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web"}, "status": {"conditions": [{"type": "PodScheduled",
+				"status": "False", "message": "0/7 nodes are available", "lastTransitionTime": "2026-11-20T10:00:00Z"}]}}`)
+			return
+		}
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "message": "no", "code": 403}`)
+	}))
+	defer server.Close()
+	var out, errs bytes.Buffer
+	words := strings.Fields(liveConfig(t, server.URL).Replace("berth explain pod/web CONF"))
+	if code := runCommand(t.Context(), words, &out, &errs); code != exitFailed {
+		t.Fatal(code, out.String())
+	}
+	for _, want := range []string{"--clusterrole=berth-view", "status of pod shop/web, 2026-11-20 10:00:00Z: 0/7 nodes are available"} {
+		if !strings.Contains(errs.String(), want) {
+			t.Errorf("no %q in %s", want, errs.String())
+		}
 	}
 }

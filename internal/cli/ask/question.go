@@ -180,7 +180,7 @@ func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simula
 // readWithin bounds the time until a cluster responds.
 const readWithin = 2 * time.Minute
 
-func (q *Question) readLive(ctx context.Context) (*snapshot.Snapshot, error) {
+func (q *Question) readingClient() (*snapshot.Client, error) {
 	cfg, err := q.Cluster.Config(q.UserAgent)
 	if err != nil {
 		return nil, err
@@ -190,6 +190,25 @@ func (q *Question) readLive(ctx context.Context) (*snapshot.Snapshot, error) {
 		return nil, err
 	}
 	client.DropManagedFields, client.NodePools = q.DropManagedFields, q.NodePools
+	return client, nil
+}
+
+// StatusOf describes a pod of the live cluster from its own status; see [snapshot.Client.StatusOf].
+func (q *Question) StatusOf(ctx context.Context, namespace, name string) string {
+	client, err := q.readingClient()
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	return client.StatusOf(ctx, namespace, name)
+}
+
+func (q *Question) readLive(ctx context.Context) (*snapshot.Snapshot, error) {
+	client, err := q.readingClient()
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
 	return client.Read(ctx, func(objects int) { q.Meter.Words(fmt.Sprintf("%d objects read", objects)) })

@@ -12,6 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // This file proposes changes of nodes: taints, cordons, labels, and an additional node. It offers
@@ -109,7 +110,7 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 
 // isStale reports whether a ready node has a taint of unready nodes.
 func isStale(n *v1.Node, t taint) bool {
-	return (t.Key == v1.TaintNodeNotReady || t.Key == v1.TaintNodeUnreachable) && simulate.IsReady(n)
+	return (t.Key == v1.TaintNodeNotReady || t.Key == v1.TaintNodeUnreachable) && disruption.ReadinessOf(n) == v1.ConditionTrue
 }
 
 // fixCordons proposes to uncordon one of the roomiest nodes, or to tolerate cordons, as DaemonSets

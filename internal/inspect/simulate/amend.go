@@ -19,9 +19,6 @@ func (w *World) AddNode(node *v1.Node, csi *storagev1.CSINode) {
 	w.nodes.applyNode(node)
 }
 
-// IsReady reports whether a node reports to be ready.
-func IsReady(n *v1.Node) bool { return readyOf(n) == v1.ConditionTrue }
-
 // InNamespace lists the pods of a namespace by name, those that have ended included.
 func (w *World) InNamespace(namespace string) (list []Found) {
 	for name, p := range w.pods.named {

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -102,6 +103,25 @@ func (c *Client) ClusterID(ctx context.Context) (string, error) {
 	var ns v1.Namespace
 	err := c.http[v1.SchemeGroupVersion].Get().Resource("namespaces").Name(metav1.NamespaceSystem).Do(ctx).Into(&ns)
 	return string(ns.UID), connect.Reach(err)
+}
+
+// StatusOf describes a pod from its own status, for callers who may not read the whole cluster. It
+// is empty if the pod cannot be read, or no scheduler has tried it.
+func (c *Client) StatusOf(ctx context.Context, namespace, name string) string {
+	var pod v1.Pod
+	if err := c.http[v1.SchemeGroupVersion].Get().Namespace(namespace).Resource("pods").Name(name).Do(ctx).Into(&pod); err != nil {
+		return ""
+	}
+	if pod.Spec.NodeName != "" {
+		return fmt.Sprintf("pod %s/%s is on node %s", namespace, name, pod.Spec.NodeName)
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == v1.PodScheduled && condition.Message != "" {
+			return fmt.Sprintf("the scheduler wrote into the status of pod %s/%s, %s: %s", namespace, name,
+				condition.LastTransitionTime.UTC().Format("2006-01-02 15:04:05Z"), condition.Message)
+		}
+	}
+	return ""
 }
 
 // Source is how a kind is listed and watched.

@@ -60,7 +60,7 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 			defer mu.Unlock()
 			if err != nil {
 				if k.Needed || !Optional(err) {
-					return fmt.Errorf("list %s: %w", k.Resource, err)
+					return fmt.Errorf("list %s: %w%s", k.Resource, err, remedyOf(err))
 				}
 				switch line := fmt.Sprintf("%s: %v", k.Resource, err); {
 				case apierrors.IsNotFound(err): // a kind that is not served has no objects
@@ -114,6 +114,16 @@ func (c *Client) readNodePools(ctx context.Context, s *Snapshot) error {
 		s.NodePools = append(s.NodePools, manifest.Document{File: "NodePools of " + c.config.Host, Text: item})
 	}
 	return nil
+}
+
+// remedyOf names the role that lifts a refusal, if the error is one. A binding of it in a single
+// namespace does not cover nodes, and there is no answer without them.
+func remedyOf(err error) string {
+	if !apierrors.IsForbidden(err) {
+		return ""
+	}
+	return ". Answers depend on the nodes and on the pods of all namespaces; an administrator grants the permissions with " +
+		"`kubectl create clusterrolebinding NAME --clusterrole=berth-view --user=USER`"
 }
 
 // ListAll lists a kind page by page and returns the list's resource version.
