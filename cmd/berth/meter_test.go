@@ -227,8 +227,8 @@ case " $* " in *" -v "*) printf 'internal/abi\nk8s.io/api/core/v1\n' >&2;; esac
 	}
 }
 
-// TestANamespacesAdminGetsThePodsOwnStatus verifies the answer to a caller who may read the pod, but
-// not the cluster: the role to ask for, and the scheduler's message.
+// TestANamespacesAdminGetsThePodsOwnStatus verifies the answer to a caller permitted to read the
+// pod, but not the cluster: the required role, and the scheduler's message.
 func TestANamespacesAdminGetsThePodsOwnStatus(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -40,8 +40,8 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 		texts := tally.countsOf(within)
 		taints, devices := map[string]bool{}, 0
 		for _, device := range within {
-			// Only devices withheld from all requests are news: the rest are unavailable for another
-			// reason.
+			// Only devices withheld from all requests are news: the rest are unavailable for
+			// another reason.
 			if kept := keptBack(device.Device, tolerated); len(kept) > 0 && !d.index.isTaken(device.id) {
 				devices++
 				for _, taint := range kept {

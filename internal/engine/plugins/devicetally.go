@@ -52,8 +52,8 @@ func (d *DynamicResources) devicesWithin(n *cluster.Node, shared []*resourcev1.R
 	return list
 }
 
-// deviceUsers names the users of each allocated device: the pods for which its claim is reserved, or
-// the claim.
+// deviceUsers names the users of each allocated device: the pods in its claim's reservation, or the
+// claim.
 func deviceUsers(c *cluster.Cluster) map[structured.DeviceID][]string {
 	users := map[structured.DeviceID][]string{}
 	for claim := range c.ResourceClaims.Each {
@@ -106,8 +106,8 @@ type talliedRequest struct {
 	count       int64
 }
 
-// talliedRequests lists the requests of a claim and their alternatives. It omits admin access, which
-// takes no device.
+// talliedRequests lists the requests of a claim and their alternatives. It omits requests for admin
+// access, which take no device.
 func talliedRequests(claim *resourcev1.ResourceClaim) (list []talliedRequest) {
 	for i := range claim.Spec.Devices.Requests {
 		r := &claim.Spec.Devices.Requests[i]

@@ -97,7 +97,7 @@ func (s *search) decisivePlugin() *Decisive {
 	var order []string
 	for i := range s.verdicts {
 		for _, r := range s.verdicts[i].rejections {
-			// A plugin behind the one that rejects all nodes may fail for want of what that one requires.
+			// A plugin that rejects all nodes keeps the scheduler from calling this one.
 			if r.Err != nil {
 				continue
 			}

@@ -28,8 +28,8 @@ type Shortfall struct {
 	Labels    labels.Set
 	// Wanted is the number of pods the workload wants, and Missing the number of those missing.
 	Wanted, Missing int
-	// Refused is the reason the API server refuses their creation. Waits is the event the controller
-	// waits for. If both are empty, they are about to be created.
+	// Refused is the reason the API server refuses their creation. Waits is the event awaited by
+	// the controller. If both are empty, they are about to be created.
 	Refused, Waits string
 	// Idle is the reason a workload wants no pods; empty if it wants any.
 	Idle string
