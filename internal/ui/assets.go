@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"bytes"
 	"embed"
 	"net/http"
 	"path"
@@ -19,6 +20,19 @@ var types = map[string]string{
 // serveFile serves a file of the page. name may be from the request: only its last element counts.
 func serveFile(w http.ResponseWriter, name string, status int) {
 	data, err := page.ReadFile("page/" + path.Base(name))
+	serveData(w, name, status, data, err)
+}
+
+// serveLogin serves the form for the token; wrong shows its error.
+func serveLogin(w http.ResponseWriter, wrong bool) {
+	data, err := page.ReadFile("page/login.html")
+	if wrong {
+		data = bytes.Replace(data, []byte(" hidden>"), []byte(">"), 1)
+	}
+	serveData(w, "login.html", http.StatusUnauthorized, data, err)
+}
+
+func serveData(w http.ResponseWriter, name string, status int, data []byte, err error) {
 	kind := types[path.Ext(name)]
 	if err != nil || kind == "" {
 		http.Error(w, "there is nothing here", http.StatusNotFound)

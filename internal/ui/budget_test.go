@@ -151,7 +151,7 @@ func TestABodyThatDoesNotArriveIsNotWaitedFor(t *testing.T) {
 	server := httptest.NewServer(g)
 	t.Cleanup(server.Close)
 	for _, request := range []string{
-		"POST /login HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\n",
+		"POST / HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\n",
 		"POST /api/what-if HTTP/1.1\r\nAuthorization: Bearer secret-of-24-characters\r\n",
 		"GET / HTTP/1.1\r\n",
 		"GET /style.css HTTP/1.1\r\n",

@@ -68,6 +68,11 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this page is not served under that name; see --allowed-host", http.StatusMisdirectedRequest)
 	case !g.sameOrigin(r):
 		http.Error(w, "requests from other sites are refused", http.StatusForbidden)
+	// The form posts to its own address, so that the browser keeps the rest of it for the page.
+	case r.URL.Path == "/" && r.Method == http.MethodPost:
+		// A token is short.
+		r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
+		g.logIn(w, r, r.PostFormValue("token"))
 	// From here on the connection belongs to a known caller; see connections.
 	case g.isAllowed(r):
 		if !access.Admit(r) {
@@ -77,15 +82,11 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 	case r.URL.Path == "/" && r.URL.Query().Has("token"):
 		g.logIn(w, r, r.URL.Query().Get("token"))
-	case r.URL.Path == "/login" && r.Method == http.MethodPost:
-		// A token is short.
-		r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
-		g.logIn(w, r, r.PostFormValue("token"))
 	// After the check of the token: with it, they are like any other file.
 	case slices.Contains(open, r.URL.Path):
 		g.next.ServeHTTP(w, r)
 	case r.URL.Path == "/":
-		serveFile(w, "login.html", http.StatusUnauthorized)
+		serveLogin(w, false)
 	default:
 		http.Error(w, "a token is needed: open the address that berth ui or berth up printed", http.StatusUnauthorized)
 	}
@@ -155,7 +156,7 @@ func (g *guard) sessionCookie() string {
 // kept in the browser's history, nor sent on as a referrer.
 func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) {
 	if !constantTimeEqual(token, g.token) {
-		serveFile(w, "login.html", http.StatusUnauthorized)
+		serveLogin(w, true)
 		return
 	}
 	http.SetCookie(w, &http.Cookie{

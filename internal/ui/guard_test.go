@@ -110,12 +110,18 @@ func TestATokenIsNeededOnceAndThenACookie(t *testing.T) {
 func TestTheTokenCanBeEnteredInAForm(t *testing.T) {
 	g := guarded()
 	for token, want := range map[string]int{g.token: http.StatusSeeOther, "wrong": http.StatusUnauthorized} {
-		r := httptest.NewRequest(http.MethodPost, "/login", strings.NewReader(url.Values{"token": {token}}.Encode()))
+		r := httptest.NewRequest(http.MethodPost, "/?colour=zone", strings.NewReader(url.Values{"token": {token}}.Encode()))
 		r.Host = "127.0.0.1:8422"
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		w := httptest.NewRecorder()
 		if g.ServeHTTP(w, r); w.Code != want {
 			t.Errorf("%s: %d", token, w.Code)
+		}
+		if refused := strings.Contains(w.Body.String(), `role="alert">That token is wrong`); refused != (want == http.StatusUnauthorized) {
+			t.Errorf("%s: %s", token, w.Body)
+		}
+		if to := w.Header().Get("Location"); want == http.StatusSeeOther && to != "/?colour=zone" {
+			t.Errorf("the rest of the address: %q", to)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -211,6 +212,55 @@ func TestAPageThatComesBackGoesOnWhereItWas(t *testing.T) {
 	}
 	if state.id == "" || state.id == first.id {
 		t.Errorf("ids %q, %q", state.id, first.id)
+	}
+}
+
+// A browser opens six connections per host: a third stream ends after the news, so that questions
+// of any number of tabs get a connection, and stays open once another one has ended.
+func TestStreamsLeaveConnectionsForQuestions(t *testing.T) {
+	s, api := serving(t)
+	ask(t, s, "GET", "api/nodes/node-1", "") // the cluster has been read
+	held := make([]context.CancelFunc, mostHeld)
+	for i := range held {
+		var ctx context.Context
+		ctx, held[i] = context.WithCancel(t.Context())
+		answer, err := http.DefaultClient.Do(with(t, s, ctx, http.MethodGet, "api/stream", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+	}
+	next := listen(t, s, "")
+	state := next("state")
+	next("end")
+	api.Set("nodes", node("node-1", "new"))
+	for e := (sent{}); e.kind != "delta"; {
+		// The change may not have reached the server yet.
+		if e = listen(t, s, state.id)("delta", "end"); e.kind == "delta" && taintsOf(t, e) != "node-1[new:NoSchedule]" {
+			t.Errorf("%+v", e)
+		}
+	}
+	held[0]()
+	// A held stream has beats instead of an end.
+	for listen(t, s, state.id)("end", "beat").kind == "end" {
+	}
+}
+
+func TestStatesAreCompressed(t *testing.T) {
+	s, _ := serving(t)
+	r := with(t, s, t.Context(), http.MethodGet, "api/stream?once", nil)
+	r.Header.Set("Accept-Encoding", "gzip")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	plain, err := gzip.NewReader(answer.Body)
+	if err != nil || answer.Header.Get("Content-Encoding") != "gzip" {
+		t.Fatalf("%v %v", answer.Header, err)
+	}
+	if text, err := io.ReadAll(plain); err != nil || !strings.HasSuffix(string(text), "event: end\ndata: {}\n\n") {
+		t.Errorf("%s %v", text, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package ui
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -19,6 +20,9 @@ const (
 	// writeWithin is the time for a page to read the sent data. A hanging page is disconnected, and
 	// reconnects by itself.
 	writeWithin = 20 * time.Second
+	// mostHeld bounds the streams that one browser holds over HTTP/1.1. Browsers open six connections
+	// per host; without the bound, six tabs leave none for questions.
+	mostHeld = 2
 )
 
 // serveStream sends the state, and then the changes, as server-sent events:
@@ -27,6 +31,10 @@ const (
 //	delta  what changed since
 //	watch  the connection to the API server, a live.Watches
 //	beat   the time
+//	end    the response ends here; the browser requests the news again after a second
+//
+// A response ends after the news if once is requested, as by hidden tabs, or if the browser holds
+// mostHeld streams already.
 //
 // State and delta have IDs; a page that returns with the last one continues from there, if the log
 // reaches back that far. For example, after a connection that was lost for a minute:
@@ -43,6 +51,14 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	default:
 		writeError(w, http.StatusServiceUnavailable, fmt.Sprintf("%d pages are open, which is the most", mostStreams))
 		return
+	}
+	once := r.URL.Query().Has("once")
+	if !once && r.ProtoMajor < 2 {
+		if release := s.hold(r); release == nil {
+			once = true
+		} else {
+			defer release()
+		}
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := &events{w: w, control: http.NewResponseController(w)}
@@ -69,6 +85,11 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 			out.sendEvent(kind, s.epoch+"-"+strconv.FormatUint(f.Seq, 10), f.Data)
 			after = f.Seq
 		}
+		if once && len(frames) == 0 {
+			out.sendEvent("end", "", []byte("{}"))
+			out.flush()
+			return
+		}
 		// Once for all frames.
 		out.flush()
 		if len(frames) > 0 {
@@ -80,6 +101,26 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 			out.sendEvent("beat", "", encodeJSON(map[string]int64{"now": now.UnixMilli()}))
 		case <-r.Context().Done():
 			return
+		}
+	}
+}
+
+// hold reserves one of the streams of a browser, recognized by its address and name, and returns
+// the function that releases it. It returns nil if the browser holds mostHeld streams already.
+func (s *Server) hold(r *http.Request) (release func()) {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	browser := host + " " + r.UserAgent()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held[browser] >= mostHeld {
+		return nil
+	}
+	s.held[browser]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.held[browser]--; s.held[browser] == 0 {
+			delete(s.held, browser)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/network"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -172,7 +173,7 @@ func TestALostConnectionIsSaidAndTakenUpWhereItWas(t *testing.T) {
 	wire.set(true)
 	p.wait("document.querySelector('#status').dataset.state === 'lost'")
 	p.shows("#notice", "The connection to berth is lost")
-	p.wait(`/^Since \d\d:\d\d:\d\d: /.test(document.querySelector('#notice').textContent) && / s\)$/.test(document.querySelector('#notice').textContent)`)
+	p.wait(`/^Since \d\d:\d\d:\d\d: /.test(document.querySelector('#notice').innerText) && / s\)$/.test(document.querySelector('#notice').innerText)`)
 	c.SetNode(1, func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "meanwhile", Effect: v1.TaintEffectNoSchedule}} })
 	wire.set(false)
 	p.wait("document.querySelector('#status').dataset.state === 'live' && document.querySelector('#notice').hidden")
@@ -241,7 +242,8 @@ func TestATokenKeepsOthersOut(t *testing.T) {
 	if noBrowser != "" {
 		t.Skip(noBrowser)
 	}
-	enter(t, bare, "wrong-wrong-wrong-wrong", "location.pathname === '/login' && document.querySelector('#token')?.value === ''")
+	const deep = "?colour=zone#/node/node-1"
+	enter(t, bare+deep, "wrong-wrong-wrong-wrong", "document.querySelector('#wrong:not([hidden])') && document.querySelector('#token')?.value === '' && location.href.endsWith('"+deep+"')")
 	p := enter(t, bare, token, "document.querySelector('#status')?.dataset.state === 'live'")
 	if got := eval[string](p, "document.cookie + location.href"); got != bare {
 		t.Errorf("a script can see %q", got)
@@ -253,7 +255,55 @@ func TestATokenKeepsOthersOut(t *testing.T) {
 	if refused := eval[int](q, "fetch('/api/stream', {credentials: 'omit'}).then((answer) => answer.status)"); refused != 401 {
 		t.Errorf("without the cookie the stream is answered with %d", refused)
 	}
+	// Without its cookie the page offers login, and its address stays.
+	if _, err := stage.Call(q.Page, network.ClearBrowserCookies, cdp.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	eval[bool](q, "(location.hash = '#/node/node-1', true)")
+	q.shows("#notice", "The session has ended")
+	q.click("#login:not([hidden])")
+	q.wait("document.querySelector('#token')")
+	eval[bool](q, "(document.querySelector('#token').value = '"+token+"', document.querySelector('form').requestSubmit(), true)")
+	q.shows("#body h2", "node-1")
 	q.Forgive() // what was refused
+}
+
+// TestManyTabsLeaveRoomForQuestions opens more tabs than a browser has connections for a host: all
+// of them follow the cluster, and a question is answered.
+func TestManyTabsLeaveRoomForQuestions(t *testing.T) {
+	c := stage.NewCrowd(3, 1, 1)
+	ui := ofCrowd(t, c)
+	tabs := make([]tab, 8)
+	for i := range tabs {
+		tabs[i] = open(t, ui.URL, "", desk)
+	}
+	c.SetNode(1, func(n *v1.Node) { n.Spec.Unschedulable = true })
+	for _, p := range tabs {
+		p.wait("document.querySelector('#map').map.node('node-2').cordoned && document.querySelector('#status').dataset.state === 'live'")
+		eval[bool](p, "(location.hash = '#/pod/default/pod-1', true)")
+		p.shows("#body", "Read as of")
+	}
+}
+
+// TestAHiddenTabHoldsNoStream verifies that a hidden tab still learns of changes.
+func TestAHiddenTabHoldsNoStream(t *testing.T) {
+	c := stage.NewCrowd(3, 1, 0)
+	ui := ofCrowd(t, c)
+	p := open(t, ui.URL, "", desk)
+	eval[bool](p, "(window.opened = [], window.EventSource = class extends EventSource { constructor(url) { super(url); window.opened.push(this); } }, true)")
+	hide := func(hidden string) {
+		t.Helper()
+		eval[bool](p, "(Object.defineProperty(document, 'hidden', {value: "+hidden+", configurable: true}), document.dispatchEvent(new Event('visibilitychange')), true)")
+	}
+	hide("true")
+	p.wait("window.opened.length === 1 && window.opened[0].readyState === EventSource.CLOSED")
+	c.SetNode(1, func(n *v1.Node) { n.Spec.Unschedulable = true })
+	p.wait("document.querySelector('#map').map.node('node-2').cordoned && window.opened.length === 2")
+	hide("false")
+	p.wait("window.opened.at(-1).readyState === EventSource.OPEN && !window.opened.at(-1).url.includes('once')")
+	if states := eval[string](p, "document.body.dataset.states"); states != "1" {
+		t.Errorf("%s full states were sent", states)
+	}
 }
 
 // enter enters a token in the form, until the expected effect occurs: a change of the machine's

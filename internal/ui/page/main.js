@@ -20,7 +20,7 @@ import {Store} from './store.js';
 import {Strip} from './strip.js';
 import {drawSummary} from './summary.js';
 import {WhatIf} from './whatif.js';
-import {ask, follow} from './stream.js';
+import {ask, follow, session} from './stream.js';
 
 const $ = (id) => document.getElementById(id);
 const store = new Store();
@@ -257,7 +257,17 @@ function update() {
   title();
 }
 
-let connected = false, watches = null, heard = 0, since = 0;
+let connected = false, watches = null, heard = 0, since = 0, gone = 0;
+
+// Login is offered rather than begun: what is typed stays until the reader leaves the page, whose address leads back to it.
+session.addEventListener('gone', () => { gone ||= Date.now(); offerLogin(); });
+
+function offerLogin() {
+  $('login').hidden = !gone;
+  if (!gone) return;
+  $('notice').hidden = false;
+  say(gone, 'The session has ended, as after a restart of berth with another token.');
+}
 
 function status() {
   const box = $('status');
@@ -269,6 +279,7 @@ function status() {
   $('notice').hidden = !out;
   if (out === 'berth') say(heard, 'The connection to berth is lost. What is shown may be outdated; it goes on by itself as soon as berth answers.');
   else if (out) say(Math.min(...lost.map(([what]) => watches.since?.[what] || store.now())), lost.map(([what, why]) => `No changes of ${what} are seen: ${why}.`).join(' '));
+  offerLogin();
   if (!store.summary) {
     $('blank').hidden = false;
     replace($('blank'), state === 'reading' ? blank('Reading the cluster', plural(watches?.read || 0, 'object') + ' so far') : blank('Connecting', 'to the server of this page'));
@@ -301,7 +312,7 @@ async function begin() {
       onDelta: (delta) => store.apply(delta),
       onWatch: (w) => { watches = w; status(); },
       onBeat: (now) => store.tick(now),
-      onStatus: (on, last) => { if (on !== connected) { connected = on; heard = last || Date.now(); status(); } },
+      onStatus: (on, last) => { if (on !== connected) { connected = on; heard = last || Date.now(); if (on) gone = 0; status(); } },
     });
     return;
   }
@@ -368,6 +379,7 @@ document.querySelector('.skip').addEventListener('click', (event) => {
   $('panel').focus();
 });
 $('help').addEventListener('click', () => keys.open());
+$('login').addEventListener('click', () => location.reload());
 new Search($('search'), $('found'), {ask, open: (hash) => { location.hash = hash; }, filter: (values) => {
   filters.set(values);
   if (!values.labels && !values.taint && !['queue', 'evictions', 'events'].includes(shownTab)) location.hash = link('queue');

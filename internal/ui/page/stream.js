@@ -3,22 +3,32 @@
 const silence = 16000; // three beats of the server and a little
 const longest = 10000;
 
-// follow keeps a stream open for as long as the page is. It goes on where it was after a connection was lost.
+const hidden = 10000; // between requests of a hidden tab
+
+// follow keeps the page up to date for as long as it is open, and continues after a lost connection. Browsers open six connections per
+// host: a hidden tab holds none and asks for news now and then; of visible tabs, the server ends all streams but two after the news.
 export function follow({onDelta, onWatch, onBeat, onStatus}) {
-  let source, last = '', heard = 0, pause = 1000, timer;
+  let source, last = '', heard = 0, pause = 1000, timer, ended = false;
 
   function open() {
     clearTimeout(timer);
+    source?.close();
     heard = Date.now();
-    source = new EventSource('/api/stream' + (last ? '?last=' + encodeURIComponent(last) : ''));
+    ended = false;
+    source = new EventSource('/api/stream?' + new URLSearchParams({...last && {last}, ...document.hidden && {once: ''}}));
     source.addEventListener('state', data(onDelta));
     source.addEventListener('delta', data(onDelta));
     source.addEventListener('watch', data(onWatch));
     source.addEventListener('beat', data((beat) => onBeat(beat.now)));
+    source.addEventListener('end', data(() => {
+      ended = true;
+      if (document.hidden) source.close();
+    }));
     source.addEventListener('error', () => {
-      onStatus(false, heard);
       // The browser comes back by itself unless the server refused: a token, or too many pages.
       if (source.readyState === EventSource.CLOSED) again();
+      if (!ended) onStatus(false, heard);
+      ended = false;
     });
   }
 
@@ -30,22 +40,19 @@ export function follow({onDelta, onWatch, onBeat, onStatus}) {
     take(JSON.parse(event.data));
   };
 
-  async function again() {
+  function again() {
     timer = setTimeout(open, pause);
     pause = Math.min(2 * pause, longest);
-    try {
-      const answer = await fetch('/api/about');
-      if (answer.status === 401) location.reload(); // the server asks for the token
-    } catch { /* not there: the next try will tell */ }
+    ask('/api/about').catch(() => { /* not there, or the token is asked for again */ });
   }
 
   setInterval(() => {
-    if (Date.now() - heard < silence) return;
-    onStatus(false, heard); // a connection that died unnoticed, or a machine that slept
-    source.close();
+    if (Date.now() - heard < (document.hidden ? hidden : silence)) return;
+    if (!document.hidden) onStatus(false, heard); // a connection that died unnoticed, or a machine that slept
     open();
   }, 2000);
-  addEventListener('online', () => { if (source.readyState !== EventSource.OPEN) { source.close(); open(); } });
+  addEventListener('online', () => { if (source.readyState !== EventSource.OPEN) open(); });
+  document.addEventListener('visibilitychange', open);
   open();
 }
 
@@ -56,7 +63,7 @@ async function send(path, options) {
     try {
       return await fetch(path, options);
     } catch (error) {
-      if (error.name === 'AbortError') throw error;
+      if (options.signal.aborted) throw error;
       if (tries === 4) throw new Error('The server does not answer.', {cause: error});
     }
     await new Promise((done) => setTimeout(done, 150 * tries));
@@ -66,13 +73,26 @@ async function send(path, options) {
 let moment = null; // of a recording, that questions are about
 export function setMoment(at) { moment = at; }
 
+// Lengths of time after which a question fails. The server itself gives up explanations and forecasts after three minutes.
+const patience = {usual: 30000, long: 200000};
+export const session = new EventTarget(); // "gone": the server asks for the token again
+
 // ask puts a question to the server; what it refuses is an Error with its words.
 export async function ask(path, body, signal) {
+  const limit = /^\/api\/(explain|what-if)/.test(path) ? patience.long : patience.usual, late = AbortSignal.timeout(limit);
   if (moment !== null) path += (path.includes('?') ? '&' : '?') + 'at=' + moment;
-  const answer = await send(path, body === undefined ? {signal} : {
-    method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body), signal,
-  });
-  const said = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(said.error || 'The server refuses: ' + answer.status);
-  return said;
+  const options = {signal: signal ? AbortSignal.any([signal, late]) : late};
+  if (body !== undefined) Object.assign(options, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)});
+  try {
+    const answer = await send(path, options), said = await answer.json().catch((error) => { if (late.aborted) throw error; return {}; });
+    if (answer.status === 401) {
+      session.dispatchEvent(new Event('gone'));
+      throw new Error('The session has ended. Log in again.');
+    }
+    if (!answer.ok) throw new Error(said.error || 'The server refuses: ' + answer.status);
+    return said;
+  } catch (error) {
+    if (!late.aborted || signal?.aborted) throw error;
+    throw new Error(`No answer within ${limit / 1000} s. The server is busy, or other tabs hold the browser’s connections to it: close some and try again.`, {cause: error});
+  }
 }
