@@ -1,10 +1,10 @@
 // A node in a sentence, for those who do not see the map.
 
-import {count, cpu, memory, percent, plural, share, stranded} from './format.js';
+import {amount, count, cpu, memory, percent, plural, share, stranded} from './format.js';
 
 // describePod is a pod in a node, in a few words each.
 export function describePod(pod, node) {
-  const others = Object.entries(pod.o || {}).map(([name, n]) => `${count(n)} ${name}`);
+  const others = Object.entries(pod.o || {}).map(([name, n]) => `${amount(name, n)} ${name}`);
   const requests = [pod.c ? cpu(pod.c) + ' CPU' : '', pod.m ? memory(pod.m) : '', ...others].filter(Boolean);
   return [
     pod.w ? pod.w.replace('/', ' ') : '', pod.ns === 'default' ? '' : 'namespace ' + pod.ns, 'on ' + node.name,
@@ -17,7 +17,7 @@ export function describe(node, change) {
   words.push(node.ready === 'True' ? 'ready' : node.ready === undefined ? 'new' : 'not ready');
   if (node.cordoned) words.push('cordoned');
   words.push(`CPU ${percent(share(node.cpu))} of ${cpu(node.cpu[1])} requested`, `memory ${percent(share(node.memory))} of ${memory(node.memory[1])} requested`);
-  for (const [name, [requested, all]] of Object.entries(node.others || {})) words.push(`${name} ${count(requested)} of ${count(all)} requested`);
+  for (const [name, [requested, all]] of Object.entries(node.others || {})) words.push(`${name} ${amount(name, requested)} of ${amount(name, all)} requested`);
   words.push(plural(node.pods[0], 'pod') + ' of ' + node.pods[1]);
   words.push(node.taints.length ? 'taints ' + node.taints.join(' and ') : 'no taints');
   if (node.trouble?.length) words.push('conditions ' + node.trouble.join(' and '));

@@ -69,8 +69,12 @@ export function podLink(namespace, name, words) {
     namespace === 'default' ? null : h('span', {class: 'space'}, namespace + '/'), words || whole(name, namespace === 'default' ? longest : longest - namespace.length - 1));
 }
 
-export function nodeLink(name) {
-  return h('a', {href: link('node', name), class: 'name'}, name);
+// known tells whether a node exists: forecasts and suggestions name some that do not.
+export const known = {node: () => true};
+
+// nodeLink is the name of a node, which leads to the node if it exists; words are what stands for the name.
+export function nodeLink(name, words = name) {
+  return known.node(name) ? h('a', {href: link('node', name), class: 'name'}, words) : h('span', {class: 'name'}, words);
 }
 
 // tail is a name of which the end is kept where there is no room for all of it: names of nodes and zones differ there.
@@ -89,7 +93,7 @@ export function whole(name, most = longest) {
 export const narrow = matchMedia('(max-width: 899px)');
 
 // nodeTail is a link to a node in a column.
-export const nodeTail = (name) => h('a', {href: link('node', name), class: 'name'}, tail(name));
+export const nodeTail = (name) => nodeLink(name, tail(name));
 
 // breakable lets long words such as taints be broken behind their separators.
 export const breakable = (words) => words.split(/(?<=[/:=])/).flatMap((part, i) => (i ? [h('wbr'), part] : [part]));

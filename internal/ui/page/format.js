@@ -19,8 +19,11 @@ export function memory(bytes) {
       return (n >= 100 ? count(n) : n.toFixed(1).replace(/\.0$/, '')) + ' ' + unit;
     }
   }
-  return String(bytes);
+  return Math.round(bytes) ? count(bytes) + ' B' : '0';
 }
+
+// amount is so much of a resource, in its unit.
+export const amount = (name, n) => (name === 'cpu' ? cpu(n) : /^(memory|ephemeral-storage|hugepages-.*)$/.test(name) ? memory(n) : count(n));
 
 export const share = ([requested, all]) => (all > 0 ? requested / all : 0);
 

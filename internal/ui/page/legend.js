@@ -27,7 +27,7 @@ export function drawLegend(box, store, view) {
   const also = [
     any((n) => n.leaving) ? mark('corner', 'pods leaving') : null,
     any((n) => n.ready !== 'True') ? mark('hatched', 'not ready') : null,
-    any((n) => n.cordoned) ? mark('sign', 'cordoned', signs.cordoned) : null,
+    view.colour !== 'taint' && any((n) => n.cordoned) ? mark('sign', 'cordoned', signs.cordoned) : null,
     any((n) => n.trouble.length) ? mark('sign', 'pressure', signs.pressure) : null,
     view.colour === 'taint' ? null : ['noExecute', 'noSchedule', 'prefer'].map((kind) => (tainted.has(kind) ? mark('sign', kindNames[kind], signs[kind]) : null)),
     named,

@@ -1,15 +1,17 @@
 // A table of any length: only the rows that can be seen are in the document, and a row stays the same element while it is.
 
 import {h, replace} from './dom.js';
+import {read, write} from './address.js';
 
 const headHeight = 32; // which stays at the top, above the rows
 
 export class List {
   // height is that of a row, or says it for the rows that there are.
-  // columns: {key, title, width, cell(row) → text or node, sort(row), end, tick(row, element)}; open(row) is where Enter leads.
+  // columns: {key, title, width, cell(row) → text or node, sort(row), end, tick(row, element)}.
   // arrange(rows, column, sign), if given, sorts in the place of the list: column is undefined where the reader has chosen none.
-  constructor({label, columns, key, height = 34, sort = '', descending = false, open, empty, classOf, arrange}) {
-    Object.assign(this, {columns, key, tall: height, sort, descending, open, empty, classOf, arrange});
+  // name is that of the list in the address, which says how it is sorted: ?sort.nodes=-cpu.
+  constructor({label, columns, key, height = 34, name = '', sort = '', empty, classOf, arrange}) {
+    Object.assign(this, {columns, key, tall: height, name, sort, usual: sort, descending: false, empty, classOf, arrange});
     this.rows = [];
     this.shown = new Map(); // by key: {element, row, cells}
     this.heads = columns.map((c) => this.#head(c));
@@ -43,6 +45,8 @@ export class List {
     head.append(h('button', {type: 'button', onclick: () => {
       this.descending = this.sort === column.key ? !this.descending : Boolean(column.end);
       this.sort = column.key;
+      const words = (this.descending ? '-' : '') + this.sort;
+      if (this.name) write({['sort.' + this.name]: words === this.usual ? '' : words});
       this.set(this.given);
     }}, column.title));
     return head;
@@ -69,6 +73,11 @@ export class List {
   set(rows) {
     this.given = rows = [...rows];
     this.#stand(rows);
+    if (this.name) {
+      const words = read('sort.' + this.name) || this.usual;
+      this.descending = words.startsWith('-');
+      this.sort = words.replace('-', '');
+    }
     const column = this.columns.find((c) => c.key === this.sort && c.sort);
     const sign = this.descending ? -1 : 1;
     if (this.arrange) rows = this.arrange(rows, column, sign);

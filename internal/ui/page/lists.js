@@ -17,7 +17,7 @@ export class Evictions {
   constructor(store, filters) {
     Object.assign(this, {store, filters});
     this.list = new List({
-      label: 'Pods that have to leave their node', key: (p) => p.uid, height: tall(56), sort: 'due', classOf: (p) => (p.going ? 'going' : ''),
+      label: 'Pods that have to leave their node', key: (p) => p.uid, height: tall(56), name: 'evictions', sort: 'due', classOf: (p) => (p.going ? 'going' : ''),
       columns: [
         {key: 'pod', title: 'Pod and taint', width: 'minmax(0, 1fr)', sort: (p) => p.namespace + '/' + p.name, compare: natural, cell: (p) => this.#pod(p)},
         {key: 'node', title: 'Node', width: 'minmax(56px, 84px)', sort: (p) => p.node, compare: natural, cell: (p) => nodeTail(p.node)},
@@ -81,7 +81,7 @@ export class NodeTable {
   constructor(store, view, filters) {
     Object.assign(this, {store, view, filters});
     this.list = new List({
-      label: 'Nodes', key: (n) => n.name, height: 34, sort: 'name', classOf: (n) => (view.marked && !view.marked.has(n.name) ? 'faded' : ''),
+      label: 'Nodes', key: (n) => n.name, height: 34, name: 'nodes', sort: 'name', classOf: (n) => (view.marked && !view.marked.has(n.name) ? 'faded' : ''),
       columns: [
         {key: 'name', title: 'Node', width: 'minmax(110px, 2.2fr)', sort: (n) => n.name, compare: natural, cell: (n) => nodeTail(n.name)},
         {key: 'zone', title: 'Zone', width: 'minmax(44px, 0.7fr)', sort: (n) => n.zone, compare: natural, cell: (n) => (n.zone ? tail(n.zone) : '–')},

@@ -1,6 +1,6 @@
 // The page: what is where, and what follows from what.
 
-import {h, link, radios, remembered, replace, text} from './dom.js';
+import {h, known, link, radios, remembered, replace, text} from './dom.js';
 import {count, natural, plural, span, time} from './format.js';
 import {podColours, tally} from './blocks.js';
 import {setDark, settleWorkloads} from './colours.js';
@@ -24,6 +24,7 @@ import {ask, follow, session} from './stream.js';
 
 const $ = (id) => document.getElementById(id);
 const store = new Store();
+known.node = (name) => !store.summary || store.nodes.has(name);
 const choices = {colour: 'workload', metric: 'cpu', shape: 'map'};
 const view = {blocks: false, tally: null, plan: null, marked: null, selected: null, chosen: ''};
 for (const [key, usual] of Object.entries(choices)) view[key] = read(key) || remembered.get(key, usual);

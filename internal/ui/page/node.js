@@ -1,7 +1,7 @@
 // One node: what it is, what is the matter with it, how full it is and with whom.
 
 import {h, narrow, podLink, replace} from './dom.js';
-import {age, count, cpu, memory, moment, natural, percent, plural} from './format.js';
+import {age, amount, count, cpu, memory, moment, natural, percent, plural} from './format.js';
 import {kindColour, kindNames, kindOf} from './colours.js';
 import {blank, countdown, tall} from './lists.js';
 import {List} from './list.js';
@@ -13,7 +13,7 @@ export class NodeView {
     this.head = h('div', {class: 'detail-head'});
     this.facts = h('div', {class: 'facts'});
     this.list = new List({
-      label: 'Pods of ' + name, key: (p) => p.uid, height: (rows) => (narrow.matches ? 86 : tall(44)(rows)), sort: 'pod', classOf: (p) => (p.due ? 'leaving' : ''),
+      label: 'Pods of ' + name, key: (p) => p.uid, height: (rows) => (narrow.matches ? 86 : tall(44)(rows)), name: 'pods', sort: 'pod', classOf: (p) => (p.due ? 'leaving' : ''),
       columns: [
         {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', sort: (p) => p.namespace + '/' + p.name, compare: natural, cell: (p) => this.#pod(p)},
         {key: 'cpu', title: 'CPU', width: '52px', end: true, sort: (p) => p.cpu, cell: (p) => withOverhead(cpu, p.cpu, p.overheadCPU)},
@@ -110,9 +110,9 @@ function section(title, ...children) {
 // room is how much of a resource is requested; what of it is pod overhead is hatched.
 function room(r, node) {
   const requested = Math.min(1, r.share), over = Math.min(requested, r.overShare);
-  const write = {cpu, memory}[r.name];
-  const overhead = write && Math.round(r.overShare * node[r.name][1]);
-  const amounts = write ? node[r.name].map(write) : [r.requested, r.allocatable];
+  const pair = {cpu: node.cpu, memory: node.memory, ...node.others}[r.name], write = (n) => amount(r.name, n);
+  const overhead = pair && Math.round(r.overShare * pair[1]);
+  const amounts = pair ? pair.map(write) : [r.requested, r.allocatable];
   return [
     h('span', {class: 'label', title: r.name}, r.name),
     h('span', {class: 'meter wide', 'aria-hidden': 'true'}, h('i', {style: {width: (requested - over) * 100 + '%'}}), over ? h('i', {class: 'over', style: {width: over * 100 + '%'}}) : null),

@@ -33,7 +33,7 @@ export class PodView {
   }
 
   show(e, missing) {
-    this.said = e;
+    Object.assign(this, {said: e, missing});
     this.rows = this.store.summary ? this.#rows() : null; // null: the cluster has not been read yet
     this.marks(null);
     replace(this.answer,
@@ -100,8 +100,9 @@ export class PodView {
   // changed says that the explanation may be outdated: what the lists say of the pod, or what matters of its node, differs.
   changed() {
     if (!this.said) return;
+    if (this.rows === null) { this.show(this.said, this.missing); return; } // which nodes exist is known now
     const rows = this.#rows();
-    if (this.rows !== null && rows !== this.rows) this.stale.hidden = false;
+    if (rows !== this.rows) this.stale.hidden = false;
     this.rows = rows;
   }
 

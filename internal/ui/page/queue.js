@@ -22,7 +22,7 @@ export class Queue {
     this.members = new Map(); // the same of what is in unfolded trees
     this.reasons = h('div', {class: 'reasons', role: 'group', 'aria-label': 'Reasons'});
     this.list = new List({
-      label: 'Pending pods by workload, in the order in which they are tried', key: (r) => r.key, height: 78, classOf: (r) => (r.within ? 'within' : ''),
+      label: 'Pending pods by workload, in the order in which they are tried', key: (r) => r.key, height: 78, name: 'queue', classOf: (r) => (r.within ? 'within' : ''),
       arrange: (groups, column, sign) => this.#arrange(groups, column, sign),
       columns: [
         {key: 'pod', title: 'Pending, and why', width: 'minmax(0, 1fr)', sort: (r) => r.name, compare: natural, cell: (r) => (r.pods ? this.#group(r) : this.#pod(r))},

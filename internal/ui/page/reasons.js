@@ -36,6 +36,6 @@ export function decisive(p) {
 export function reasonOf(p) {
   if (!p.message) return p.reason || 'not tried yet';
   const known = reasonsOf(p.message);
-  known.common ??= (known.list.length ? known.list[0].words : p.message).replace(/\{[^}]*\}/g, '').replace(/\s+/g, ' ').replace(/[.\s]+$/, '').trim();
+  known.common ??= (known.list.length ? known.list[0].words : p.message).replace(/\{[^}]*\}|"[^"]*"/g, '').replace(/\s+/g, ' ').replace(/[.\s]+$/, '').trim();
   return known.common;
 }

@@ -5,7 +5,7 @@ import {count, cpu, memory, percent, share} from './format.js';
 
 export function drawSummary(box, s) {
   const tiles = [
-    ['Nodes', count(s.nodes), s.ready === s.nodes ? 'all ready' : count(s.nodes - s.ready) + ' not ready', s.ready === s.nodes ? '' : 'bad'],
+    ['Nodes', count(s.nodes), !s.nodes ? 'none' : s.ready === s.nodes ? 'all ready' : count(s.nodes - s.ready) + ' not ready', s.ready === s.nodes ? '' : 'bad'],
     ['Pods', count(s.pods), s.astray ? `on nodes, and ${count(s.astray)} on nodes that do not exist` : 'on nodes', s.astray ? 'bad' : ''],
     ['Pending', count(s.pending), s.pending ? 'to be placed' : 'none', s.pending ? 'warn' : ''],
     ['Leaving', count(s.leaving), s.leaving ? 'have to go' : 'none', s.leaving ? 'warn' : ''],
