@@ -2,8 +2,10 @@ package e2e_ui
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp/kb"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -91,4 +93,39 @@ func TestNoNodesAreNotAllReady(t *testing.T) {
 	if said := eval[string](p, "document.querySelector('#summary .tile').title"); said != "Nodes: 0 none" {
 		t.Error(said)
 	}
+}
+
+func TestListsByKeyboardAsInK9s(t *testing.T) {
+	p := open(t, ofCrowd(t, busy(60, nil)).URL, "", desk)
+	p.wait("document.querySelector('#body .list').dataset.rows === '30'")
+	at := func(row int) {
+		t.Helper()
+		p.wait(fmt.Sprintf("document.activeElement.closest('#body .row')?.dataset.at === '%d'", row))
+	}
+	p.press("j")
+	at(0)
+	p.press("j", "j")
+	at(2)
+	p.press("k")
+	at(1)
+	// Unfolding keeps the focus, and folding.
+	p.press(kb.Enter)
+	p.wait("document.querySelector('#body .list').dataset.rows > '30' && document.activeElement.getAttribute('aria-expanded') === 'true'")
+	at(1)
+	p.press("j")
+	at(2)
+	p.press(kb.Enter)
+	p.wait("location.hash.startsWith('#/pod/') && document.activeElement.id === 'panel'")
+	p.press(kb.Escape)
+	p.wait("location.hash === '#/queue'")
+	at(2)
+	p.press("/")
+	p.wait("document.activeElement.id === 'search'")
+	p.press(kb.Escape)
+	eval[bool](p, "(location.hash = '#/what-if', true)")
+	p.wait("document.querySelector('#wi-words')")
+	eval[bool](p, "(document.querySelector('#wi-words').focus(), true)")
+	p.press(strings.Split("cordon node/node-1", "")...)
+	eval[bool](p, "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', ctrlKey: true, bubbles: true, cancelable: true})) || true")
+	p.shows("#body .verdict", "leave")
 }

@@ -6,10 +6,12 @@ const keys = [
   ['/', 'Search nodes, pods, labels, taints, namespaces and workloads'],
   ['m', 'To the map'],
   ['Arrows', 'On the map, from node to node; in a list, from row to row; on the strip, through time'],
+  ['j, k', 'In a list, to the next and to the previous row'],
   ['Page Up, Page Down', 'On the map, from zone to zone'],
   ['Home, End', 'To the first, to the last'],
   ['Enter', 'Open the node or pod'],
-  ['Escape', 'Back to the list; close what is open'],
+  ['Ctrl+Enter', 'Ask what the form says'],
+  ['Escape', 'Back to the list and to the row that was opened; close what is open'],
   ['?', 'This list'],
 ];
 

@@ -27,6 +27,7 @@ export class List {
     this.room = 600;
     this.scroller.addEventListener('scroll', () => { this.top = this.scroller.scrollTop; this.draw(); }, {passive: true});
     this.scroller.addEventListener('keydown', (e) => this.#key(e));
+    this.inner.addEventListener('focusin', (e) => { this.last = Number(e.target.closest('.row').dataset.at); });
     new ResizeObserver(() => { this.room = this.scroller.clientHeight || 600; this.top = this.scroller.scrollTop; this.draw(); }).observe(this.scroller);
   }
 
@@ -54,11 +55,18 @@ export class List {
 
   // Up and down go from link to link; Page keys, Home and End scroll as everywhere.
   #key(event) {
-    const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
-    if (!step || !this.rows.length) return;
+    const step = {ArrowDown: 1, ArrowUp: -1, j: 1, k: -1}[event.key];
+    if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    const focused = document.activeElement?.closest?.('.row')?.dataset.at;
-    const at = focused === undefined ? Math.floor(this.scroller.scrollTop / this.height) : Math.max(0, Math.min(this.rows.length - 1, Number(focused) + step));
+    event.stopPropagation();
+    this.step(step);
+  }
+
+  // step moves the focus by so many rows from where it is, or else to where it was.
+  step(by) {
+    if (!this.rows.length) return;
+    const focused = this.inner.contains(document.activeElement) ? Number(document.activeElement.closest('.row').dataset.at) + by : this.last ?? Math.floor(this.scroller.scrollTop / this.height);
+    const at = Math.max(0, Math.min(this.rows.length - 1, focused));
     const top = at * this.height;
     const room = this.scroller.clientHeight - headHeight;
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
@@ -123,7 +131,10 @@ export class List {
       if (shown.row !== row) {
         shown.row = row;
         shown.element.className = 'row' + (this.classOf ? ' ' + this.classOf(row) : '');
+        const controls = () => [...shown.element.querySelectorAll('a, button')];
+        const focused = shown.element.contains(document.activeElement) ? controls().indexOf(document.activeElement) : -1;
         this.columns.forEach((c, k) => this.#fill(shown.cells[k], c.cell(row)));
+        if (focused >= 0) controls()[focused]?.focus({preventScroll: true}); // what has changed keeps the focus
       }
     }
     for (const [key, shown] of this.shown) {

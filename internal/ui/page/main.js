@@ -147,6 +147,7 @@ function go() {
   const [kind = 'queue', ...rest] = location.hash.replace(/^#\/?/, '').split('/').map(decoded);
   if (route === location.hash && shown) return;
   route = location.hash;
+  const within = $('body').contains(document.activeElement);
   shown?.close?.();
   view.chosen = kind === 'node' ? rest[0] : '';
   if (kind === 'node' && rest[0]) shown = new NodeView(store, rest[0], {back: back(), whatIf: foresee});
@@ -156,6 +157,7 @@ function go() {
     shown = lists[shownTab];
   }
   replace($('body'), Object.hasOwn(lists, kind) && kind !== 'what-if' || !rest.length && shownTab !== 'what-if' ? filters.bar : null, shown.element);
+  if (within) $('panel').focus({preventScroll: true}); // from there Tab leads into what is shown
   if (shown === whatIf) whatIf.load();
   if (shown.update && store.summary) shown.update();
   drawTabs();
@@ -370,7 +372,13 @@ addEventListener('keydown', (event) => {
   if (elsewhere(event)) return;
   if (event.key === '?') keys.open();
   if (event.key === 'm') { pane('stage'); $('map').querySelector('.scroller')?.focus(); }
-  if (event.key === 'Escape' && (route.startsWith('#/node/') || route.startsWith('#/pod/'))) location.hash = link(shownTab);
+  if ({j: 1, k: 1}[event.key]) shown.list?.step(0);
+  if (event.key === 'Escape' && (route.startsWith('#/node/') || route.startsWith('#/pod/'))) {
+    const mapped = $('stage').contains(document.activeElement);
+    location.hash = link(shownTab);
+    go();
+    if (!mapped) shown.list?.step(0);
+  }
 });
 
 // The address says what is shown: a link to the lists would lead away from it.

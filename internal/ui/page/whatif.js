@@ -41,7 +41,8 @@ export class WhatIf {
     this.go = h('button', {type: 'submit', class: 'primary'}, 'Show what would happen');
     this.answer = h('div', {class: 'answer', 'aria-live': 'polite'});
     // What is missing in a field of the builder holds back Add, not the question.
-    this.form = h('form', {class: 'form', novalidate: true, onsubmit: (e) => { e.preventDefault(); this.ask(); }},
+    this.form = h('form', {class: 'form', novalidate: true, onsubmit: (e) => { e.preventDefault(); this.ask(); },
+      onkeydown: (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) { e.preventDefault(); this.ask(); } }},
       h('p', {class: 'quiet'}, 'The cluster is only read. The operations are simulated with the engine of its scheduler.'),
       this.builder = h('details', {class: 'builder', open: true}, h('summary', {}, 'Build an operation'), h('div', {class: 'field'}, h('label', {for: 'wi-kind'}, 'If I were to'), this.kind), this.inputs,
         h('button', {type: 'button', onclick: () => this.add()}, 'Add')),
