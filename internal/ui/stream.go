@@ -20,8 +20,8 @@ const (
 	// writeWithin is the time for a page to read the sent data. A hanging page is disconnected, and
 	// reconnects by itself.
 	writeWithin = 20 * time.Second
-	// mostHeld bounds the streams that one browser holds over HTTP/1.1. Browsers open six connections
-	// per host; without the bound, six tabs leave none for questions.
+	// mostHeld bounds the streams that one browser holds over HTTP/1.1. Browsers open six
+	// connections per host; without the bound, six tabs leave none for questions.
 	mostHeld = 2
 )
 

@@ -18,7 +18,7 @@ import {read, write} from './address.js';
 import {Search} from './search.js';
 import {Store} from './store.js';
 import {Strip} from './strip.js';
-import {drawSummary} from './summary.js';
+import {drawSummary, problems, wall} from './summary.js';
 import {WhatIf} from './whatif.js';
 import {ask, follow, session} from './stream.js';
 
@@ -172,8 +172,11 @@ function title() {
   const n = {queue: store.summary?.pending, evictions: store.summary?.leaving}[shownTab];
   const what = kind === 'node' && rest[0] ? 'Node ' + rest[0] : kind === 'pod' && rest[1] ? `Pod ${rest[0]}/${rest[1]}`
     : (tabs(store).find((t) => t.id === shownTab)?.title || '') + (n ? ` (${count(n)})` : '');
-  const words = [what, cluster, 'Berth'].filter(Boolean).join(' · ');
+  const wrong = problems(store, $('status').dataset.state === 'lost');
+  const words = [...wall ? wrong.length ? ['⚠ ' + wrong.join(', ')] : ['OK'] : [what], cluster, 'Berth'].filter(Boolean).join(' · ');
   if (document.title !== words) document.title = words;
+  const icon = wrong.length ? '/icon-alert.svg' : '/icon.svg', shownIcon = document.querySelector('link[rel=icon]');
+  if (shownIcon.getAttribute('href') !== icon) shownIcon.setAttribute('href', icon);
 }
 
 function decoded(words) {
@@ -234,7 +237,7 @@ store.addEventListener('change', ({detail}) => {
     document.body.dataset.states = String(Number(document.body.dataset.states || 0) + 1); // how often all had to be read anew
     stage();
   }
-  drawSummary($('summary'), store.summary);
+  drawSummary($('summary'), store);
   map.changed(detail.nodes, detail.shape);
   shown?.changed?.(detail);
   due.lists ||= detail[shownTab === 'what-if' ? 'none' : shownTab] && lists[shownTab] === shown;
@@ -283,6 +286,7 @@ function status() {
   if (out === 'berth') say(heard, 'The connection to berth is lost. What is shown may be outdated; it goes on by itself as soon as berth answers.');
   else if (out) say(Math.min(...lost.map(([what]) => watches.since?.[what] || store.now())), lost.map(([what, why]) => `No changes of ${what} are seen: ${why}.`).join(' '));
   offerLogin();
+  title();
   if (!store.summary) {
     $('blank').hidden = false;
     replace($('blank'), state === 'reading' ? blank('Reading the cluster', plural(watches?.read || 0, 'object') + ' so far') : blank('Connecting', 'to the server of this page'));
@@ -333,7 +337,9 @@ async function begin() {
 
 
 setInterval(() => { if (!document.hidden) { shown?.tick?.(); outage(); } }, 250);
-setInterval(() => { if (!document.hidden) strip.plan(); }, 5000);
+setInterval(() => { if (!document.hidden) strip.plan(); if (store.summary) title(); }, 5000);
+if (wall) setInterval(() => { if (store.summary) drawSummary($('summary'), store); }, 1000);
+document.body.classList.toggle('wall', wall);
 
 // Light and dark.
 

@@ -167,7 +167,7 @@ export class Map2D {
     const rows = new Map([...(this.layout?.cells || []).map((cell) => [cell.name, null]), ...this.store.nodes, ...(this.view.plan?.added || [])]);
     const nodes = [...rows.values()].filter(Boolean);
     this.layout = layout(nodes, width, height);
-    this.ratio = Math.min(devicePixelRatio || 1, 3);
+    this.ratio = Math.min((devicePixelRatio || 1) * (this.box.currentCSSZoom || 1), 3);
     this.view.blocks = roomFor(this.layout.size) && nodes.some((node) => node.blocks);
     this.names(nodes);
     for (const canvas of [this.base, this.top]) {
