@@ -287,6 +287,25 @@ func TestManyTabsLeaveRoomForQuestions(t *testing.T) {
 	}
 }
 
+// TestAQuestionWithoutAnAnswerFails shortens the limit, and lets the request wait forever, as for
+// one of the browser's connections.
+func TestAQuestionWithoutAnAnswerFails(t *testing.T) {
+	c := stage.NewCrowd(1, 1, 1)
+	p := open(t, ofCrowd(t, c).URL, "", desk)
+	eval[bool](p, `(() => {
+		const timeout = AbortSignal.timeout.bind(AbortSignal);
+		AbortSignal.timeout = () => timeout(100);
+		window.fetch = (path, {signal}) => new Promise((_, refuse) => signal.addEventListener('abort', () => refuse(signal.reason)));
+		location.hash = '#/pod/default/pod-1';
+		return true;
+	})()`)
+	p.shows("#body .fault", "No answer within 200 s. The server is busy")
+	eval[bool](p, "(location.hash = '#/what-if', true)")
+	p.wait("document.querySelector('#wi-words')")
+	eval[bool](p, "(document.querySelector('#wi-words').value = 'cordon node/node-1', document.querySelector('.primary').click(), true)")
+	p.shows("#body .fault", "No answer within 200 s. The server is busy")
+}
+
 // TestAHiddenTabHoldsNoStream verifies that a hidden tab still learns of changes.
 func TestAHiddenTabHoldsNoStream(t *testing.T) {
 	c := stage.NewCrowd(3, 1, 0)
