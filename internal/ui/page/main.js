@@ -267,6 +267,12 @@ let connected = false, watches = null, heard = 0, since = 0, gone = 0;
 
 // Login is offered rather than begun: what is typed stays until the reader leaves the page, whose address leads back to it.
 session.addEventListener('gone', () => { gone ||= Date.now(); offerLogin(); });
+session.addEventListener('open', () => {
+  if (!gone) return;
+  gone = 0;
+  $('notice').hidden = true;
+  offerLogin();
+});
 
 function offerLogin() {
   $('login').hidden = !gone;

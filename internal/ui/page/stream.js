@@ -75,7 +75,7 @@ export function setMoment(at) { moment = at; }
 
 // Lengths of time after which a question fails. The server itself gives up explanations and forecasts after three minutes.
 const patience = {usual: 30000, long: 200000};
-export const session = new EventTarget(); // "gone": the server asks for the token again
+export const session = new EventTarget(); // "gone": the server asks for the token again; "open": it does not
 
 // ask puts a question to the server; what it refuses is an Error with its words.
 export async function ask(path, body, signal) {
@@ -85,10 +85,8 @@ export async function ask(path, body, signal) {
   if (body !== undefined) Object.assign(options, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)});
   try {
     const answer = await send(path, options), said = await answer.json().catch((error) => { if (late.aborted) throw error; return {}; });
-    if (answer.status === 401) {
-      session.dispatchEvent(new Event('gone'));
-      throw new Error('The session has ended. Log in again.');
-    }
+    session.dispatchEvent(new Event(answer.status === 401 ? 'gone' : 'open'));
+    if (answer.status === 401) throw new Error('The session has ended. Log in again.');
     if (!answer.ok) throw new Error(said.error || 'The server refuses: ' + answer.status);
     return said;
   } catch (error) {
