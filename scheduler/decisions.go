@@ -26,7 +26,7 @@ func (p *process) withDecisions(next http.Handler) http.Handler {
 
 func (p *process) tellConfiguration(w http.ResponseWriter, _ *http.Request) {
 	told := *p.inUse.Load().told
-	told.Server = p.rest.Host
+	told.Server, told.Holder = p.rest.Host, p.elector.Load().Identity()
 	writeAnswer(w, told)
 }
 

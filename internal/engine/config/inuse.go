@@ -1,10 +1,12 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"sigs.k8s.io/yaml"
 
@@ -35,8 +37,8 @@ const mostOnLease = 64 << 10
 type InUse struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Holder is the scheduler's identity in the Lease with the document. If the Lease has another
-	// holder, the document belongs to a scheduler that has ended.
+	// Holder is the scheduler's identity in leader election. If the Lease with the document has
+	// another holder, the document belongs to a scheduler that has ended.
 	Holder string `json:"holder,omitempty"`
 	// Server is the API server's address in the scheduler's kubeconfig; only on an endpoint.
 	Server string `json:"server,omitempty"`
@@ -182,6 +184,19 @@ func ReadInUse(text []byte) *InUse {
 		return nil
 	}
 	return u
+}
+
+// names returns the scheduler names of the profiles, including those that this version of Berth
+// cannot compile.
+func (u *InUse) names() (names []string) {
+	var profiles []struct{ SchedulerName string }
+	if err := json.Unmarshal(u.Profiles, &profiles); err != nil || len(profiles) == 0 {
+		return []string{v1.DefaultSchedulerName}
+	}
+	for _, p := range profiles {
+		names = append(names, cmp.Or(p.SchedulerName, v1.DefaultSchedulerName))
+	}
+	return names
 }
 
 // compileProfiles creates the profiles. An error means that they belong to another version, with

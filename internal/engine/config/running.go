@@ -11,14 +11,25 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// leadsFor is the time after the last renewal of its Lease during which a leader counts as such:
-// more than any lease duration in use (the default is 15 s), and clocks may differ.
-const leadsFor = time.Minute
+// leadsFor returns the time after a renewal for which the holder of a Lease counts as leader: twice
+// the duration of the Lease (15 s by default), because clocks may differ.
+func leadsFor(l *coordinationv1.Lease) time.Duration {
+	return max(30*time.Second, 2*time.Second*time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)))
+}
+
+// HolderOf returns the leader by a Lease, or "" if the Lease was released or is no longer renewed.
+func HolderOf(l *coordinationv1.Lease, now time.Time) string {
+	if l.Spec.RenewTime == nil || now.Sub(l.Spec.RenewTime.Time) > leadsFor(l) {
+		return ""
+	}
+	return ptr.Deref(l.Spec.HolderIdentity, "")
+}
 
 // Running is the known configuration of a cluster's schedulers. A command predicting decisions uses
 // it, and shows Assumed with its result.
@@ -31,6 +42,54 @@ type Running struct {
 	Assumed string
 	// Ignored lists Leases with a scheduler's configuration in namespaces that are not trusted.
 	Ignored []string
+	Stopped []Stopped
+}
+
+// Stopped is a scheduler that no longer runs, according to the Lease of its leader election.
+type Stopped struct {
+	// Names are the scheduler names that no running scheduler serves instead.
+	Names []string `json:"names"`
+	Lease string   `json:"lease"` // as namespace/name
+	// Holder renewed the Lease last, at Since; empty if the Lease was released then.
+	Holder string      `json:"holder,omitempty"`
+	Since  metav1.Time `json:"since"`
+}
+
+// String returns the fact and its evidence as a sentence.
+func (s *Stopped) String() string {
+	how, since := fmt.Sprintf("the Lease %s was released at", s.Lease), s.Since.UTC().Format("2006-01-02 15:04:05Z")
+	if s.Holder != "" {
+		how = fmt.Sprintf("%s has not renewed the Lease %s since", s.Holder, s.Lease)
+	}
+	return fmt.Sprintf("No scheduler is running for %s: %s %s.", strings.Join(s.Names, ", "), how, since)
+}
+
+// StoppedOf returns the schedulers whose trusted Leases were released or are no longer renewed. told
+// is the configuration of a running scheduler, or nil. Names served by it, or by a leader by another
+// Lease, are left out. Without a Lease nothing is known: schedulers need not elect a leader.
+func StoppedOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, now time.Time) (list []Stopped) {
+	leases, _ = trustedLeases(leases, trusted)
+	words := wordsOf(leases, now)
+	var served []string
+	if told != nil {
+		served = told.names()
+	}
+	for _, w := range words {
+		if !w.ended {
+			served = append(served, w.names()...)
+		}
+	}
+
+	// A name may have moved to another Lease: the one renewed last counts.
+	slices.SortStableFunc(words, func(a, b word) int { return b.at.Compare(a.at) })
+	for _, w := range words {
+		names := slices.DeleteFunc(w.names(), func(name string) bool { return slices.Contains(served, name) })
+		if w.ended && len(names) > 0 {
+			list = append(list, Stopped{names, w.name, w.holder, metav1.NewTime(w.at)})
+			served = append(served, names...)
+		}
+	}
+	return list
 }
 
 // RunningOf returns the configuration of a cluster from told, the response of a scheduler's
@@ -42,7 +101,7 @@ type Running struct {
 // Only trusted Leases count, as NAMESPACE or NAMESPACE/NAME: anyone with edit permissions in a
 // namespace can create a Lease there, and its profiles would move pods of other namespaces.
 func RunningOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, now time.Time) (*Running, error) {
-	r := &Running{}
+	r := &Running{Stopped: StoppedOf(told, leases, trusted, now)}
 	leases, r.Ignored = trustedLeases(leases, trusted)
 	var assumed []string
 	// The endpoint's response is newer than any Lease, and complete.
@@ -56,7 +115,9 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, no
 	for _, word := range wordsOf(leases, now) {
 		switch {
 		case word.InUse == nil:
-			silent = word.holder
+			if !word.ended && (told == nil || told.Holder != word.holder) {
+				silent = fmt.Sprintf("kube-scheduler, which leads by the Lease %s as %s,", word.name, word.holder)
+			}
 			continue
 		case word.ended && len(r.Profiles) > 0:
 			continue // running schedulers take precedence over ended ones
@@ -66,22 +127,28 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, no
 			continue // written by a version of Berth with configurations unreadable to this one
 		}
 		if word.ended {
-			assumed = append(assumed, fmt.Sprintf("the scheduler by the Lease %s, which has not been renewed since "+
-				"%s, would go on with its configuration", word.name, word.at.UTC().Format("2006-01-02 15:04:05Z")))
+			assumed = append(assumed, fmt.Sprintf("the scheduler of the Lease %s, which no longer runs, would go on "+
+				"with its configuration", word.name))
 		}
 		assumed = append(assumed, word.leftOut()...)
 	}
 	// kube-scheduler publishes nothing. If it does not lead and Berth has responded, no profile is
 	// assumed: the name is unserved then.
-	if (told == nil || silent != "") && !r.servesName(v1.DefaultSchedulerName) {
+	switch served := r.servesName(v1.DefaultSchedulerName); {
+	case served && silent != "":
+		assumed = append(assumed, silent+" decides by the same configuration as Berth")
+	case !served && (told == nil || silent != ""):
 		c, err := Default(Options{CompareTolerations: true})
 		if err != nil {
 			return nil, err
 		}
 		r.Profiles = append(r.Profiles, c.Profiles...)
+		because := "no scheduler of this name could be asked"
+		if silent != "" {
+			because = silent + " does not tell it"
+		}
 		assumed = append(assumed, fmt.Sprintf("%s runs with the default configuration, because %s "+
-			"(--config names another)", v1.DefaultSchedulerName,
-			cmp.Or(silent, "no scheduler of this name could be asked")))
+			"(--config names another)", v1.DefaultSchedulerName, because))
 	}
 	if len(assumed) > 0 {
 		r.Assumed = "Assumed: " + strings.Join(assumed, "; ") + "."
@@ -139,9 +206,17 @@ func (u *InUse) leftOut() []string {
 type word struct {
 	*InUse        // nil: a kube-scheduler, or a version of Berth that publishes nothing
 	name   string // the Lease's
-	holder string // the reason for publishing nothing
+	holder string // "" if it was released
 	at     time.Time
 	ended  bool // the Lease has not been renewed for long
+}
+
+// names returns the served scheduler names: those of the document, or kube-scheduler's.
+func (w *word) names() []string {
+	if w.InUse == nil {
+		return []string{v1.DefaultSchedulerName}
+	}
+	return w.InUse.names()
 }
 
 // wordsOf returns the information on the Leases used for electing schedulers, running ones first.
@@ -153,19 +228,15 @@ func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
 		if l.Namespace == v1.NamespaceNodeLease || l.Spec.RenewTime == nil {
 			continue
 		}
-		holder := ""
-		if l.Spec.HolderIdentity != nil {
-			holder = *l.Spec.HolderIdentity
-		}
-		w := word{name: l.Namespace + "/" + l.Name, at: l.Spec.RenewTime.Time, InUse: ReadInUse([]byte(l.Annotations[InUseAnnotation]))}
-		// A leader shutting down cleanly releases its Lease, and leaves the document on it.
-		w.ended = holder == "" || now.Sub(w.at) > leadsFor
+		w := word{name: l.Namespace + "/" + l.Name, holder: ptr.Deref(l.Spec.HolderIdentity, ""), at: l.Spec.RenewTime.Time,
+			// A leader shutting down cleanly releases its Lease, and leaves the document on it.
+			ended: HolderOf(l, now) == "", InUse: ReadInUse([]byte(l.Annotations[InUseAnnotation]))}
 		switch {
-		case w.InUse != nil && (holder == "" || w.Holder == holder):
+		case w.InUse != nil && (w.holder == "" || w.Holder == w.holder):
 			list = append(list, w)
 		// kube-scheduler's own Lease. Berth may also hold it, and then publishes a document.
-		case !w.ended && l.Namespace == metav1.NamespaceSystem && l.Name == configv1.SchedulerDefaultLockObjectName:
-			w.InUse, w.holder = nil, fmt.Sprintf("%s, which leads by the Lease %s, does not tell it", holder, w.name)
+		case l.Namespace == metav1.NamespaceSystem && l.Name == configv1.SchedulerDefaultLockObjectName:
+			w.InUse = nil
 			list = append(list, w)
 		}
 	}
