@@ -9,8 +9,10 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/kube/lead"
 	"github.com/berth-k8s/berth/internal/kube/serve"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
@@ -70,5 +72,21 @@ func TestDecisionsNeedThePassword(t *testing.T) {
 				t.Errorf("%s with the password %q: %d, expected %d", path, password, w.Code, want)
 			}
 		}
+	}
+}
+
+// TestTheConfigurationNamesTheReplica: readers of a Lease compare its holder.
+func TestTheConfigurationNamesTheReplica(t *testing.T) {
+	p := &process{rest: &rest.Config{Host: "https://here"}}
+	elector, err := lead.New(p.rest, lead.Defaults("x"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.elector.Store(elector)
+	p.inUse.Store(&loaded{told: &config.InUse{Kind: config.InUseKind}})
+	w := httptest.NewRecorder()
+	p.tellConfiguration(w, nil)
+	if told := config.ReadInUse(w.Body.Bytes()); told == nil || told.Holder != elector.Identity() || told.Server != "https://here" {
+		t.Errorf("told %+v, expected holder %s", told, elector.Identity())
 	}
 }

@@ -102,7 +102,7 @@ func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 		"one of berth up":         {nil, false, "this", true, ""},
 		"one of another cluster":  {nil, false, "https://other:6443", false, assumed + "no scheduler of this name could be asked"},
 		"a Lease":                 {leaseOf("kube-system", "kube-scheduler", "me", packs(t, "default-scheduler", "").OnLease("me")), false, "", true, ""},
-		"a Lease taken by others": {leaseOf("kube-system", "kube-scheduler", "other", packs(t, "default-scheduler", "").OnLease("me")), false, "", false, assumed + "other, which leads"},
+		"a Lease taken by others": {leaseOf("kube-system", "kube-scheduler", "other", packs(t, "default-scheduler", "").OnLease("me")), false, "", false, assumed + "kube-scheduler, which leads by the Lease kube-system/kube-scheduler as other, does not tell it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := twoNodes(t, "default-scheduler")
@@ -156,5 +156,59 @@ func TestPodsOfASecondSchedulerAreServed(t *testing.T) {
 	code, out, errs = command(t, strings.Fields("explain pod/of-unknown -n default --node node-2 "+live)...)
 	if code != 0 || !strings.Contains(out, "Unserved") || !strings.Contains(out, "No plugin was asked about node-2: ") {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+}
+
+// TestAStoppedSchedulerIsTheFirstLine verifies that results begin with a released or expired Lease
+// of the scheduler, whatever the source of the configuration, and promise no pod its turn.
+func TestAStoppedSchedulerIsTheFirstLine(t *testing.T) {
+	const long, turn = "2026-01-01T10:00:00.000000Z", "when its turn comes"
+	told := packs(t, "default-scheduler", "").OnLease("me")
+	profile := filepath.Join(t.TempDir(), "profile.yaml")
+	if err := os.WriteFile(profile, []byte(strings.Replace(packingConfiguration, "NAME", "default-scheduler", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		holder, told, flags, renewed string
+		want                         string
+	}{
+		"released":              {"", told, "", long, "the Lease kube-system/kube-scheduler was released at 2026-01-01 10:00:00Z."},
+		"not renewed":           {"me", told, "", long, "me has not renewed the Lease kube-system/kube-scheduler since 2026-01-01 10:00:00Z."},
+		"kube-scheduler's":      {"cp_1", "", "", long, "cp_1 has not renewed the Lease kube-system/kube-scheduler since 2026-01-01 10:00:00Z."},
+		"with a named file":     {"me", told, " --config " + profile, long, "me has not renewed"},
+		"renewed":               {"me", told, "", "", ""},
+		"another one responds":  {"me", told, " --scheduler-url " + schedulerThat(t, packs(t, "default-scheduler", "")), long, ""},
+		"of another scheduler":  {"me", packs(t, "other", "").OnLease("me"), "", long, ""},
+		"no Lease of elections": {"-", "", "", long, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := twoNodes(t, "default-scheduler")
+			lease := leaseOf("kube-system", "kube-scheduler", row.holder, row.told)
+			if row.renewed != "" {
+				lease["spec"].(map[string]any)["renewTime"] = row.renewed
+			}
+			if row.holder != "-" {
+				api.Set("leases", lease)
+			}
+			live := liveConfig(t, api.Config.Host).Replace("CONF") + row.flags
+			for _, question := range []string{"explain pod/of-default-scheduler -n default", "pending -A", "what-if cordon node/node-2", "capacity --like pod/there -n default"} {
+				code, out, errs := command(t, strings.Fields(question+" "+live)...)
+				first, _, _ := strings.Cut(out, "\n")
+				stopped := strings.HasPrefix(first, "No scheduler is running for default-scheduler: ") && strings.HasSuffix(first, " What follows holds once one runs.")
+				if code != 0 || stopped != (row.want != "") || !strings.Contains(first, row.want) {
+					t.Errorf("%s: exit code %d, want %q first\n%s%s", question, code, row.want, out, errs)
+				}
+				if row.want != "" && (strings.Contains(out, turn) || strings.HasPrefix(question, "explain") && !strings.Contains(out, "would be chosen. No scheduler is running to place it.")) {
+					t.Errorf("%s: it is told to wait for its turn\n%s", question, out)
+				}
+			}
+			if _, out, _ := command(t, strings.Fields("pending -A "+live)...); row.want == "" && !strings.Contains(out, turn) && name != "of another scheduler" {
+				t.Errorf("it is not told to wait for its turn\n%s", out)
+			}
+			_, out, _ := command(t, strings.Fields("explain pod/of-default-scheduler -n default -o jsonpath={.source.stopped[0].names[0]} "+live)...)
+			if want := map[bool]string{true: "default-scheduler"}[row.want != ""]; name != "of another scheduler" && strings.TrimSpace(out) != want {
+				t.Errorf("JSON: %q, want %q", out, want)
+			}
+		})
 	}
 }

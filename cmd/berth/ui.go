@@ -129,8 +129,9 @@ func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*
 		if err != nil {
 			return nil, err
 		}
-		return func(context.Context, []*coordinationv1.Lease, time.Time) (*config.Running, error) {
-			return &config.Running{Profiles: c.Profiles}, nil
+		return func(_ context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error) {
+			stopped := config.StoppedOf(nil, leases, lead.Trusted(p.schedulerLeases...), at)
+			return &config.Running{Profiles: c.Profiles, Stopped: stopped}, nil
 		}, nil
 	}
 	address := p.askedScheduler()

@@ -124,6 +124,10 @@ func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string
 	}
 	// The response lists the parts of the configuration that were only assumed.
 	source.Assumed = running.Assumed
+	// A recording holds no renewals but the last.
+	if a.options.Recording == "" {
+		source.Stopped = running.Stopped
+	}
 	o := simulate.Options{Profiles: running.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read, Allowance: newAllowance(ctx)}
 	if running.Groups != nil {
 		o.Gates = running.Groups.Named()

@@ -99,7 +99,7 @@ func (q *Question) askOnce(cmd *cobra.Command, view func(*simulate.World, simula
 
 func (q *Question) write(cmd *cobra.Command, said *Answer) error {
 	if said.Certain {
-		q.assumed = ""
+		q.assumed, q.stopped = "", nil
 	}
 	if err := q.Write(cmd, said.Document); err != nil {
 		return err

@@ -55,6 +55,7 @@ type Question struct {
 	schedulerLeases []string
 	unanswered      bool   // the scheduler did not answer
 	assumed         string // about its configuration
+	stopped         []config.Stopped
 }
 
 // AddFlags adds the flags common to all queries.
@@ -250,12 +251,18 @@ func (q *Question) notices(cmd *cobra.Command) io.Writer {
 	return &q.noticed
 }
 
-// WriteOpening writes the first line of a human-readable result: the assumptions, if any.
+// WriteOpening writes the first lines of a human-readable result: the stopped schedulers and the
+// assumptions, if any.
 func (q *Question) WriteOpening(cmd *cobra.Command) error {
-	if q.assumed == "" || q.Output != "" && q.Output != "wide" {
+	if q.Output != "" && q.Output != "wide" {
 		return nil
 	}
 	page := answer.NewPage(cmd.OutOrStdout())
-	page.Warning("%s", q.assumed)
+	for i := range q.stopped {
+		page.Warning("%s What follows holds once one runs.", &q.stopped[i])
+	}
+	if q.assumed != "" {
+		page.Warning("%s", q.assumed)
+	}
 	return page.Flush()
 }

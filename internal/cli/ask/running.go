@@ -80,9 +80,11 @@ func (q *Question) Decision(cmd *cobra.Command, namespace, name string) (d *deci
 // running returns the configuration for the result: the file read by Prepare, or the one in use by
 // the running schedulers, queried directly or announced in their Leases.
 func (q *Question) running(cmd *cobra.Command, leases []*coordinationv1.Lease, now time.Time) (*config.Running, error) {
-	q.assumed, q.unanswered = "", false
+	q.assumed, q.stopped, q.unanswered = "", nil, false
+	trusted := lead.Trusted(q.schedulerLeases...)
 	if q.Config != "" {
-		return &config.Running{Profiles: q.named.Profiles}, nil
+		q.stopped = config.StoppedOf(nil, leases, trusted, now)
+		return &config.Running{Profiles: q.named.Profiles, Stopped: q.stopped}, nil
 	}
 
 	var told *config.InUse
@@ -91,11 +93,11 @@ func (q *Question) running(cmd *cobra.Command, leases []*coordinationv1.Lease, n
 		told, err = s.InUse(cmd.Context())
 		q.noteSilent(cmd, err)
 	}
-	r, err := config.RunningOf(told, leases, lead.Trusted(q.schedulerLeases...), now)
+	r, err := config.RunningOf(told, leases, trusted, now)
 	if err != nil {
 		return nil, err
 	}
-	q.assumed = r.Assumed
+	q.assumed, q.stopped = r.Assumed, r.Stopped
 	if len(r.Ignored) > 0 {
 		print.Line(q.notices(cmd), "ignored: %d Leases that announce a scheduler in namespaces that are not trusted, such as %s "+
 			"(if it is Berth's: --scheduler-lease)", len(r.Ignored), r.Ignored[0])
@@ -115,9 +117,13 @@ func (q *Question) configFor(cmd *cobra.Command, set *manifest.Set, source *simu
 		return nil, err
 	}
 	if !slices.ContainsFunc(set.Nodes, func(n *v1.Node) bool { return n.UID != "" }) {
-		q.assumed = ""
+		q.assumed, q.stopped = "", nil
 	}
-	source.Assumed = q.assumed
+	// A recording holds no renewals but the last.
+	if q.At != "" {
+		q.stopped = nil
+	}
+	source.Assumed, source.Stopped = q.assumed, q.stopped
 	return r, nil
 }
 

@@ -64,9 +64,10 @@ func (s *Stopped) String() string {
 	return fmt.Sprintf("No scheduler is running for %s: %s %s.", strings.Join(s.Names, ", "), how, since)
 }
 
-// StoppedOf returns the schedulers whose trusted Leases were released or are no longer renewed. told
-// is the configuration of a running scheduler, or nil. Names served by it, or by a leader by another
-// Lease, are left out. Without a Lease nothing is known: schedulers need not elect a leader.
+// StoppedOf returns the schedulers of trusted Leases released or no longer renewed. told is the
+// configuration of a running scheduler, or nil. It leaves out names served by that scheduler or by
+// the leader of another Lease. Without a Lease nothing is known: schedulers need not elect a
+// leader.
 func StoppedOf(told *InUse, leases []*coordinationv1.Lease, trusted []string, now time.Time) (list []Stopped) {
 	leases, _ = trustedLeases(leases, trusted)
 	words := wordsOf(leases, now)

@@ -70,6 +70,9 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 		e.out.Pod.Controller = owner.Kind + "/" + owner.Name
 	}
 	err := e.explainGuarded(found)
+	if state := e.out.State; (state == Pending || state == Schedulable) && o.Source.IsStopped(e.out.Pod.Scheduler) {
+		e.out.Summary += " No scheduler is running to place it."
+	}
 	// The user requested a node missing from the answer: explain why.
 	if o.Node != "" && e.out.Node == nil && err == nil {
 		e.out.Summary += fmt.Sprintf(" No plugin was asked about %s: %s.", o.Node, e.whyUnasked())

@@ -1,6 +1,12 @@
 package simulate
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/config"
+)
 
 // Source is the origin of the state behind a result. Every result has one, so it can be assessed
 // later: its location, time and configuration.
@@ -14,6 +20,13 @@ type Source struct {
 	// Assumed describes the assumed scheduler configuration, if it is neither a running scheduler's
 	// nor one named by the user.
 	Assumed string `json:"assumed,omitempty"`
+	// Stopped lists the schedulers that no longer run: results hold once they run again.
+	Stopped []config.Stopped `json:"stopped,omitempty"`
+}
+
+// IsStopped reports whether the scheduler of this name no longer runs.
+func (s *Source) IsStopped(scheduler string) bool {
+	return slices.ContainsFunc(s.Stopped, func(stopped config.Stopped) bool { return slices.Contains(stopped.Names, scheduler) })
 }
 
 // String returns the last line of the text output. Times are in UTC.

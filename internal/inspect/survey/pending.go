@@ -125,7 +125,7 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 			if explained[k.namespace]++; explained[k.namespace] == mostAdvised+1 {
 				p.Notes = append(p.Notes, fmt.Sprintf("%s: changes that help were searched for the first %d entries only", k.namespace, mostAdvised))
 			}
-			one, err := newWorkload(w, k.workload, pods, explained[k.namespace] <= mostAdvised)
+			one, err := newWorkload(w, k.workload, pods, source, explained[k.namespace] <= mostAdvised)
 			if err != nil {
 				return nil, err
 			}
@@ -247,12 +247,12 @@ const mostAdvised = 20
 
 // newWorkload explains the first of the pods, sorted with the oldest first, and makes an entry of
 // them all. It searches for a change that helps if advise is set.
-func newWorkload(w *simulate.World, name string, pods []simulate.Found, advise bool) (*Workload, error) {
+func newWorkload(w *simulate.World, name string, pods []simulate.Found, source simulate.Source, advise bool) (*Workload, error) {
 	oldest, most := pods[0].Object, 1
 	if !advise {
 		most = -1
 	}
-	e, err := explain.Of(w, explain.Options{Namespace: oldest.Namespace, Name: oldest.Name, Most: most})
+	e, err := explain.Of(w, explain.Options{Namespace: oldest.Namespace, Name: oldest.Name, Most: most, Source: source})
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +273,7 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found, advise b
 		d := &w.Pods()[made]
 		one.State, one.Reason = explain.Pending, preemptsText(len(d.Victims), d.NominatedNode)
 	case e.State == explain.Schedulable || e.State == explain.Placed: // offline, it has not been tried yet
-		one.State, one.Reason = explain.Schedulable, "can be placed, and is when its turn comes"
+		one.State, one.Reason = explain.Schedulable, placeableText(source.IsStopped(oldest.Spec.SchedulerName), "is when its turn comes")
 	case e.State == explain.Gated:
 		one.Reason = e.Message
 	case e.Leaving != nil:
@@ -292,9 +292,18 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found, advise b
 	}
 	// All pods of the entry are of this group.
 	if g := pods[0].Group; g != "" {
-		return one, one.ofGroup(w, g)
+		return one, one.ofGroup(w, g, source.IsStopped(oldest.Spec.SchedulerName))
 	}
 	return one, nil
+}
+
+// placeableText describes that there is room for pods, and that they are placed then, unless their
+// scheduler has stopped.
+func placeableText(stopped bool, then string) string {
+	if stopped {
+		return "can be placed, but no scheduler is running to do it"
+	}
+	return "can be placed, and " + then
 }
 
 // preemptsText describes that a pod makes room for itself, and where.
@@ -305,7 +314,7 @@ func preemptsText(victims int, node string) string {
 // ofGroup replaces the reason and the suggestion for one pod with those for its group. It omits
 // suggestions for a single pod of a gang, as explain does. If the group is unknown, it changes
 // nothing and the pod's reason remains.
-func (one *Workload) ofGroup(w *simulate.World, name string) error {
+func (one *Workload) ofGroup(w *simulate.World, name string, stopped bool) error {
 	e, err := explain.OfGroup(w, explain.Options{Namespace: one.Namespace, Name: name})
 	if errors.Is(err, explain.ErrNoPod) || err == nil && e.Now == nil {
 		return nil // there is no PodGroup, or no pod of it is tried
@@ -326,9 +335,9 @@ func (one *Workload) ofGroup(w *simulate.World, name string) error {
 		one.Reason = t.Message
 	// Some pods of the group fit, and are placed without the rest.
 	case t.Fit < t.Tried:
-		one.Reason = fmt.Sprintf("%d of %d pods can be placed, and are when their turn comes", t.Fit, t.Tried)
+		one.Reason = fmt.Sprintf("%d of %d pods %s", t.Fit, t.Tried, placeableText(stopped, "are when their turn comes"))
 	default:
-		one.Reason = "can be placed, and is when its turn comes"
+		one.Reason = placeableText(stopped, "is when its turn comes")
 	}
 	if len(e.Suggestions) > 0 {
 		one.Help, one.Command = e.Suggestions[0].Text, ""

@@ -83,3 +83,9 @@ export function moment(ms) {
 
 const collator = new Intl.Collator('en', {numeric: true});
 export const natural = (a, b) => collator.compare(a, b);
+
+// stopped says which schedulers of an answer's source no longer run, a sentence each.
+export function stopped(source) {
+  return (source.stopped || []).map((s) => `No scheduler is running for ${s.names.join(', ')}: the Lease ${s.lease} was ` +
+    (s.holder ? `last renewed, by ${s.holder}, at ` : 'released at ') + moment(Date.parse(s.since)) + '.');
+}

@@ -1,7 +1,7 @@
 // One pod: why it is where it is, or why it waits, or when it has to go; and what would help.
 
 import {breakable, h, nodeLink, nodeTail, podLink, replace, text} from './dom.js';
-import {clock, count, moment, plural, span} from './format.js';
+import {clock, count, moment, plural, span, stopped} from './format.js';
 import {section} from './node.js';
 import {ask} from './stream.js';
 
@@ -42,6 +42,7 @@ export class PodView {
         e.pod.node ? h('span', {class: 'chip'}, 'on ', nodeLink(e.pod.node)) : null,
         e.pod.controller ? h('span', {class: 'chip'}, e.pod.controller) : null,
         h('span', {class: 'chip'}, 'priority ' + count(e.pod.priority))),
+      stopped(e.source).map((words) => h('p', {class: 'fault'}, words)),
       h('p', {class: 'summary-line'}, e.summary),
       e.eviction ? this.eviction(e.eviction) : null,
       e.leaving ? section(e.leaving.preempted ? 'Preemption is under way' : 'Room is being made', this.leaving(e.leaving)) : null,

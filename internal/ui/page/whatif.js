@@ -2,7 +2,7 @@
 // the map, too.
 
 import {h, nodeLink, nodeTail, podLink, replace} from './dom.js';
-import {count, cpu, memory, moment, percent, plural, span} from './format.js';
+import {count, cpu, memory, moment, percent, plural, span, stopped} from './format.js';
 import {Plan} from './flows.js';
 import {List} from './list.js';
 import {blank, tall} from './lists.js';
@@ -139,6 +139,7 @@ export class WhatIf {
     this.planned(new Plan(f));
     const leaving = f.leaving.filter((l) => !l.again), placed = f.placed.filter((p) => !p.anyway), left = f.pending.filter((p) => !p.anyway);
     replace(this.answer,
+      stopped(f.source).map((words) => h('p', {class: 'fault'}, words)),
       h('div', {class: 'verdict'},
         figure(leaving.length, 'leave', leaving.length ? 'mark' : ''), figure(leaving.filter((l) => l.next?.node).length + placed.length, 'find a place', 'come'),
         figure(left.length, 'left pending', left.length ? 'bad' : ''), figure(f.budgets.length, f.budgets.length === 1 ? 'budget hit' : 'budgets hit', f.budgets.length ? 'bad' : '')),
