@@ -259,7 +259,7 @@ func (q *Question) WriteOpening(cmd *cobra.Command) error {
 	}
 	page := answer.NewPage(cmd.OutOrStdout())
 	for i := range q.stopped {
-		page.Warning("%s What follows holds once one runs.", &q.stopped[i])
+		page.Warning("N%s. What follows holds once one runs.", q.stopped[i].String()[1:])
 	}
 	if q.assumed != "" {
 		page.Warning("%s", q.assumed)

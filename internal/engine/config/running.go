@@ -55,13 +55,13 @@ type Stopped struct {
 	Since  metav1.Time `json:"since"`
 }
 
-// String returns the fact and its evidence as a sentence.
+// String returns the names and the evidence.
 func (s *Stopped) String() string {
 	how, since := fmt.Sprintf("the Lease %s was released at", s.Lease), s.Since.UTC().Format("2006-01-02 15:04:05Z")
 	if s.Holder != "" {
 		how = fmt.Sprintf("%s has not renewed the Lease %s since", s.Holder, s.Lease)
 	}
-	return fmt.Sprintf("No scheduler is running for %s: %s %s.", strings.Join(s.Names, ", "), how, since)
+	return fmt.Sprintf("no scheduler is running for %s: %s %s", strings.Join(s.Names, ", "), how, since)
 }
 
 // StoppedOf returns the schedulers of trusted Leases released or no longer renewed. told is the

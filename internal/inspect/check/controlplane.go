@@ -6,8 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
@@ -56,18 +59,23 @@ func (j *judge) checkSchedulers() {
 		}
 	}
 
-	holder := j.Leases[UpstreamLease]
+	holder, replaces := j.Leases[UpstreamLease], j.SchedulerLease == UpstreamLease
 	switch {
+	// checkStopped reports it. The pods may still be visible.
+	case slices.ContainsFunc(j.Stopped, func(s config.Stopped) bool { return s.Lease == UpstreamLease }):
 	// The holder of the Lease schedules; the pods of kube-scheduler may be invisible.
-	case len(upstream) == 0 && j.SchedulerLease == UpstreamLease && holder != "":
-		j.addFinding(OK, "kube-scheduler", "", "none runs; by its Lease %s leads", holder)
+	case replaces && j.BerthLeads && len(upstream) == 0:
+		j.addFinding(OK, "kube-scheduler", "", "none runs; Berth leads by its Lease, as %s", holder)
+	case replaces && j.BerthLeads:
+		j.addFinding(Note, "kube-scheduler", "", "is on standby for Berth, which leads by its Lease, as %s", holder)
+	case replaces && holder != "":
+		j.addFinding(Warning, "kube-scheduler", "for Berth to lead, end kube-scheduler: docs/how-to/replace-kube-scheduler.md",
+			"still leads, as %s, and Berth is on standby for it", holder)
 	case len(upstream) == 0 && holder == "":
 		j.addFinding(Note, "kube-scheduler", "", "no pod and no Lease of it is to be seen")
 	case len(upstream) == 0:
 		j.addFinding(Note, "kube-scheduler", "on a managed control plane Berth runs beside it: "+
 			"docs/how-to/managed-clusters.md", "its Lease is held by %s, and no pod of it is to be seen", holder)
-	case j.SchedulerLease == UpstreamLease && holder != "":
-		j.addFinding(Note, "kube-scheduler", "", "it and Berth stand by for each other; %s leads", holder)
 	default:
 		j.addFinding(OK, "kube-scheduler", "", "runs as %s", joinPlaces(upstream))
 	}
@@ -77,6 +85,24 @@ func (j *judge) checkSchedulers() {
 	if slices.Contains(j.SchedulerNames, "default-scheduler") && j.SchedulerLease != UpstreamLease && (len(upstream) > 0 || holder != "") {
 		j.addFinding(Problem, "kube-scheduler", "have Berth elect by kube-system/kube-scheduler, or serve another name",
 			"Berth serves default-scheduler by a Lease of its own: it and kube-scheduler would bind the same pods")
+	}
+}
+
+// checkStopped reports the schedulers that no longer run. Without pods of its names, a scheduler may
+// have been removed.
+func (j *judge) checkStopped() {
+	for i := range j.Stopped {
+		s, pods, waiting := &j.Stopped[i], 0, 0
+		for _, name := range s.Names {
+			pods, waiting = pods+j.Pods[name].All, waiting+j.Pods[name].Waiting
+		}
+		namespace, name, _ := strings.Cut(s.Lease, "/")
+		if pods == 0 && !slices.Contains(s.Names, v1.DefaultSchedulerName) {
+			j.addFinding(Note, "scheduler", "if it was removed, kubectl delete lease -n "+namespace+" "+name, "%s", s)
+			continue
+		}
+		j.addFinding(Problem, "scheduler", "start it: until then no pod of these names is placed", "%s (%s pending)", s,
+			answer.Count(waiting, "pod"))
 	}
 }
 
@@ -193,7 +219,8 @@ func (j *judge) checkNames() {
 	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
 		waiting := j.Pods[name].Waiting
 		// A merely pending pod is not a fault: some scheduler may be about to place it.
-		if waiting == 0 || name == "default-scheduler" || slices.Contains(j.SchedulerNames, name) || j.isHeld(name) {
+		if waiting == 0 || name == "default-scheduler" || slices.Contains(j.SchedulerNames, name) || j.isHeld(name) ||
+			slices.ContainsFunc(j.Stopped, func(s config.Stopped) bool { return slices.Contains(s.Names, name) }) {
 			continue
 		}
 		j.addFinding(Warning, "pods", "correct spec.schedulerName, or add a profile of that name",

@@ -10,6 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
 // Facts holds the facts about a cluster. The fields of unreadable parts are empty, and Unread names
@@ -38,8 +39,12 @@ type Facts struct {
 	Requests       Count
 	// Processes lists the processes of the control plane that run as pods.
 	Processes []Process
-	// Leases maps the Leases held by schedulers, as namespace/name, to their holders.
-	Leases map[string]string
+	// Leases maps the Leases held by schedulers, as namespace/name, to their holders. BerthLeads is
+	// set if Berth holds UpstreamLease: its configuration is on it.
+	Leases     map[string]string
+	BerthLeads bool
+	// Stopped lists the schedulers that released their Lease or no longer renew it.
+	Stopped []config.Stopped
 	// Installed lists the components of Berth with an existing ServiceAccount.
 	Installed []deploy.Part
 	// Failing lists the containers of Berth's pods that cannot start.

@@ -42,7 +42,8 @@ var (
 func Judge(f *Facts) []Finding {
 	j := &judge{Facts: f}
 	for _, look := range []func(){
-		j.checkVersion, j.checkNodes, j.checkPermissions, j.checkOwnPods, j.checkSchedulers, j.checkControllers, j.checkVolumes,
+		j.checkVersion, j.checkNodes, j.checkPermissions, j.checkOwnPods, j.checkSchedulers, j.checkStopped,
+		j.checkControllers, j.checkVolumes,
 		j.checkNames, j.checkGroups, j.checkWebhooks,
 		j.ownWebhook, j.checkRequests, j.checkBudgets, j.checkPriorities, j.checkNeighbours, j.reportUnread,
 	} {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/inspect/check"
 	"github.com/berth-k8s/berth/internal/kube/connect"
@@ -98,7 +100,7 @@ func collect[L runtime.Object, T any](ctx context.Context, r *reader, what strin
 	each(ctx, r, what, list, func(o *T) { *into = append(*into, *o) })
 }
 
-// objects reads the individually judged kinds, and the schedulers' Leases.
+// objects reads the individually judged kinds.
 func (r *reader) objects(ctx context.Context) {
 	collect(ctx, r, "nodes", r.client.CoreV1().Nodes().List, &r.facts.Nodes)
 	collect(ctx, r, "priority classes", r.client.SchedulingV1().PriorityClasses().List, &r.facts.PriorityClasses)
@@ -108,20 +110,33 @@ func (r *reader) objects(ctx context.Context) {
 	hooks := r.client.AdmissionregistrationV1()
 	collect(ctx, r, "mutating webhooks", hooks.MutatingWebhookConfigurations().List, &r.facts.Mutating)
 	collect(ctx, r, "validating webhooks", hooks.ValidatingWebhookConfigurations().List, &r.facts.Validating)
-	// Schedulers hold Leases in system namespaces. Skip the many Leases of nodes.
-	for _, namespace := range []string{metav1.NamespaceSystem, deploy.Namespace} {
+	r.leases(ctx)
+}
+
+// leases reads the schedulers' Leases, in system namespaces. It skips the many Leases of nodes.
+func (r *reader) leases(ctx context.Context) {
+	var all []*coordinationv1.Lease
+	namespaces, now := []string{metav1.NamespaceSystem, deploy.Namespace}, time.Now()
+	for _, namespace := range namespaces {
 		leases, err := r.client.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			r.missed("leases in "+namespace, err)
 			continue
 		}
-		for _, lease := range leases.Items {
-			// A released Lease has no holder.
-			if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
-				r.facts.Leases[namespace+"/"+lease.Name] = *holder
+		for i := range leases.Items {
+			lease := &leases.Items[i]
+			all = append(all, lease)
+			holder, name := config.HolderOf(lease, now), namespace+"/"+lease.Name
+			if holder == "" {
+				continue
+			}
+			r.facts.Leases[name] = holder
+			if told := config.ReadInUse([]byte(lease.Annotations[config.InUseAnnotation])); told != nil && told.Holder == holder {
+				r.facts.BerthLeads = r.facts.BerthLeads || name == check.UpstreamLease
 			}
 		}
 	}
+	r.facts.Stopped = config.StoppedOf(nil, all, namespaces, now)
 }
 
 // attachesWithin is the usual maximum duration of attaching a volume. Beyond it, the attachment
