@@ -2,6 +2,7 @@ package check
 
 import (
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 // Facts holds the facts about a cluster. The fields of unreadable parts are empty, and Unread names
 // those parts.
 type Facts struct {
+	AsOf    time.Time
 	Version string   // of the API server: v1.36.3
 	Groups  []string // of the API: apps, resource.k8s.io
 

@@ -5,8 +5,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
@@ -112,7 +116,7 @@ func (j *judge) checkVersion() {
 // checkNodes finds kubelets outside of the version skew supported by Kubernetes, and unschedulable
 // nodes.
 func (j *judge) checkNodes() {
-	var old, away, uninitialized []string
+	var old, away, uninitialized, left []string
 	server := MinorOf(j.Version)
 	for i := range j.Nodes {
 		node := &j.Nodes[i]
@@ -128,6 +132,9 @@ func (j *judge) checkNodes() {
 		}
 		if !ready {
 			away = append(away, node.Name)
+		}
+		if outdated := nodehealth.Outdated(node); len(outdated) > 0 && j.AsOf.Sub(changedAt(node)) > untaintedWithin {
+			left = append(left, node.Name+" "+outdated[0].Key)
 		}
 		for _, taint := range node.Spec.Taints {
 			if taint.Key == "node.cloudprovider.kubernetes.io/uninitialized" {
@@ -146,11 +153,29 @@ func (j *judge) checkNodes() {
 			"not initialized, and so without pods: %s", joinNames(uninitialized))
 	}
 
+	if len(left) > 0 {
+		j.addFinding(Problem, "nodes", "no controller removes them: run kube-controller-manager's node-lifecycle-controller "+
+			"or Berth's controller", "%d of %d are Ready, and keep taints of another state: %s", len(left), len(j.Nodes), joinNames(left))
+	}
+
 	if len(away) > 0 {
 		j.addFinding(Note, "nodes", "", "%d of %d are not ready: %s", len(away), len(j.Nodes), joinNames(away))
-	} else if len(j.Nodes) > 0 {
+	} else if len(left) == 0 && len(j.Nodes) > 0 {
 		j.addFinding(OK, "nodes", "", "all %d are ready", len(j.Nodes))
 	}
+}
+
+// untaintedWithin bounds the time until node health has adapted a node's taints to its state.
+const untaintedWithin = time.Minute
+
+// changedAt returns the time of the node's last change of state.
+func changedAt(node *v1.Node) (at time.Time) {
+	for _, c := range node.Status.Conditions {
+		if c.LastTransitionTime.After(at) {
+			at = c.LastTransitionTime.Time
+		}
+	}
+	return at
 }
 
 // checkPermissions reports the permissions lacking in the installed components. If the caller may

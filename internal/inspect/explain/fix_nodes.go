@@ -9,10 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
-	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // This file proposes changes of nodes: taints, cordons, labels, and an additional node. It offers
@@ -108,9 +108,9 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 	return f.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 40+10*len(taints), alter)
 }
 
-// isStale reports whether a ready node has a taint of unready nodes.
+// isStale reports whether a ready node has a taint of another state.
 func isStale(n *v1.Node, t taint) bool {
-	return (t.Key == v1.TaintNodeNotReady || t.Key == v1.TaintNodeUnreachable) && disruption.ReadinessOf(n) == v1.ConditionTrue
+	return slices.ContainsFunc(nodehealth.Outdated(n), func(outdated v1.Taint) bool { return t.MatchTaint(&outdated) })
 }
 
 // fixCordons proposes to uncordon one of the roomiest nodes, or to tolerate cordons, as DaemonSets

@@ -38,7 +38,7 @@ func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error
 	}
 
 	r := &reader{client: client, facts: &check.Facts{
-		Version: version.GitVersion, Pods: map[string]check.Count{}, Leases: map[string]string{},
+		AsOf: time.Now(), Version: version.GitVersion, Pods: map[string]check.Count{}, Leases: map[string]string{},
 		Denied: map[deploy.Part][]string{}, WebhookEndpoints: -1,
 	}}
 
