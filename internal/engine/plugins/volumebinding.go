@@ -284,8 +284,32 @@ func (*VolumeBinding) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} 
 // they lack: a text for all nodes. For claims waiting for the pod, it lists the topologies and the
 // capacity that keep a volume off the node.
 func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
-	var list []string
+	text := AwaitedVolumes(c, p)
 	var perNode []func(*cluster.Node) string
+	claims, _ := usableClaims(c, p)
+	for _, claim := range claims {
+		if waits, err := waitsForConsumer(c, claim); err == nil && waits && claim.Spec.VolumeName == "" {
+			perNode = append(perNode, unprovisionable(c, claim))
+		}
+	}
+	return func(n *cluster.Node) string {
+		var all []string
+		if text != "" {
+			all = append(all, text)
+		}
+		for _, of := range perNode {
+			if text := of(n); text != "" {
+				all = append(all, text)
+			}
+		}
+		return strings.Join(all, "; ")
+	}
+}
+
+// AwaitedVolumes lists the unbound claims not waiting for a choice of node, and the objects or the
+// component they lack. For a pod with a feasible node the choice is made: it waits for them only.
+func AwaitedVolumes(c *cluster.Cluster, p *cluster.Pod) string {
+	var list []string
 	claims, _ := usableClaims(c, p)
 	for _, claim := range claims {
 		waits, err := waitsForConsumer(c, claim)
@@ -294,18 +318,27 @@ func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.N
 		case !waits || claim.Spec.VolumeName != "":
 			list = append(list, fmt.Sprintf("persistentvolumeclaim %q: %s", claim.Name, whyUnbound(c, claim)))
 		default:
-			perNode = append(perNode, unprovisionable(c, claim))
-		}
-	}
-	return func(n *cluster.Node) string {
-		all := slices.Clone(list)
-		for _, of := range perNode {
-			if text := of(n); text != "" {
-				all = append(all, text)
+			if awaited := awaitedBy(c, claim); awaited != "" {
+				list = append(list, fmt.Sprintf("persistentvolumeclaim %q waits for %s", claim.Name, awaited))
 			}
 		}
-		return strings.Join(all, "; ")
 	}
+	return strings.Join(list, "; ")
+}
+
+// awaitedBy returns the component that must act on the volume chosen for a claim, or "" if none is
+// chosen.
+func awaitedBy(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) string {
+	if node, ok := claim.Annotations[annSelectedNode]; ok {
+		class, _ := c.StorageClasses.Get("", claimClass(claim))
+		return fmt.Sprintf("%s to make a volume of storageclass %q on %s", class.Provisioner, class.Name, node)
+	}
+	for _, volume := range c.Volumes.All() {
+		if boundTo(volume, claim) && metav1.HasAnnotation(volume.ObjectMeta, annBoundByController) {
+			return fmt.Sprintf("the volume controller to bind persistentvolume %q", volume.Name)
+		}
+	}
+	return ""
 }
 
 // whyUnbound explains why a claim not waiting for its pod is unbound: the remedy depends on whether

@@ -86,6 +86,11 @@ func (e *explainer) explainSchedulable(evaluation *decide.Evaluation, gate strin
 		return
 	}
 
+	// The scheduler has decided, and binds the pod after its volumes.
+	if awaited := plugins.AwaitedVolumes(e.c, e.pod); awaited != "" {
+		out.Queue, out.Summary = nil, fmt.Sprintf("The pod is pending for its volumes: %s.", awaited)
+		return
+	}
 	if g := groups.NameOf(e.object); g != "" && e.withGroup(g, evaluation) {
 		return
 	}

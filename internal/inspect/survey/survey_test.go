@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/survey"
@@ -292,5 +293,45 @@ spec:
 	}
 	if one := p.Workloads[0]; one.Plugin != "VolumeBinding" || !strings.Contains(one.Reason, "PVC default/p-v was not created for pod") {
 		t.Errorf("%+v", one)
+	}
+}
+
+// TestAPodThatWaitsForItsProvisioner: with its node chosen, it does not wait for its turn.
+func TestAPodThatWaitsForItsProvisioner(t *testing.T) {
+	set, err := manifest.Read([]string{"-"}, strings.NewReader(`
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: fast}
+provisioner: csi.example.com
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data, annotations: {volume.kubernetes.io/selected-node: node-1}}
+spec: {storageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 5Gi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p, uid: p, resourceVersion: "1"}
+spec: {schedulerName: default-scheduler, containers: [{name: c, image: i}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}
+`), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := simulate.Open(set, simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := survey.PendingOf(w, survey.Scope{}, simulate.Source{})
+	if err != nil || len(p.Workloads) != 1 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if one := p.Workloads[0]; one.State != explain.Pending || !strings.Contains(one.Reason, `"data" waits for csi.example.com to make a volume`) {
+		t.Errorf("%s: %s", one.State, one.Reason)
 	}
 }
