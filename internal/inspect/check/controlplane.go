@@ -64,9 +64,9 @@ func (j *judge) checkSchedulers() {
 	// checkStopped reports it. The pods may still be visible.
 	case slices.ContainsFunc(j.Stopped, func(s config.Stopped) bool { return s.Lease == UpstreamLease }):
 	// The holder of the Lease schedules; the pods of kube-scheduler may be invisible.
-	case replaces && j.BerthLeads && len(upstream) == 0:
+	case j.BerthLeads && len(upstream) == 0:
 		j.addFinding(OK, "kube-scheduler", "", "none runs; Berth leads by its Lease, as %s", holder)
-	case replaces && j.BerthLeads:
+	case j.BerthLeads:
 		j.addFinding(Note, "kube-scheduler", "", "is on standby for Berth, which leads by its Lease, as %s", holder)
 	case replaces && holder != "":
 		j.addFinding(Warning, "kube-scheduler", "for Berth to lead, end kube-scheduler: docs/how-to/replace-kube-scheduler.md",

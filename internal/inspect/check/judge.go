@@ -117,6 +117,7 @@ func (j *judge) checkVersion() {
 // nodes.
 func (j *judge) checkNodes() {
 	var old, away, uninitialized, left []string
+	level, action := Note, ""
 	server := MinorOf(j.Version)
 	for i := range j.Nodes {
 		node := &j.Nodes[i]
@@ -133,8 +134,11 @@ func (j *judge) checkNodes() {
 		if !ready {
 			away = append(away, node.Name)
 		}
-		if outdated := nodehealth.Outdated(node); len(outdated) > 0 && j.AsOf.Sub(changedAt(node)) > untaintedWithin {
+		if outdated := nodehealth.Outdated(node); len(outdated) > 0 {
 			left = append(left, node.Name+" "+outdated[0].Key)
+			if j.AsOf.Sub(changedAt(node)) > untaintedWithin {
+				level, action = Problem, "no controller removes them: run kube-controller-manager's node-lifecycle-controller or Berth's controller"
+			}
 		}
 		for _, taint := range node.Spec.Taints {
 			if taint.Key == "node.cloudprovider.kubernetes.io/uninitialized" {
@@ -154,8 +158,7 @@ func (j *judge) checkNodes() {
 	}
 
 	if len(left) > 0 {
-		j.addFinding(Problem, "nodes", "no controller removes them: run kube-controller-manager's node-lifecycle-controller "+
-			"or Berth's controller", "%d of %d are Ready, and keep taints of another state: %s", len(left), len(j.Nodes), joinNames(left))
+		j.addFinding(level, "nodes", action, "%d of %d are Ready, and keep taints of another state: %s", len(left), len(j.Nodes), joinNames(left))
 	}
 
 	if len(away) > 0 {
@@ -165,8 +168,9 @@ func (j *judge) checkNodes() {
 	}
 }
 
-// untaintedWithin bounds the time until node health has adapted a node's taints to its state.
-const untaintedWithin = time.Minute
+// untaintedWithin bounds the time until node health has adapted a node's taints to its state: it
+// examines nodes every five seconds.
+const untaintedWithin = 15 * time.Second
 
 // changedAt returns the time of the node's last change of state.
 func changedAt(node *v1.Node) (at time.Time) {
