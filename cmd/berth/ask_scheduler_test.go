@@ -212,3 +212,32 @@ func TestAStoppedSchedulerIsTheFirstLine(t *testing.T) {
 		})
 	}
 }
+
+// TestARecordingIsNoEvidenceOfItsPast: it holds the last renewals only, so a Lease shows a stopped
+// scheduler at its end, but not at an earlier time.
+func TestARecordingIsNoEvidenceOfItsPast(t *testing.T) {
+	const item = `{"items":[%s]}`
+	machine := fmt.Sprintf(item, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","uid":"n"},"status":{"allocatable":{"cpu":"4","pods":"10"}}}`)
+	leases := fmt.Sprintf(item, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"kube-scheduler","namespace":"kube-system","uid":"l"},`+
+		`"spec":{"holderIdentity":"cp_1","renewTime":"2026-11-20T12:00:00.000000Z"}}`)
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"recording.index": `{"apiVersion":"berth.dev/v1alpha1","kind":"Recording","source":{"from":"x","asOf":"2026-11-20T12:10:00Z"},` +
+			`"sessions":[{"folder":"sessions/a","began":"2026-11-20T12:00:00.000000Z","until":"2026-11-20T12:10:00.000000Z"}]}`,
+		"nodes.json": machine, "leases.json": leases, "sessions/a/nodes.json": machine, "sessions/a/leases.json": leases,
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at, want := range map[string]bool{"": true, " --at -1m": false} {
+		code, out, errs := command(t, strings.Fields("pending -A -f "+dir+at)...)
+		if code != 0 || strings.HasPrefix(out, "No scheduler is running for default-scheduler: cp_1 ") != want {
+			t.Errorf("%q: exit code %d, want it stopped: %v\n%s%s", at, code, want, out, errs)
+		}
+	}
+}

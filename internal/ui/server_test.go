@@ -68,11 +68,12 @@ func TestQuestionsAreByTheConfigurationOfTheMoment(t *testing.T) {
 		}
 		profile := plugins.Default()
 		profile.SchedulerName = serves
-		return &config.Running{Profiles: []*plugins.Profile{profile}, Assumed: "Assumed: much."}, nil
+		return &config.Running{Profiles: []*plugins.Profile{profile}, Assumed: "Assumed: much.",
+			Stopped: []config.Stopped{{Names: []string{"gone"}}}}, nil
 	}
 	for _, serves = range []string{"default-scheduler", "another"} {
 		_, body := ask(t, s, "GET", "api/explain?namespace=default&name=web-1", "")
-		if served := !strings.Contains(body, "which this configuration does not serve"); served != (serves == "default-scheduler") || !strings.Contains(body, `"assumed":"Assumed: much."`) {
+		if served := !strings.Contains(body, "which this configuration does not serve"); served != (serves == "default-scheduler") || !strings.Contains(body, `"assumed":"Assumed: much.","stopped":[{"names":["gone"]`) {
 			t.Errorf("served by %s: %s", serves, body)
 		}
 	}

@@ -88,8 +88,7 @@ func (j *judge) checkSchedulers() {
 	}
 }
 
-// checkStopped reports the schedulers that no longer run. Without pods of its names, a scheduler may
-// have been removed.
+// checkStopped reports stopped schedulers. One without pods of its names may have been removed.
 func (j *judge) checkStopped() {
 	for i := range j.Stopped {
 		s, pods, waiting := &j.Stopped[i], 0, 0
