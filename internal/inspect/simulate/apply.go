@@ -198,21 +198,22 @@ func (o *operations) refuseNamespace(namespace string, resource schema.GroupReso
 	switch {
 	case there && is.DeletionTimestamp != nil:
 		return apierrors.NewForbidden(resource, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
-	case namespace == "", there, !o.workloads.set.Whole, len(o.workloads.set.Namespaces) == 0,
+	case namespace == "", namespace == v1.NamespaceDefault, there, !o.workloads.set.Whole, len(o.workloads.set.Namespaces) == 0,
 		slices.ContainsFunc(set.Namespaces, func(n *v1.Namespace) bool { return n.Name == namespace }):
 		return nil
 	}
 	return apierrors.NewNotFound(v1.Resource("namespaces"), namespace)
 }
 
-// canResize reports whether a claim's request stays, or its class supports expansion.
+// canResize reports whether a claim's request stays, or its class supports expansion. An unknown
+// class may.
 func (o *operations) canResize(claim, was *v1.PersistentVolumeClaim) bool {
 	size := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	if size.Cmp(was.Spec.Resources.Requests[v1.ResourceStorage]) <= 0 {
 		return true
 	}
 	class, there := world.Get[*storagev1.StorageClass](o.scheduler.api, "", ptr.Deref(claim.Spec.StorageClassName, ""))
-	return there && ptr.Deref(class.AllowVolumeExpansion, false)
+	return there && ptr.Deref(class.AllowVolumeExpansion, false) || !there && !o.workloads.set.Whole
 }
 
 // mergeSets adds the namespaces, classes and NodePools of the newer set b to a and returns a
