@@ -31,7 +31,7 @@ func TestAsAPluginOfKubectl(t *testing.T) {
 			t.Errorf("%s: named twice:\n%s", name, help)
 		}
 	}
-	if help, _ := asPlugin("explain", "--help"); !strings.Contains(help, "the cluster of kubectl berth up") {
+	if help, _ := asPlugin("explain", "--help"); !strings.Contains(strings.Join(strings.Fields(help), " "), "the cluster of kubectl berth up") {
 		t.Errorf("a flag's text does not say kubectl berth:\n%s", help)
 	}
 	if _, errs := asPlugin("explain"); !strings.HasPrefix(errs, "kubectl berth: ") || !strings.Contains(errs, "kubectl berth explain --help") {
