@@ -146,11 +146,14 @@ func (d *drain) writeRolled(out io.Writer, plan *rebalance.RollAnswer, ended *ex
 
 	switch {
 	case ended.Stopped != "" && len(ended.Turn) > 0:
-		return fmt.Errorf("not rolled: %s; %d of %d nodes are done, and %s cordoned; the same command goes on",
-			ended.Stopped, ended.Done, ended.Nodes, strings.Join(ended.Turn, ", ")+
-				map[bool]string{true: " is", false: " are"}[len(ended.Turn) == 1])
+		return fmt.Errorf("not rolled: %s; %d of %d nodes are done, and %s cordoned; the same command goes on, "+
+			"berth uncordon -l %q gives the roll up", ended.Stopped, ended.Done, ended.Nodes, strings.Join(ended.Turn, ", ")+
+			map[bool]string{true: " is", false: " are"}[len(ended.Turn) == 1], d.roll)
+	case ended.Stopped != "" && ended.Done > 0:
+		return fmt.Errorf("not rolled: %s; %d of %d nodes are done; the same command goes on, berth uncordon -l %q gives the roll up",
+			ended.Stopped, ended.Done, ended.Nodes, d.roll)
 	case ended.Stopped != "":
-		return fmt.Errorf("not rolled: %s; %d of %d nodes are done", ended.Stopped, ended.Done, ended.Nodes)
+		return fmt.Errorf("not rolled: %s; no node is done", ended.Stopped)
 	case d.Output != "":
 	case d.options.DryRun:
 		fmt.Fprintln(out, "Nothing was changed (dry run).")

@@ -90,10 +90,10 @@ leave more than once: shop/web-0
 // TestARollThatStoppedIsAnError verifies that the document is written nevertheless.
 func TestARollThatStoppedIsAnError(t *testing.T) {
 	var out bytes.Buffer
-	d := &drain{Question: ask.Question{Output: "json"}}
+	d := &drain{Question: ask.Question{Output: "json"}, roll: "pool=web"}
 	err := d.writeRolled(&out, aRoll().Answer(), &execute.RollDone{Done: 1, Nodes: 2, Evicted: 1, Turn: []string{"n2"},
 		Stopped: "interrupted"})
-	if err == nil || err.Error() != "not rolled: interrupted; 1 of 2 nodes are done, and n2 is cordoned; the same command goes on" {
+	if err == nil || err.Error() != "not rolled: interrupted; 1 of 2 nodes are done, and n2 is cordoned; the same command goes on, berth uncordon -l \"pool=web\" gives the roll up" {
 		t.Error(err)
 	}
 	var a rebalance.RollAnswer

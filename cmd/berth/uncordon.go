@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -31,7 +30,8 @@ func newUncordonCommand() *cobra.Command {
 		Short:   "Mark nodes as schedulable again, as kubectl uncordon does",
 		Long: `Mark nodes as schedulable again: what berth drain and kubectl drain leave cordoned.
 What a "berth drain --surge" that was killed has left scaled up is put back, and
-its EvictionRequests are withdrawn.`,
+its EvictionRequests are withdrawn. The notes of a "berth drain --roll" that was
+stopped are removed.`,
 		Example: `  berth uncordon node-1
   berth uncordon -l pool=old --dry-run=client`,
 		ValidArgsFunction: d.Nodes,
@@ -113,16 +113,25 @@ func openNodes(ctx context.Context, out io.Writer, client kubernetes.Interface, 
 	return errors.Join(faults...)
 }
 
-// openNode uncordons a node, and reports whether it was cordoned.
+// openNode uncordons a node, and reports whether it was cordoned. The note of a roll is removed as
+// well: the roll is given up for this node.
 func openNode(ctx context.Context, client kubernetes.Interface, name, dryRun string) (changed bool, err error) {
-	var n *v1.Node
-	if n, err = client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err != nil || !n.Spec.Unschedulable || dryRun == "client" {
-		return err == nil && n.Spec.Unschedulable, err
+	n, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	_, noted := n.Annotations[execute.RollAnnotation]
+	if changed = n.Spec.Unschedulable; dryRun == "client" || !changed && !noted {
+		return changed, nil
+	}
+	patch := `{"spec":{"unschedulable":null}}`
+	if noted {
+		patch = `{"spec":{"unschedulable":null},"metadata":{"annotations":{"` + execute.RollAnnotation + `":null}}}`
 	}
 	options := metav1.PatchOptions{}
 	if dryRun == "server" {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
-	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":null}}`), options)
-	return err == nil, err
+	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), options)
+	return err == nil && changed, err
 }

@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
 // TestUncordonSaysWhatKubectlSays verifies that uncordon prints kubectl's messages, and that a dry
@@ -14,7 +16,7 @@ import (
 func TestUncordonSaysWhatKubectlSays(t *testing.T) {
 	client := fake.NewClientset(
 		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "closed"}, Spec: v1.NodeSpec{Unschedulable: true}},
-		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "open"}},
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "open", Annotations: map[string]string{execute.RollAnnotation: "{}", "other": ""}}},
 	)
 	for _, c := range []struct{ dryRun, want string }{
 		{"client", "node/closed uncordoned (dry run)\nnode/open already uncordoned (dry run)\n"},
@@ -25,6 +27,11 @@ func TestUncordonSaysWhatKubectlSays(t *testing.T) {
 		if err := openNodes(t.Context(), &out, client, []string{"closed", "open"}, c.dryRun); err != nil || out.String() != c.want {
 			t.Errorf("--dry-run=%s: %v, says %s, want %s", c.dryRun, err, out.String(), c.want)
 		}
+	}
+	// The note of a roll that was stopped is removed, also from a node that is open again.
+	n, err := client.CoreV1().Nodes().Get(t.Context(), "open", metav1.GetOptions{})
+	if _, noted := n.Annotations[execute.RollAnnotation]; err != nil || noted || len(n.Annotations) != 1 {
+		t.Errorf("%v, annotations %v", err, n.Annotations)
 	}
 	var out bytes.Buffer
 	if err := openNodes(t.Context(), &out, client, []string{"gone", "open"}, "none"); err == nil || out.String() != "node/open already uncordoned\n" {

@@ -344,7 +344,7 @@ func TestARollFinishesItsZone(t *testing.T) {
 }
 
 // TestARollSurvivesTheLossOfItsNodes verifies that a roll ends in good order if nodes are deleted
-// or lose their label at any time, the last ones included.
+// or lose their label at any time, the last ones included: all nodes are open and without a note.
 func TestARollSurvivesTheLossOfItsNodes(t *testing.T) {
 	for at := time.Duration(0); at < 15*time.Second; at += 200 * time.Millisecond {
 		for _, relabel := range []bool{false, true} {
@@ -368,6 +368,11 @@ func TestARollSurvivesTheLossOfItsNodes(t *testing.T) {
 			s.run(15 * time.Minute)
 			if len(s.rolls) != 1 {
 				t.Errorf("nodes lost after %s (relabeled: %v): ended with %+v\n%s", at, relabel, s.rolls, s.lines.String())
+			}
+			for _, name := range s.nodeNames() {
+				if n := s.node(name); n.Spec.Unschedulable || n.Annotations[execute.RollAnnotation] != "" {
+					t.Errorf("nodes lost after %s (relabeled: %v): %s is cordoned (%v), its note is %q\n%s", at, relabel, name, n.Spec.Unschedulable, n.Annotations[execute.RollAnnotation], s.lines.String())
+				}
 			}
 		}
 	}

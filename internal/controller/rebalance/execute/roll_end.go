@@ -2,9 +2,11 @@ package execute
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // endTurn opens the nodes of the turn, and notes that they are done. A replacement node gets the
@@ -41,7 +43,7 @@ func (r *Roller) next() {
 }
 
 // stop ends the roll; why is the cause of an interruption, or "". It reopens nodes awaiting their
-// turn.
+// turn, and removes their notes: for another run, such a node is like one without a note.
 //
 // It may be called more than once: the first reason counts. With DryRun no nodes were closed, so
 // none are reopened.
@@ -54,24 +56,31 @@ func (r *Roller) stop(why string) {
 	if r.options.DryRun {
 		return
 	}
-	for _, n := range r.nodes() {
-		if r.is(n, rollNext) && !r.closed[n.Name] {
-			r.want(n.Name, false, RollNote{State: rollNext})
+	for _, n := range r.noted() {
+		if r.is(n, rollNext) {
+			r.wanted[n.Name] = SetNode{Node: n.Name, Cordoned: r.closed[n.Name]}
 		}
 	}
+}
+
+// noted returns the nodes with a note that are selected, or were when this run began: a label may be
+// changed during a roll.
+func (r *Roller) noted() []*v1.Node {
+	return slices.DeleteFunc(r.cluster.nodes(), func(n *v1.Node) bool {
+		_, noted := noteOf(n)
+		_, known := r.closed[n.Name]
+		return !noted || !known && !r.options.Selector.Matches(labels.Set(n.Labels))
+	})
 }
 
 // clear removes the notes of a complete roll. First one node is noted as complete, and that note is
 // removed last: a run that finds only some of the notes must not roll the other nodes again.
 func (r *Roller) clear() {
 	r.wanted = map[string]SetNode{}
-	var noted []*v1.Node
-	complete := ""
-	for _, n := range r.nodes() {
-		if note, ok := noteOf(n); ok {
-			if noted = append(noted, n); note.State == rollComplete {
-				complete = n.Name
-			}
+	noted, complete := r.noted(), ""
+	for _, n := range noted {
+		if note, _ := noteOf(n); note.State == rollComplete {
+			complete = n.Name
 		}
 	}
 	switch {
