@@ -143,6 +143,9 @@ func object(t testing.TB, line string) []metav1.Object {
 			OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}}
 		fail := batchv1.PodFailurePolicyRule{Action: batchv1.PodFailurePolicyActionFailJob,
 			OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpNotIn, Values: []int32{0}}}
+		if w.has("backoff") {
+			j.Spec.BackoffLimit = new(w.number("backoff", 0))
+		}
 		switch {
 		case w.has("survives"):
 			j.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{ignore, fail}}
