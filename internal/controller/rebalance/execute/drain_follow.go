@@ -21,6 +21,7 @@ func (d *Drainer) tell(p *departure, result Result, node, message string) {
 // leaving counts a pod and follows it.
 func (d *Drainer) leaving(p *departure) {
 	delete(d.held, p.UID)
+	p.ended = p.ended || p.Lost // a pod of another index is no successor
 	d.count++
 	d.waits = ""
 	d.under = append(d.under, p)
