@@ -63,8 +63,8 @@ func (r *Roller) stop(why string) {
 	}
 }
 
-// noted returns the nodes with a note that are selected, or were when this run began: a label may be
-// changed during a roll.
+// noted returns the nodes with a note that are selected, or were when this run began: labels may
+// change during a roll.
 func (r *Roller) noted() []*v1.Node {
 	return slices.DeleteFunc(r.cluster.nodes(), func(n *v1.Node) bool {
 		_, noted := noteOf(n)
