@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package controlplane runs a Kubernetes control plane in the calling process: etcd, the API server
 // and the workload controllers, upstream's own code of the version KubernetesVersion. It determines
 // their assembly, the location of their state and the state's lifetime beyond the process; their

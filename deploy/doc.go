@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package deploy installs Berth in an existing cluster: a kustomization (kustomize/), a Helm chart
 // that renders the same objects (chart/berth), and a separate module that packs the image and tests
 // both (pack/).

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package scheduler implements the command `berth scheduler`: a scheduler that replaces
 // kube-scheduler or runs alongside it, with its configuration files, flags, endpoints, metrics and
 // leader election.

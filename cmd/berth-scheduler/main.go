@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command berth-scheduler is `berth scheduler` alone: for images and manifests
 // of the scheduler, where the rest of berth (kubectl, say) would only take
 // memory. `berth up` runs it when it lies beside berth.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command berth is Berth's only binary: a whole cluster to try (up, nodes, kubectl), the components
 // of a cluster, and the inspection commands. Each command has one file, with its flags and wiring;
 // the implementation is in the package that it calls. Linked or copied as kubectl-berth, it is a

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package admissionplugin compiles Berth's admission rules into the API server as plugins that
 // replace their upstream counterparts. A pod thus needs no hop to a webhook, and none can bypass
 // the rules.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command pictures draws what a terminal showed as an SVG: go run ./docs/pictures -title "berth up"
 // < transcript > up.svg
 package main

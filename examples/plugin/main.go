@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command power-scheduler is Berth's scheduler with a custom plugin compiled in. It takes the flags
 // and configuration files of `berth scheduler`.
 package main

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package admission completes and checks pods before they are stored: it takes a pod and its
 // referenced objects, and returns the pod as stored, or a refusal with field and reason.
 //

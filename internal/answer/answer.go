@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package answer writes the output of Berth's commands: as a document for programs, or as columns
 // for people.
 package answer

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ask holds the vocabulary shared by the pure cores and their drivers: how often a request
 // may be repeated.
 //

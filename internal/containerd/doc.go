@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package containerd starts a private containerd for as long as a real container runtime is needed:
 // for tests of real nodes, and for `berth up --agent` unless it is given another. Root, state,
 // socket, network and images are below one folder, and are removed with it.

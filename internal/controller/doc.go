@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package controller runs taint eviction and node health as one process, replacing
 // kube-controller-manager's taint-eviction-controller and node-lifecycle-controller. It provides
 // the choice of controllers, leader election between replicas, journals, the health and metrics

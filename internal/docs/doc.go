@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package docs keeps the documentation true: README.md and the pages of docs/. Its tests read every
 // manifest and configuration on them, follow every link, and compare the hand-written pages of
 // docs/reference with the code. Tests in test/ run the blocks marked sh verbatim; Unrun lists the

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package durable writes files that have to be whole after a kill of the process or a crash of the
 // machine.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package layout keeps the shape of the tree: what may import what.
 package layout
 

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 //go:build unix
 
 // Package owned says whether a file or folder may be trusted because of whose it is: it belongs to

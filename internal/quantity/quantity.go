@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package quantity bounds the quantities used in Berth's computations.
 //
 // The API accepts quantities with any exponent of 31 bits: 1e60000000 is ten characters long, and

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ui is the dashboard: a cluster as a map of nodes, its queue, its evictions and its
 // events, live in a browser; explanations of pod placements, and forecasts.
 //

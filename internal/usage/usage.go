@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package usage tells errors of a command line apart from those of what the command does.
 package usage
 

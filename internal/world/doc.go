@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package world holds a cluster that is not the live one: its API objects, the owners of its pods,
 // and the engine's cluster.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package plugintest creates the inputs for tests of plugins: nodes with pods, and the state of a
 // scheduling cycle. Both are the scheduler's own types, so the tests see the real inputs.
 package plugintest

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bench measures the cost of a decision, kube-scheduler's and Berth's in one run, from a
 // *v1.Pod to its node, with the bookkeeping for the next decision and without any API.
 //

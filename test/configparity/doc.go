@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package configparity holds Berth's reading of configuration files against kube-scheduler's own:
 // the same file goes through the loader, the validation and the framework of k8s.io/kubernetes
 // v1.37 and through package config of Berth. Both must refuse it, or both must come to the same

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package conformance compares Berth with the Kubernetes scheduler itself: it runs random clusters
 // and pods through the plugins of k8s.io/kubernetes v1.37 and through Berth's, and every verdict,
 // reason, score, message, choice and victim must be the same.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2e tests the built binaries as users run them: `berth up` in the foreground, stock
 // kubectl (the built-in one, and the system's if installed) against it, and everything that can go
 // wrong, from wrong flags to kill -9.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2eadmission tests the admission rules on real API servers: the same cases through every
 // path (ways_test.go, testdata/cases.txt), the worked cases with stock kubectl, the effects of
 // webhook failures on a cluster, and the cost of the rules.

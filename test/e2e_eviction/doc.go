@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2eeviction tests node health and taint eviction on a real API server: stock kubectl adds
 // taints, `berth controller` runs as a separate process that can be killed, nodes are objects with
 // leases renewed by the tests, and a proxy between controller and API server fails, delays and cuts

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2eexplain tests the inspection commands against a live cluster: they only need to read,
 // explain's suggestions help when followed, and what-if's forecasts match the actual events.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2enode tests real nodes from a user's view: `berth up --agent`, and `berth agent` on
 // another cluster, with upstream's kubelet on private containerds. The tests need root, and
 // containerd (installed by apt if missing); on a machine that cannot run containers they are

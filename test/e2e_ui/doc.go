@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package e2e_ui tests the page in a headless Chromium, against berth up and against a crowd of
 // nodes and pods in memory.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package flagparity holds Berth's command lines against those of the components whose place they
 // take.
 package flagparity

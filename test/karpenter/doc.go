@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command karpenter runs Karpenter's own scheduler on the pods and the instance types of its
 // benchmark, and reports the cost of the requested nodes: the counterpart of `berth what-if
 // provision`. With -beside it also runs berth, and prints a table of both; with -write it writes

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lifecycle compares the effects on nodes and pods of Berth's node health and taint
 // eviction with those of upstream's controllers, in random lives of a cluster: nodes fall silent
 // and recover, singly, by zone and all together, report not-ready conditions or pressure, are

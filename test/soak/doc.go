@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package soak is a campaign to test whether Berth can be trusted: a whole cluster of processes,
 // with changing workloads, suffers every kind of failure, generated from one seed; and a witness
 // observes the API server directly and compares its observations with Berth's promises.

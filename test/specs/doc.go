@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package specs runs upstream's own end-to-end specs (k8s.io/kubernetes/test/e2e) against `berth
 // up` with simulated nodes.
 //

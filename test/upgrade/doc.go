@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package upgrade tests that what one version of Berth has written is read by another: flags,
 // configuration files, recordings, and the data folder of `berth up`, from the old version to this
 // one and back. That parts of two versions run beside each other under load is tested in package

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package versions runs Berth on the Kubernetes minors that it supports in addition to the one it
 // is built of. From the module proxy it builds kube-apiserver, kube-controller-manager and
 // kube-scheduler of another minor, each release in a separate module, since the modules here are of

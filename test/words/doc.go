@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package words holds tests, and nothing else: they put the same random
 // objects before Berth's own rules and before Kubernetes' code, and the two
 // must answer alike, in the same words. It stands in the nested module

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // berth-controlplane runs etcd, the Kubernetes API server and the workload controllers in one
 // process.
 package main

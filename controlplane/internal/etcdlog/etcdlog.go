@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package etcdlog sends the messages of etcd's client to Berth's log.
 //
 // The API server's storage code creates the logger of its etcd clients in an init function, always

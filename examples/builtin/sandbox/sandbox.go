@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sandbox is a plugin as those of Berth are written: all that the engine, the queue and
 // `berth explain` have to know of it stands in this file, and one line of a catalog enables it.
 package sandbox

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package datasets is an HTTP extender of a scheduler, as one would write it for kube-scheduler: it
 // keeps pods on nodes that have the dataset that they need, and prefers those that have more of it
 // in their local cache.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package powerbudget is a scheduler plugin as one would write it for kube-scheduler: it imports
 // nothing of Berth.
 //

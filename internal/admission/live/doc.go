@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package live looks up the objects referenced by pods in a running cluster: in caches filled by
 // watches, and at the API server if a cache may be stale, so that a class created a moment ago is
 // found. It serves package admission in the API server and behind the webhook.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package webhook applies the rules of package admission to an existing cluster: an HTTPS server
 // called by API servers for pods, nodes and priority classes (AdmissionReview v1).
 //

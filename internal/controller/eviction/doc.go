@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package eviction decides which pods a NoExecute taint evicts, and when, and carries each eviction
 // through.
 //

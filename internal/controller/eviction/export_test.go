@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package eviction
 
 // Safeguards names the safeguards removable by a test, to show that the removal is detected.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package evictionrequest implements EvictionRequests (lifecycle.k8s.io, KEP-4563). It contains
 // both controllers defined by the API: evictionrequest-controller, which creates one Eviction for
 // all requests of a pod and gives each responder its turn, and imperative-eviction.k8s.io/evictor,

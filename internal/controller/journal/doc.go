@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package journal records the events of the cores of taint eviction and node health, together with
 // the resulting actions, and replays them. The cores are pure: the same events lead to the same
 // actions, byte for byte. [Replay] checks that, and [Story] narrates it for one pod or node.

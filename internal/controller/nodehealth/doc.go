@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodehealth derives the consequences of a node's state for its pods: when a silent node
 // counts as unreachable, how conditions and cordons map to taints, and, per zone, how fast evicting
 // taints are added when many nodes fail together.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rebalance decides which running pods to move, and proves each move before making it.
 //
 // Make takes a State (the API objects of a cluster) and a Policy, and returns a Plan: an ordered

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package shadow compares the decisions of kube-controller-manager's node-lifecycle and
 // taint-eviction controllers with Berth's. It writes nothing, and reads only pods, nodes and
 // Leases.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cluster models the cluster as seen by a decision: nodes, their pods, and the other API
 // objects used by plugins. It is plain data with one owner, without a client, a clock or a lock.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 // Change records a change of a node or of a pod on it. It names no pod: readers keep sums over

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 // Set is a set of pointers, found by a hash of a key contained in the values themselves. It takes

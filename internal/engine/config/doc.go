@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package config reads the scheduler's configuration: KubeSchedulerConfiguration files of
 // kubescheduler.config.k8s.io/v1 as written for kube-scheduler v1.37, and the legacy files before
 // them (Policy v1, componentconfig v1alpha1), which are translated.

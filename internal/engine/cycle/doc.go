@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cycle implements the scheduling cycle as a pure state machine. It picks the next pod and
 // its node, the work required before binding, the victims to preempt, and the time of each retry.
 //

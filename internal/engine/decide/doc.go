@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package decide finds the best node for a pod among all nodes, not among a sample.
 //
 // Two implementations reach the same result. [Plain] runs every plugin on every node, without a

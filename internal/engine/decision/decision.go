@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package decision is the document in which a live scheduler reports its last decision about a pod
 // and, while the pod is pending, its place in the queue and what it waits for. The scheduler serves
 // it below Path, and `berth explain` reads it.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fragmentation values the free capacity of a node by its usefulness to future pods.
 //
 // Future pods are modelled as a distribution of shapes ([Task]). The worth of a node

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package gang decides the pods of a pod group together: the nodes for the needed number of them,
 // the pods to evict for that, or the room to reserve until other pods end. It decides for package
 // cycle, which turns the results into actions.

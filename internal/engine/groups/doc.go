@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package groups tracks pod groups (scheduling.k8s.io PodGroup): the members of each group, its
 // requirements, and how many of its pods must be placed together.
 //

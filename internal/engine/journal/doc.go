@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package journal records the events of the scheduling cycle, and replays them.
 //
 // A journal is a file of records: a header with the core's options, then each event with its time

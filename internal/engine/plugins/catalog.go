@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package plugins
 
 // Point is an extension point of the scheduling framework, or a set of them. An [Entry] holds the

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package plugins
 
 // DefaultBinder binds the pod through the scheduler itself. It never passes a pod to the next

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package plugins implements the scheduler's built-in plugins, one per file. Each defines its
 // rejections and their reasons, its scores, the events that can help rejected pods, and the fixes
 // open to package explain. Verdicts, messages and scores match Kubernetes v1.37.

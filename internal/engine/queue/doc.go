@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package queue holds the pending pods: the order of their attempts, their back-offs, and the
 // events they wait for.
 //

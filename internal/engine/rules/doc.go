@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package rules defines the meaning of Kubernetes API fields to a scheduler: toleration of taints,
 // the requests of a pod, terminal pods, a pod's priority and quality of service, and the objects
 // refused by the API server, with its own error messages.

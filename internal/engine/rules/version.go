@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package rules
 
 // Kubernetes is the version that defines these rules, and the version of the API server and

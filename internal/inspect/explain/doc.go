@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package explain explains why a pod is on its node, why it is pending, or why it will be evicted,
 // and suggests the smallest change that would help.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package manifest reads Kubernetes manifests for the offline commands: files, folders and standard
 // input; YAML, JSON, several documents, Lists as printed by kubectl. It is as strict as the API
 // server, reports the line, the field, the value and the allowed values, and sets the API server's

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package manifest
 
 // PodAt returns the place in the input of the i-th pod of Pods, or of the workload that created it.

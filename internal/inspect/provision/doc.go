@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package provision decides which nodes to buy. Given a cluster with pods lacking room and a
 // catalog of nodes with prices, it finds cheap nodes for all of them, and reports their cost, the
 // maximum distance from the least possible cost, and the pods that no node of the catalog can help.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package record stores the state of a live cluster for offline inspection: a folder with the
 // objects of all kinds that affect decisions, and their changes while the recording ran.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package simulate predicts the fate of the pods in a set of manifests: their nodes, the pods
 // preempted for them and, for pods that fit nowhere, the reason. It needs no cluster: the manifests
 // are the cluster.

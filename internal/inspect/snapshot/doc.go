@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package snapshot reads all objects of a live cluster that decisions depend on, for the commands
 // that answer questions: explain, what-if, record.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package trial replays a recorded day under another configuration. A journal has the objects shown
 // by the API, and the outcomes of the scheduler's own requests. The former are kept: nodes appear
 // and disappear, and pods are created, end and are deleted at the recorded times. The latter would

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package whatif forecasts the effect of operations on a cluster: which pods would leave when,
 // where each would go, which would remain without a node and why, which disruption budgets block
 // drains or are violated, and the cluster's utilisation.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package certfile rereads certificates from files regularly, so that renewed ones are used without
 // a restart.
 package certfile

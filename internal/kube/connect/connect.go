@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package connect finds the cluster of a command: the same way for all commands, most explicit
 // first.
 package connect

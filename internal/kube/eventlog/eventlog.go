@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package eventlog writes Kubernetes events after the work they report, at a bounded rate and
 // without ever delaying that work. client-go's broadcaster drops events that arrive faster than it
 // writes, from the thousandth on; an eviction of a whole zone must still leave its event on every

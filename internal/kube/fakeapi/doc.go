@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fakeapi implements, in memory and for tests, as much of an API server as schedulers and
 // controllers use: real clients reach it through an http.RoundTripper, without a network, so that
 // it runs in virtual time (testing/synctest). It keeps resource versions, makes the refusals of a

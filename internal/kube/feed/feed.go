@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package feed shows a component all objects of one kind in an API server: a list, then every
 // change in order, for as long as the context lasts.
 //

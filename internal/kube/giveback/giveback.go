@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package giveback returns memory to the system once a process is at rest. Go's collector runs when
 // the heap has grown, so a process with little left to do keeps the memory of its busiest minute
 // for up to two minutes, and the pages for longer.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package guard protects Berth's ports. It authenticates and authorizes callers by the API server,
 // and bounds the resources held and the requests caused by unauthenticated callers.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package lead elects one of several replicas to work, with the rest on standby, using a Lease like
 // kube-scheduler and kube-controller-manager: same Lease, same flags, same defaults, so that
 // Berth's components can run on standby for upstream's and take over from them.

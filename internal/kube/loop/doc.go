@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package loop runs a core that decides without side effects: one goroutine owns it and hands it,
 // sequentially, the events of watches, the responses to requests, and the passing of time; its
 // actions are carried out concurrently. The loop decides nothing. The scheduling cycle, taint

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nodecert obtains a node's client certificate like the kubelet, for tests of such a
 // certificate's permissions.
 package nodecert

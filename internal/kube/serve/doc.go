@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package serve provides the endpoints of Berth's components: health, metrics, configuration,
 // flags, status and profiles, with the paths and formats of Kubernetes' own components, so that
 // probes, scrapers and kubectl get --raw work unchanged.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package simnodes runs simulated nodes on a cluster: thousands in one process, which register,
 // send heartbeats, and run and terminate pods like kubelets.
 //

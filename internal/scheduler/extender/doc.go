@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package extender is a client of HTTP extenders: separate processes that filter and score nodes
 // for a pod, spare pods from preemption, or bind, as configured in a KubeSchedulerConfiguration. An
 // [Extender] is one such configuration, ready to be called, in the wire format of

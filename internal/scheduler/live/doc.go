@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package live runs the scheduling cycle (package cycle) against an API server. It makes no
 // decisions.
 //

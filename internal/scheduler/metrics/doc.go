@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package metrics counts the operations of the live scheduler, under the names, labels, types,
 // buckets and stability of kube-scheduler v1.37 wherever the meaning is the same, so that
 // dashboards and alerts keep working. Berth's own metrics begin with berth_scheduler_.

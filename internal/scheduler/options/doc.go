@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package options reads the scheduler's flags and its configuration file. Flags have
 // kube-scheduler's names and meanings; flags without an effect in Berth are accepted with a note.
 //

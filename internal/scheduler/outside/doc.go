@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package outside runs plugins written for kube-scheduler in Berth, compiled in without a change:
 // everything that implements the interfaces of k8s.io/kube-scheduler/framework v0.37, at every
 // extension point.

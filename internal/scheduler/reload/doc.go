@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package reload follows a configuration file while a process runs. A valid change takes effect; an
 // invalid one is refused and reported once, and the last valid configuration stays in use.
 //

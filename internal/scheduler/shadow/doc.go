@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package shadow compares the choices of another scheduler with Berth's.
 //
 // In parallel with an active scheduler, Berth follows the cluster and keeps a queue of the pending

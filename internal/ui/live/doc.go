@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package live keeps package model's cluster up to date from the watches of an API server, and
 // keeps a log of the changes, read by any number of readers at their own speed.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package model turns the objects of a cluster's watches into the content of the page: nodes and
 // their use, the pending pods and why they wait, the pods that must leave and when, and events.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package model
 
 // Node is a node in the map and the table of nodes. Amounts are the requested and the total ones.

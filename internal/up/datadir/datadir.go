@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package datadir manages the data directory of a `berth up` cluster. It ensures that only one
 // `berth up` uses it at a time, and that only Berth's own files are deleted or overwritten.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hostile generates objects within one tenant's permissions, for tests of their cost to the
 // rest of the cluster.
 //

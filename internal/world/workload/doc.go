@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package workload has the rules of pod-making controllers: the pods they create, the replacement
 // of pods and its time, the pods removed on scaling down, and the completion of rollouts. They are
 // pure rules over API objects, shared by forecasts, plans of moves and drains.

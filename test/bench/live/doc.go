@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package live measures kube-scheduler and Berth's scheduler against a real API server, in turn and
 // in one run: pods per second, CPU per pod, memory, and the latency of one pod on an idle cluster.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package places measures how much work a cluster with GPUs accepts: it plays the tasks of a trace,
 // one after the other, and reports the share of allocated GPUs in the end.
 //

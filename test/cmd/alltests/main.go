@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // alltests runs the tests of all modules, as `make test` does: what computes beside what waits for
 // live clusters. It tells which tests run meanwhile, and at the end what each part and the slowest
 // tests took. Arguments choose parts:

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Bench measures what decisions cost, kube-scheduler's and Berth's side by side in one run, and
 // prints tables with the goals.
 package main

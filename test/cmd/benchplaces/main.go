@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Benchplaces plays the tasks of a trace and prints how much of the GPUs is allocated in the end,
 // by mix and policy; see package places.
 package main

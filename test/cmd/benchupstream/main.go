@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // benchupstream runs upstream's own benchmark, scheduler_perf with its workload files as they are,
 // with kube-scheduler and with Berth in its place, in turn, and prints one table. API server and
 // client are in the process of the scheduler, so that the CPU is that of all.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // evictions measures taint eviction in bulk: Berth and upstream's kube-controller-manager, each as
 // a process of its own, one after the other on the same cluster of objects.
 package main

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // integration runs upstream's own integration tests of scheduling with Berth in the place of
 // kube-scheduler and of kube-controller-manager's node controllers, and upstream's own beside it if
 // it is asked to. The tests are those of the module cache, patched while they are built (package

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // moves measures the moving of pods: the cost and the benefit of a plan of berth rebalance on a
 // large cluster, the effect of a drain on the evicted pods, by kubectl drain and by berth drain,
 // under kube-scheduler and under Berth's scheduler, and the downtime of workloads when every node

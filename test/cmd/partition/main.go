@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // partition draws how many nodes of each zone may evict in a partition, minute by minute, as
 // nodehealth's test of it ran:
 //

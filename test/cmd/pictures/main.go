@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Command pictures takes the pictures of the page that are in the README and in docs, from a real
 // run: a cluster of berth up with something going on, and a crowd of 5,000 nodes and 50,000 pods in
 // memory. Run by make pictures.

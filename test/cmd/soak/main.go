@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // soak plays the campaign of package soak: a cluster on which everything that can go wrong does,
 // from one seed.
 package main

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package build compiles upstream's integration tests with Berth in them. It has to be used within
 // this module's folder, as "go run" is.
 package build

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package hook is how upstream's code, patched when its tests are built, hands over to whatever is
 // to run in its place. It imports no package that is patched.
 package hook

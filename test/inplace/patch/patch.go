@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package patch makes copies of upstream's code that hand over to package inplace: lines are put
 // into a few files. What they are put behind must be there exactly once; nothing else of upstream's
 // is written down here.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package patch
 
 // PluginsVersion is that of sigs.k8s.io/scheduler-plugins, and Plugins what of it is copied: the

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package binaries finds the programs that live tests run, or builds them.
 package binaries
 

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package process runs programs for measurements: each has its log in a file, ends with the process
 // that started it, and what it takes is read from the kernel.
 package process

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Image packs Berth's image into an OCI tar file. See `make image`.
 package main
 

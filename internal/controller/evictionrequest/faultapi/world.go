@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package faultapi is an API server with EvictionRequests, Evictions and pods in virtual time, for
 // tests of the core: it delays and loses responses, delays events, and refuses evictions like a
 // real one with a disruption budget. The core may be killed at any request.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package execute carries out the plans of package rebalance: moves, drains and rolls.
 //
 // A mover removes pods: it evicts them, or creates their successors first (a surge), and reserves

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package policy reads DeschedulerPolicy files (descheduler/v1alpha2) into policies for package
 // rebalance.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package document examines YAML files before they are decoded: whether they contain a second
 // document, for readers of a single one, and their size with expanded aliases.
 package document

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package effort is the lowest layer of decide: the permitted cost of a decision, its actual cost,
 // and every constant that trades one against the other.
 //

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package effort
 
 // Limits holds the constants by which the fast path chooses between its data structures. They

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package effort
 
 // Meter counts what all decisions of a decider have cost. All layers of one decider share it.

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package records stores records in the files of a directory. The meaning of a record is up to its
 // writers and readers. A file begins with a line naming its format and a header in JSON. Each
 // record has its length and a checksum, so that a file ending in the middle of a record, for

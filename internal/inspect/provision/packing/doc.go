@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package packing solves a numeric problem: find the cheapest set of bins for all items. Bins are
 // purchasable nodes, items are pods; only their sizes, prices and mutual exclusions matter here.
 // The engine verifies the rest afterwards (spreading, volumes, the order of scheduling).

@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 package packing
 
 // master is the linear program over patterns: buy at least as many places as there are things at

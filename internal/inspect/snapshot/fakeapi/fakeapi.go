@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package fakeapi is an API server for tests of code that reads a cluster, over a network. It fails
 // the test on every request that is not a read, or that reads secrets.
 package fakeapi

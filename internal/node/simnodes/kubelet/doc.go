@@ -1,3 +1,6 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kubelet makes the decisions of the simulated nodes' kubelets: when a node registers,
 // renews its Lease and reports its status, which pods it admits or rejects, how their containers
 // start, become ready, end and restart, and when a deleted pod is removed.
