@@ -69,6 +69,7 @@ func (p *Page) Spans() (all []Command) {
 // All other commands of a console run until Ctrl-C, and test/e2e runs them until they report
 // readiness.
 var Unrun = []struct{ Page, Begins, Why string }{
+	{"docs/install.md", "kubectl label namespace", needsHelm},
 	{"docs/eviction.md", "berth replay DIR --pod shop/web-0", "TestReplayOfTheControllersJournals prints it, of a journal that it writes"},
 	{"README.md", "make up", "all live tests start what it starts"},
 	{"README.md", "make test", "the tests cannot be a part of themselves"},
