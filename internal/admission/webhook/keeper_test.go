@@ -29,14 +29,11 @@ func TestWritesWithoutEffectArePaced(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var writes []time.Time
 		client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			var object runtime.Object
-			switch write := action.(type) {
-			case clienttesting.UpdateAction:
-				object = write.GetObject()
-			case clienttesting.CreateAction:
-				object = write.GetObject()
+			write, ok := action.(clienttesting.UpdateAction) // or a CreateAction, with the same methods
+			if !ok {
+				return false, nil, nil
 			}
-			if config, ok := object.(*mutating); ok {
+			if config, ok := write.GetObject().(*mutating); ok {
 				if writes = append(writes, time.Now()); len(writes) == 1000 {
 					cancel()
 				}
