@@ -50,7 +50,7 @@ func TestWritesWithoutEffectArePaced(t *testing.T) {
 		close(w.warm)
 		done := make(chan struct{})
 		go func() { defer close(done); w.keepCertificates(ctx) }()
-		time.Sleep(10 * time.Minute)
+		time.Sleep(10 * time.Minute) // the virtual time of the bubble
 		cancel()
 		<-done
 		if len(writes) < 10 {
