@@ -194,7 +194,11 @@ func (p *Page) WaitFor(expression string, patience time.Duration) error {
 		}
 		if time.Now().After(deadline) {
 			where, _ := Eval[string](p, "document.body.innerText.slice(0, 600)")
-			return fmt.Errorf("not within %s: %s (%w)\nfaults: %q\npage: %s", patience, expression, err, p.Faults(), where)
+			failed := ""
+			if err != nil {
+				failed = " (" + err.Error() + ")"
+			}
+			return fmt.Errorf("not within %s: %s%s\nfaults: %q\npage: %s", patience, expression, failed, p.Faults(), where)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
