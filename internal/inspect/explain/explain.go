@@ -30,6 +30,9 @@ type Options struct {
 	// Most limits the suggestions; 0 selects mostSuggestions, and a negative number disables the
 	// search.
 	Most int
+	// Budget has the remaining pods of rehearsals, shared by several explanations; nil gives this
+	// one its own.
+	Budget *int
 	// Source is the origin of the world.
 	Source simulate.Source
 	// Decided is the live scheduler's record of the pod; nil if not requested.

@@ -248,7 +248,10 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 	if e.gang != nil || e.options.Most < 0 {
 		return // a change for one pod does not place its gang
 	}
-	s.most = cmp.Or(e.options.Most, mostSuggestions)
+	s.most, s.size, s.budget = cmp.Or(e.options.Most, mostSuggestions), Size(e.w), e.options.Budget
+	if s.budget == nil {
+		s.budget = new(max(RehearsedPods, leastRehearsals*s.size))
+	}
 	s.preempts = e.out.Preemption.Helps
 	e.out.Suggestions, e.out.where = s.suggestChanges(), keeperOf(e.w, e.object).changeNote()
 	e.out.Withheld = s.withheld

@@ -24,14 +24,24 @@ import (
 // not roll out a template, and other pods may take the capacity.
 
 const (
-	// rehearsedPods bounds the total pods of all twins for one answer. A twin of 100,000 pods takes
-	// about two seconds.
-	rehearsedPods = 200_000
+	// RehearsedPods bounds the total size of all twins for one answer. A twin of 100,000 pods on
+	// nodes takes about two seconds.
+	RehearsedPods = 200_000
+	// pendingPods is what a pending pod counts for: each twin tries it.
+	pendingPods = 20
+	// rehearsedMissing bounds the missing pods created in a twin: tenants may request any number.
+	rehearsedMissing = 100
+	leastSize        = 1000 // of a twin
 	// leastRehearsals is the guaranteed number of twins.
 	leastRehearsals = 2
 	// rehearsalTime is the virtual time for rollouts, terminating victims and back-off.
 	rehearsalTime = 15 * time.Minute
 )
+
+// Size returns the size of a twin of the world for RehearsedPods.
+func Size(w *simulate.World) int {
+	return max(leastSize, w.Cluster().Len()+w.CountPods()+pendingPods*len(w.Queue()))
+}
 
 // candidate is a suggestion before its rehearsal.
 type candidate struct {
@@ -46,7 +56,8 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 	if err != nil {
 		return err.Error()
 	}
-	w.MakeMissing()
+	w.MakeMissing(rehearsedMissing)
+	*s.budget -= s.size
 	w.Settle()
 	k := keeperOf(w, s.original)
 	before := k.runningPods(w)
@@ -62,6 +73,9 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 			w.AddNode(e.add, s.csiNodeLike(e))
 		case e.delete != nil:
 			for _, p := range e.delete {
+				if _, there := w.Find(p.Namespace(), p.Name); !there {
+					continue // its taint or a preemptor has removed it
+				}
 				if _, err := w.Do(&simulate.Operation{Delete: &simulate.Delete{Object: "pod/" + p.Name, Namespace: p.Namespace()}}); err != nil {
 					return err.Error()
 				}

@@ -32,14 +32,15 @@ const (
 //	nothing small was found -> combinations, for nodes with two causes, then three, ...
 type search struct {
 	*fixer
-	verdicts   []verdict // of all nodes, by name, without changes
-	original   *v1.Pod   // with its scheduling gates
-	ungate     *edit     // removes them with every change; nil without gates
-	found      []candidate
-	withheld   []Withheld
-	rehearsals int
-	most       int             // suggestions
-	seen       map[string]bool // texts of tried changes, to avoid trying one twice
+	verdicts []verdict // of all nodes, by name, without changes
+	original *v1.Pod   // with its scheduling gates
+	ungate   *edit     // removes them with every change; nil without gates
+	found    []candidate
+	withheld []Withheld
+	budget   *int            // of rehearsals
+	size     int             // of one rehearsal
+	most     int             // suggestions
+	seen     map[string]bool // texts of tried changes, to avoid trying one twice
 }
 
 // suggestChanges finds changes that let the pod run, or combinations if no single change does. It
@@ -72,11 +73,10 @@ func (s *search) takeConfirmed() (list []Suggestion) {
 	slices.SortStableFunc(s.found, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
 	})
-	most := max(leastRehearsals, rehearsedPods/max(1, s.c.Len()+s.w.CountPods()))
 	for i := 0; i < len(s.found) && len(list) < s.most; i++ {
 		c := s.found[i]
 		if s.isRehearsed(c.edits) {
-			if s.rehearsals++; s.rehearsals > most {
+			if *s.budget < s.size {
 				continue
 			}
 			if reason := s.rehearse(c.edits); reason != "" {

@@ -31,9 +31,9 @@ type Fill struct {
 	Reasons map[string]int `json:"reasons,omitempty"`
 }
 
-// mostPods limits the pods added to measure how many fit: more than Kubernetes supports in a
+// MostPods limits the pods added to measure how many fit: more than Kubernetes supports in a
 // cluster (150,000), so it truncates no realistic result.
-const mostPods = 200_000
+const MostPods = 200_000
 
 // addPods places copies of a pod where they fit, without preemption. With Count, pods that do not
 // fit become pending like any new pod, and may then preempt. With Max, it continues until a pod
@@ -50,13 +50,13 @@ func (o *operations) addPods(op *AddPods) (*Done, error) {
 	if op.Max == (op.Count > 0) {
 		return nil, errors.New("give a number of pods, or max for as many as fit")
 	}
-	if op.Count < 0 || op.Count > mostPods {
-		return nil, fmt.Errorf("%d pods: must be from 1 to %d", op.Count, mostPods)
+	if op.Count < 0 || op.Count > MostPods {
+		return nil, fmt.Errorf("%d pods: must be from 1 to %d", op.Count, MostPods)
 	}
 	fill := &Fill{Like: op.Like, Wanted: op.Count, Nodes: map[string]int{}}
 	limit := op.Count
 	if op.Max {
-		limit = mostPods
+		limit = MostPods
 		// Exceeding the allowance is not an error: addPods stops there, and the result notes it.
 		if o.allowed.pods > 0 {
 			limit = min(limit, max(0, o.allowed.pods-len(o.pods.named)))

@@ -72,8 +72,8 @@ func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 		return nil, err
 	case l.Replicas == nil:
 		return nil, fmt.Errorf("%s has no replicas to set", op.Workload)
-	case op.Replicas < 0 || op.Replicas > mostPods:
-		return nil, fmt.Errorf("%d replicas: must be from 0 to %d", op.Replicas, mostPods)
+	case op.Replicas < 0 || op.Replicas > MostPods:
+		return nil, fmt.Errorf("%d replicas: must be from 0 to %d", op.Replicas, MostPods)
 	case len(c.workloads.table().MakersOf(l)) == 0:
 		return nil, fmt.Errorf("%s has no ReplicaSet that could be read, so that its pods are not known", op.Workload)
 	}

@@ -92,15 +92,17 @@ type shortfalls struct {
 	bounds      *bounds
 }
 
-// MakeMissing creates the pods missing in a live cluster: those controllers are about to create,
-// and those refused by a quota, which may have room for them later. It does not create pods refused
-// for reasons unknown here, such as a webhook.
-func (w *World) MakeMissing() {
+// MakeMissing creates the pods missing in a live cluster, at most the given number: those
+// controllers are about to create, and those refused by a quota, which may have room for them
+// later. It does not create pods refused for reasons unknown here, such as a webhook, nor those of
+// a workload that misses more than the remaining number.
+func (w *World) MakeMissing(most int) {
 	for _, s := range w.Shortfalls() {
 		l, err := w.workloads.findNamed(s.Workload, s.Namespace)
-		if err != nil || l.Replicas == nil || s.Missing > mostPods {
+		if err != nil || l.Replicas == nil || s.Missing > most {
 			continue
 		}
+		most -= s.Missing
 		for _, maker := range w.workloads.table().MakersOf(l) {
 			_, _, failed := replicaFailure(maker.Object)
 			if maker.Object.GetDeletionTimestamp() == nil && (!failed || w.shortfalls.refusalOf(maker) != "") {

@@ -118,17 +118,25 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.workload, b.workload),
 			cmp.Compare(groups[a][0].Object.Name, groups[b][0].Object.Name))
 	})
-	explained := map[string]int{} // entries by namespace
-	for _, k := range keys {
+	shared := rehearsals{left: explain.RehearsedPods, size: explain.Size(w)}
+	for i, k := range keys {
+		if i == 0 || k.namespace != keys[i-1].namespace {
+			shared.namespaces++
+		}
+	}
+	for i, k := range keys {
+		if i == 0 || k.namespace != keys[i-1].namespace {
+			shared.begin()
+		}
 		for _, pods := range byTurn(w, groups[k]) {
 			// The oldest represents the entry, and has been pending for the longest.
 			slices.SortStableFunc(pods, func(a, b simulate.Found) int {
 				return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
 			})
-			if explained[k.namespace]++; explained[k.namespace] == mostAdvised+1 {
-				p.Notes = append(p.Notes, fmt.Sprintf("%s: changes that help were searched for the first %d entries only", k.namespace, mostAdvised))
+			if shared.isLast() {
+				p.Notes = append(p.Notes, fmt.Sprintf("%s: changes that help were searched for the first %d entries only", k.namespace, shared.entries))
 			}
-			one, err := newWorkload(w, k.workload, pods, source, explained[k.namespace] <= mostAdvised)
+			one, err := newWorkload(w, k.workload, pods, source, shared.next())
 			if err != nil {
 				return nil, err
 			}
@@ -248,14 +256,47 @@ func mergeWorkloads(all []Workload) (kept []Workload) {
 // different pods must not delay the answer about the others.
 const mostAdvised = 20
 
+// rehearsals shares the rehearsals of changes among the namespaces: each gets an equal share of
+// what those before it have left.
+type rehearsals struct {
+	left, size int // in total, and of one rehearsal, in units of explain.RehearsedPods
+	namespaces int // without a share
+	share      int // of the present namespace
+	entries    int // of it for which changes are searched
+	ended      bool
+}
+
+// begin turns to the next namespace.
+func (r *rehearsals) begin() {
+	r.left += r.share
+	r.share, r.entries, r.ended = r.left/r.namespaces, 0, false
+	r.left, r.namespaces = r.left-r.share, r.namespaces-1
+}
+
+// isLast reports whether the search for changes ends here in the present namespace.
+func (r *rehearsals) isLast() bool {
+	last := !r.ended && (r.entries == mostAdvised || r.share < r.size)
+	r.ended = r.ended || last
+	return last
+}
+
+// next returns the budget for the next entry; nil to search for no changes.
+func (r *rehearsals) next() *int {
+	if r.ended {
+		return nil
+	}
+	r.entries++
+	return &r.share
+}
+
 // newWorkload explains the first of the pods, sorted with the oldest first, and makes an entry of
-// them all. It searches for a change that helps if advise is set.
-func newWorkload(w *simulate.World, name string, pods []simulate.Found, source simulate.Source, advise bool) (*Workload, error) {
+// them all. With a budget it searches for a change that helps.
+func newWorkload(w *simulate.World, name string, pods []simulate.Found, source simulate.Source, budget *int) (*Workload, error) {
 	oldest, most := pods[0].Object, 1
-	if !advise {
+	if budget == nil {
 		most = -1
 	}
-	e, err := explain.Of(w, explain.Options{Namespace: oldest.Namespace, Name: oldest.Name, Most: most, Source: source})
+	e, err := explain.Of(w, explain.Options{Namespace: oldest.Namespace, Name: oldest.Name, Most: most, Budget: budget, Source: source})
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	}
 	barren := o.For == 0 && len(steps) == 1 && steps[0].Catalog != nil && w.Barren()
 	if !barren { // otherwise the plan's nodes get the first attempts
-		w.MakeMissing()
+		w.MakeMissing(simulate.MostPods)
 		w.Settle()
 	}
 	// An already failing node is part of the state rather than an effect of the steps.
@@ -83,7 +83,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		if without, err = w.Twin(); err != nil {
 			return nil, err
 		}
-		without.MakeMissing()
+		without.MakeMissing(simulate.MostPods)
 		without.Settle()
 		without.BeginHealth()
 	}
@@ -220,7 +220,7 @@ func again(w *simulate.World, steps []Step, elapsed time.Duration) (*simulate.Wo
 		return nil, err
 	}
 
-	again.MakeMissing()
+	again.MakeMissing(simulate.MostPods)
 	again.Settle()
 	again.BeginHealth()
 	for _, s := range steps {
