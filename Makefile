@@ -70,7 +70,7 @@ nightly: golangci ## what is too slow for every change: golangci-lint in all mod
 	@go test ./internal/engine/decide -run 'TestFastWay' -sequences=$(SCALE)000 -timeout 2h
 	@go test ./internal/engine/cycle -run 'TestChaos' -chaos $(SCALE)000 -gang-chaos $$((60 * $(SCALE))) -timeout 2h
 	@go test ./internal/engine/cycle -run 'TestARestart' -restarts $$((200 * $(SCALE))) -timeout 2h
-	@go test ./internal/scheduler/live -run 'TestNoPodSleeps' -wake $$((50 * $(SCALE))) -timeout 2h
+	@go test ./internal/scheduler/runner -run 'TestNoPodSleeps' -wake $$((50 * $(SCALE))) -timeout 2h
 	@go test ./internal/controller/eviction -eviction.seeds $(SCALE)000 -timeout 2h
 	@go test ./internal/controller/rebalance -run 'Random|Chaos' -worlds $(SCALE)000 -timeout 2h
 	@cd test && go test ./conformance -clusters=$$((200 * $(SCALE))) -gangs=$$((40 + 4 * $(SCALE))) -timeout 2h

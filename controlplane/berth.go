@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/node/simnodes"
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
-	"github.com/berth-k8s/berth/internal/scheduler/live"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
+	"github.com/berth-k8s/berth/internal/scheduler/runner"
 )
 
 // RunBerth turns the control plane into a whole cluster by adding Berth's scheduler and controllers
@@ -56,8 +56,8 @@ func (c *Cluster) RunBerth(nodes int) {
 		return
 	}
 	run("controllers", controllers.Run)
-	// Events use a separate client; see live.New.
-	s, err := live.New(c.protobuf(), c.protobuf(), live.Options{
+	// Events use a separate client; see runner.New.
+	s, err := runner.New(c.protobuf(), c.protobuf(), runner.Options{
 		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Ready: func() { ready <- "scheduler" },
 	})
 	if err != nil {
@@ -89,10 +89,10 @@ const binders = 32
 
 // testNodes returns simulated nodes of the default size in region r1. Pods of Jobs end after a
 // second.
-func testNodes(count int) kubelet.Shape {
-	return kubelet.Shape{
-		Prefix: "node-", Count: count, Zones: 3, Region: "r1", Capacity: kubelet.DefaultCapacity(), Version: KubernetesVersion,
-		RenewInterval: kubelet.RenewIntervalFor(count), StatusInterval: 5 * time.Minute, JobRunFor: time.Second,
+func testNodes(count int) simkubelet.Shape {
+	return simkubelet.Shape{
+		Prefix: "node-", Count: count, Zones: 3, Region: "r1", Capacity: simkubelet.DefaultCapacity(), Version: KubernetesVersion,
+		RenewInterval: simkubelet.RenewIntervalFor(count), StatusInterval: 5 * time.Minute, JobRunFor: time.Second,
 	}
 }
 

@@ -14,13 +14,13 @@ import (
 
 	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
-	"github.com/berth-k8s/berth/internal/scheduler/outside"
+	"github.com/berth-k8s/berth/internal/scheduler/outoftree"
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
 // PluginFactory creates a plugin, like kube-scheduler's: args holds its arguments from the
 // profile's pluginConfig, a *runtime.Unknown with the JSON of the file.
-type PluginFactory = outside.Factory
+type PluginFactory = outoftree.Factory
 
 // Option compiles something into the program.
 type Option func(*command)
@@ -37,7 +37,7 @@ func WithPlugin(name string, factory PluginFactory) Option {
 func WithPodsToActivate[T framework.StateData](create func() T) Option {
 	return func(c *command) {
 		c.podsToActivate = func() framework.StateData { return create() }
-		if made := create(); !outside.ActivatesBy(made) {
+		if made := create(); !outoftree.ActivatesBy(made) {
 			c.wrong = fmt.Errorf("WithPodsToActivate: %T has no lock or no field Map map[string]*v1.Pod", made)
 		}
 	}

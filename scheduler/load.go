@@ -19,10 +19,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/scheduler/live"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
-	"github.com/berth-k8s/berth/internal/scheduler/outside"
+	"github.com/berth-k8s/berth/internal/scheduler/outoftree"
 	"github.com/berth-k8s/berth/internal/scheduler/reload"
+	"github.com/berth-k8s/berth/internal/scheduler/runner"
 )
 
 // loaded is a valid configuration with its out-of-tree plugins.
@@ -30,7 +30,7 @@ type loaded struct {
 	data     []byte
 	config   *config.Config
 	profiles []cycle.Profile
-	set      *outside.Set
+	set      *outoftree.Set
 	told     *config.InUse // to whoever asks
 }
 
@@ -39,7 +39,7 @@ func (l *loaded) closePlugins() { l.set.Close() }
 
 // loadConfig parses a configuration and creates its plugins.
 func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) {
-	l := &loaded{data: data, set: outside.New(context.WithoutCancel(ctx), outside.Options{
+	l := &loaded{data: data, set: outoftree.New(context.WithoutCancel(ctx), outoftree.Options{
 		Factories: p.factories, Store: p.store, Client: p.client, KubeConfig: p.rest, PodsToActivate: p.podsToActivate,
 		PreQueueingHints: p.flags.PreQueueingHints(), PreHinted: p.recorder.PreHinted, Panicked: p.recorder.Panicked,
 	})}
@@ -80,7 +80,7 @@ func (l *loaded) plainProfiles() (all []*plugins.Profile) {
 }
 
 // usePlugins starts the plugins and attaches them to the scheduler.
-func (l *loaded) usePlugins(ctx context.Context, s *live.Scheduler) error {
+func (l *loaded) usePlugins(ctx context.Context, s *runner.Scheduler) error {
 	if err := l.set.Start(ctx); err != nil {
 		return err
 	}

@@ -27,11 +27,11 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 	"github.com/berth-k8s/berth/internal/kube/serve"
-	"github.com/berth-k8s/berth/internal/scheduler/live"
 	"github.com/berth-k8s/berth/internal/scheduler/metrics"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
-	"github.com/berth-k8s/berth/internal/scheduler/outside"
-	"github.com/berth-k8s/berth/internal/scheduler/shadow"
+	"github.com/berth-k8s/berth/internal/scheduler/outoftree"
+	"github.com/berth-k8s/berth/internal/scheduler/runner"
+	"github.com/berth-k8s/berth/internal/scheduler/schedulershadow"
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
@@ -46,13 +46,13 @@ type process struct {
 	rest     *rest.Config
 	events   *eventlog.Log // of this process, about its Lease
 	recorder *metrics.Recorder
-	store    *outside.Store
+	store    *outoftree.Store
 
 	elector   atomic.Pointer[lead.Elector] // nil until it is known by which Lease
 	server    *serve.Server
-	scheduler *live.Scheduler
-	shadow    *shadow.Recorder // with --shadow
-	journal   *journal.Writer  // with --journal
+	scheduler *runner.Scheduler
+	shadow    *schedulershadow.Recorder // with --shadow
+	journal   *journal.Writer           // with --journal
 	inUse     atomic.Pointer[loaded]
 	ending    atomic.Bool
 	password  string // of the plain endpoints of decisions; see withPassword
@@ -65,7 +65,7 @@ func ownPlugin(name string) bool {
 
 // runScheduler runs the scheduler until the context ends or leadership is lost.
 func (c *command) runScheduler(ctx context.Context) error {
-	p := &process{command: c, source: c.flags.Source(), recorder: metrics.New(), store: outside.NewStore(), password: rand.Text()}
+	p := &process{command: c, source: c.flags.Source(), recorder: metrics.New(), store: outoftree.NewStore(), password: rand.Text()}
 	data, err := p.source.Read()
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (p *process) runUntilDone(ctx context.Context, first *loaded, events kubern
 	}
 	leads := make(chan struct{})
 	var err error
-	options := live.Options{
+	options := runner.Options{
 		Profiles: first.profiles, Observer: p.recorder, Objects: p.recorder.Overheads(p.store), Lead: leads,
 		ContentType: p.settings.ContentType, UserAgent: p.rest.UserAgent,
 		Ready:        func() { fmt.Fprintln(p.out, "ready") },
@@ -191,7 +191,7 @@ func (p *process) runUntilDone(ctx context.Context, first *loaded, events kubern
 		Groups: p.flags.Groups, SearchLimit: p.flags.SearchLimit, Disabled: p.flags.Disabled(),
 	}
 	if p.flags.Shadow {
-		p.shadow = shadow.New(time.Now())
+		p.shadow = schedulershadow.New(time.Now())
 		options.Shadow = p.shadow
 	}
 	if p.flags.Journal.Dir != "" {
@@ -200,7 +200,7 @@ func (p *process) runUntilDone(ctx context.Context, first *loaded, events kubern
 		}
 		defer p.endRecord()
 	}
-	p.scheduler, err = live.New(p.client, events, options)
+	p.scheduler, err = runner.New(p.client, events, options)
 	if err != nil {
 		return err
 	}

@@ -15,12 +15,12 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
-	"github.com/berth-k8s/berth/internal/scheduler/live"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
+	"github.com/berth-k8s/berth/internal/scheduler/runner"
 )
 
 // startJournal starts the journal of the scheduler's inputs and decisions.
-func (p *process) startJournal(first *loaded, o *live.Options) error {
+func (p *process) startJournal(first *loaded, o *runner.Options) error {
 	text, err := options.YAML(p.settings.Full(first.config))
 	if err != nil {
 		return err

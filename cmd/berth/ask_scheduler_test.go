@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/groups"
-	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 )
 
 const packingConfiguration = `apiVersion: kubescheduler.config.k8s.io/v1
@@ -31,15 +31,15 @@ profiles:
 
 // twoNodes is a cluster with a pod on node-1, an empty node-2, and a pending pod for each
 // scheduler.
-func twoNodes(t *testing.T, schedulers ...string) *fakeapi.Server {
+func twoNodes(t *testing.T, schedulers ...string) *apitest.Server {
 	t.Helper()
-	api := fakeapi.New(t)
+	api := apitest.New(t)
 	for _, name := range []string{"node-1", "node-2"} {
-		api.Set("nodes", fakeapi.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": name, "uid": name},
+		api.Set("nodes", apitest.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": name, "uid": name},
 			"status": map[string]any{"allocatable": map[string]any{"cpu": "8", "memory": "16Gi", "pods": "110"}}})
 	}
 	pod := func(name, node, scheduler string) {
-		api.Set("pods", fakeapi.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": "default", "uid": name},
+		api.Set("pods", apitest.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": "default", "uid": name},
 			"spec": map[string]any{"nodeName": node, "schedulerName": scheduler, "containers": []any{
 				map[string]any{"name": "c", "image": "i", "resources": map[string]any{"requests": map[string]any{"cpu": "1", "memory": "1Gi"}}}}}})
 	}
@@ -65,12 +65,12 @@ func packs(t *testing.T, name, server string) *config.InUse {
 	return told
 }
 
-func leaseOf(namespace, name, holder, annotation string) fakeapi.Object {
+func leaseOf(namespace, name, holder, annotation string) apitest.Object {
 	metadata := map[string]any{"name": name, "namespace": namespace, "uid": name}
 	if annotation != "" {
 		metadata["annotations"] = map[string]any{config.InUseAnnotation: annotation}
 	}
-	return fakeapi.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
+	return apitest.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
 		"spec": map[string]any{"holderIdentity": holder, "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}}
 }
 
@@ -94,7 +94,7 @@ func schedulerThat(t *testing.T, told *config.InUse) string {
 func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 	const assumed = "Assumed: default-scheduler runs with the default configuration, because "
 	for name, row := range map[string]struct {
-		lease  fakeapi.Object
+		lease  apitest.Object
 		asked  bool
 		beside string // the API server of the scheduler that was found
 		packs  bool
@@ -119,7 +119,7 @@ func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 			if row.beside != "" {
 				told := packs(t, "default-scheduler", strings.Replace(row.beside, "this", api.Config.Host, 1))
 				_, kubeconfig, _ := strings.Cut(live, " ")
-				if err := os.WriteFile(filepath.Join(filepath.Dir(kubeconfig), ask.AddressFile), []byte(schedulerThat(t, told)+"\n"), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(filepath.Dir(kubeconfig), query.AddressFile), []byte(schedulerThat(t, told)+"\n"), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}

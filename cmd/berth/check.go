@@ -13,11 +13,11 @@ import (
 
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/inspect/check"
-	checklive "github.com/berth-k8s/berth/internal/inspect/check/live"
+	"github.com/berth-k8s/berth/internal/inspect/check/clusterfacts"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
@@ -68,7 +68,7 @@ func (c *checking) runCheck(cmd *cobra.Command) error {
 		return usagef("--for %q: must be one of %s", c.part, strings.Trim(strings.ReplaceAll(fmt.Sprint(deploy.Parts()), " ", ", "), "[]"))
 	}
 
-	client, err := ask.NewClient(&c.to, "berth-check", ask.Short, ask.Busy)
+	client, err := query.NewClient(&c.to, "berth-check", query.Short, query.Busy)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (c *checking) runCheck(cmd *cobra.Command) error {
 
 func (c *checking) askServer(cmd *cobra.Command, client kubernetes.Interface) (*check.Answer, error) {
 	if c.part == "" {
-		facts, err := checklive.Read(cmd.Context(), client)
+		facts, err := clusterfacts.Read(cmd.Context(), client)
 		if err != nil {
 			return nil, err
 		}
@@ -102,10 +102,10 @@ func (c *checking) askServer(cmd *cobra.Command, client kubernetes.Interface) (*
 	if err != nil {
 		return nil, err
 	}
-	denied, err := checklive.Denied(cmd.Context(), checklive.Mine(client), deploy.Part(c.part), version.GitVersion, "")
+	denied, err := clusterfacts.Denied(cmd.Context(), clusterfacts.Mine(client), deploy.Part(c.part), version.GitVersion, "")
 	if err == nil && len(denied) > 0 { // it may be meant to elect by kube-scheduler's Lease
 		var other []string
-		if other, err = checklive.Denied(cmd.Context(), checklive.Mine(client), deploy.Part(c.part),
+		if other, err = clusterfacts.Denied(cmd.Context(), clusterfacts.Mine(client), deploy.Part(c.part),
 			version.GitVersion, check.UpstreamLease); len(other) < len(denied) {
 			denied = other
 		}

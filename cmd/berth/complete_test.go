@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/query"
 )
 
 // town serves lists with names only, like an API server responding to metadata requests.
@@ -171,7 +171,7 @@ func TestCompletionGivesUp(t *testing.T) {
 	if got, _ := completed("explain CONF pod/", liveConfig(t, server.URL)); len(got) > 0 {
 		t.Errorf("%q", got)
 	}
-	if took := time.Since(began); took > ask.CompletesWithin+10*time.Second {
+	if took := time.Since(began); took > query.CompletesWithin+10*time.Second {
 		t.Errorf("it took %s", took)
 	}
 }

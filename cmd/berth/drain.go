@@ -15,25 +15,25 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
-	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
 // drain holds the flags of berth drain.
 type drain struct {
-	ask.Question // for completion, the connection and the configuration
-	options      execute.DrainOptions
-	selector     string
-	podSelector  string
-	grace        int64
-	overdue      int
-	dryRun       string
+	query.Question // for completion, the connection and the configuration
+	options        execute.DrainOptions
+	selector       string
+	podSelector    string
+	grace          int64
+	overdue        int
+	dryRun         string
 
 	roll           string // the selector of the nodes to roll; "": none
 	maxUnavailable string
@@ -43,7 +43,7 @@ type drain struct {
 }
 
 func newDrainCommand() *cobra.Command {
-	d := &drain{Question: ask.Question{UserAgent: "berth-drain"}}
+	d := &drain{Question: query.Question{UserAgent: "berth-drain"}}
 	cmd := &cobra.Command{
 		Use:     "drain NODE...",
 		GroupID: groupOthers,
@@ -113,7 +113,7 @@ func (d *drain) addNodeFlags(cmd *cobra.Command, dryRun string) {
 	flags.StringVar(&d.dryRun, "dry-run", "none", dryRun)
 	flags.Lookup("dry-run").NoOptDefVal = "client"
 	d.Cluster.AddKubectlFlags(flags)
-	ask.CompleteChoices(cmd, "dry-run", "none", "client", "server")
+	query.CompleteChoices(cmd, "dry-run", "none", "client", "server")
 	d.CompleteFlags(cmd, nil)
 }
 
@@ -137,7 +137,7 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 	var ended *execute.DrainDone
 	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context,
 		c *carrying) mover {
-		return live.NewDrainer(client, running.Profiles, *o, func(a execute.DrainTold) {
+		return movecontroller.NewDrainer(client, running.Profiles, *o, func(a execute.DrainTold) {
 			c.meter.Clear()
 			if a.Plan != nil {
 				plan = a.Plan
@@ -189,7 +189,7 @@ func (d *drain) prepareDrain(cmd *cobra.Command, args []string) (kubernetes.Inte
 	if err := d.Prepare(cmd); err != nil {
 		return nil, nil, err
 	}
-	client, err := ask.NewClient(&d.Cluster, d.UserAgent, ask.Busy)
+	client, err := query.NewClient(&d.Cluster, d.UserAgent, query.Busy)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -247,7 +247,7 @@ func (d *drain) askEvictions(ctx context.Context, out io.Writer, client kubernet
 		p := &plan.Pods[i]
 		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID)),
 			GracePeriodSeconds: d.options.Grace, DryRun: []string{metav1.DryRunAll}}
-		if err := live.Evict(ctx, client, p.Namespace, p.Name, &options, d.options.Delete); err != nil {
+		if err := movecontroller.Evict(ctx, client, p.Namespace, p.Name, &options, d.options.Delete); err != nil {
 			print.Line(out, "%s/%s: would be refused: %v", p.Namespace, p.Name, err)
 			refused++
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -25,7 +25,7 @@ type explanation struct {
 }
 
 func newExplainCommand() *cobra.Command {
-	e := explanation{scope: scope{Question: ask.Question{UserAgent: "berth-explain"}}}
+	e := explanation{scope: scope{Question: query.Question{UserAgent: "berth-explain"}}}
 	cmd := &cobra.Command{
 		Use:     "explain pod/NAME | TYPE/NAME | -l SELECTOR",
 		GroupID: groupAsk,
@@ -110,20 +110,20 @@ func (e *explanation) runExplain(cmd *cobra.Command, arg string) (err error) {
 		}
 	}
 
-	err = e.Ask(cmd, func(w *simulate.World, source simulate.Source) (*ask.Answer, error) {
+	err = e.Ask(cmd, func(w *simulate.World, source simulate.Source) (*query.Answer, error) {
 		options := explain.Options{Namespace: e.inNamespace(), Name: name, Source: source}
 		switch {
 		case ofPod:
 			options.Node = e.node
 			said, err := e.explainPod(cmd, w, options, name)
-			return &ask.Answer{Document: said}, err
+			return &query.Answer{Document: said}, err
 		case parse.PodGroup.OfKind(arg):
 			e.Meter.Begin(cmd.ErrOrStderr(), "explaining podgroup "+name)
 			said, err := explain.OfGroup(w, options)
-			return &ask.Answer{Document: said}, err
+			return &query.Answer{Document: said}, err
 		}
 		said, err := e.explainSeveral(cmd, w, options, arg)
-		return &ask.Answer{Document: said}, err
+		return &query.Answer{Document: said}, err
 	})
 	// A namespace's admin may read the pod, but not the nodes.
 	if ofPod && apierrors.IsForbidden(err) {

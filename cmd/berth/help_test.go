@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 )
 
 // Help fits the terminal or 100 columns. Its examples are commands to be copied, and kubectl's help
@@ -72,7 +72,7 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 
 // Logs of client-go, such as an API server's warnings, are no part of an answer.
 func TestAnswersAreNotMixedWithLogs(t *testing.T) {
-	api := fakeapi.New(t)
+	api := apitest.New(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Warning", `299 - "this is deprecated"`)
 		api.ServeHTTP(w, r)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/cli/print"
-	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 )
 
 // TestMain makes outputs independent of a command's duration. With asCommand the test binary runs
@@ -145,8 +145,8 @@ func TestProgressOfARecording(t *testing.T) {
 	after, every := print.MeterAfter, print.MeterEvery
 	print.MeterAfter, print.MeterEvery = 0, time.Hour
 	t.Cleanup(func() { print.MeterAfter, print.MeterEvery = after, every })
-	api := fakeapi.New(t)
-	api.Set("nodes", fakeapi.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-1", "uid": "1"}})
+	api := apitest.New(t)
+	api.Set("nodes", apitest.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-1", "uid": "1"}})
 	var out, shown, piped screen
 	words := strings.Fields(liveConfig(t, api.Config.Host).Replace("berth record --once CONF -o"))
 	if code := runCommand(t.Context(), append(words, filepath.Join(t.TempDir(), "a")), &out, answer.Terminal{Writer: &shown, Width: 80}); code != 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/node/simnodes"
-	"github.com/berth-k8s/berth/internal/up/cluster"
+	"github.com/berth-k8s/berth/internal/up/localcluster"
 )
 
 func newNodes() *cobra.Command {
@@ -84,7 +84,7 @@ func runNodes(cmd *cobra.Command, s *parse.Nodes, to *connect.Flags) error {
 		Workers: s.Workers,
 		Log:     slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
 		Ready: func(nodes int, took time.Duration) {
-			fmt.Fprintf(out, "ready %s (%.1fs)\n", cluster.DescribeNodes(nodes, s.Zones), took.Seconds())
+			fmt.Fprintf(out, "ready %s (%.1fs)\n", localcluster.DescribeNodes(nodes, s.Zones), took.Seconds())
 		},
 	})
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/node/simnodes"
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
 // fault applies a fault to the selected nodes and returns their names.
@@ -36,7 +36,7 @@ func newFault(to *connect.Flags, cmd *cobra.Command,
 		if err := addNamed(&which, nodes); err != nil {
 			return err
 		}
-		client, err := ask.NewClient(to, "nodes", ask.Short)
+		client, err := query.NewClient(to, "nodes", query.Short)
 		if err != nil {
 			return err
 		}
@@ -52,10 +52,10 @@ func newFault(to *connect.Flags, cmd *cobra.Command,
 	flags.StringSliceVar(&which.Names, "node", nil, "a node (repeatable)")
 	flags.StringSliceVar(&which.Zones, "zone", nil, "all simulated nodes of a zone (repeatable)")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-		q := ask.Question{Cluster: *to, UserAgent: "nodes"}
+		q := query.Question{Cluster: *to, UserAgent: "nodes"}
 		return q.Nodes(cmd, args, toComplete)
 	}
-	ask.Complete(cmd, "node", cmd.ValidArgsFunction)
+	query.Complete(cmd, "node", cmd.ValidArgsFunction)
 	return cmd
 }
 
@@ -69,7 +69,7 @@ renewed, no status reported, and their pods freeze: none starts, none ends, no
 deletion is acknowledged. The nodes recover after --for, or with berth nodes
 recover, and their pods continue from where they were.
 
-The command sets an annotation on the nodes (` + kubelet.AnnotationHeartbeat + `): it works on any
+The command sets an annotation on the nodes (` + simkubelet.AnnotationHeartbeat + `): it works on any
 cluster in which berth nodes runs, and outlasts its restarts.`,
 		Example: `  berth nodes fail node-1
   berth nodes fail --zone z1 --for 2m`,
@@ -108,7 +108,7 @@ func newNodesCondition(to *connect.Flags) *cobra.Command {
 NetworkUnavailable, Ready, or any other type, with status True, False or Unknown.
 TYPE-, or the status of a healthy node, reverts it.
 
-The command sets an annotation on the nodes (` + kubelet.AnnotationConditions + `).`,
+The command sets an annotation on the nodes (` + simkubelet.AnnotationConditions + `).`,
 		Example: `  berth nodes condition node-3 MemoryPressure=True
   berth nodes condition node-3 MemoryPressure-
   berth nodes condition --zone z1 Ready=False`,

@@ -17,12 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
-	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/kube/connect"
@@ -32,7 +32,7 @@ import (
 
 // balancing holds the flags of berth rebalance.
 type balancing struct {
-	ask.Question
+	query.Question
 	namespace string
 	policy    string
 	sampled   bool
@@ -42,7 +42,7 @@ type balancing struct {
 }
 
 func newRebalanceCommand() *cobra.Command {
-	b := balancing{Question: ask.Question{UserAgent: "berth-rebalance", DropManagedFields: true}}
+	b := balancing{Question: query.Question{UserAgent: "berth-rebalance", DropManagedFields: true}}
 	cmd := &cobra.Command{
 		Use:     "rebalance [GOAL...]",
 		GroupID: groupAsk,
@@ -91,7 +91,7 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
 		"exit with code 3 if there are moves to make, if something stays that should move, or if constraints are "+
 			"violated after the plan: "+strings.Join(rebalance.Conditions, ","))
 	b.CompleteFlags(cmd, &b.namespace)
-	ask.CompleteChoices(cmd, "fail-on", rebalance.Conditions...)
+	query.CompleteChoices(cmd, "fail-on", rebalance.Conditions...)
 	return cmd
 }
 
@@ -104,14 +104,14 @@ const ofPods = "defragment="
 func (b *balancing) completeGoals(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	list, ok := strings.CutPrefix(toComplete, ofPods)
 	if !ok {
-		return ask.WithPrefix(goalWords, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		return query.WithPrefix(goalWords, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
 	before := ofPods + list[:strings.LastIndexByte(list, ',')+1]
 	names := b.NamesOf(cmd, parse.Pod, b.NamespaceOr(b.namespace))
 	for i := range names {
 		names[i] = before + names[i]
 	}
-	return ask.WithPrefix(names, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	return query.WithPrefix(names, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 func (b *balancing) runRebalance(cmd *cobra.Command, args []string) error {
@@ -238,7 +238,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 	if len(b.Files) > 0 || b.At != "" || b.Output != "" || len(b.failOn) > 0 {
 		return usagef("--execute: goes without -f, --at, -o and --fail-on")
 	}
-	client, err := ask.NewClient(&b.Cluster, b.UserAgent)
+	client, err := query.NewClient(&b.Cluster, b.UserAgent)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 	returned, err := carryOut(cmd, "reading the cluster and planning moves", "no further move begins", func(ctx context.Context,
 		c *carrying) mover {
 		others.Go(func() { events.Run(ctx) })
-		return live.New(client, events, live.Options{
+		return movecontroller.New(client, events, movecontroller.Options{
 			Policy: func(of policy.Priorities) (*rebalance.Policy, error) {
 				if b.policy != "" {
 					return policy.Load(b.policy, of)
@@ -280,7 +280,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 		return err
 	case !returned || ended == nil:
 		return fmt.Errorf("ended at once: what was under way is in the ConfigMap %s/%s, and "+
-			"is gone on with next time", live.JournalNamespace, live.JournalName)
+			"is gone on with next time", movecontroller.JournalNamespace, movecontroller.JournalName)
 	case ended.Stopped != "":
 		return fmt.Errorf("stopped after %s: %s", answer.Count(ended.Moves, "move"), ended.Stopped)
 	}

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	"github.com/berth-k8s/berth/internal/controller/journal"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
@@ -31,7 +31,7 @@ func writeControllerJournals(t *testing.T) (dir string) {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
 
-	evictions, err := journal.ForEviction(filepath.Join(dir, journal.Eviction), "test", eviction.Options{}, records.Limits{Size: 1 << 20}, nil)
+	evictions, err := controllerjournal.ForEviction(filepath.Join(dir, controllerjournal.Eviction), "test", eviction.Options{}, records.Limits{Size: 1 << 20}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func writeControllerJournals(t *testing.T) (dir string) {
 		evictions.Add(at(e.at), at(e.at), e.Event, evictor.Step(at(e.at), e.Event))
 	}
 	o := nodehealth.Defaults()
-	health, err := journal.ForNodeHealth(filepath.Join(dir, journal.NodeHealth), "test", o, records.Limits{Size: 1 << 20}, nil)
+	health, err := controllerjournal.ForNodeHealth(filepath.Join(dir, controllerjournal.NodeHealth), "test", o, records.Limits{Size: 1 << 20}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func threeControllerFiles(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	core := eviction.New(eviction.Options{})
-	w, err := journal.ForEviction(dir, "test", eviction.Options{}, records.Limits{Size: 1 << 20}, nil)
+	w, err := controllerjournal.ForEviction(dir, "test", eviction.Options{}, records.Limits{Size: 1 << 20}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestReplayOfTheControllersJournals(t *testing.T) {
 	if code != 0 || out != want {
 		t.Errorf("exit code %d\n%s%s\nwant\n%s", code, out, errors, want)
 	}
-	code, out, errors = runReplay(filepath.Join(dir, journal.NodeHealth), "--node", "n1")
+	code, out, errors = runReplay(filepath.Join(dir, controllerjournal.NodeHealth), "--node", "n1")
 	for _, line := range []string{
 		"2026-01-01T00:00:00.000Z  conditions of n1: Ready=True",
 		"2026-01-01T00:01:00.000Z    event NodeNotReady: Node n1 status is now: NodeNotReady",
@@ -151,7 +151,7 @@ func TestReplayOfTheControllersJournals(t *testing.T) {
 }
 
 func TestReplayTellsWhereAControllerParts(t *testing.T) {
-	dir := filepath.Join(writeControllerJournals(t), journal.Eviction)
+	dir := filepath.Join(writeControllerJournals(t), controllerjournal.Eviction)
 	edited := filepath.Join(t.TempDir(), "edited.journal")
 	rewrite(t, dir, edited)
 	code, out, errors := runReplay(edited)
@@ -173,12 +173,12 @@ func rewrite(t *testing.T, dir, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var header journal.Header
-	in, err := records.NewReader(bytes.NewReader(data), journal.Magic, &header)
+	var header controllerjournal.Header
+	in, err := records.NewReader(bytes.NewReader(data), controllerjournal.Magic, &header)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := records.Create(filepath.Dir(to), journal.Magic, header, header.Began, records.Limits{Size: 1 << 20})
+	out, err := records.Create(filepath.Dir(to), controllerjournal.Magic, header, header.Began, records.Limits{Size: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
-	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 )
 
 // rollFlags lists the flags valid only with --roll.
@@ -38,7 +38,7 @@ func (d *drain) addRollFlags(cmd *cobra.Command) {
 		"with --roll, go on when another node has come in the place of the drained one, and is ready")
 	flags.BoolVar(&d.restart, "restart", false, "with --roll, begin anew where an earlier roll was not finished")
 	flags.StringVarP(&d.Output, "output", "o", "", "with --roll, "+print.FormatsUsage(answer.Formats))
-	ask.CompleteChoices(cmd, "uncordon-when", "Ready", "drained")
+	query.CompleteChoices(cmd, "uncordon-when", "Ready", "drained")
 }
 
 // rollFlag returns a flag of rollFlags that was set, or "".
@@ -114,7 +114,7 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	var ended *execute.RollDone
 	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context,
 		c *carrying) mover {
-		return live.NewRoller(client, running.Profiles, options, func(a execute.DrainTold) { print.Told(progress, a.Line()) },
+		return movecontroller.NewRoller(client, running.Profiles, options, func(a execute.DrainTold) { print.Told(progress, a.Line()) },
 			func(a execute.RollTold) {
 				c.meter.Clear()
 				if a.Plan == nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/usage"
@@ -93,7 +93,7 @@ leave more than once: shop/web-0
 // TestARollThatStoppedIsAnError verifies that the document is written nevertheless.
 func TestARollThatStoppedIsAnError(t *testing.T) {
 	var out bytes.Buffer
-	d := &drain{Question: ask.Question{Output: "json"}, roll: "pool=web"}
+	d := &drain{Question: query.Question{Output: "json"}, roll: "pool=web"}
 	err := d.writeRolled(&out, aRoll().Answer(), &execute.RollDone{Done: 1, Nodes: 2, Evicted: 1, Turn: []string{"n2"},
 		Stopped: "interrupted"})
 	if err == nil || err.Error() != "not rolled: interrupted; 1 of 2 nodes are done, and n2 is cordoned; the same command goes on, berth uncordon -l \"pool=web\" gives the roll up" {

@@ -14,9 +14,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/cli/query"
 )
 
 const (
@@ -87,7 +87,7 @@ work on any cluster: they only read it, and install nothing.
 	checkHelpTopics(root)
 	wrapFlags(root)
 	parse.AsUsage(root)
-	ask.CompleteContexts(root)
+	query.CompleteContexts(root)
 	calledAs(root, name)
 	return root
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
-	"github.com/berth-k8s/berth/internal/controller/shadow"
+	"github.com/berth-k8s/berth/internal/cli/query"
+	"github.com/berth-k8s/berth/internal/controller/controllershadow"
 )
 
 func newShadowCommand() *cobra.Command {
@@ -48,13 +48,13 @@ controller's /shadow, which has both reports, or - for standard input.`,
   berth shadow report -o html http://127.0.0.1:10357/shadow > shadow.html`,
 		Args: parse.Some("name a report: a file, a URL, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var all shadow.Reports
+			var all controllershadow.Reports
 			for _, from := range args {
 				text, err := readReport(cmd.Context(), from, cmd.InOrStdin())
 				if err != nil {
 					return err
 				}
-				read, err := shadow.Read(text)
+				read, err := controllershadow.Read(text)
 				if err != nil {
 					return fmt.Errorf("%s: not a shadow's report: %w", from, err)
 				}
@@ -86,7 +86,7 @@ func readReport(ctx context.Context, from string, in io.Reader) ([]byte, error) 
 	case from == "-":
 		return io.ReadAll(io.LimitReader(in, longestReport))
 	case strings.HasPrefix(from, "http://"), strings.HasPrefix(from, "https://"):
-		response, text, err := ask.Fetch(ctx, http.DefaultClient, from, 30*time.Second)
+		response, text, err := query.Fetch(ctx, http.DefaultClient, from, 30*time.Second)
 		if err == nil && response.StatusCode != http.StatusOK {
 			err = fmt.Errorf("%s: %s: want the /shadow of berth controller --shadow", from, response.Status)
 		}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
@@ -19,7 +19,7 @@ import (
 
 // simulation holds the flags of berth simulate.
 type simulation struct {
-	ask.Question
+	query.Question
 	explain  bool
 	gentle   options.Gentle
 	time     time.Duration
@@ -131,7 +131,7 @@ func (s *simulation) runSimulation(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ask.TellIgnored(cmd.ErrOrStderr(), set)
+	query.TellIgnored(cmd.ErrOrStderr(), set)
 	answer.Assumed = source.Assumed
 	return s.Write(cmd, answer)
 }

@@ -11,9 +11,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/survey"
@@ -21,7 +21,7 @@ import (
 
 // scope is a question about some of the pods.
 type scope struct {
-	ask.Question
+	query.Question
 	namespace     string
 	allNamespaces bool
 	selector      string
@@ -42,8 +42,8 @@ func (s *scope) parseScope() (of survey.Scope, err error) {
 // inquire runs a command that lists objects in some condition, with an exit code for a non-empty
 // list.
 func inquire(cmd *cobra.Command, condition string,
-	list func(*simulate.World, survey.Scope, simulate.Source) (answer *ask.Answer, any bool, err error)) *cobra.Command {
-	s := scope{Question: ask.Question{UserAgent: "berth-" + cmd.Name()}}
+	list func(*simulate.World, survey.Scope, simulate.Source) (answer *query.Answer, any bool, err error)) *cobra.Command {
+	s := scope{Question: query.Question{UserAgent: "berth-" + cmd.Name()}}
 	failOn := ""
 	cmd.GroupID, cmd.Args = groupAsk, parse.None
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +54,7 @@ func inquire(cmd *cobra.Command, condition string,
 		if err != nil {
 			return err
 		}
-		return s.Ask(cmd, func(w *simulate.World, source simulate.Source) (*ask.Answer, error) {
+		return s.Ask(cmd, func(w *simulate.World, source simulate.Source) (*query.Answer, error) {
 			s.Meter.Begin(cmd.ErrOrStderr(), "asking about the cluster")
 			said, any, err := list(w, of, source)
 			if err == nil && failOn != "" {
@@ -71,7 +71,7 @@ func inquire(cmd *cobra.Command, condition string,
 	flags.BoolVarP(&s.allNamespaces, "all-namespaces", "A", false, "ask about all namespaces")
 	flags.StringVarP(&s.selector, "selector", "l", "", "only pods with these labels")
 	flags.StringVar(&failOn, "fail-on", "", "exit with code 3 if there is any: "+condition)
-	ask.CompleteChoices(cmd, "fail-on", condition)
+	query.CompleteChoices(cmd, "fail-on", condition)
 	s.CompleteFlags(cmd, &s.namespace)
 	return cmd
 }
@@ -87,12 +87,12 @@ of them run, tried with the engine. Read-only: get and list, never secrets.`,
   berth pending -n shop -l app=web -o wide
   berth pending -A --watch
   berth pending -A -f cluster/ --fail-on pending`,
-	}, "pending", func(w *simulate.World, of survey.Scope, source simulate.Source) (*ask.Answer, bool, error) {
+	}, "pending", func(w *simulate.World, of survey.Scope, source simulate.Source) (*query.Answer, bool, error) {
 		p, err := survey.PendingOf(w, of, source)
 		if err != nil {
 			return nil, false, err
 		}
-		return &ask.Answer{Document: p}, p.Pods+p.Missing > 0, nil
+		return &query.Answer{Document: p}, p.Pods+p.Missing > 0, nil
 	})
 }
 
@@ -107,15 +107,15 @@ list, never secrets.`,
   berth evictions -n shop -o json
   berth evictions -A --watch
   berth evictions -A -f cluster/ --fail-on evicted`,
-	}, "evicted", func(w *simulate.World, of survey.Scope, source simulate.Source) (*ask.Answer, bool, error) {
+	}, "evicted", func(w *simulate.World, of survey.Scope, source simulate.Source) (*query.Answer, bool, error) {
 		source.Assumed = "" // taints alone decide
 		e := survey.EvictionsOf(w, of, source)
-		return &ask.Answer{Document: e, Certain: true}, len(e.Evictions) > 0, nil
+		return &query.Answer{Document: e, Certain: true}, len(e.Evictions) > 0, nil
 	})
 }
 
 func newCapacityCommand() *cobra.Command {
-	q := scope{Question: ask.Question{UserAgent: "berth-capacity"}}
+	q := scope{Question: query.Question{UserAgent: "berth-capacity"}}
 	by, like := "node", ""
 	cmd := &cobra.Command{
 		Use:     "capacity",
@@ -135,7 +135,7 @@ never secrets.`,
 			if !slices.Contains(survey.Ways, by) {
 				return usagef("--by %q: must be one of %s", by, strings.Join(survey.Ways, ", "))
 			}
-			return q.Ask(cmd, func(w *simulate.World, source simulate.Source) (*ask.Answer, error) {
+			return q.Ask(cmd, func(w *simulate.World, source simulate.Source) (*query.Answer, error) {
 				q.Meter.Begin(cmd.ErrOrStderr(), "asking about the cluster")
 				if like == "" {
 					source.Assumed = "" // requests alone decide
@@ -149,7 +149,7 @@ never secrets.`,
 					}
 					c.Fill = done.Fill
 				}
-				return &ask.Answer{Document: c, Certain: like == ""}, nil
+				return &query.Answer{Document: c, Certain: like == ""}, nil
 			})
 		},
 	}
@@ -160,7 +160,7 @@ never secrets.`,
 	flags.StringVar(&like, "like", "", "also count how many more pods like this one fit: pod/NAME, deployment/NAME, ...")
 	flags.StringVarP(&q.namespace, "namespace", "n", "", "of what --like names (default: the context's, or default)")
 	q.CompleteFlags(cmd, &q.namespace)
-	ask.CompleteChoices(cmd, "by", survey.Ways...)
+	query.CompleteChoices(cmd, "by", survey.Ways...)
 	return cmd
 }
 
@@ -177,7 +177,7 @@ func newSurveyCommand() *cobra.Command {
 }
 
 func newFragmentationCommand() *cobra.Command {
-	q := ask.Question{UserAgent: "berth-survey"}
+	q := query.Question{UserAgent: "berth-survey"}
 	by, args := survey.Pools[0], plugins.FragmentationArgs{}
 	resource := ""
 	cmd := &cobra.Command{
@@ -204,7 +204,7 @@ plugin. Read-only: get and list, never secrets.`,
 				return usagef("--resource, --unit: %w", err)
 			}
 			named := resource != "" || cmd.Flags().Changed("unit")
-			return q.Ask(cmd, func(w *simulate.World, source simulate.Source) (*ask.Answer, error) {
+			return q.Ask(cmd, func(w *simulate.World, source simulate.Source) (*query.Answer, error) {
 				q.Meter.Begin(cmd.ErrOrStderr(), "asking about the cluster")
 				f := given
 				if profile := w.Profile(v1.DefaultSchedulerName); profile != nil && !named {
@@ -217,7 +217,7 @@ plugin. Read-only: get and list, never secrets.`,
 					source.Assumed = "" // requests alone decide
 				}
 				s := survey.FragmentationOf(w, f, by, source)
-				return &ask.Answer{Document: s, Certain: named}, nil
+				return &query.Answer{Document: s, Certain: named}, nil
 			})
 		},
 	}
@@ -228,6 +228,6 @@ plugin. Read-only: get and list, never secrets.`,
 		": what nodes are grouped by; a pool is named by its provider's label, else by its shape")
 	flags.StringVar(&resource, "resource", "", "the extended resource that devices provide (default: the plugin's, or nvidia.com/gpu)")
 	flags.Int64Var(&args.Unit, "unit", 0, "how much of the resource one device has (default: the plugin's, or 1)")
-	ask.CompleteChoices(cmd, "by", survey.Pools...)
+	query.CompleteChoices(cmd, "by", survey.Pools...)
 	return cmd
 }

@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
-	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 	"github.com/berth-k8s/berth/internal/world/hostile"
 )
 
@@ -62,7 +62,7 @@ func TestCommandsEndWhateverATenantStores(t *testing.T) {
 	neutral(t)
 	for seed := *offlineSeed; seed < *offlineSeed+uint64(*offlineTenants); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			api := fakeapi.New(t)
+			api := apitest.New(t)
 			village(t, api)
 			if seed%3 == 0 {
 				storeWorkloads(t, api)
@@ -109,13 +109,13 @@ func bounded(t *testing.T, words string, more ...string) {
 }
 
 // village has nodes with room, a full one, and other tenants' pods, including a pending one.
-func village(t *testing.T, api *fakeapi.Server) {
+func village(t *testing.T, api *apitest.Server) {
 	for i := range 20 {
-		api.Set("nodes", fakeapi.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": fmt.Sprint("node-", i), "uid": fmt.Sprint("node-", i)},
+		api.Set("nodes", apitest.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": fmt.Sprint("node-", i), "uid": fmt.Sprint("node-", i)},
 			"status": map[string]any{"allocatable": map[string]any{"cpu": "8", "memory": "16Gi", "pods": "110"}}})
 	}
 	for _, namespace := range []string{"other", hostile.Namespace} {
-		api.Set("namespaces", fakeapi.Object{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}})
+		api.Set("namespaces", apitest.Object{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}})
 	}
 	for name, cpu := range map[string]string{"ordinary": "100", "placed": "1"} {
 		spec := map[string]any{"schedulerName": "default-scheduler", "containers": []any{
@@ -123,15 +123,15 @@ func village(t *testing.T, api *fakeapi.Server) {
 		if name == "placed" {
 			spec["nodeName"] = "node-1"
 		}
-		api.Set("pods", fakeapi.Object{"apiVersion": "v1", "kind": "Pod", "spec": spec,
+		api.Set("pods", apitest.Object{"apiVersion": "v1", "kind": "Pod", "spec": spec,
 			"metadata": map[string]any{"name": name, "namespace": "other", "uid": name, "labels": map[string]any{"app": "web"}}})
 	}
 }
 
 // storeWorkloads stores workloads of impossibly many pods, none of them created: the namespace's
 // quota is 0.
-func storeWorkloads(t *testing.T, api *fakeapi.Server) {
-	api.Set("resourcequotas", fakeapi.Object{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": map[string]any{"name": "none", "namespace": hostile.Namespace},
+func storeWorkloads(t *testing.T, api *apitest.Server) {
+	api.Set("resourcequotas", apitest.Object{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": map[string]any{"name": "none", "namespace": hostile.Namespace},
 		"spec": map[string]any{"hard": map[string]any{"pods": "0"}}, "status": map[string]any{"hard": map[string]any{"pods": "0"}, "used": map[string]any{"pods": "0"}}})
 	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "a"}}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}}
 	selector := &metav1.LabelSelector{MatchLabels: template.Labels}
@@ -155,7 +155,7 @@ func storeWorkloads(t *testing.T, api *fakeapi.Server) {
 }
 
 // storeLongPods stores pending pods with the maximum number of containers in an object.
-func storeLongPods(t *testing.T, api *fakeapi.Server) {
+func storeLongPods(t *testing.T, api *apitest.Server) {
 	for i, pod := range hostile.LongPods("t-") {
 		pod.UID = types.UID(pod.Name)
 		if pod.Labels = map[string]string{"app": "web"}; i%2 == 1 {
@@ -166,7 +166,7 @@ func storeLongPods(t *testing.T, api *fakeapi.Server) {
 }
 
 // storeFields stores objects of several kinds, each with a field of the maximum length.
-func storeFields(t *testing.T, api *fakeapi.Server, seed uint64) {
+func storeFields(t *testing.T, api *apitest.Server, seed uint64) {
 	g := &hostile.Generator{Rand: rand.New(rand.NewPCG(seed, 2)), Prefix: "t"}
 	const kinds = 6
 	for range kinds {
@@ -185,7 +185,7 @@ func storeFields(t *testing.T, api *fakeapi.Server, seed uint64) {
 	}
 }
 
-func store(t *testing.T, api *fakeapi.Server, kind string, object hostile.Object) {
+func store(t *testing.T, api *apitest.Server, kind string, object hostile.Object) {
 	of := slices.IndexFunc(snapshot.Kinds(), func(k snapshot.Kind) bool { return k.Kind == kind })
 	if of < 0 {
 		return // no command reads it
@@ -195,7 +195,7 @@ func store(t *testing.T, api *fakeapi.Server, kind string, object hostile.Object
 	if err != nil {
 		t.Fatal(err)
 	}
-	stored := fakeapi.Object{}
+	stored := apitest.Object{}
 	if err := json.Unmarshal(text, &stored); err != nil {
 		t.Fatal(err)
 	}

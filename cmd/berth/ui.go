@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/deploy"
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/kube/connect"
@@ -119,8 +119,8 @@ func (p *pageFlags) runUI(cmd *cobra.Command) error {
 	return server.Run(ctx)
 }
 
-func (p *pageFlags) askedScheduler() *ask.Scheduler {
-	return &ask.Scheduler{URL: p.scheduler, Cluster: &p.to, UserAgent: "berth-ui"}
+func (p *pageFlags) askedScheduler() *query.Scheduler {
+	return &query.Scheduler{URL: p.scheduler, Cluster: &p.to, UserAgent: "berth-ui"}
 }
 
 // runningSource returns a function that reports the configuration for forecasts: the named file's,
@@ -128,7 +128,7 @@ func (p *pageFlags) askedScheduler() *ask.Scheduler {
 func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*coordinationv1.Lease,
 	time.Time) (*config.Running, error), error) {
 	if p.config != "" {
-		c, err := ask.LoadConfiguration(p.config, cmd.ErrOrStderr())
+		c, err := query.LoadConfiguration(p.config, cmd.ErrOrStderr())
 		if err != nil {
 			return nil, err
 		}

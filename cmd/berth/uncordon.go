@@ -16,17 +16,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
-	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
 // newUncordonCommand reopens nodes after a drain, with kubectl's flags and output.
 func newUncordonCommand() *cobra.Command {
-	d := &drain{Question: ask.Question{UserAgent: "berth-uncordon"}}
+	d := &drain{Question: query.Question{UserAgent: "berth-uncordon"}}
 	cmd := &cobra.Command{
 		Use:     "uncordon NODE...",
 		GroupID: groupOthers,
@@ -48,7 +48,7 @@ func (d *drain) runUncordon(cmd *cobra.Command, args []string) error {
 	if err := d.checkNodes(cmd, args); err != nil {
 		return err
 	}
-	client, err := ask.NewClient(&d.Cluster, d.UserAgent, ask.Short)
+	client, err := query.NewClient(&d.Cluster, d.UserAgent, query.Short)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (d *drain) runUncordon(cmd *cobra.Command, args []string) error {
 	if err := openNodes(cmd.Context(), cmd.OutOrStdout(), client, names, d.dryRun); err != nil || d.dryRun != "none" {
 		return err
 	}
-	if err := live.WithdrawDrains(cmd.Context(), client, names); err != nil && !apierrors.IsForbidden(err) {
+	if err := movecontroller.WithdrawDrains(cmd.Context(), client, names); err != nil && !apierrors.IsForbidden(err) {
 		return err
 	}
 	return restoreScales(cmd.Context(), cmd.OutOrStdout(), client, names)
@@ -78,7 +78,7 @@ func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interfa
 	defer cancel()
 	options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: names}, OnlyRestore: true}
 	tell := func(a execute.DrainTold) { print.Told(out, a.Line()) }
-	drainer := live.NewDrainer(client, nil, options, tell, func(execute.DrainDone) { cancel() })
+	drainer := movecontroller.NewDrainer(client, nil, options, tell, func(execute.DrainDone) { cancel() })
 	return drainer.Run(ctx)
 }
 

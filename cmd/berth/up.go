@@ -12,15 +12,15 @@ import (
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/signals"
-	"github.com/berth-k8s/berth/internal/up/cluster"
+	"github.com/berth-k8s/berth/internal/up/localcluster"
 )
 
 func newUp() *cobra.Command {
-	c := &cluster.Cluster{Gates: map[string]bool{}, Version: currentVersion().Kubernetes}
+	c := &localcluster.Cluster{Gates: map[string]bool{}, Version: currentVersion().Kubernetes}
 	cmd := &cobra.Command{
 		Use:     "up",
 		GroupID: groupTry,
@@ -61,7 +61,7 @@ starts over.`,
 		"tolerationSeconds for not-ready nodes of pods that set none")
 	flags.Int64Var(&c.UnreachableSeconds, "default-unreachable-toleration-seconds", 300,
 		"tolerationSeconds for unreachable nodes of pods that set none")
-	flags.IntVar(&c.UIPort, "ui-port", cluster.AnyPagePort,
+	flags.IntVar(&c.UIPort, "ui-port", localcluster.AnyPagePort,
 		"port of the dashboard on 127.0.0.1; 0 takes a free one, -1 leaves it out (default: "+strconv.Itoa(uiPort)+
 			", or if it is taken, a free one)")
 	flags.Lookup("ui-port").DefValue = "0" // said in words
@@ -72,7 +72,7 @@ starts over.`,
 }
 
 // checkUp checks the flags of berth up.
-func checkUp(c *cluster.Cluster) error {
+func checkUp(c *localcluster.Cluster) error {
 	var shape parse.Nodes
 	shape.AddFlags(pflag.NewFlagSet("", pflag.ContinueOnError)) // as berth nodes has it
 	shape.Count, shape.Zones = c.Nodes, c.Zones
@@ -82,7 +82,7 @@ func checkUp(c *cluster.Cluster) error {
 	if c.Port < 0 || c.Port > 65535 {
 		return usagef("--port %d: must be between 1 and 65535", c.Port)
 	}
-	if c.UIPort != cluster.AnyPagePort && (c.UIPort < cluster.NoPage || c.UIPort > 65535) {
+	if c.UIPort != localcluster.AnyPagePort && (c.UIPort < localcluster.NoPage || c.UIPort > 65535) {
 		return usagef("--ui-port %d: must be between -1 and 65535", c.UIPort)
 	}
 	if c.NotReadySeconds < 0 || c.UnreachableSeconds < 0 {
@@ -92,7 +92,7 @@ func checkUp(c *cluster.Cluster) error {
 		return usagef("--data-dir: must name a directory")
 	}
 	if c.Config != "" {
-		if _, err := ask.LoadConfiguration(c.Config, io.Discard); err != nil { // its notes are the scheduler's to give
+		if _, err := query.LoadConfiguration(c.Config, io.Discard); err != nil { // its notes are the scheduler's to give
 			return fmt.Errorf("--config: %w", err)
 		}
 	}

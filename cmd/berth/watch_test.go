@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 )
 
 // screen is an output that can be read while it is written.
@@ -41,13 +41,13 @@ func (s *screen) String() string {
 // passage of time only.
 func TestWatchPrintsWhatHasChanged(t *testing.T) {
 	neutral(t)
-	api := fakeapi.New(t)
-	node := func(cpu string) fakeapi.Object {
-		return fakeapi.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-1"},
+	api := apitest.New(t)
+	node := func(cpu string) apitest.Object {
+		return apitest.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-1"},
 			"status": map[string]any{"allocatable": map[string]any{"cpu": cpu, "memory": "4Gi", "pods": "110"}}}
 	}
 	api.Set("nodes", node("1"))
-	api.Set("pods", fakeapi.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "big", "namespace": "default", "uid": "big"},
+	api.Set("pods", apitest.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "big", "namespace": "default", "uid": "big"},
 		"spec": map[string]any{"schedulerName": "default-scheduler", "containers": []any{map[string]any{"name": "c", "image": "i",
 			"resources": map[string]any{"requests": map[string]any{"cpu": "2"}}}}}})
 	kubeconfig := file(t, "kubeconfig", fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}", api.Config.Host))
@@ -92,9 +92,9 @@ func TestWatchPrintsWhatHasChanged(t *testing.T) {
 // every reading.
 func TestWatchTellsOnceWhatItCannotRead(t *testing.T) {
 	neutral(t)
-	api := fakeapi.New(t)
+	api := apitest.New(t)
 	api.Refuse("poddisruptionbudgets", http.StatusForbidden)
-	api.Set("nodes", fakeapi.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-1"}})
+	api.Set("nodes", apitest.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-1"}})
 	kubeconfig := file(t, "kubeconfig", fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}", api.Config.Host))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

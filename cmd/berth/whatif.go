@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
@@ -30,7 +30,7 @@ var planFormats = []string{nodeClaims, "svg"}
 
 // forecast holds the flags of berth what-if.
 type forecast struct {
-	ask.Question
+	query.Question
 	namespace string
 	time      time.Duration
 	failOn    []string
@@ -61,7 +61,7 @@ func (f *forecast) parse(args []string, path string) (*parse.Steps, []whatif.Ste
 }
 
 func newWhatIfCommand() *cobra.Command {
-	f := forecast{Question: ask.Question{UserAgent: "berth-what-if"}}
+	f := forecast{Question: query.Question{UserAgent: "berth-what-if"}}
 	cmd := &cobra.Command{
 		Use:     "what-if OPERATION [OPERATION...]",
 		GroupID: groupAsk,
@@ -241,7 +241,7 @@ func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete st
 	kinds, bare := parse.NamedBy(word)
 	switch {
 	case awaits == "fail-on":
-		return ask.WithPrefix(whatif.Conditions, toComplete), noFile
+		return query.WithPrefix(whatif.Conditions, toComplete), noFile
 	case awaits == "like" && word == "add-nodes":
 		return f.Reference(cmd, []parse.Kind{parse.Node}, "", toComplete, namespace)
 	case awaits != "":
@@ -249,10 +249,10 @@ func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete st
 	case strings.HasPrefix(toComplete, "-"):
 		var names []string // those of all operations cobra adds
 		own.VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
-		return ask.WithPrefix(names, toComplete), noFile
+		return query.WithPrefix(names, toComplete), noFile
 	}
 
-	next := ask.WithPrefix(parse.OperationWords(), toComplete)
+	next := query.WithPrefix(parse.OperationWords(), toComplete)
 	switch {
 	case bare && strings.Contains(toComplete, "/"):
 		return f.Nodes(cmd, args, toComplete)
@@ -260,7 +260,7 @@ func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete st
 		names, directive := f.Nodes(cmd, args, toComplete)
 		return append(names, next...), directive
 	case word == "rebalance":
-		return append(ask.WithPrefix(goalWords, toComplete), next...), noFile
+		return append(query.WithPrefix(goalWords, toComplete), next...), noFile
 	case kinds != nil:
 		names, directive := f.Reference(cmd, kinds, before, toComplete, namespace)
 		return append(names, next...), directive

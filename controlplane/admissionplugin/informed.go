@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/berth-k8s/berth/internal/admission/live"
+	"github.com/berth-k8s/berth/internal/admission/lookup"
 )
 
 // informed implements lookups with the API server's own client and informers. Plugins that read
@@ -20,7 +20,7 @@ import (
 type informed struct {
 	*apiserver.Handler
 	client kubernetes.Interface
-	caches *live.Caches
+	caches *lookup.Caches
 }
 
 var (
@@ -34,7 +34,7 @@ func (p *informed) SetExternalKubeClientSet(client kubernetes.Interface) { p.cli
 
 // SetExternalKubeInformerFactory implements the initializer.
 func (p *informed) SetExternalKubeInformerFactory(factory informers.SharedInformerFactory) {
-	p.caches = live.NewCaches(p.client, factory)
+	p.caches = lookup.NewCaches(p.client, factory)
 	// WaitForReady calls HasSynced; see await.
 	p.SetReadyFunc(p.caches.HasSynced)
 }

@@ -25,7 +25,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 
 	"github.com/berth-k8s/berth/internal/admission"
-	"github.com/berth-k8s/berth/internal/admission/live"
+	"github.com/berth-k8s/berth/internal/admission/lookup"
 )
 
 // prepared initialises a plugin like the API server. A cold plugin's informers have not listed yet.
@@ -70,7 +70,7 @@ func TestColdCachesRefuse(t *testing.T) {
 			t.Errorf("after %v", took)
 		}
 		// Readers that do not wait fail as well.
-		if _, err := plugin.caches.For(t.Context()).DefaultPriorityClass(); err != live.ErrCold {
+		if _, err := plugin.caches.For(t.Context()).DefaultPriorityClass(); err != lookup.ErrCold {
 			t.Errorf("a cold cache knows of a default class: %v", err)
 		}
 	})

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/berth-k8s/berth/internal/controller/shadow"
+	"github.com/berth-k8s/berth/internal/controller/controllershadow"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
@@ -156,7 +156,7 @@ func TestMovesCountComparingTolerations(t *testing.T) {
 func TestAShadowReportThatCannotBeWrittenLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "report.json")
-	if err := writeReport(path, &shadow.Report{}); err != nil {
+	if err := writeReport(path, &controllershadow.Report{}); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
@@ -168,7 +168,7 @@ func TestAShadowReportThatCannotBeWrittenLeavesNothing(t *testing.T) {
 	if err := os.Mkdir(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeReport(path, &shadow.Report{}); err == nil {
+	if err := writeReport(path, &controllershadow.Report{}); err == nil {
 		t.Error("a folder was replaced")
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {

@@ -8,7 +8,8 @@
 // writing anything.
 //
 // Packages eviction and nodehealth make the decisions: cores without client, goroutine or clock.
-// Their live packages run them in the loop shared with the scheduler (internal/kube/loop). Package
-// journal replays their events, and package shadow compares. Package rebalance chooses running pods
-// to move, for the rebalance controller, which is off by default, and for berth rebalance.
+// Packages evictioncontroller and nodecontroller run them in the loop shared with the scheduler
+// (internal/kube/loop). Package controllerjournal replays their events, and package
+// controllershadow compares. Package rebalance chooses running pods to move, for the rebalance
+// controller, which is off by default, and for berth rebalance.
 package controller

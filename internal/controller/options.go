@@ -13,25 +13,25 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
-	evictionrequestlive "github.com/berth-k8s/berth/internal/controller/evictionrequest/live"
+	"github.com/berth-k8s/berth/internal/controller/eviction/evictioncontroller"
+	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requestcontroller"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
-	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
-	rebalancelive "github.com/berth-k8s/berth/internal/controller/rebalance/live"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth/nodecontroller"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
 // names are the controllers accepted by --controllers, in the order used in messages. A name also
 // known to kube-controller-manager denotes the same work.
-var names = []string{evictionlive.Name, evictionlive.DeviceName, nodehealthlive.Name, rebalancelive.Name, evictionrequestlive.Name}
+var names = []string{evictioncontroller.Name, evictioncontroller.DeviceName, nodecontroller.Name, movecontroller.Name, requestcontroller.Name}
 
 // offByDefault are the controllers not included in '*': one moves healthy running pods, the other
 // serves an alpha API.
-var offByDefault = []string{rebalancelive.Name, evictionrequestlive.Name}
+var offByDefault = []string{movecontroller.Name, requestcontroller.Name}
 
 // former are older names still accepted by kube-controller-manager.
-var former = map[string]string{"nodelifecycle": nodehealthlive.Name}
+var former = map[string]string{"nodelifecycle": nodecontroller.Name}
 
 // Options are the command's flags. Flags shared with kube-controller-manager have its names,
 // meanings and defaults.
@@ -135,8 +135,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: go with --shadow")
 	}
 	// The shadow cannot compare it: kube-controller-manager v1.37 lacks this controller.
-	if o.Shadow.On && o.isEnabled(evictionrequestlive.Name) {
-		return fmt.Errorf("--controllers: %s goes without --shadow", evictionrequestlive.Name)
+	if o.Shadow.On && o.isEnabled(requestcontroller.Name) {
+		return fmt.Errorf("--controllers: %s goes without --shadow", requestcontroller.Name)
 	}
 	if err := o.Rebalance.validateOptions(o); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (o *Options) isEnabled(name string) bool {
 
 // evictsPods reports whether taints evict pods: those of nodes, of devices, or both.
 func (o *Options) evictsPods() bool {
-	return o.isEnabled(evictionlive.Name) || o.isEnabled(evictionlive.DeviceName)
+	return o.isEnabled(evictioncontroller.Name) || o.isEnabled(evictioncontroller.DeviceName)
 }
 
 // configzMap returns the content of /configz. Durations are strings, as in upstream's configuration

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
-	rebalancelive "github.com/berth-k8s/berth/internal/controller/rebalance/live"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
@@ -66,15 +66,15 @@ func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 // validateOptions rejects flags of a disabled controller, and reads the files once, so that a
 // mistake in them is an error at the start and not after the replica has become the leader.
 func (o *RebalanceOptions) validateOptions(all *Options) error {
-	if !all.isEnabled(rebalancelive.Name) {
+	if !all.isEnabled(movecontroller.Name) {
 		if o.Policy != "" || len(o.Goals) > 0 || o.Surge {
-			return fmt.Errorf("--policy, --goals and --surge: go with --controllers=%s", rebalancelive.Name)
+			return fmt.Errorf("--policy, --goals and --surge: go with --controllers=%s", movecontroller.Name)
 		}
 		return nil
 	}
 	switch {
 	case all.Shadow.On:
-		return fmt.Errorf("--controllers: %s goes without --shadow; berth rebalance plans without writing anything", rebalancelive.Name)
+		return fmt.Errorf("--controllers: %s goes without --shadow; berth rebalance plans without writing anything", movecontroller.Name)
 	case o.Policy != "" && len(o.Goals) > 0:
 		return fmt.Errorf("--policy: goes without --goals")
 	case o.Every < shortestEvery:
@@ -162,7 +162,7 @@ func (c *Controller) runRebalance(ctx context.Context, client kubernetes.Interfa
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		read, err := o.runningConfig(ctx, client)
 		if err == nil {
-			mover := rebalancelive.New(client, events, rebalancelive.Options{
+			mover := movecontroller.New(client, events, movecontroller.Options{
 				Execute: execute.Options{Every: o.Every, Surge: o.Surge}, Policy: o.readPolicy, Profiles: read.Profiles, Placing: placing,
 			})
 			c.mover.Store(mover)

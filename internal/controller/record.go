@@ -13,14 +13,14 @@ import (
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 
-	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
-	"github.com/berth-k8s/berth/internal/controller/journal"
-	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
+	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
+	"github.com/berth-k8s/berth/internal/controller/eviction/evictioncontroller"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth/nodecontroller"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// lostRecords covers both journals. This file starts and ends them; package journal defines their
-// contents.
+// lostRecords covers both journals. This file starts and ends them; package controllerjournal
+// defines their contents.
 var lostRecords = metrics.NewCounter(&metrics.CounterOpts{
 	Name: "berth_journal_lost_records_total",
 	Help: "Records that --journal has lost: the disk did not keep up, or the journal has ended. " +
@@ -30,11 +30,11 @@ var lostRecords = metrics.NewCounter(&metrics.CounterOpts{
 
 // recordEviction starts the journal of taint eviction, if one is wanted. end writes the queued
 // records.
-func (c *Controller) recordEviction(e *evictionlive.Evictor) (end func(), err error) {
+func (c *Controller) recordEviction(e *evictioncontroller.Evictor) (end func(), err error) {
 	if c.options.Journal.Dir == "" {
 		return func() {}, nil
 	}
-	j, err := journal.ForEviction(c.journalOf(evictionlive.Name), version.Get().GitVersion, c.options.Eviction,
+	j, err := controllerjournal.ForEviction(c.journalOf(evictioncontroller.Name), version.Get().GitVersion, c.options.Eviction,
 		c.journalLimits(), c.tellJournal)
 	if err != nil {
 		return nil, fmt.Errorf("--journal: %w", err)
@@ -45,11 +45,11 @@ func (c *Controller) recordEviction(e *evictionlive.Evictor) (end func(), err er
 }
 
 // recordHealth is recordEviction for node health.
-func (c *Controller) recordHealth(h *nodehealthlive.Controller) (end func(), err error) {
+func (c *Controller) recordHealth(h *nodecontroller.Controller) (end func(), err error) {
 	if c.options.Journal.Dir == "" {
 		return func() {}, nil
 	}
-	j, err := journal.ForNodeHealth(c.journalOf(nodehealthlive.Name), version.Get().GitVersion, c.options.NodeHealth,
+	j, err := controllerjournal.ForNodeHealth(c.journalOf(nodecontroller.Name), version.Get().GitVersion, c.options.NodeHealth,
 		c.journalLimits(), c.tellJournal)
 	if err != nil {
 		return nil, fmt.Errorf("--journal: %w", err)
@@ -67,7 +67,7 @@ func (c *Controller) journalOf(name string) string { return filepath.Join(c.opti
 // --journal's limit applies to the whole folder.
 func (c *Controller) journalLimits() records.Limits {
 	l := c.options.Journal.Limits
-	if c.options.evictsPods() && c.options.isEnabled(nodehealthlive.Name) {
+	if c.options.evictsPods() && c.options.isEnabled(nodecontroller.Name) {
 		l.Size /= 2
 	}
 	return l

@@ -12,10 +12,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
-	"github.com/berth-k8s/berth/internal/controller/journal"
-	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
+	"github.com/berth-k8s/berth/internal/controller/eviction/evictioncontroller"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth/nodecontroller"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
@@ -36,19 +36,19 @@ func TestEachControllerWritesAJournalOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := eventlog.New(client, "test")
-	evictor := evictionlive.New(client, evictionlive.Events{Nodes: events}, o.Eviction)
+	evictor := evictioncontroller.New(client, evictioncontroller.Events{Nodes: events}, o.Eviction)
 	endEviction, err := c.recordEviction(evictor)
 	if err != nil {
 		t.Fatal(err)
 	}
-	endHealth, err := c.recordHealth(nodehealthlive.New(client, events, o.NodeHealth))
+	endHealth, err := c.recordHealth(nodecontroller.New(client, events, o.NodeHealth))
 	if err != nil {
 		t.Fatal(err)
 	}
 	evictor.Step(time.Now(), eviction.Tick{})
 	endEviction()
 	endHealth()
-	for name, want := range map[string]int{journal.Eviction: 1, journal.NodeHealth: 0} {
+	for name, want := range map[string]int{controllerjournal.Eviction: 1, controllerjournal.NodeHealth: 0} {
 		files, err := records.Files(filepath.Join(dir, name))
 		if err != nil || len(files) != 1 {
 			t.Fatalf("%s: %q, %v", name, files, err)
@@ -58,11 +58,11 @@ func TestEachControllerWritesAJournalOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		r, err := journal.NewReader(f)
+		r, err := controllerjournal.NewReader(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if result, err := journal.Replay(r, journal.Options{}); err != nil || result.Parting != nil || result.Events != want {
+		if result, err := controllerjournal.Replay(r, controllerjournal.Options{}); err != nil || result.Parting != nil || result.Events != want {
 			t.Errorf("%s: %+v, %v", name, result, err)
 		}
 	}

@@ -17,11 +17,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 
-	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
-	evictionrequestlive "github.com/berth-k8s/berth/internal/controller/evictionrequest/live"
-	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
-	rebalancelive "github.com/berth-k8s/berth/internal/controller/rebalance/live"
-	"github.com/berth-k8s/berth/internal/controller/shadow"
+	"github.com/berth-k8s/berth/internal/controller/controllershadow"
+	"github.com/berth-k8s/berth/internal/controller/eviction/evictioncontroller"
+	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requestcontroller"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth/nodecontroller"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/giveback"
 	"github.com/berth-k8s/berth/internal/kube/lead"
@@ -35,14 +35,14 @@ type Controller struct {
 	options Options
 	config  *rest.Config // copied for each client
 
-	elector *lead.Elector                        // nil with --shadow, which needs no leader
-	server  *serve.Server                        // listens since New
-	evictor atomic.Pointer[evictionlive.Evictor] // for the taints of nodes and of devices
-	health  atomic.Pointer[nodehealthlive.Controller]
-	mover   atomic.Pointer[rebalancelive.Mover]            // nil also between an error and the next start
-	asked   atomic.Pointer[evictionrequestlive.Controller] // answers EvictionRequests
+	elector *lead.Elector                              // nil with --shadow, which needs no leader
+	server  *serve.Server                              // listens since New
+	evictor atomic.Pointer[evictioncontroller.Evictor] // for the taints of nodes and of devices
+	health  atomic.Pointer[nodecontroller.Controller]
+	mover   atomic.Pointer[movecontroller.Mover]         // nil also between an error and the next start
+	asked   atomic.Pointer[requestcontroller.Controller] // answers EvictionRequests
 
-	follower *shadow.Follower // set with --shadow; of the above, only server is then
+	follower *controllershadow.Follower // set with --shadow; of the above, only server is then
 }
 
 // New returns a controller for the cluster of config. Its endpoints listen already, so that Address
@@ -121,12 +121,12 @@ func (c *Controller) runControllers(ctx context.Context) error {
 		parts = append(append(parts, logs...), evictor.Run)
 	}
 
-	if c.options.isEnabled(nodehealthlive.Name) {
-		client, events, err := c.newClients(nodehealthlive.Name, "node-controller")
+	if c.options.isEnabled(nodecontroller.Name) {
+		client, events, err := c.newClients(nodecontroller.Name, "node-controller")
 		if err != nil {
 			return err
 		}
-		health := nodehealthlive.New(client, events, c.options.NodeHealth)
+		health := nodecontroller.New(client, events, c.options.NodeHealth)
 		end, err := c.recordHealth(health)
 		if err != nil {
 			return err
@@ -136,18 +136,18 @@ func (c *Controller) runControllers(ctx context.Context) error {
 		parts = append(parts, events.Run, health.Run)
 	}
 
-	if c.options.isEnabled(evictionrequestlive.Name) {
-		client, err := c.newClient("berth-controller/"+evictionrequestlive.Name, -1)
+	if c.options.isEnabled(requestcontroller.Name) {
+		client, err := c.newClient("berth-controller/"+requestcontroller.Name, -1)
 		if err != nil {
 			return err
 		}
-		asked := evictionrequestlive.New(client)
+		asked := requestcontroller.New(client)
 		c.asked.Store(asked)
 		parts = append(parts, asked.Run)
 	}
 
-	if c.options.isEnabled(rebalancelive.Name) {
-		client, events, err := c.newClients(rebalancelive.Name, "berth-rebalance")
+	if c.options.isEnabled(movecontroller.Name) {
+		client, events, err := c.newClients(movecontroller.Name, "berth-rebalance")
 		if err != nil {
 			return err
 		}
@@ -166,21 +166,21 @@ func (c *Controller) runControllers(ctx context.Context) error {
 // newEvictor returns the evictor for the taints of nodes, of devices, or both, and its event logs.
 // One Evictor does both, since a pod must be evicted once, for the first due taint; upstream has
 // two controllers unaware of each other.
-func (c *Controller) newEvictor() (e *evictionlive.Evictor, logs []func(context.Context), err error) {
+func (c *Controller) newEvictor() (e *evictioncontroller.Evictor, logs []func(context.Context), err error) {
 	var client kubernetes.Interface
-	var to evictionlive.Events
+	var to evictioncontroller.Events
 	// Each kind of taint has a separate event log, because its events have a different source
 	// component.
-	for name, log := range map[string]**eventlog.Log{evictionlive.Name: &to.Nodes, evictionlive.DeviceName: &to.Devices} {
+	for name, log := range map[string]**eventlog.Log{evictioncontroller.Name: &to.Nodes, evictioncontroller.DeviceName: &to.Devices} {
 		if !c.options.isEnabled(name) {
 			continue
 		}
-		if client, *log, err = c.newClients(evictionlive.Name, name); err != nil {
+		if client, *log, err = c.newClients(evictioncontroller.Name, name); err != nil {
 			return nil, nil, err
 		}
 		logs = append(logs, (*log).Run)
 	}
-	return evictionlive.New(client, to, c.options.Eviction), logs, nil
+	return evictioncontroller.New(client, to, c.options.Eviction), logs, nil
 }
 
 // newClients returns a controller's client, which needs no rate limit because its requests in
@@ -244,7 +244,7 @@ func (c *Controller) newEndpoints() *serve.Endpoints {
 
 // Metrics returns the metrics of all controllers.
 func Metrics() []metrics.Registerable {
-	return slices.Concat(evictionlive.Metrics(), nodehealthlive.Metrics(), rebalancelive.Metrics(), shadow.Metrics(),
+	return slices.Concat(evictioncontroller.Metrics(), nodecontroller.Metrics(), movecontroller.Metrics(), controllershadow.Metrics(),
 		[]metrics.Registerable{lostRecords})
 }
 
@@ -271,24 +271,24 @@ func (c *Controller) notReady() error {
 		}
 	}
 
-	if c.options.isEnabled(nodehealthlive.Name) {
+	if c.options.isEnabled(nodecontroller.Name) {
 		if h := c.health.Load(); h == nil || !h.Synced() {
-			return errors.New(nodehealthlive.Name + " has not seen all nodes and leases yet")
+			return errors.New(nodecontroller.Name + " has not seen all nodes and leases yet")
 		}
 		if err := c.health.Load().Blind(); err != nil {
-			return fmt.Errorf("%s: %w", nodehealthlive.Name, err)
+			return fmt.Errorf("%s: %w", nodecontroller.Name, err)
 		}
 	}
 
-	if c.options.isEnabled(evictionrequestlive.Name) {
+	if c.options.isEnabled(requestcontroller.Name) {
 		if a := c.asked.Load(); a == nil || !a.Synced() {
-			return errors.New(evictionrequestlive.Name + " has not seen all EvictionRequests, Evictions and pods yet")
+			return errors.New(requestcontroller.Name + " has not seen all EvictionRequests, Evictions and pods yet")
 		}
 	}
 
-	if c.options.isEnabled(rebalancelive.Name) {
+	if c.options.isEnabled(movecontroller.Name) {
 		if m := c.mover.Load(); m == nil || !m.Synced() {
-			return errors.New(rebalancelive.Name + " has not seen the whole cluster yet")
+			return errors.New(movecontroller.Name + " has not seen the whole cluster yet")
 		}
 	}
 	return nil

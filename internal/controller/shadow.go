@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
-	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
-	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
-	"github.com/berth-k8s/berth/internal/controller/shadow"
+	"github.com/berth-k8s/berth/internal/controller/controllershadow"
+	"github.com/berth-k8s/berth/internal/controller/eviction/evictioncontroller"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth/nodecontroller"
 	"github.com/berth-k8s/berth/internal/durable"
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
@@ -43,7 +43,7 @@ func (c *Controller) newShadow() error {
 	}
 	health := c.options.NodeHealth
 	health.ReadsLeases = false // nobody answers the core of a shadow
-	c.follower = shadow.NewFollower(client, c.options.isEnabled(evictionlive.Name), c.options.isEnabled(nodehealthlive.Name), health)
+	c.follower = controllershadow.NewFollower(client, c.options.isEnabled(evictioncontroller.Name), c.options.isEnabled(nodecontroller.Name), health)
 	return nil
 }
 
@@ -74,7 +74,7 @@ func (c *Controller) runShadow(ctx context.Context) error {
 func (c *Controller) tellShadow(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	reports := c.shadowReports()
-	shadow.Tell(reports)
+	controllershadow.Tell(reports)
 	if path := c.options.Shadow.Report; path != "" {
 		err := writeReport(path, reports.Controller)
 		if err != nil {
@@ -84,7 +84,7 @@ func (c *Controller) tellShadow(ctx context.Context) {
 }
 
 // writeReport replaces the file in one step, so that a reader never sees half of it.
-func writeReport(path string, report *shadow.Report) error {
+func writeReport(path string, report *controllershadow.Report) error {
 	text, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return err
@@ -94,11 +94,11 @@ func writeReport(path string, report *shadow.Report) error {
 
 // shadowReports returns the current reports of both components. The scheduler's is nil as long as
 // its file is missing or invalid.
-func (c *Controller) shadowReports() shadow.Reports {
-	reports := shadow.Reports{Controller: c.follower.Ledger.Report(time.Now())}
+func (c *Controller) shadowReports() controllershadow.Reports {
+	reports := controllershadow.Reports{Controller: c.follower.Ledger.Report(time.Now())}
 	if path := c.options.Shadow.Scheduler; path != "" {
 		if text, err := os.ReadFile(path); err == nil {
-			reports.Scheduler = shadow.PlacementsOf(text) // nil unless it is a report
+			reports.Scheduler = controllershadow.PlacementsOf(text) // nil unless it is a report
 		}
 	}
 	return reports

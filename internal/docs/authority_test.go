@@ -40,7 +40,7 @@ func TestEveryInstructionHasAnAuthor(t *testing.T) {
 			}
 			for _, found := range ownKey.FindAllStringSubmatch(string(text), -1) {
 				name := found[1] + found[2]
-				if found[2] != "" && !strings.Contains(path, filepath.Join("simnodes", "kubelet")) {
+				if found[2] != "" && !strings.Contains(path, filepath.Join("simnodes", "simkubelet")) {
 					continue
 				}
 				keys++

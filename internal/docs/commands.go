@@ -107,7 +107,7 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/ui.md", "cd test && go test ./e2e_ui", measures},
 	{"docs/live-benchmark.md", "make bench-live", measures},
 	{"docs/eviction.md", "cd test && go test ./e2e_eviction", longer},
-	{"docs/plugins.md", "cd test && go test ./outside", longer},
+	{"docs/plugins.md", "cd test && go test ./pluginparity", longer},
 	{"docs/what-if.md", "cd test && go test ./e2e_explain", longer},
 	{"docs/maintainers.md", "cd test && go test ./versions", "whole API servers are compiled"},
 	{"docs/upstream-specs.md", "make specs", "an hour"},

@@ -34,8 +34,8 @@ var parts = map[string]string{
 // carriers lists structs that pass a reason on to the code that writes the event, by the expression
 // that reads it there.
 var carriers = map[string]carrier{
-	"internal/controller/nodehealth/live: a.Reason": {"internal/controller/nodehealth", "Record", "Reason"},
-	"internal/node/simnodes/kubelet: r.Reason":      {"internal/node/admit", "Refusal", "Reason"},
+	"internal/controller/nodehealth/nodecontroller: a.Reason": {"internal/controller/nodehealth", "Record", "Reason"},
+	"internal/node/simnodes/simkubelet: r.Reason":             {"internal/node/admit", "Refusal", "Reason"},
 }
 
 // onlyAMachine lists pod rejections of real machines; simulated nodes use the rest of package

@@ -17,9 +17,9 @@ const module = "github.com/berth-k8s/berth/"
 // /... a folder stands for all packages in it, those to come included.
 var pure = []string{
 	"internal/engine/...", "internal/admission", "internal/world/...", "internal/controller/eviction", "internal/controller/nodehealth",
-	"internal/controller/journal", "internal/controller/rebalance", "internal/controller/rebalance/policy", "internal/controller/rebalance/execute",
+	"internal/controller/controllerjournal", "internal/controller/rebalance", "internal/controller/rebalance/policy", "internal/controller/rebalance/execute",
 	"internal/inspect/manifest", "internal/inspect/simulate", "internal/inspect/trial", "internal/inspect/explain", "internal/inspect/replay", "internal/inspect/whatif", "internal/inspect/survey", "internal/inspect/check",
-	"internal/node/admit", "internal/node/pressure", "internal/node/simnodes/kubelet",
+	"internal/node/admit", "internal/node/pressure", "internal/node/simnodes/simkubelet",
 	"internal/ui/model", "deploy",
 }
 

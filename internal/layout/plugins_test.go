@@ -25,7 +25,7 @@ var namesPlugins = map[string]string{
 	"internal/engine/config":    "the names in configuration files of before, and what they stand for now",
 	"internal/node/admit":       "the kubelet's reasons for refusing a pod, which are named as the plugins are",
 	"internal/inspect/simulate": "says in DynamicResources' words why it keeps a pod out of the queue",
-	"internal/scheduler/live":   "which plugin's time is measured while it binds or writes for a pod",
+	"internal/scheduler/runner": "which plugin's time is measured while it binds or writes for a pod",
 	"internal/engine/groups":    "the feature gate that is named as the plugin is",
 
 	"internal/scheduler/options/gates.go": "the feature gate that is named as the plugin is",

@@ -14,7 +14,7 @@ import (
 // before it in this list, and none that come after it: so no arrow runs back up, and no two rooms
 // import each other. A folder that is listed inside of another one is a room of its own.
 var rooms = []string{
-	"deploy", "internal/ask", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/quantity", "internal/kube",
+	"deploy", "internal/pacing", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/quantity", "internal/kube",
 	"internal/engine", "internal/engine/gang", "internal/engine/cycle", "internal/engine/journal", "internal/admission", "internal/world", "internal/controller", "internal/node",
 	"internal/inspect", "internal/scheduler", "internal/ui", "internal/containerd", "internal/cli", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",
 }

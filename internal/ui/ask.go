@@ -25,7 +25,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
-	"github.com/berth-k8s/berth/internal/ui/live"
+	"github.com/berth-k8s/berth/internal/ui/changefeed"
 )
 
 const (
@@ -70,7 +70,7 @@ func (f following) readState(ctx context.Context, _ time.Time) (*manifest.Set, s
 }
 
 // recorded reads a recording. A time after the end is the end.
-type recorded struct{ *live.Recording }
+type recorded struct{ *changefeed.Recording }
 
 func (r recorded) readState(_ context.Context, at time.Time) (*manifest.Set, simulate.Source, []string, error) {
 	if at.After(r.Until) {

@@ -28,7 +28,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	access "github.com/berth-k8s/berth/internal/kube/guard"
-	"github.com/berth-k8s/berth/internal/ui/live"
+	"github.com/berth-k8s/berth/internal/ui/changefeed"
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
@@ -61,9 +61,9 @@ type Options struct {
 type Server struct {
 	options Options
 	cluster string // the API server's address, or the recording's folder
-	watcher *live.Watcher
+	watcher *changefeed.Watcher
 	// recording is shown if it is not nil; then watcher is nil.
-	recording *live.Recording
+	recording *changefeed.Recording
 	asker     *asker
 	listener  net.Listener  // open since Listen
 	epoch     string        // distinguishes this process's frame numbers from another's
@@ -113,14 +113,14 @@ func Listen(config *rest.Config, o Options) (*Server, error) {
 func newShowing(config *rest.Config, o *Options) (s *Server, err error) {
 	if o.Recording != "" {
 		s = &Server{cluster: o.Recording}
-		if s.recording, err = live.Open(o.Recording); err == nil {
+		if s.recording, err = changefeed.Open(o.Recording); err == nil {
 			s.asker = newAsker(recorded{s.recording}, o)
 		}
 		return s, err
 	}
 
 	s = &Server{cluster: config.Host}
-	if s.watcher, err = live.New(config); err != nil {
+	if s.watcher, err = changefeed.New(config); err != nil {
 		return nil, err
 	}
 

@@ -21,25 +21,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
-	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-func node(name string, taints ...string) fakeapi.Object {
+func node(name string, taints ...string) apitest.Object {
 	list := []map[string]any{}
 	for _, key := range taints {
 		list = append(list, map[string]any{"key": key, "effect": "NoSchedule"})
 	}
-	return fakeapi.Object{
+	return apitest.Object{
 		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": name, "uid": name},
 		"spec":   map[string]any{"taints": list},
 		"status": map[string]any{"allocatable": map[string]any{"cpu": "4", "memory": "8Gi", "pods": "10"}, "conditions": []map[string]any{{"type": "Ready", "status": "True"}}},
 	}
 }
 
-func pod(name, on string) fakeapi.Object {
-	return fakeapi.Object{
+func pod(name, on string) apitest.Object {
+	return apitest.Object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": "default", "name": name, "uid": "uid-" + name},
 		"spec": map[string]any{"nodeName": on, "schedulerName": "default-scheduler", "containers": []map[string]any{{"name": "c", "image": "i", "resources": map[string]any{"requests": map[string]any{"cpu": "1"}}}}},
 	}
@@ -63,7 +63,7 @@ func cordonOnly(args []string, _ string) ([]whatif.Step, error) {
 // the Leases of the cluster, and assumed parts are reported in the response.
 func TestQuestionsAreByTheConfigurationOfTheMoment(t *testing.T) {
 	s, api := serving(t)
-	api.Set("leases", fakeapi.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "a", "namespace": "b"}})
+	api.Set("leases", apitest.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "a", "namespace": "b"}})
 	serves := "default-scheduler"
 	s.asker.options.Running = func(_ context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error) {
 		if len(leases) != 1 || at.IsZero() {
@@ -84,9 +84,9 @@ func TestQuestionsAreByTheConfigurationOfTheMoment(t *testing.T) {
 
 // serving runs a server of a small cluster. The API server of the test fails it at every request
 // other than a read, or for secrets.
-func serving(t *testing.T) (*Server, *fakeapi.Server) {
+func serving(t *testing.T) (*Server, *apitest.Server) {
 	t.Helper()
-	api := fakeapi.New(t)
+	api := apitest.New(t)
 	api.Refuse("events", http.StatusForbidden)
 	api.Set("nodes", node("node-1"))
 	api.Set("nodes", node("node-2", "dedicated"))
@@ -338,7 +338,7 @@ func TestQuestionsThatMayNotBeAsked(t *testing.T) {
 
 // Every user of a machine reaches its loopback address.
 func TestATokenIsMadeEverywhere(t *testing.T) {
-	api := fakeapi.New(t)
+	api := apitest.New(t)
 	made := map[string]bool{}
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0", "0.0.0.0:0"} {
 		s, err := Listen(api.Config, Options{Address: address})

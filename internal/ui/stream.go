@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/ui/live"
+	"github.com/berth-k8s/berth/internal/ui/changefeed"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 //
 //	state  everything, a model.Delta with fresh
 //	delta  what changed since
-//	watch  the connection to the API server, a live.Watches
+//	watch  the connection to the API server, a changefeed.Watches
 //	beat   the time
 //	end    the response ends here; the browser requests the news again after a second
 //
@@ -68,7 +68,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	// The browser reconnects after a second.
 	out.writeText("retry: 1000\n\n")
 	after := s.lastPosition(r)
-	var told live.Watches
+	var told changefeed.Watches
 	first := true
 	silence := time.NewTicker(beat)
 	defer silence.Stop()

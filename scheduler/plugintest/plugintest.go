@@ -9,11 +9,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/berth-k8s/berth/internal/scheduler/outside"
+	"github.com/berth-k8s/berth/internal/scheduler/outoftree"
 )
 
 // NodeInfo returns a node with pods, independent of any cluster.
-func NodeInfo(node *v1.Node, pods ...*v1.Pod) fwk.NodeInfo { return outside.NewNodeInfo(node, pods...) }
+func NodeInfo(node *v1.Node, pods ...*v1.Pod) fwk.NodeInfo {
+	return outoftree.NewNodeInfo(node, pods...)
+}
 
 // CycleState returns an empty state.
-func CycleState() fwk.CycleState { return outside.NewState() }
+func CycleState() fwk.CycleState { return outoftree.NewState() }

@@ -26,7 +26,7 @@ import (
 
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/node/simnodes"
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
@@ -101,9 +101,9 @@ func (c *cluster) simulate(count int) {
 	ready := make(chan struct{})
 	running.Go(func() {
 		err := simnodes.Run(ctx, c.api, simnodes.Options{
-			Shape: kubelet.Shape{
-				Prefix: "node-", Count: count, Zones: 3, Region: "r1", Capacity: kubelet.DefaultCapacity(), Version: binaries.Kubernetes,
-				RenewInterval: kubelet.RenewIntervalFor(count), StatusInterval: 5 * time.Minute, JobRunFor: time.Second,
+			Shape: simkubelet.Shape{
+				Prefix: "node-", Count: count, Zones: 3, Region: "r1", Capacity: simkubelet.DefaultCapacity(), Version: binaries.Kubernetes,
+				RenewInterval: simkubelet.RenewIntervalFor(count), StatusInterval: 5 * time.Minute, JobRunFor: time.Second,
 			},
 			Workers: 8, Log: slog.New(slog.DiscardHandler), Ready: func(int, time.Duration) { close(ready) },
 		})

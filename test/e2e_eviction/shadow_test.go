@@ -23,7 +23,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/berth-k8s/berth/deploy"
-	"github.com/berth-k8s/berth/internal/controller/shadow"
+	"github.com/berth-k8s/berth/internal/controller/controllershadow"
 )
 
 // TestShadowAgreesWithUpstream runs Berth's controllers as a shadow of upstream's, with exactly the
@@ -51,20 +51,20 @@ func TestShadowAgreesWithUpstream(t *testing.T) {
 	c.condition("n", v1.NodeReady, v1.ConditionFalse)
 	c.within(60*time.Second, "evicted by upstream for the node's health", func() bool { return c.leaves("for-health") })
 
-	told := func() shadow.Reports {
+	told := func() controllershadow.Reports {
 		answer, err := http.Get("http://" + p.address + "/shadow")
 		c.must(err)
 		defer answer.Body.Close()
 		text, err := io.ReadAll(answer.Body)
 		c.must(err)
-		read, err := shadow.Read(text)
+		read, err := controllershadow.Read(text)
 		c.must(err)
 		return read
 	}
 	c.within(time.Minute, "both evictions and both taints are compared", func() bool {
 		report := told().Controller
-		return report.Tallies[shadow.Eviction].Decisions == 2 &&
-			report.Tallies[shadow.Taint].Decisions >= 2 // a node that is new may be tainted for a moment, by both
+		return report.Tallies[controllershadow.Eviction].Decisions == 2 &&
+			report.Tallies[controllershadow.Taint].Decisions >= 2 // a node that is new may be tainted for a moment, by both
 	})
 	report := told().Controller
 	for kind, tally := range report.Tallies {

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
 // pool is three nodes with a dedicated namespace: to the pods in it, a whole cluster.
@@ -108,7 +108,7 @@ func (p *pool) makeWorkload(name string) (err error) {
 		replicas = 1 + p.random.Int32N(2)
 		t.Spec.RestartPolicy = v1.RestartPolicyNever
 		if p.random.IntN(3) > 0 { // otherwise it ends
-			t.Annotations[kubelet.AnnotationRunFor] = "1h"
+			t.Annotations[simkubelet.AnnotationRunFor] = "1h"
 		}
 		spec := batchv1.JobSpec{Parallelism: &replicas, Completions: &replicas, Template: t, BackoffLimit: ptr.To[int32](99)}
 		_, err = client.BatchV1().Jobs(p.namespace).Create(p.ctx, &batchv1.Job{ObjectMeta: object, Spec: spec}, metav1.CreateOptions{})
@@ -134,15 +134,15 @@ func (p *pool) makePod(name string, owner *v1.ConfigMap) error {
 	case 2: // the garbage collector deletes it
 		controller("apps/v1", "DaemonSet", "gone", "gone")
 		pod.Finalizers = []string{finalizer}
-		pod.Annotations[kubelet.AnnotationTerminateAfter], pod.Spec.TerminationGracePeriodSeconds = "1h", ptr.To[int64](3600)
+		pod.Annotations[simkubelet.AnnotationTerminateAfter], pod.Spec.TerminationGracePeriodSeconds = "1h", ptr.To[int64](3600)
 	}
 	switch p.random.IntN(8) {
 	case 0, 1:
-		pod.Annotations[kubelet.AnnotationRunFor] = "0s"
-		pod.Annotations[kubelet.AnnotationExitCode] = fmt.Sprint(p.random.IntN(2))
+		pod.Annotations[simkubelet.AnnotationRunFor] = "0s"
+		pod.Annotations[simkubelet.AnnotationExitCode] = fmt.Sprint(p.random.IntN(2))
 	case 2:
 		pod.Spec.InitContainers = []v1.Container{{Name: "init", Image: "i"}}
-		pod.Annotations[kubelet.AnnotationInitFor] = "1h"
+		pod.Annotations[simkubelet.AnnotationInitFor] = "1h"
 	case 3:
 		pod.Annotations[v1.MirrorPodAnnotationKey] = "x"
 	}
@@ -173,11 +173,11 @@ func (p *pool) disturb() error {
 		patch, ends := "", false
 		switch p.random.IntN(16) {
 		case 0:
-			patch, ends = fmt.Sprintf(`{"metadata": {"annotations": {%q: "1h"}}}`, kubelet.AnnotationTerminateAfter), true
+			patch, ends = fmt.Sprintf(`{"metadata": {"annotations": {%q: "1h"}}}`, simkubelet.AnnotationTerminateAfter), true
 		case 1:
 			patch, ends = fmt.Sprintf(`{"metadata": {"finalizers": [%q]}}`, finalizer), true
 		case 2, 3:
-			patch = fmt.Sprintf(`{"metadata": {"annotations": {%q: "false"}}}`, kubelet.AnnotationReady)
+			patch = fmt.Sprintf(`{"metadata": {"annotations": {%q: "false"}}}`, simkubelet.AnnotationReady)
 		}
 		if patch == "" || pods[i].DeletionTimestamp != nil {
 			continue
@@ -233,9 +233,9 @@ func unsettled(pods []v1.Pod, budgets []policyv1.PodDisruptionBudget) error {
 	}
 	for i := range pods {
 		pod := &pods[i]
-		_, ends := pod.Annotations[kubelet.AnnotationExitCode]
-		_, starts := pod.Annotations[kubelet.AnnotationInitFor]
-		runs := pod.Status.Phase == v1.PodRunning && !ends && ready(pod) == (pod.Annotations[kubelet.AnnotationReady] != "false")
+		_, ends := pod.Annotations[simkubelet.AnnotationExitCode]
+		_, starts := pod.Annotations[simkubelet.AnnotationInitFor]
+		runs := pod.Status.Phase == v1.PodRunning && !ends && ready(pod) == (pod.Annotations[simkubelet.AnnotationReady] != "false")
 		ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 		gone := metav1.GetControllerOf(pod) != nil && metav1.GetControllerOf(pod).UID == "gone"
 		if pod.Spec.NodeName == "" || pod.Status.StartTime == nil || !(starts || runs || ended || pod.DeletionTimestamp != nil) || gone && pod.DeletionTimestamp == nil {

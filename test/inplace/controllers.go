@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
+	"github.com/berth-k8s/berth/internal/controller/eviction/evictioncontroller"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
-	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth/nodecontroller"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/test/inplace/hook"
 )
@@ -24,12 +24,12 @@ func runNodeHealth(ctx context.Context, with hook.NodeHealth) {
 	options.EvictionRate, options.SecondaryEvictionRate = float64(with.EvictionRate), float64(with.SecondaryRate)
 	options.UnhealthyZoneThreshold, options.LargeClusterSize = float64(with.UnhealthyZone), int(with.LargeCluster)
 	events := eventlog.New(with.Client, "node-controller")
-	together(ctx, events.Run, nodehealthlive.New(with.Client, events, options).Run)
+	together(ctx, events.Run, nodecontroller.New(with.Client, events, options).Run)
 }
 
 func runEviction(ctx context.Context, client kubernetes.Interface) {
-	events := eventlog.New(client, evictionlive.Name)
-	together(ctx, events.Run, evictionlive.New(client, evictionlive.Events{Nodes: events}, eviction.Options{}).Run)
+	events := eventlog.New(client, evictioncontroller.Name)
+	together(ctx, events.Run, evictioncontroller.New(client, evictioncontroller.Events{Nodes: events}, eviction.Options{}).Run)
 }
 
 func together(ctx context.Context, parts ...func(context.Context)) {

@@ -26,8 +26,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
-	"github.com/berth-k8s/berth/internal/scheduler/live"
-	"github.com/berth-k8s/berth/internal/scheduler/outside"
+	"github.com/berth-k8s/berth/internal/scheduler/outoftree"
+	"github.com/berth-k8s/berth/internal/scheduler/runner"
 	"github.com/berth-k8s/berth/test/inplace/hook"
 )
 
@@ -43,8 +43,8 @@ const binders = 32
 
 // made is Berth's scheduler as upstream's tests use theirs.
 type made struct {
-	set       *outside.Set
-	scheduler *live.Scheduler
+	set       *outoftree.Set
+	scheduler *runner.Scheduler
 	err       error         // if it could not be made
 	leads     chan struct{} // closed by Run
 
@@ -66,15 +66,15 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 		return err
 	}
 
-	factories := map[string]outside.Factory{}
+	factories := map[string]outoftree.Factory{}
 	for name, factory := range with.Plugins {
 		factories[name] = func(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 			return factory(ctx, argsOf(with.Profiles, h.ProfileName(), name), h)
 		}
 	}
 
-	store := outside.NewStore()
-	m.set = outside.New(ctx, outside.Options{
+	store := outoftree.NewStore()
+	m.set = outoftree.New(ctx, outoftree.Options{
 		Factories: factories, Store: store, Client: with.Client, KubeConfig: with.KubeConfig, PodsToActivate: with.PodsToActivate,
 		PreQueueingHints: on(features.SchedulerPreQueueingHints),
 	})
@@ -91,7 +91,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 		return err
 	}
 
-	m.scheduler, err = live.New(with.Client, with.Client, live.Options{
+	m.scheduler, err = runner.New(with.Client, with.Client, runner.Options{
 		Profiles: profiles, Objects: store, Lead: m.leads,
 		Groups: groups.Gates{
 			Generic: on(features.GenericWorkload), Topology: on(features.TopologyAwareWorkloadScheduling),

@@ -17,9 +17,9 @@ import (
 	"k8s.io/kubernetes/pkg/controller/tainteviction"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
+	"github.com/berth-k8s/berth/internal/controller/eviction/evictioncontroller"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
-	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth/nodecontroller"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
@@ -57,8 +57,8 @@ func berth(ctx context.Context, server *fakeapi.Server, o options) error {
 	h.ReadsLeases = true
 	h.MonitorPeriod, h.MonitorGracePeriod, h.StartupGracePeriod = o.period, o.grace, o.startup
 	h.EvictionRate, h.SecondaryEvictionRate, h.UnhealthyZoneThreshold, h.LargeClusterSize = o.rate, o.secondary, o.unhealthy, o.large
-	health := nodehealthlive.New(client, events, h)
-	evictions := evictionlive.New(client, evictionlive.Events{Nodes: events}, eviction.Options{InFlight: eviction.DefaultInFlight})
+	health := nodecontroller.New(client, events, h)
+	evictions := evictioncontroller.New(client, evictioncontroller.Events{Nodes: events}, eviction.Options{InFlight: eviction.DefaultInFlight})
 
 	var running sync.WaitGroup
 	running.Go(func() { events.Run(ctx) })

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/berth-k8s/berth/internal/node/simnodes"
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
 // churn performs actions of users and administrators, in an order determined by the seed.
@@ -249,7 +249,7 @@ func (c *churn) failNodes(ctx context.Context) error {
 	return err
 }
 
-func isSilent(n *v1.Node) bool { return n.Annotations[kubelet.AnnotationHeartbeat] != "" }
+func isSilent(n *v1.Node) bool { return n.Annotations[simkubelet.AnnotationHeartbeat] != "" }
 
 func (c *churn) recoverNode(ctx context.Context) error {
 	name, err := c.someNode(ctx, isSilent)
@@ -262,7 +262,7 @@ func (c *churn) recoverNode(ctx context.Context) error {
 
 func (c *churn) pressNode(ctx context.Context) error {
 	_, err := c.nodeFaults().SetConditions(ctx, simnodes.Selection{Names: []string{c.randomNode()}},
-		kubelet.Conditions{v1.NodeMemoryPressure: v1.ConditionTrue})
+		simkubelet.Conditions{v1.NodeMemoryPressure: v1.ConditionTrue})
 	return err
 }
 
@@ -288,15 +288,15 @@ func (c *churn) restoreNodes(ctx context.Context) error {
 
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		if !n.Spec.Unschedulable && !isSilent(n) && n.Annotations[kubelet.AnnotationConditions] == "" &&
+		if !n.Spec.Unschedulable && !isSilent(n) && n.Annotations[simkubelet.AnnotationConditions] == "" &&
 			!slices.ContainsFunc(n.Spec.Taints, isOurs) {
 			continue
 		}
 		if err := c.changeNode(ctx, n.Name, func(n *v1.Node) {
 			n.Spec.Unschedulable = false
 			n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, isOurs)
-			for _, annotation := range []string{kubelet.AnnotationConditions, kubelet.AnnotationHeartbeat,
-				kubelet.AnnotationHeartbeatUntil} {
+			for _, annotation := range []string{simkubelet.AnnotationConditions, simkubelet.AnnotationHeartbeat,
+				simkubelet.AnnotationHeartbeatUntil} {
 				delete(n.Annotations, annotation)
 			}
 		}); err != nil {

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
 // nodeSeen is a node with the recent history of its evicting taints.
@@ -46,7 +46,7 @@ func (w *witness) seesNode(node *v1.Node, now time.Time, gap *span) {
 		w.nodes[node.Name] = n
 	}
 	n.node = node
-	if silent := node.Annotations[kubelet.AnnotationHeartbeat] == kubelet.HeartbeatStopped; silent != n.silent.is {
+	if silent := node.Annotations[simkubelet.AnnotationHeartbeat] == simkubelet.HeartbeatStopped; silent != n.silent.is {
 		n.silent.is, n.silent.fair = silent, w.fair
 	}
 	n.recordTaints(now, gap)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
 // story passes events to a witness, in virtual time.
@@ -334,7 +334,7 @@ func TestBudgetThatIsBrokenIsFound(t *testing.T) {
 func TestSilentNodeThatNobodyNoticesIsFound(t *testing.T) {
 	s := newStory(t)
 	n := s.node("n").DeepCopy()
-	n.Annotations = map[string]string{kubelet.AnnotationHeartbeat: kubelet.HeartbeatStopped}
+	n.Annotations = map[string]string{simkubelet.AnnotationHeartbeat: simkubelet.HeartbeatStopped}
 	s.seeObject(n, s.now, nil)
 	s.checkLate(s.now, s.silence+tardy)
 	s.finding("")

@@ -29,7 +29,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-k8s/berth/deploy"
-	"github.com/berth-k8s/berth/internal/controller/shadow"
+	"github.com/berth-k8s/berth/internal/controller/controllershadow"
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
@@ -101,7 +101,7 @@ func (c *cluster) shadowed() (reports []string) {
 	load.placed()
 	c.Logf("%s: %d pods placed, %d flaps, %d of %d nodes failed and recovered, in %.0f s",
 		c.release, load.placements, load.flaps, load.failures, nodes, time.Since(began).Seconds())
-	time.Sleep(shadow.Patience + shadow.Same) // the last decisions are judged then
+	time.Sleep(controllershadow.Patience + controllershadow.Same) // the last decisions are judged then
 	for _, p := range []*process{scheduler, controller} {
 		if code := p.stop(); code != 0 {
 			c.Errorf("%s: exit code %d:\n%s", p.name, code, last(p.said(), 10))
@@ -210,13 +210,13 @@ func (c *cluster) readsOnly(log string) {
 // compares reads the shadows' reports like a user.
 func (c *cluster) compares(files []string) {
 	c.Log(c.berthSays(append([]string{"shadow", "report"}, files...)...))
-	var all shadow.Reports
+	var all controllershadow.Reports
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			c.Fatal(err)
 		}
-		read, err := shadow.Read(text)
+		read, err := controllershadow.Read(text)
 		if err != nil {
 			c.Fatal(err)
 		}
@@ -231,7 +231,7 @@ func (c *cluster) compares(files []string) {
 			c.Errorf("%s: %d decisions, agreement %.3f, want %v", kind, tally.Decisions, tally.Agreement(), *shadowAgreement)
 		}
 	}
-	if taints := all.Controller.Tallies[shadow.Taint].Decisions; taints < 2**shadowFailures {
+	if taints := all.Controller.Tallies[controllershadow.Taint].Decisions; taints < 2**shadowFailures {
 		c.Errorf("%d taints compared for %d failures", taints, *shadowFailures)
 	}
 	s := all.Scheduler

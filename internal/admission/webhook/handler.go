@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/internal/admission/live"
+	"github.com/berth-k8s/berth/internal/admission/lookup"
 	"github.com/berth-k8s/berth/internal/kube/guard"
 	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
@@ -147,7 +147,7 @@ var errCold = fmt.Errorf("not yet ready to handle request: the caches are not fi
 // to call the webhook, but it retries 503, sent with Retry-After, while it has time.
 func statusOf(err error) int {
 	switch {
-	case errors.Is(err, errCold), errors.Is(err, errBusy), errors.Is(err, live.ErrCold), errors.Is(err, live.ErrBusy):
+	case errors.Is(err, errCold), errors.Is(err, errBusy), errors.Is(err, lookup.ErrCold), errors.Is(err, lookup.ErrBusy):
 		return http.StatusServiceUnavailable
 	case isBadRequest(err):
 		return http.StatusBadRequest

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 
-	"github.com/berth-k8s/berth/internal/admission/live"
+	"github.com/berth-k8s/berth/internal/admission/lookup"
 )
 
 // silent is an API server that blocks all requests until it ends.
@@ -39,7 +39,7 @@ func TestLookupsThatHaveNoTurnAreToBeTriedAgain(t *testing.T) {
 	}
 	known := fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(known, 0)
-	w, r := testWebhook(), &reviewer{caches: live.NewCaches(client, factory)}
+	w, r := testWebhook(), &reviewer{caches: lookup.NewCaches(client, factory)}
 	close(w.warm)
 	handler := w.newHandler(r)
 	unknown := func(name, timeout string) *httptest.ResponseRecorder {
@@ -56,7 +56,7 @@ func TestLookupsThatHaveNoTurnAreToBeTriedAgain(t *testing.T) {
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
 	ended := make(chan struct{})
-	const lookups = 4 // the limit of package live
+	const lookups = 4 // the limit of package lookup
 	for _, name := range []string{"a", "b", "c", "d"} {
 		go func() { unknown(name, "30s"); ended <- struct{}{} }()
 		<-api.asked

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/internal/ask"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 const (
@@ -40,14 +40,14 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 	touched := w.watchObjects(ctx)
 	// A certificate with a short life requires more frequent checks.
 	period := min(keepPeriod, w.options.CertificateLifetime/10)
-	var pace ask.Pace
+	var pace pacing.Pace
 	for first := true; ; {
 		wait, written := period, w.written
 		err := w.renewNow(ctx, first)
 		// Each write triggers the own watch. If another writer reverts it, or another replica
 		// writes as well, the two must not drive each other.
 		if err != nil || w.written > written {
-			pace.Sent(w.clock.Now(), ask.Backoff{First: keepRetry, Last: period}, w.options.Service)
+			pace.Sent(w.clock.Now(), pacing.Backoff{First: keepRetry, Last: period}, w.options.Service)
 		}
 		if err == nil {
 			if first {

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/admission"
-	"github.com/berth-k8s/berth/internal/admission/live"
+	"github.com/berth-k8s/berth/internal/admission/lookup"
 	"github.com/berth-k8s/berth/internal/quantity"
 )
 
@@ -27,7 +27,7 @@ import (
 // applies the failure policy. A reviewer keeps no state between two reviews.
 type reviewer struct {
 	rules  admission.Config // with AfterAPIServer
-	caches *live.Caches
+	caches *lookup.Caches
 	now    func() time.Time // the webhook's clock
 }
 
@@ -103,7 +103,7 @@ func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.Admi
 		var refused *admission.Refusal
 		switch {
 		case err == nil:
-		case errors.As(err, &refused) || errors.Is(err, live.ErrCold):
+		case errors.As(err, &refused) || errors.Is(err, lookup.ErrCold):
 			return refusalResponse(pod, err)
 		// Without a response, the failure policy Ignore would store the pod unchecked.
 		default:

@@ -29,7 +29,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
 	"github.com/berth-k8s/berth/internal/admission"
-	"github.com/berth-k8s/berth/internal/admission/live"
+	"github.com/berth-k8s/berth/internal/admission/lookup"
 )
 
 // testReviewer returns a reviewer for a namespace with dedicated nodes and a runtime class.
@@ -40,7 +40,7 @@ func testReviewer(t testing.TB) *reviewer {
 		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "usual"}, Value: 5, GlobalDefault: true},
 	)
 	factory := informers.NewSharedInformerFactory(client, 0)
-	caches := live.NewCaches(client, factory)
+	caches := lookup.NewCaches(client, factory)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); factory.Shutdown() })
 	factory.Start(ctx.Done())
@@ -295,7 +295,7 @@ func TestAClassThatWasCreatedAgainIsReadAgain(t *testing.T) {
 		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "again"}, Value: 5},
 	)
 	factory := informers.NewSharedInformerFactory(client, 0)
-	caches := live.NewCaches(client, factory)
+	caches := lookup.NewCaches(client, factory)
 	ctx, cancel := context.WithCancel(t.Context())
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())

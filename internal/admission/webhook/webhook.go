@@ -24,7 +24,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/berth-k8s/berth/internal/admission/live"
+	"github.com/berth-k8s/berth/internal/admission/lookup"
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
@@ -148,7 +148,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 	defer end()
 
 	factory := informers.NewSharedInformerFactory(w.client, 0)
-	reviewer := &reviewer{rules: w.options.Rules, caches: live.NewCaches(w.lookups, factory), now: w.clock.Now}
+	reviewer := &reviewer{rules: w.options.Rules, caches: lookup.NewCaches(w.lookups, factory), now: w.clock.Now}
 	factory.Start(running.Done())
 	defer factory.Shutdown()
 	defer end()

@@ -8,15 +8,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
 // NodesAndConditions separates node names from conditions, given as TYPE=STATUS or TYPE-. A healthy
 // node's status reverts the condition.
-func NodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
+func NodesAndConditions(args []string) ([]string, simkubelet.Conditions, error) {
 	var nodes []string
-	change := kubelet.Conditions{}
+	change := simkubelet.Conditions{}
 	for _, arg := range args {
 		text, remove := strings.CutSuffix(arg, "-")
 		switch {
@@ -26,7 +26,7 @@ func NodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
 			nodes = append(nodes, arg)
 			continue
 		}
-		one, err := kubelet.ParseConditions(text)
+		one, err := simkubelet.ParseConditions(text)
 		if err != nil {
 			return nil, nil, usage.Errorf("%w", err)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/node/pressure"
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
@@ -62,7 +62,7 @@ func (s *Nodes) AddFlags(flags *pflag.FlagSet) {
 
 // Shape validates and combines the flags for nodes of a Kubernetes version. countFlag is the name
 // of the flag with the number of nodes.
-func (s *Nodes) Shape(countFlag, version string) (*kubelet.Shape, error) {
+func (s *Nodes) Shape(countFlag, version string) (*simkubelet.Shape, error) {
 	switch {
 	case s.Count < 0:
 		return nil, usage.Errorf("%s %d: must be 0 or more", countFlag, s.Count)
@@ -94,9 +94,9 @@ func (s *Nodes) Shape(countFlag, version string) (*kubelet.Shape, error) {
 	renew := s.renewInterval
 	switch {
 	case renew == 0:
-		renew = kubelet.RenewIntervalFor(s.Count)
-	case renew < time.Second || renew >= kubelet.LeaseDuration:
-		return nil, usage.Errorf("--lease-renew-interval %s: must be between 1s and %s, the lease's duration", renew, kubelet.LeaseDuration)
+		renew = simkubelet.RenewIntervalFor(s.Count)
+	case renew < time.Second || renew >= simkubelet.LeaseDuration:
+		return nil, usage.Errorf("--lease-renew-interval %s: must be between 1s and %s, the lease's duration", renew, simkubelet.LeaseDuration)
 	}
 
 	capacity, err := s.parseCapacity()
@@ -114,7 +114,7 @@ func (s *Nodes) Shape(countFlag, version string) (*kubelet.Shape, error) {
 		return nil, err
 	}
 
-	shape := &kubelet.Shape{
+	shape := &simkubelet.Shape{
 		Prefix: s.prefix, Count: s.Count, Zones: s.Zones, Region: s.region,
 		Labels: labels, Taints: taints, Capacity: capacity, Version: version,
 		RenewInterval: renew, StatusInterval: s.statusInterval,
@@ -128,7 +128,7 @@ func (s *Nodes) Shape(countFlag, version string) (*kubelet.Shape, error) {
 }
 
 func (s *Nodes) parseCapacity() (v1.ResourceList, error) {
-	capacity := kubelet.DefaultCapacity()
+	capacity := simkubelet.DefaultCapacity()
 	set := func(flag string, name v1.ResourceName, text string) error {
 		quantity, err := resource.ParseQuantity(text)
 		if err != nil || quantity.Sign() < 0 {

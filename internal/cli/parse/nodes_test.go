@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
@@ -25,7 +25,7 @@ func refuses(t *testing.T, about string, err error, want string) {
 }
 
 // shapeOf parses the flags of berth nodes.
-func shapeOf(t *testing.T, words ...string) (*kubelet.Shape, error) {
+func shapeOf(t *testing.T, words ...string) (*simkubelet.Shape, error) {
 	t.Helper()
 	var s Nodes
 	flags := pflag.NewFlagSet("nodes", pflag.ContinueOnError)
@@ -63,10 +63,10 @@ func TestFlagsOfNodesMakeAShape(t *testing.T) {
 		t.Errorf("taints: %v", got.Taints)
 	}
 
-	if got, err = shapeOf(t, "--count", "0"); err != nil || got.RenewInterval != kubelet.RenewIntervalFor(0) {
+	if got, err = shapeOf(t, "--count", "0"); err != nil || got.RenewInterval != simkubelet.RenewIntervalFor(0) {
 		t.Errorf("no nodes: %+v, %v", got, err)
 	}
-	if got, err = shapeOf(t, "--count", "5000"); err != nil || got.RenewInterval != kubelet.RenewIntervalFor(5000) {
+	if got, err = shapeOf(t, "--count", "5000"); err != nil || got.RenewInterval != simkubelet.RenewIntervalFor(5000) {
 		t.Errorf("many nodes: %+v, %v", got, err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"container/heap"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/ask"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 const (
@@ -20,8 +20,8 @@ const (
 	// A failed deletion is retried after firstRetry, then after twice as long each time, up to
 	// lastRetry, regardless of the pause requested by the server: once the cause has been removed,
 	// an eviction is at most that late. Thousands of such pods do not cause a storm:
-	// Options.InFlight bounds the attempts, and ask.Backoff spreads them. A pod refused by a budget
-	// is retried after budgetRetry at the earliest.
+	// Options.InFlight bounds the attempts, and pacing.Backoff spreads them. A pod refused by a
+	// budget is retried after budgetRetry at the earliest.
 	firstRetry  = 100 * time.Millisecond
 	lastRetry   = 5 * time.Second
 	budgetRetry = 5 * time.Second
@@ -256,7 +256,7 @@ func (e *evictor) avertDelete(now time.Time, a *attempt) {
 	e.averted++
 	p := a.pod
 	p.tries++
-	at := now.Add(ask.Backoff{First: firstRetry, Last: lastRetry}.After(p.tries, string(p.UID)))
+	at := now.Add(pacing.Backoff{First: firstRetry, Last: lastRetry}.After(p.tries, string(p.UID)))
 	if due := e.liveDue(a); !due.Stays() && due.At.After(now) {
 		at = earlierOf(at, due.At)
 	}

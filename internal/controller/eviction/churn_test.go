@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	"github.com/berth-k8s/berth/internal/controller/eviction/faultapi"
+	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 )
 
 var (
@@ -25,17 +25,17 @@ var (
 // later than the faults excuse.
 func TestEveryLifeEndsRight(t *testing.T) {
 	if *seed != 0 {
-		w := faultapi.New(*seed)
-		w.Trace = func(at time.Time, what string) { t.Logf("%9.3fs %s", at.Sub(faultapi.Begin).Seconds(), what) }
-		for _, wrong := range faultapi.Churn(w) {
+		w := evictiontest.New(*seed)
+		w.Trace = func(at time.Time, what string) { t.Logf("%9.3fs %s", at.Sub(evictiontest.Begin).Seconds(), what) }
+		for _, wrong := range evictiontest.Churn(w) {
 			t.Error(wrong)
 		}
 		return
 	}
 	var deleted, refused, averted atomic.Int64
 	eachSeed(*seeds, func(seed uint64) bool {
-		w := faultapi.New(seed)
-		wrong := faultapi.Churn(w)
+		w := evictiontest.New(seed)
+		wrong := evictiontest.Churn(w)
 		deleted.Add(int64(w.Requests.Deleted))
 		refused.Add(int64(w.Requests.Refusals))
 		averted.Add(int64(w.Controller.Core().Stats().Averted))
@@ -52,16 +52,16 @@ func TestEveryLifeEndsRight(t *testing.T) {
 }
 
 // TestFlappingTaintEndsRight is W15 at every spacing, with late watches and failing deletes.
-func TestFlappingTaintEndsRight(t *testing.T) { flaps(t, 100_000, faultapi.Flap) }
+func TestFlappingTaintEndsRight(t *testing.T) { flaps(t, 100_000, evictiontest.Flap) }
 
 // TestFlappingDeviceTaintEndsRight is the same for devices: taints in slices, and rules that are
 // created, deleted, or lose their effect.
-func TestFlappingDeviceTaintEndsRight(t *testing.T) { flaps(t, 50_000, faultapi.FlapDevice) }
+func TestFlappingDeviceTaintEndsRight(t *testing.T) { flaps(t, 50_000, evictiontest.FlapDevice) }
 
-func flaps(t *testing.T, times int, flap func(*faultapi.World) []string) {
+func flaps(t *testing.T, times int, flap func(*evictiontest.World) []string) {
 	var deleted atomic.Int64
 	eachSeed(times, func(seed uint64) bool {
-		w := faultapi.New(seed)
+		w := evictiontest.New(seed)
 		wrong := flap(w)
 		deleted.Add(int64(w.Requests.Deleted))
 		if len(wrong) > 0 {
@@ -82,9 +82,9 @@ func TestEachSafeguardIsNeeded(t *testing.T) {
 		t.Run(safeguard, func(t *testing.T) {
 			var found atomic.Uint64
 			eachSeed(20_000, func(seed uint64) bool {
-				w := faultapi.New(seed)
+				w := evictiontest.New(seed)
 				w.Controller.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{}).Break(safeguard) }
-				if wrong := faultapi.Churn(w); len(wrong) > 0 && found.CompareAndSwap(0, seed) {
+				if wrong := evictiontest.Churn(w); len(wrong) > 0 && found.CompareAndSwap(0, seed) {
 					t.Logf("seed %d: %s", seed, wrong[0])
 				}
 				return found.Load() == 0

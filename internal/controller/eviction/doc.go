@@ -11,6 +11,6 @@
 // attempt. It is deleted by UID. Attempts are repeated, with growing pauses, until it has been
 // deleted or replaced by another pod, or may stay. An entry never ends otherwise.
 //
-// Package live runs Core against an API server. Package faultapi runs it against an API that fails
-// in every way, in virtual time. Packages simulate and explain use Deadline.
+// Package evictioncontroller runs Core against an API server. Package evictiontest runs it against
+// an API that fails in every way, in virtual time. Packages simulate and explain use Deadline.
 package eviction

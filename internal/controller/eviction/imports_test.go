@@ -12,7 +12,7 @@ import (
 // TestCoreHasNoClient keeps the core usable offline: the deciding code must not be able to reach a
 // cluster.
 func TestCoreHasNoClient(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", ".", "./faultapi", "../nodehealth").Output()
+	out, err := exec.Command("go", "list", "-deps", ".", "./evictiontest", "../nodehealth").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/ask"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // note is the content of NoteAnnotation: the start of the node's taints without a time, if it is
@@ -154,6 +154,6 @@ func (n *notes) takeAnswer(now time.Time, answer Answered) bool {
 	delete(n.written, answer.Ticket)
 	of.noting = false
 	of.noteTries++
-	of.noteAt = now.Add(ask.Backoff{First: time.Second, Last: time.Minute}.After(of.noteTries, of.name))
+	of.noteAt = now.Add(pacing.Backoff{First: time.Second, Last: time.Minute}.After(of.noteTries, of.name))
 	return true
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	"github.com/berth-k8s/berth/internal/controller/eviction/faultapi"
+	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 )
 
 // subject names the kind and the object of a request.
@@ -63,7 +63,7 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 		"carried out, and no response": answer(eviction.Failed, true, 0),
 	} {
 		for _, kind := range []string{"", "ReadNode", "ReadPod", "Mark", "Delete", "Annotate"} {
-			w := faultapi.New(0)
+			w := evictiontest.New(0)
 			w.AddNode("n")
 			w.AddPod("p", "n", nil)
 			sent := map[string][]time.Time{}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/controller/eviction/faultapi"
+	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 )
 
 // TestAnEvictionFollowsRecoveryWithinSixSeconds verifies this guarantee however long deletes were
@@ -19,7 +19,7 @@ func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 		for _, trouble := range []time.Duration{30 * time.Second, 40 * time.Second, 137 * time.Second, 5 * time.Minute} {
 			t.Run(fmt.Sprintf("%d pods after %v", pods, trouble), func(t *testing.T) {
 				t.Parallel()
-				w := faultapi.New(1)
+				w := evictiontest.New(1)
 				w.AddNode("node")
 				for i := range pods {
 					w.AddPod(fmt.Sprintf("pod-%d", i), "node", nil)
@@ -62,9 +62,9 @@ func TestDeletesThatFailInARow(t *testing.T) {
 		for _, failed := range []int{10, 30} {
 			t.Run(fmt.Sprintf("%d of each of %d pods", failed, pods), func(t *testing.T) {
 				t.Parallel()
-				w := faultapi.New(1)
+				w := evictiontest.New(1)
 				w.AddNode("node")
-				var all []*faultapi.Pod
+				var all []*evictiontest.Pod
 				for i := range pods {
 					p := w.AddPod(fmt.Sprintf("pod-%d", i), "node", nil)
 					w.RefuseDeletes(p.Name.Name, failed)
@@ -91,7 +91,7 @@ func TestDeletesThatFailInARow(t *testing.T) {
 					}
 				}
 				for second, deletes := range seconds {
-					if since := time.Unix(second, 0).Sub(faultapi.Begin); since > 10*time.Second && deletes > pods/3+1 {
+					if since := time.Unix(second, 0).Sub(evictiontest.Begin); since > 10*time.Second && deletes > pods/3+1 {
 						t.Errorf("%d deletes within a second, after %v", deletes, since)
 					}
 				}

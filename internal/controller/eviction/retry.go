@@ -6,7 +6,7 @@ package eviction
 import (
 	"time"
 
-	"github.com/berth-k8s/berth/internal/ask"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // pause stops all attempts while the API cannot be read: the outage affects all pods alike.
@@ -21,14 +21,14 @@ func (p *pause) extend(now time.Time, retryAfter time.Duration) {
 		return
 	}
 	p.failures++
-	p.until = now.Add(max(min(retryAfter, lastRetry), ask.Backoff{First: firstPause, Last: lastPause}.After(p.failures, "")))
+	p.until = now.Add(max(min(retryAfter, lastRetry), pacing.Backoff{First: firstPause, Last: lastPause}.After(p.failures, "")))
 }
 
 // retryLater ends an attempt that did not succeed.
 func (e *evictor) retryLater(now time.Time, a *attempt, after time.Duration) {
 	p := a.pod
 	p.tries++
-	wait := max(after, ask.Backoff{First: firstRetry, Last: lastRetry}.After(p.tries, string(p.UID)))
+	wait := max(after, pacing.Backoff{First: firstRetry, Last: lastRetry}.After(p.tries, string(p.UID)))
 	at := now.Add(wait)
 	if over := p.due.At.Add(e.options.BudgetsFor); a.evicts && e.options.BudgetsFor > 0 && now.Before(over) {
 		at = earlierOf(at, over)
@@ -42,7 +42,7 @@ func (e *evictor) retryRead(now time.Time, a *attempt, answer Answered) {
 	e.pause.extend(now, answer.RetryAfter)
 	p := a.pod
 	p.tries++
-	e.endAttempt(a, now.Add(ask.Backoff{First: firstPause, Last: lastPause}.After(p.tries, string(p.UID))))
+	e.endAttempt(a, now.Add(pacing.Backoff{First: firstPause, Last: lastPause}.After(p.tries, string(p.UID))))
 }
 
 // endAttempt ends an attempt without a delete. If the pod may stay by now, that is recorded here:

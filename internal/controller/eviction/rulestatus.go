@@ -13,7 +13,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/berth-k8s/berth/internal/ask"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // statusPeriod is the minimum time between two writes of a rule's status, except for a new rule or
@@ -136,7 +136,7 @@ func (s *ruleStatuses) takeAnswer(now time.Time, answer Answered) bool {
 		r.tries = 0
 	default:
 		r.tries++
-		r.tellAt = now.Add(max(min(answer.RetryAfter, lastRetry), ask.Backoff{First: time.Second, Last: time.Minute}.After(r.tries, r.Name)))
+		r.tellAt = now.Add(max(min(answer.RetryAfter, lastRetry), pacing.Backoff{First: time.Second, Last: time.Minute}.After(r.tries, r.Name)))
 	}
 	return true
 }

@@ -14,7 +14,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	"github.com/berth-k8s/berth/internal/controller/eviction/faultapi"
+	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 )
 
 // TestStories runs testdata/*.story.txt against an API in virtual time. The commands of a story:
@@ -58,19 +58,19 @@ func TestStories(t *testing.T) {
 }
 
 type story struct {
-	world *faultapi.World
+	world *evictiontest.World
 	lines strings.Builder
 	reads bool
 }
 
 func (s *story) begin(t *testing.T, d *datadriven.TestData) {
-	s.world = faultapi.New(1)
+	s.world = evictiontest.New(1)
 	options := eviction.Options{Budgets: d.HasArg("budgets"), BudgetsFor: argument(t, d, "budgets"), Wall: s.world.Controller.Wall}
 	s.world.Controller.NewCore = func() *eviction.Core { return eviction.New(options) }
 	s.world.Trace = func(at time.Time, what string) {
 		quiet := strings.HasPrefix(what, "read") || strings.HasPrefix(what, "mark")
 		if s.reads || !quiet {
-			fmt.Fprintf(&s.lines, "%6.1fs %s\n", at.Sub(faultapi.Begin).Seconds(), what)
+			fmt.Fprintf(&s.lines, "%6.1fs %s\n", at.Sub(evictiontest.Begin).Seconds(), what)
 		}
 	}
 	if options.Budgets {
@@ -177,7 +177,7 @@ func (s *story) tellOfDevices(t *testing.T, d *datadriven.TestData, words []stri
 }
 
 func (s *story) faults(t *testing.T, d *datadriven.TestData, until time.Time) {
-	f := faultapi.Faults{Until: until, Slow: argument(t, d, "slow")}
+	f := evictiontest.Faults{Until: until, Slow: argument(t, d, "slow")}
 	d.MaybeScanArgs(t, "lost", &f.Lost)
 	d.MaybeScanArgs(t, "unanswered", &f.Unanswered)
 	if f.Slow > 0 {

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	"github.com/berth-k8s/berth/internal/controller/eviction/faultapi"
-	"github.com/berth-k8s/berth/internal/controller/journal"
+	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
@@ -24,11 +24,11 @@ func TestJournalsOfAllLivesAreReplayed(t *testing.T) {
 	const lives = 60
 	dir := t.TempDir()
 	eachSeed(lives, func(seed uint64) bool {
-		w := faultapi.New(seed)
+		w := evictiontest.New(seed)
 		j := written{world: w, dir: filepath.Join(dir, fmt.Sprint(seed))}
 		w.Controller.NewCore = j.core
 		w.Controller.Told = j.told
-		faultapi.Churn(w)
+		evictiontest.Churn(w)
 		if err := j.end(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
@@ -54,10 +54,10 @@ func TestJournalsOfAllLivesAreReplayed(t *testing.T) {
 
 // written is a journal of a world's controller.
 type written struct {
-	world  *faultapi.World
+	world  *evictiontest.World
 	dir    string
 	life   int
-	writer *journal.OfEviction
+	writer *controllerjournal.OfEviction
 	turned time.Time
 	err    error
 }
@@ -71,7 +71,7 @@ func (j *written) core() *eviction.Core {
 	o := eviction.Options{Wall: j.world.Controller.Wall}
 	c := eviction.New(o)
 	var err error
-	if j.writer, err = journal.ForEviction(filepath.Join(j.dir, fmt.Sprint(j.life)), "test", o, records.Limits{Size: 1 << 30}, nil); err != nil {
+	if j.writer, err = controllerjournal.ForEviction(filepath.Join(j.dir, fmt.Sprint(j.life)), "test", o, records.Limits{Size: 1 << 30}, nil); err != nil {
 		panic(err)
 	}
 	j.writer.Save = func() any { return c.Save() }
@@ -104,9 +104,9 @@ func replayed(name string) (records.Result, error) {
 		return records.Result{}, err
 	}
 	defer f.Close()
-	r, err := journal.NewReader(f)
+	r, err := controllerjournal.NewReader(f)
 	if err != nil {
 		return records.Result{}, err
 	}
-	return journal.Replay(r, journal.Options{})
+	return controllerjournal.Replay(r, controllerjournal.Options{})
 }

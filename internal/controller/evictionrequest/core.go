@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/ask"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
@@ -30,7 +30,7 @@ const (
 
 // writes spaces requests of one kind for one object, whatever the responses are. The first delays
 // are short, because an Eviction takes several steps within a moment.
-var writes = ask.Backoff{First: 25 * time.Millisecond, Last: 8 * time.Second}
+var writes = pacing.Backoff{First: 25 * time.Millisecond, Last: 8 * time.Second}
 
 // Options configure a Core. The zero value selects all defaults.
 type Options struct {
@@ -184,7 +184,7 @@ func (c *Core) do(t *target, kind string, object metav1.Object, action func(Tick
 	}
 	pace := t.paces[key]
 	if pace == nil {
-		pace = &ask.Pace{}
+		pace = &pacing.Pace{}
 		t.paces[key] = pace
 	}
 	if !pace.Ready(c.now) {
@@ -193,7 +193,7 @@ func (c *Core) do(t *target, kind string, object metav1.Object, action func(Tick
 	}
 	delays := writes
 	if kind == "evict" { // refused evictions have their own delays
-		delays = ask.Backoff{First: 200 * time.Millisecond, Last: lastRetry}
+		delays = pacing.Backoff{First: 200 * time.Millisecond, Last: lastRetry}
 	}
 	pace.Sent(c.now, delays, string(t.uid)+key)
 
@@ -265,7 +265,7 @@ func (c *Core) evicted(t *target, e Answered) {
 	// The delay grows with the number of refused pods, so that together they cause at most 50
 	// evictions per second.
 	longest := max(lastRetry, time.Duration(c.refused)*perRefused)
-	refusals := ask.Backoff{First: firstRetry, Last: longest}
+	refusals := pacing.Backoff{First: firstRetry, Last: longest}
 	t.notYet = c.now.Add(max(refusals.After(t.tries, string(t.uid)), min(e.RetryAfter, lastRetry)))
 }
 
@@ -299,7 +299,7 @@ func (c *Core) targetOf(namespace, name string, uid types.UID) *target {
 	t := c.targets[key]
 	if t == nil {
 		t = &target{targetKey: key, requests: held[*lifecyclev1alpha1.EvictionRequest]{}, evictions: held[*lifecyclev1alpha1.Eviction]{},
-			paces: map[string]*ask.Pace{}}
+			paces: map[string]*pacing.Pace{}}
 		c.targets[key] = t
 	}
 	return t

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/controller/evictionrequest/faultapi"
+	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
 )
 
 var lives = flag.Int("lives", 150, "random lives of evictions")
@@ -20,9 +20,9 @@ var lives = flag.Int("lives", 150, "random lives of evictions")
 func TestLives(t *testing.T) {
 	for seed := range *lives {
 		var lines strings.Builder
-		w := faultapi.New(uint64(seed))
+		w := requesttest.New(uint64(seed))
 		w.Trace = func(at time.Time, what string) {
-			fmt.Fprintf(&lines, "%9.1fs %s\n", at.Sub(faultapi.Begin).Seconds(), what)
+			fmt.Fprintf(&lines, "%9.1fs %s\n", at.Sub(requesttest.Begin).Seconds(), what)
 		}
 		if wrong := w.Life(60); len(wrong) > 0 {
 			t.Fatalf("seed %d:\n%s\n%s", seed, strings.Join(wrong, "\n"), lines.String())
@@ -36,7 +36,7 @@ func TestKilledAtEveryRequest(t *testing.T) {
 	for at := 1; ; at++ {
 		killed := false
 		for _, after := range []bool{false, true} {
-			w := faultapi.New(1)
+			w := requesttest.New(1)
 			w.Refuses["web"] = "disrupted"
 			w.Start()
 			p := w.AddPod("web", false)
@@ -73,7 +73,7 @@ func TestManyBlockedPodsMakeNoStorm(t *testing.T) {
 		pods, mostASecond int
 		within            time.Duration
 	}{{1, 1, 6 * time.Second}, {200, 60, 6 * time.Second}, {1000, 70, 30 * time.Second}} {
-		w := faultapi.New(1)
+		w := requesttest.New(1)
 		w.Start()
 		for i := range test.pods {
 			name := fmt.Sprintf("p%d", i)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
-	"github.com/berth-k8s/berth/internal/controller/evictionrequest/faultapi"
+	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
 )
 
 // subject names the kind and the object of a request.
@@ -42,15 +42,15 @@ const mostRequests = 20
 // same response, and that the pod is evicted and the requester informed soon after that is over.
 func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	type do = func() evictionrequest.Answered
-	answer := func(outcome evictionrequest.Outcome, carriedOut bool) func(*faultapi.World, evictionrequest.Action, do) evictionrequest.Answered {
-		return func(_ *faultapi.World, _ evictionrequest.Action, do do) evictionrequest.Answered {
+	answer := func(outcome evictionrequest.Outcome, carriedOut bool) func(*requesttest.World, evictionrequest.Action, do) evictionrequest.Answered {
+		return func(_ *requesttest.World, _ evictionrequest.Action, do do) evictionrequest.Answered {
 			if carriedOut {
 				do()
 			}
 			return evictionrequest.Answered{Outcome: outcome, Message: "a fault"}
 		}
 	}
-	responses := map[string]func(*faultapi.World, evictionrequest.Action, do) evictionrequest.Answered{
+	responses := map[string]func(*requesttest.World, evictionrequest.Action, do) evictionrequest.Answered{
 		"success without effect":       answer(evictionrequest.OK, false),
 		"success, no object returned":  answer(evictionrequest.OK, true),
 		"404":                          answer(evictionrequest.NotFound, false),
@@ -60,12 +60,12 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 		"429":                          answer(evictionrequest.Busy, false),
 		"403, 500 or a time-out":       answer(evictionrequest.Failed, false),
 		"carried out, and no response": answer(evictionrequest.Failed, true),
-		"404 while the watch lags": func(w *faultapi.World, _ evictionrequest.Action, do do) evictionrequest.Answered {
+		"404 while the watch lags": func(w *requesttest.World, _ evictionrequest.Action, do do) evictionrequest.Answered {
 			w.Blind = true
 			do()
 			return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
 		},
-		"fields dropped": func(w *faultapi.World, a evictionrequest.Action, do do) evictionrequest.Answered {
+		"fields dropped": func(w *requesttest.World, a evictionrequest.Action, do do) evictionrequest.Answered {
 			switch a := a.(type) {
 			case evictionrequest.Label:
 				e := a.Eviction.DeepCopy()
@@ -86,7 +86,7 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 	faults := 0
 	for name, respond := range responses {
 		for _, kind := range []string{"", "ReadPod", "Evict", "Create", "Label", "WriteEviction", "WriteRequest", "Delete"} {
-			w := faultapi.New(1)
+			w := requesttest.New(1)
 			sent := map[string][]time.Time{}
 			over := false
 			w.RespondTo = func(a evictionrequest.Action, do func() evictionrequest.Answered) evictionrequest.Answered {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/berth-k8s/berth/internal/controller/evictionrequest/faultapi"
+	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
 )
 
 // TestStories runs testdata/*.txt against an API in virtual time. What a story may say:
@@ -39,15 +39,15 @@ func TestStories(t *testing.T) {
 }
 
 type story struct {
-	world *faultapi.World
+	world *requesttest.World
 	lines strings.Builder
 }
 
 func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	if d.Cmd == "story" {
-		s.world = faultapi.New(1)
+		s.world = requesttest.New(1)
 		s.world.Trace = func(at time.Time, what string) {
-			fmt.Fprintf(&s.lines, "%7.1fs %s\n", at.Sub(faultapi.Begin).Seconds(), what)
+			fmt.Fprintf(&s.lines, "%7.1fs %s\n", at.Sub(requesttest.Begin).Seconds(), what)
 		}
 		if text := ""; d.HasArg("grace") {
 			d.ScanArgs(t, "grace", &text)

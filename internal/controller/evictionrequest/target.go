@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/berth-k8s/berth/internal/ask"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // keptFor is how long an ended Eviction is kept after its last request.
@@ -62,7 +62,7 @@ type target struct {
 	wakes  time.Time // the earliest timer
 	ticket Ticket    // of the request in flight; 0 without one
 	// paces space the requests by kind and object name.
-	paces map[string]*ask.Pace
+	paces map[string]*pacing.Pace
 
 	tries  int       // number of consecutive refused evictions
 	notYet time.Time // earliest time of the next one

@@ -8,6 +8,6 @@
 // Like package eviction's, Core is a state machine without client, goroutine or clock: observed
 // nodes and Leases are its inputs, writes its outputs. It measures silence by its own clock from
 // the observation of signs of life, and never by times written by a node. Writes are conditional on
-// the observed version of a node, and change only taints managed by Core. Package live runs it;
-// package simulate runs it in virtual time.
+// the observed version of a node, and change only taints managed by Core. Package nodecontroller
+// runs it; package simulate runs it in virtual time.
 package nodehealth

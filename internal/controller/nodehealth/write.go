@@ -8,17 +8,17 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berth-k8s/berth/internal/ask"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // retries are the delays between identical writes of a node, whatever the responses are.
-var retries = ask.Backoff{First: 200 * time.Millisecond, Last: 5 * time.Second}
+var retries = pacing.Backoff{First: 200 * time.Millisecond, Last: 5 * time.Second}
 
 // paced spaces writes of one kind to one node. A write different from the previous one is due
 // immediately. An identical one is a repetition: the first failed, had no effect because of a
 // policy or webhook, or was reverted.
 type paced struct {
-	ask.Pace
+	pacing.Pace
 	Last   string // the last write sent
 	Stored bool   // that write succeeded
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/controller/journal"
+	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
@@ -37,11 +37,11 @@ func TestJournalsOfChaosAreReplayed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := journal.NewReader(f)
+		r, err := controllerjournal.NewReader(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		result, err := journal.Replay(r, journal.Options{})
+		result, err := controllerjournal.Replay(r, controllerjournal.Options{})
 		if err != nil || result.Parting != nil || result.Cut {
 			t.Fatalf("%s: %v, %+v, parts at %+v", name, err, result, result.Parting)
 		}
@@ -60,8 +60,8 @@ func TestJournalsOfChaosAreReplayed(t *testing.T) {
 type written struct {
 	cluster *cluster
 	dir     string
-	writer  *journal.OfNodeHealth
-	all     []*journal.OfNodeHealth
+	writer  *controllerjournal.OfNodeHealth
+	all     []*controllerjournal.OfNodeHealth
 	turned  time.Time
 }
 
@@ -74,7 +74,7 @@ func (j *written) of(c *cluster) {
 
 func (j *written) began() {
 	dir := filepath.Join(j.dir, fmt.Sprint(len(j.all)))
-	w, err := journal.ForNodeHealth(dir, "test", j.cluster.options, records.Limits{Size: 1 << 30}, nil)
+	w, err := controllerjournal.ForNodeHealth(dir, "test", j.cluster.options, records.Limits{Size: 1 << 30}, nil)
 	if err != nil {
 		panic(err)
 	}

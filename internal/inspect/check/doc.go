@@ -5,6 +5,6 @@
 // work: versions, permissions, the flags of kube-scheduler and kube-controller-manager if visible,
 // other components that decide about pods, blocking budgets, interfering webhooks.
 //
-// Judge decides from plain facts without a cluster; internal/inspect/check/live reads the facts.
-// Each finding is one line with the observation and, if needed, the remedy.
+// Judge decides from plain facts without a cluster; internal/inspect/check/clusterfacts reads the
+// facts. Each finding is one line with the observation and, if needed, the remedy.
 package check

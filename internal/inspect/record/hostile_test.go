@@ -22,14 +22,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
-	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
 // TestAFolderWithOtherFilesIsRefused verifies that a folder with contents other than a recording
 // stays unchanged.
 func TestAFolderWithOtherFilesIsRefused(t *testing.T) {
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := apitest.New(t), t.TempDir()
 	mine := filepath.Join(dir, "pods.json")
 	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
@@ -46,10 +46,10 @@ func TestAFolderWithOtherFilesIsRefused(t *testing.T) {
 // TestNothingIsWrittenBeforeTheClusterIsListed verifies that a cluster that cannot be reached or
 // listed leaves neither a folder nor a lock in one.
 func TestNothingIsWrittenBeforeTheClusterIsListed(t *testing.T) {
-	down, closed := fakeapi.New(t), fakeapi.New(t)
+	down, closed := apitest.New(t), apitest.New(t)
 	down.Config.Host = "http://127.0.0.1:1"
 	closed.Refuse("nodes", http.StatusForbidden)
-	for what, api := range map[string]*fakeapi.Server{"unreachable": down, "forbidden": closed} {
+	for what, api := range map[string]*apitest.Server{"unreachable": down, "forbidden": closed} {
 		for _, once := range []bool{true, false} {
 			dir, empty := filepath.Join(t.TempDir(), "monday"), t.TempDir()
 			for _, dir := range []string{dir, empty} {
@@ -70,7 +70,7 @@ func TestNothingIsWrittenBeforeTheClusterIsListed(t *testing.T) {
 // TestAnEarlyEndKeepsTheObjects verifies that a recording ended before the cluster is listed keeps
 // its earlier objects.
 func TestAnEarlyEndKeepsTheObjects(t *testing.T) {
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := apitest.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
 	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestAnEarlyEndKeepsTheObjects(t *testing.T) {
 
 // TestARecordingThatWasBrokenOffGoesOn covers a recording aborted before its first write.
 func TestARecordingThatWasBrokenOffGoesOn(t *testing.T) {
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := apitest.New(t), t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "sessions", "20260101T000000.000Z"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestARecordingThatWasBrokenOffGoesOn(t *testing.T) {
 // TestARecordingWithoutItsIndexGoesOn covers a recording killed between writing its objects and its
 // index: it continues, and its unreferenced session takes no room.
 func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
-	api, dir := fakeapi.New(t), ""
+	api, dir := apitest.New(t), ""
 	api.Set("nodes", node("node-1"))
 	api.Set("pods", pod("a", "node-1"))
 	for _, gone := range [][]string{{record.IndexFile}, {record.IndexFile, "pods.json", "lock"}} {
@@ -143,7 +143,7 @@ func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
 // TestSessionsWhoseIndexIsLostStay verifies that a long recording with a lost index is not mistaken
 // for a killed one: its sessions stay.
 func TestSessionsWhoseIndexIsLostStay(t *testing.T) {
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := apitest.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
 	for range 2 {
 		if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
@@ -163,7 +163,7 @@ func TestSessionsWhoseIndexIsLostStay(t *testing.T) {
 }
 
 func TestTwoDoNotRecordIntoOneFolder(t *testing.T) {
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := apitest.New(t), t.TempDir()
 	during(t, api, dir, 0, func(changes func() int) {
 		changes()
 		err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true})
@@ -179,7 +179,7 @@ func TestTwoDoNotRecordIntoOneFolder(t *testing.T) {
 // TestMessagesAndAnnotationsAreLeftOut covers potentially confidential data: containers'
 // termination messages, and annotations that do not affect decisions.
 func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := apitest.New(t), t.TempDir()
 	p := pod("a", "node-1")
 	p["metadata"].(map[string]any)["annotations"] = map[string]any{"team/token": "hunter2", v1.MirrorPodAnnotationKey: "x",
 		batchv1.JobIndexFailureCountAnnotation: "1", "berth.dev/rebalance": "never", pressure.AnnotationUses: "memory=1Gi"}
@@ -188,12 +188,12 @@ func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 	p["status"] = map[string]any{"initContainerStatuses": ended, "containerStatuses": ended, "ephemeralContainerStatuses": ended}
 	api.Set("pods", p)
 	template := map[string]any{"metadata": map[string]any{"annotations": map[string]any{"team/token": "hunter2"}}, "spec": p["spec"]}
-	api.Set("deployments", fakeapi.Object{
+	api.Set("deployments", apitest.Object{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "web", "namespace": "default"}, "spec": map[string]any{"template": template},
 	})
-	api.Set("replicasets", fakeapi.Object{"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": map[string]any{
+	api.Set("replicasets", apitest.Object{"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": map[string]any{
 		"name": "web-1", "namespace": "default", "annotations": map[string]any{"deployment.kubernetes.io/max-replicas": "5"}}})
-	api.Set("leases", fakeapi.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{
+	api.Set("leases", apitest.Object{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{
 		"name": "kube-scheduler", "namespace": "kube-system", "annotations": map[string]any{config.InUseAnnotation: "{}"}}})
 	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
 		t.Fatal(err)

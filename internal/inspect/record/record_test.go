@@ -23,18 +23,18 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
-	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 )
 
-func node(name string, taints ...any) fakeapi.Object {
-	return fakeapi.Object{
+func node(name string, taints ...any) apitest.Object {
+	return apitest.Object{
 		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": name, "uid": name},
 		"spec": map[string]any{"taints": taints}, "status": map[string]any{"allocatable": map[string]any{"cpu": "4", "memory": "8Gi", "pods": "110"}},
 	}
 }
 
-func pod(name, on string) fakeapi.Object {
-	return fakeapi.Object{
+func pod(name, on string) apitest.Object {
+	return apitest.Object{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
 			"name": name, "uid": name, "namespace": "default",
 			"annotations": map[string]any{v1.LastAppliedConfigAnnotation: `{"password": "hunter2"}`},
@@ -45,7 +45,7 @@ func pod(name, on string) fakeapi.Object {
 	}
 }
 
-func client(t testing.TB, api *fakeapi.Server) *snapshot.Client {
+func client(t testing.TB, api *apitest.Server) *snapshot.Client {
 	t.Helper()
 	c, err := snapshot.NewClient(api.Config)
 	if err != nil {
@@ -55,7 +55,7 @@ func client(t testing.TB, api *fakeapi.Server) *snapshot.Client {
 }
 
 // during records while do runs, starting do once everything has been listed.
-func during(t *testing.T, api *fakeapi.Server, dir string, size int64, do func(changes func() int)) {
+func during(t *testing.T, api *apitest.Server, dir string, size int64, do func(changes func() int)) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -90,7 +90,7 @@ func until(changes func() int, count int) {
 }
 
 func TestObjectsAndChangesAreKept(t *testing.T) {
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := apitest.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
 	api.Set("pods", pod("a", "node-1"))
 	var before time.Time
@@ -146,7 +146,7 @@ func everything(t *testing.T, dir string) string {
 }
 
 func TestARecordingGoesOnForItsOwnClusterOnly(t *testing.T) {
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := apitest.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
 	for i := range 3 {
 		during(t, api, dir, 0, func(changes func() int) {
@@ -166,8 +166,8 @@ func TestARecordingGoesOnForItsOwnClusterOnly(t *testing.T) {
 			t.Errorf("at the end of session %d: %v, %d pods, want %d", i, err, len(set.Pods), i+1)
 		}
 	}
-	other := fakeapi.New(t)
-	other.Set("namespaces", fakeapi.Object{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system", "uid": "other"}})
+	other := apitest.New(t)
+	other.Set("namespaces", apitest.Object{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system", "uid": "other"}})
 	err = record.Run(t.Context(), client(t, other), record.Options{Dir: dir, Once: true})
 	if err == nil || !strings.Contains(err.Error(), "another cluster") {
 		t.Errorf("another cluster: %v", err)
@@ -177,7 +177,7 @@ func TestARecordingGoesOnForItsOwnClusterOnly(t *testing.T) {
 // TestChangesBeforeAKillAreKept verifies that a recording killed after its last checkpoint recovers
 // the later changes, up to a truncated line.
 func TestChangesBeforeAKillAreKept(t *testing.T) {
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := apitest.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
 	during(t, api, dir, 0, func(changes func() int) {
 		changes()
@@ -223,7 +223,7 @@ func TestChangesBeforeAKillAreKept(t *testing.T) {
 // the oldest times, and can show all others.
 func TestTheSizeIsBoundedAndWhatIsLeftCanBeShown(t *testing.T) {
 	const limit, rounds = 64 << 10, 1000
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := apitest.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
 	for i := range 10 {
 		api.Set("pods", pod(fmt.Sprintf("p-%d", i), "node-1"))
@@ -289,7 +289,7 @@ func TestTheSizeIsBoundedAndWhatIsLeftCanBeShown(t *testing.T) {
 
 // TestASessionWithoutSomeOfItsFilesIsRefused verifies that an incomplete session cannot be shown.
 func TestASessionWithoutSomeOfItsFilesIsRefused(t *testing.T) {
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := apitest.New(t), t.TempDir()
 	api.Set("nodes", node("node-1"))
 	during(t, api, dir, 0, func(changes func() int) {
 		changes()
@@ -348,7 +348,7 @@ func TestChangesThatAreMissingInTheMiddleAreAnError(t *testing.T) {
 }
 
 func TestOnceTakesTheObjectsAlone(t *testing.T) {
-	api, dir := fakeapi.New(t), t.TempDir()
+	api, dir := apitest.New(t), t.TempDir()
 	api.PageLimit = 3
 	for i := range 10 {
 		api.Set("pods", pod(fmt.Sprintf("p-%d", i), ""))
@@ -394,7 +394,7 @@ func TestTheSecondInWhichASessionBeganIsCovered(t *testing.T) {
 // TestARecordingSaysWhatItLacks verifies that an unreadable kind, which may have objects, makes the
 // recording an incomplete cluster that lists it as missing. An unserved kind has no objects.
 func TestARecordingSaysWhatItLacks(t *testing.T) {
-	api := fakeapi.New(t)
+	api := apitest.New(t)
 	api.Refuse("daemonsets", http.StatusForbidden)
 	api.Refuse("podgroups", http.StatusForbidden) // most clusters serve none, and no role has them
 	api.Refuse("resourceslices", http.StatusNotFound)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/controller/journal"
+	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
 	enginejournal "github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/owned"
@@ -66,7 +66,7 @@ func Find(args []string) (files []File, err error) {
 			return nil, err
 		}
 		for _, path := range paths {
-			controllers, err := records.Begins(path, journal.Magic)
+			controllers, err := records.Begins(path, controllerjournal.Magic)
 			if err != nil {
 				return nil, err
 			}
@@ -86,7 +86,7 @@ func journalsAt(arg string) (files []string, err error) {
 		return []string{arg}, nil
 	}
 
-	for _, dir := range []string{arg, filepath.Join(arg, journal.Eviction), filepath.Join(arg, journal.NodeHealth)} {
+	for _, dir := range []string{arg, filepath.Join(arg, controllerjournal.Eviction), filepath.Join(arg, controllerjournal.NodeHealth)} {
 		of, err := records.Files(dir)
 		if err != nil {
 			return nil, err
@@ -128,7 +128,7 @@ type opened struct {
 	began, continues time.Time
 	lost             int
 	scheduler        *enginejournal.Reader
-	controllers      *journal.Reader
+	controllers      *controllerjournal.Reader
 }
 
 func (f *File) open() (in *opened, err error) {
@@ -137,7 +137,7 @@ func (f *File) open() (in *opened, err error) {
 		return nil, err
 	}
 	if f.Controllers {
-		in.controllers, err = journal.NewReader(in)
+		in.controllers, err = controllerjournal.NewReader(in)
 	} else {
 		in.scheduler, err = enginejournal.NewReader(in)
 	}

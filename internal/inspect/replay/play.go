@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/controller/journal"
+	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	enginejournal "github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -30,7 +30,7 @@ type Player struct {
 	// Words is told how far it is, unless there is a story.
 	Words func(string)
 
-	ofControllers *journal.Story // one for all files
+	ofControllers *controllerjournal.Story // one for all files
 }
 
 // Played is the result for one journal.
@@ -56,7 +56,7 @@ func (p *Player) Play(f *File) (one Played, err error) {
 	began := time.Now()
 	if f.Controllers {
 		one.Component = in.controllers.Header.Component
-		one.Result.Result, err = journal.Replay(in.controllers, p.optionsOfControllers(f))
+		one.Result.Result, err = controllerjournal.Replay(in.controllers, p.optionsOfControllers(f))
 	} else {
 		one.Result, err = enginejournal.Replay(in.scheduler, p.options(f))
 	}
@@ -75,11 +75,11 @@ func (p *Player) options(f *File) enginejournal.Options {
 	return o
 }
 
-func (p *Player) optionsOfControllers(f *File) journal.Options {
+func (p *Player) optionsOfControllers(f *File) controllerjournal.Options {
 	if p.Story != nil && p.ofControllers == nil {
-		p.ofControllers = &journal.Story{Out: p.Story, Pod: p.Pod, Node: p.Node}
+		p.ofControllers = &controllerjournal.Story{Out: p.Story, Pod: p.Pod, Node: p.Node}
 	}
-	o := journal.Options{On: p.KeepGoing || p.Story != nil, Story: p.ofControllers}
+	o := controllerjournal.Options{On: p.KeepGoing || p.Story != nil, Story: p.ofControllers}
 	if p.Story == nil {
 		o.Each = func(n int, at time.Time) { p.progress(f, n, at) }
 	}

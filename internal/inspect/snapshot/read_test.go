@@ -18,18 +18,18 @@ import (
 
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
-	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 )
 
-func object(apiVersion, kind, namespace, name string) fakeapi.Object {
+func object(apiVersion, kind, namespace, name string) apitest.Object {
 	meta := map[string]any{"name": name, "uid": kind + "-" + name}
 	if namespace != "" {
 		meta["namespace"] = namespace
 	}
-	return fakeapi.Object{"apiVersion": apiVersion, "kind": kind, "metadata": meta}
+	return apitest.Object{"apiVersion": apiVersion, "kind": kind, "metadata": meta}
 }
 
-func client(t *testing.T, api *fakeapi.Server) *snapshot.Client {
+func client(t *testing.T, api *apitest.Server) *snapshot.Client {
 	t.Helper()
 	c, err := snapshot.NewClient(api.Config)
 	if err != nil {
@@ -39,7 +39,7 @@ func client(t *testing.T, api *fakeapi.Server) *snapshot.Client {
 }
 
 func TestAClusterIsReadInPages(t *testing.T) {
-	api := fakeapi.New(t)
+	api := apitest.New(t)
 	api.PageLimit = 7
 	for i := range 40 {
 		api.Set("pods", object("v1", "Pod", "default", fmt.Sprintf("pod-%d", i)))
@@ -62,7 +62,7 @@ func TestAClusterIsReadInPages(t *testing.T) {
 }
 
 func TestManagedFieldsAreDroppedIfNobodyNeedsThem(t *testing.T) {
-	api := fakeapi.New(t)
+	api := apitest.New(t)
 	pod := object("v1", "Pod", "default", "a")
 	pod["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{"manager": "kubelet", "operation": "Update"}}
 	api.Set("pods", pod)
@@ -80,7 +80,7 @@ func TestManagedFieldsAreDroppedIfNobodyNeedsThem(t *testing.T) {
 }
 
 func TestWhatMayNotBeReadIsLeftOutUnlessItIsNeeded(t *testing.T) {
-	api := fakeapi.New(t)
+	api := apitest.New(t)
 	api.Refuse("csidrivers", http.StatusForbidden)
 	api.Refuse("resourceslices", http.StatusNotFound)
 	s, err := client(t, api).Read(t.Context(), nil)
@@ -107,7 +107,7 @@ func TestWhatMayNotBeReadIsLeftOutUnlessItIsNeeded(t *testing.T) {
 // The connection itself refuses to write, whoever uses it; the server of this test fails at any
 // request that is not a GET.
 func TestNoWriteIsSent(t *testing.T) {
-	api := fakeapi.New(t)
+	api := apitest.New(t)
 	clientset, err := kubernetes.NewForConfig(snapshot.ReadOnly(api.Config))
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
 func TestNodePoolsOfAClusterAreRead(t *testing.T) {
 	const path = "/apis/karpenter.sh/v1/nodepools"
 	for _, status := range []int{http.StatusOK, http.StatusNotFound, http.StatusForbidden} {
-		api := fakeapi.New(t)
+		api := apitest.New(t)
 		if status == http.StatusOK {
 			api.Config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 				return roundTripper{path, `{"kind": "NodePoolList", "items": [{"kind": "NodePool", "metadata": {"name": "p"}}]}`, next}

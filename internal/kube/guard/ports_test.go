@@ -33,7 +33,7 @@ import (
 
 	"github.com/berth-k8s/berth/examples/extender/datasets"
 	"github.com/berth-k8s/berth/internal/admission/webhook"
-	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 	"github.com/berth-k8s/berth/internal/kube/guard"
 	"github.com/berth-k8s/berth/internal/kube/serve"
 	"github.com/berth-k8s/berth/internal/ui"
@@ -357,7 +357,7 @@ func everyPort(t *testing.T) []*port {
 	add(port{name: "webhook, 10360", opened: "internal/admission/webhook/webhook.go", at: hook.HealthAddress(), unknown: "/livez", post: "/other", strangers: few.PerSource})
 
 	// The dashboard.
-	cluster := fakeapi.New(t)
+	cluster := apitest.New(t)
 	cluster.Refuse("events", http.StatusForbidden)
 	page, err := ui.Listen(cluster.Config, ui.Options{Address: "127.0.0.1:0", Token: good})
 	if err != nil {
@@ -375,7 +375,7 @@ func everyPort(t *testing.T) []*port {
 	t.Cleanup(behind.Close)
 	entrance := listen()
 	go door.Serve(entrance, func() (string, error) { return behind.Listener.Addr().String(), nil })
-	add(port{name: "berth up --agent, for pods", opened: "internal/up/cluster/door.go", at: entrance.Addr().String(), unknown: "/", post: "/other", strangers: few.PerSource})
+	add(port{name: "berth up --agent, for pods", opened: "internal/up/localcluster/door.go", at: entrance.Addr().String(), unknown: "/", post: "/other", strangers: few.PerSource})
 
 	// The example of an extender, which does not count connections.
 	example := listen()
@@ -387,8 +387,8 @@ func everyPort(t *testing.T) []*port {
 // theyAreAll requires every new port to be added to everyPort.
 func theyAreAll(t *testing.T, ports []*port) {
 	others := map[string]string{
-		"internal/up/cluster/run.go": "closed at once: it shows whether a port that was named is free",
-		"controlplane/port.go":       "of the API server and etcd, which are upstream's, on loopback, with certificates",
+		"internal/up/localcluster/run.go": "closed at once: it shows whether a port that was named is free",
+		"controlplane/port.go":            "of the API server and etcd, which are upstream's, on loopback, with certificates",
 	}
 	root := filepath.Join("..", "..", "..")
 	for _, room := range []string{"cmd", "internal", "scheduler", "controlplane", "examples"} {

@@ -4,8 +4,8 @@
 // Package simnodes runs simulated nodes on a cluster: thousands in one process, which register,
 // send heartbeats, and run and terminate pods like kubelets.
 //
-// Package kubelet makes the nodes' decisions. This package feeds it from one watch of nodes and one
-// of bound pods, and carries out its actions with a bounded number of workers. One goroutine owns
-// the fleet; none belongs to a single node or pod. It also writes the annotations that make nodes
-// fail.
+// Package simkubelet makes the nodes' decisions. This package feeds it from one watch of nodes and
+// one of bound pods, and carries out its actions with a bounded number of workers. One goroutine
+// owns the fleet; none belongs to a single node or pod. It also writes the annotations that make
+// nodes fail.
 package simnodes

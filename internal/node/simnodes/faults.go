@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/berth-k8s/berth/internal/kube/connect"
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
 // Faults makes simulated nodes fail by annotating them. The simulating process follows the
@@ -38,12 +38,12 @@ type Selection struct{ Names, Zones []string }
 // annotated despite an error.
 func (f Faults) Fail(ctx context.Context, which Selection, duration time.Duration) ([]string, error) {
 	annotations := map[string]any{
-		kubelet.AnnotationHeartbeat:      kubelet.HeartbeatStopped,
-		kubelet.AnnotationHeartbeatUntil: nil,
+		simkubelet.AnnotationHeartbeat:      simkubelet.HeartbeatStopped,
+		simkubelet.AnnotationHeartbeatUntil: nil,
 	}
 	if duration > 0 {
 		// A point in time rather than a duration: the fault ends then even if the process restarts.
-		annotations[kubelet.AnnotationHeartbeatUntil] = time.Now().Add(duration).UTC().Format(time.RFC3339)
+		annotations[simkubelet.AnnotationHeartbeatUntil] = time.Now().Add(duration).UTC().Format(time.RFC3339)
 	}
 	return f.annotateAll(ctx, which, func(*v1.Node) map[string]any { return annotations })
 }
@@ -51,26 +51,26 @@ func (f Faults) Fail(ctx context.Context, which Selection, duration time.Duratio
 // Recover restores the heartbeats of the selected nodes. Their pods resume where they stopped.
 func (f Faults) Recover(ctx context.Context, which Selection) ([]string, error) {
 	return f.annotateAll(ctx, which, func(*v1.Node) map[string]any {
-		return map[string]any{kubelet.AnnotationHeartbeat: nil, kubelet.AnnotationHeartbeatUntil: nil}
+		return map[string]any{simkubelet.AnnotationHeartbeat: nil, simkubelet.AnnotationHeartbeatUntil: nil}
 	})
 }
 
 // SetConditions makes the selected nodes report conditions, in addition to those set before. An
 // empty status removes a condition. It reads the present annotation, changes it, and writes it back
 // at the same version.
-func (f Faults) SetConditions(ctx context.Context, which Selection, change kubelet.Conditions) ([]string, error) {
+func (f Faults) SetConditions(ctx context.Context, which Selection, change simkubelet.Conditions) ([]string, error) {
 	return f.annotateAll(ctx, which, func(node *v1.Node) map[string]any {
 		// A malformed value was written by hand: it is replaced.
-		asked, err := kubelet.ParseConditions(node.Annotations[kubelet.AnnotationConditions])
+		asked, err := simkubelet.ParseConditions(node.Annotations[simkubelet.AnnotationConditions])
 		if err != nil {
-			asked = kubelet.Conditions{}
+			asked = simkubelet.Conditions{}
 		}
 		maps.Copy(asked, change)
 		maps.DeleteFunc(asked, func(_ v1.NodeConditionType, s v1.ConditionStatus) bool { return s == "" })
 		if len(asked) == 0 {
-			return map[string]any{kubelet.AnnotationConditions: nil}
+			return map[string]any{simkubelet.AnnotationConditions: nil}
 		}
-		return map[string]any{kubelet.AnnotationConditions: asked.String()}
+		return map[string]any{simkubelet.AnnotationConditions: asked.String()}
 	})
 }
 
@@ -133,18 +133,18 @@ func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, e
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("node %s: there is none of that name; see the nodes with: kubectl get nodes -l %s",
-				name, kubelet.LabelSimulated)
+				name, simkubelet.LabelSimulated)
 		case err != nil:
 			return nil, connect.Reach(err)
 		// An annotation would be useless on a machine.
-		case node.Labels[kubelet.LabelSimulated] == "":
-			return nil, fmt.Errorf("node %s: is not a simulated node (it has no label %s)", name, kubelet.LabelSimulated)
+		case node.Labels[simkubelet.LabelSimulated] == "":
+			return nil, fmt.Errorf("node %s: is not a simulated node (it has no label %s)", name, simkubelet.LabelSimulated)
 		}
 		take(node)
 	}
 
 	for _, zone := range which.Zones {
-		list, err := f.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: kubelet.LabelSimulated})
+		list, err := f.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: simkubelet.LabelSimulated})
 		if err != nil {
 			return nil, connect.Reach(err)
 		}

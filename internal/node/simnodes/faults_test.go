@@ -13,13 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
 func threeNodes() *fake.Clientset {
 	node := func(name, zone string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			kubelet.LabelSimulated: "true", v1.LabelTopologyZone: zone}}}
+			simkubelet.LabelSimulated: "true", v1.LabelTopologyZone: zone}}}
 	}
 	return fake.NewClientset(node("a", "z1"), node("b", "z1"), node("c", "z10"),
 		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "machine"}})
@@ -42,15 +42,15 @@ func TestNodesFailAndRecoverByZone(t *testing.T) {
 		t.Fatalf("failed %v, %v", names, err)
 	}
 	got := annotations(t, client, "a")
-	until, err := time.Parse(time.RFC3339, got[kubelet.AnnotationHeartbeatUntil])
-	if got[kubelet.AnnotationHeartbeat] != kubelet.HeartbeatStopped || err != nil || time.Until(until) > 2*time.Minute {
+	until, err := time.Parse(time.RFC3339, got[simkubelet.AnnotationHeartbeatUntil])
+	if got[simkubelet.AnnotationHeartbeat] != simkubelet.HeartbeatStopped || err != nil || time.Until(until) > 2*time.Minute {
 		t.Errorf("annotations %v", got)
 	}
 	// Failing again without an end removes the end.
 	if _, err := f.Fail(t.Context(), Selection{Names: []string{"a"}}, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, still := annotations(t, client, "a")[kubelet.AnnotationHeartbeatUntil]; still {
+	if _, still := annotations(t, client, "a")[simkubelet.AnnotationHeartbeatUntil]; still {
 		t.Error("the end of the failure before is left")
 	}
 	if _, err := f.Recover(t.Context(), Selection{Zones: []string{"z1"}}); err != nil {
@@ -83,23 +83,23 @@ func TestNodeThatIsSelectedTwiceIsAnnotatedOnce(t *testing.T) {
 func TestConditionsAddUpAndAreTakenBack(t *testing.T) {
 	client := threeNodes()
 	f := Faults{Client: client}
-	set := func(c kubelet.Conditions) string {
+	set := func(c simkubelet.Conditions) string {
 		t.Helper()
 		if _, err := f.SetConditions(t.Context(), Selection{Names: []string{"c"}}, c); err != nil {
 			t.Fatal(err)
 		}
-		return annotations(t, client, "c")[kubelet.AnnotationConditions]
+		return annotations(t, client, "c")[simkubelet.AnnotationConditions]
 	}
-	if got := set(kubelet.Conditions{v1.NodeReady: v1.ConditionFalse}); got != "Ready=False" {
+	if got := set(simkubelet.Conditions{v1.NodeReady: v1.ConditionFalse}); got != "Ready=False" {
 		t.Error(got)
 	}
-	if got := set(kubelet.Conditions{v1.NodeMemoryPressure: v1.ConditionTrue}); got != "MemoryPressure=True,Ready=False" {
+	if got := set(simkubelet.Conditions{v1.NodeMemoryPressure: v1.ConditionTrue}); got != "MemoryPressure=True,Ready=False" {
 		t.Error(got)
 	}
-	if got := set(kubelet.Conditions{v1.NodeReady: ""}); got != "MemoryPressure=True" {
+	if got := set(simkubelet.Conditions{v1.NodeReady: ""}); got != "MemoryPressure=True" {
 		t.Error(got)
 	}
-	if got := set(kubelet.Conditions{v1.NodeMemoryPressure: ""}); got != "" {
+	if got := set(simkubelet.Conditions{v1.NodeMemoryPressure: ""}); got != "" {
 		t.Error(got)
 	}
 }

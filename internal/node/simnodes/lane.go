@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
 // lane is a queue of actions with dedicated workers. Adding never blocks, so the goroutine that
@@ -24,7 +24,7 @@ type lane struct {
 	first *lane // may be nil
 
 	mu    sync.Mutex
-	queue []kubelet.Action
+	queue []simkubelet.Action
 	more  chan struct{} // has one element when a worker should look at the queue
 }
 
@@ -33,7 +33,7 @@ type lane struct {
 const holdBack = 20 * time.Millisecond
 
 // sendFunc carries out an action. It is called by several workers concurrently.
-type sendFunc func(ctx context.Context, a kubelet.Action) (kubelet.Outcome, any)
+type sendFunc func(ctx context.Context, a simkubelet.Action) (simkubelet.Outcome, any)
 
 // startLane starts the workers, which end with ctx. They send results to done, except those of
 // reports, which are not awaited. The first quarter of the workers, and at least one, never yields
@@ -54,7 +54,7 @@ func startLane(ctx context.Context, group *errgroup.Group, workers int, first *l
 					return nil
 				}
 				outcome, object := send(ctx, a)
-				if a.Kind == kubelet.Report {
+				if a.Kind == simkubelet.Report {
 					continue
 				}
 				select {
@@ -70,7 +70,7 @@ func startLane(ctx context.Context, group *errgroup.Group, workers int, first *l
 }
 
 // addAction adds an action at the end of the queue.
-func (l *lane) addAction(a kubelet.Action) {
+func (l *lane) addAction(a simkubelet.Action) {
 	l.mu.Lock()
 	l.queue = append(l.queue, a)
 	l.mu.Unlock()
@@ -105,16 +105,16 @@ func (l *lane) letPass(ctx context.Context) bool {
 }
 
 // takeAction waits for an action; false when ctx ended. Actions are taken in the order of addition.
-func (l *lane) takeAction(ctx context.Context) (kubelet.Action, bool) {
+func (l *lane) takeAction(ctx context.Context) (simkubelet.Action, bool) {
 	for {
 		if ctx.Err() != nil {
-			return kubelet.Action{}, false
+			return simkubelet.Action{}, false
 		}
 		l.mu.Lock()
 		if len(l.queue) > 0 {
 			a := l.queue[0]
 			// The queue's array stays in use for longer than the action.
-			l.queue[0] = kubelet.Action{}
+			l.queue[0] = simkubelet.Action{}
 			l.queue = l.queue[1:]
 			rest := len(l.queue)
 			l.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
 // AnnotationPlayer, on the first node, identifies the process simulating the nodes of its prefix.
@@ -56,7 +56,7 @@ func startOf(pid int) string {
 
 // checkPlayer rejects nodes simulated by another process on this machine. Processes on other
 // machines cannot be checked. On systems without /proc it rejects none.
-func checkPlayer(nodes []*v1.Node, shape *kubelet.Shape) error {
+func checkPlayer(nodes []*v1.Node, shape *simkubelet.Shape) error {
 	for _, node := range nodes {
 		name := node.Annotations[AnnotationPlayer]
 		if !shape.Names(node.Name) || name == "" || name == playerID() {
@@ -78,7 +78,7 @@ func checkPlayer(nodes []*v1.Node, shape *kubelet.Shape) error {
 
 // signAsPlayer records on the first node that this process simulates it. The first node represents
 // all: a process simulates all nodes of its prefix or none.
-func signAsPlayer(ctx context.Context, client kubernetes.Interface, shape *kubelet.Shape) error {
+func signAsPlayer(ctx context.Context, client kubernetes.Interface, shape *simkubelet.Shape) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationPlayer: playerID()}}})
 	if err != nil {
 		return err

@@ -17,12 +17,12 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/internal/kube/connect"
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
 // Options of Run. Ready and Log must be set.
 type Options struct {
-	Shape kubelet.Shape
+	Shape simkubelet.Shape
 	// Workers bounds the requests in flight for pods and, separately, those for heartbeats, which
 	// take precedence: a burst of pods must not make nodes look dead.
 	Workers int
@@ -61,7 +61,7 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 		return err
 	}
 	r := &runner{
-		fleet:  kubelet.New(opts.Shape),
+		fleet:  simkubelet.New(opts.Shape),
 		events: make(chan event, mostWaiting),
 		done:   make(chan result, mostWaiting),
 		log:    opts.Log,
@@ -109,7 +109,7 @@ const mostWaiting = 64
 
 // listNodes lists the cluster's nodes at a version, and refuses to simulate a real one: its kubelet
 // would interfere. It gives up after ten seconds, with an error about the unreachable cluster.
-func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.Shape) ([]*v1.Node, string, error) {
+func listNodes(ctx context.Context, client kubernetes.Interface, shape *simkubelet.Shape) ([]*v1.Node, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -121,7 +121,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.
 	for i := range list.Items {
 		node := &list.Items[i]
 		nodes[i] = node
-		_, simulated := node.Labels[kubelet.LabelSimulated]
+		_, simulated := node.Labels[simkubelet.LabelSimulated]
 		if !simulated && shape.Names(node.Name) && !shape.Beyond(node.Name) {
 			return nil, "", fmt.Errorf("node %s exists and is not simulated: choose other names with --name-prefix", node.Name)
 		}
@@ -132,7 +132,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.
 
 // runner owns the fleet. Only the goroutine of runLoop touches it.
 type runner struct {
-	fleet  *kubelet.Fleet
+	fleet  *simkubelet.Fleet
 	events chan event
 	done   chan result
 	log    *slog.Logger
@@ -141,12 +141,12 @@ type runner struct {
 }
 
 // event is an event of a watch. It is a function, since each kind of event has different arguments.
-type event func(f *kubelet.Fleet, now time.Time)
+type event func(f *simkubelet.Fleet, now time.Time)
 
 // result is the outcome of an action, with the returned object, or nil.
 type result struct {
-	action  kubelet.Action
-	outcome kubelet.Outcome
+	action  simkubelet.Action
+	outcome simkubelet.Outcome
 	object  any
 }
 
@@ -193,9 +193,9 @@ const maxReports = 2000
 func (r *runner) dispatchActions() {
 	for _, a := range r.fleet.Take() {
 		switch a.Kind {
-		case kubelet.PatchPod, kubelet.DeletePod:
+		case simkubelet.PatchPod, simkubelet.DeletePod:
 			r.podWrites.addAction(a)
-		case kubelet.Report:
+		case simkubelet.Report:
 			if r.reports.len() < maxReports {
 				r.reports.addAction(a)
 			}

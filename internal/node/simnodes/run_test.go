@@ -33,12 +33,12 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
-func testShape(count int) kubelet.Shape {
-	return kubelet.Shape{
-		Prefix: "node-", Count: count, Zones: 2, Region: "r1", Capacity: kubelet.DefaultCapacity(), Version: "v1.36.3",
+func testShape(count int) simkubelet.Shape {
+	return simkubelet.Shape{
+		Prefix: "node-", Count: count, Zones: 2, Region: "r1", Capacity: simkubelet.DefaultCapacity(), Version: "v1.36.3",
 		RenewInterval: 10 * time.Second, StatusInterval: 5 * time.Minute, JobRunFor: time.Second,
 	}
 }
@@ -151,7 +151,7 @@ func TestANodeThatIsNotSimulatedIsRefused(t *testing.T) {
 func TestNodesThatAProcessPlaysAreNotPlayedTwice(t *testing.T) {
 	played := func(by string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1",
-			Labels: map[string]string{kubelet.LabelSimulated: "true"}, Annotations: map[string]string{AnnotationPlayer: by}}}
+			Labels: map[string]string{simkubelet.LabelSimulated: "true"}, Annotations: map[string]string{AnnotationPlayer: by}}}
 	}
 	err := Run(t.Context(), served(played(playerOf(os.Getppid()))),
 		Options{Shape: testShape(1), Workers: 4, Log: slog.New(slog.DiscardHandler)})
@@ -175,8 +175,8 @@ func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
 	client := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Namespace: v1.NamespaceNodeLease}})
 	var log bytes.Buffer
 	s := &sender{client: client, leases: map[string]*knownLease{}, log: slog.New(slog.NewTextHandler(&log, nil))}
-	renew := kubelet.Action{Kind: kubelet.Renew, Node: "node-1", UID: "uid"}
-	if outcome, _ := s.sendAction(t.Context(), renew); outcome != kubelet.OK {
+	renew := simkubelet.Action{Kind: simkubelet.Renew, Node: "node-1", UID: "uid"}
+	if outcome, _ := s.sendAction(t.Context(), renew); outcome != simkubelet.OK {
 		t.Fatalf("a Lease of an earlier run is not taken over: %v\n%s", outcome, &log)
 	}
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "node-1", errors.New("changed"))
@@ -188,11 +188,11 @@ func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
 		failed = true
 		return true, nil, conflict
 	})
-	if outcome, _ := s.sendAction(t.Context(), renew); outcome != kubelet.Failed {
+	if outcome, _ := s.sendAction(t.Context(), renew); outcome != simkubelet.Failed {
 		t.Errorf("a conflict is %v, want failed", outcome)
 	}
 	client.ClearActions()
-	if outcome, _ := s.sendAction(t.Context(), renew); outcome != kubelet.OK {
+	if outcome, _ := s.sendAction(t.Context(), renew); outcome != simkubelet.OK {
 		t.Errorf("after a conflict: %v\n%s", outcome, &log)
 	}
 	if !slices.ContainsFunc(client.Actions(), func(a clienttesting.Action) bool { return a.Matches("get", "leases") }) {
@@ -213,7 +213,7 @@ func TestManyFailuresAreOneLine(t *testing.T) {
 	var log bytes.Buffer
 	s := &sender{client: client, leases: map[string]*knownLease{}, log: slog.New(slog.NewTextHandler(&log, nil))}
 	for range 100 {
-		s.sendAction(t.Context(), kubelet.Action{Kind: kubelet.Renew, Node: "node-1", UID: "uid"})
+		s.sendAction(t.Context(), simkubelet.Action{Kind: simkubelet.Renew, Node: "node-1", UID: "uid"})
 	}
 	if n := strings.Count(log.String(), "\n"); n != 1 || strings.Contains(log.String(), "pod=") {
 		t.Errorf("%d lines:\n%s", n, &log)
@@ -221,7 +221,7 @@ func TestManyFailuresAreOneLine(t *testing.T) {
 	log.Reset()
 	err = apierrors.NewBadRequest("no such field")
 	for range 2 {
-		s.sendAction(t.Context(), kubelet.Action{Kind: kubelet.PatchPod, Node: "node-1", Pod: types.NamespacedName{Namespace: "default", Name: "p"}})
+		s.sendAction(t.Context(), simkubelet.Action{Kind: simkubelet.PatchPod, Node: "node-1", Pod: types.NamespacedName{Namespace: "default", Name: "p"}})
 	}
 	if n := strings.Count(log.String(), "pod=default/p"); n != 2 {
 		t.Errorf("refused twice, logged %d times:\n%s", n, &log)
@@ -232,17 +232,17 @@ func TestErrorsAreToldApart(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for _, c := range []struct {
 		err  error
-		want kubelet.Outcome
+		want simkubelet.Outcome
 	}{
-		{nil, kubelet.OK},
-		{apierrors.NewNotFound(pods, "a"), kubelet.Gone},
-		{apierrors.NewConflict(pods, "a", errors.New("changed")), kubelet.Failed},
-		{apierrors.NewForbidden(pods, "a", errors.New("no")), kubelet.Failed},
-		{apierrors.NewInternalError(errors.New("etcd")), kubelet.Failed},
-		{apierrors.NewTooManyRequests("later", 1), kubelet.Failed},
-		{context.DeadlineExceeded, kubelet.Failed},
-		{apierrors.NewBadRequest("what?"), kubelet.Refused},
-		{fmt.Errorf("register: %w", errNotSimulated), kubelet.Refused},
+		{nil, simkubelet.OK},
+		{apierrors.NewNotFound(pods, "a"), simkubelet.Gone},
+		{apierrors.NewConflict(pods, "a", errors.New("changed")), simkubelet.Failed},
+		{apierrors.NewForbidden(pods, "a", errors.New("no")), simkubelet.Failed},
+		{apierrors.NewInternalError(errors.New("etcd")), simkubelet.Failed},
+		{apierrors.NewTooManyRequests("later", 1), simkubelet.Failed},
+		{context.DeadlineExceeded, simkubelet.Failed},
+		{apierrors.NewBadRequest("what?"), simkubelet.Refused},
+		{fmt.Errorf("register: %w", errNotSimulated), simkubelet.Refused},
 	} {
 		if got := outcomeOf(c.err); got != c.want {
 			t.Errorf("%v: %d, want %d", c.err, got, c.want)
@@ -258,8 +258,8 @@ func TestConflictOfADeletionIsLookedInto(t *testing.T) {
 	}
 	for _, c := range []struct {
 		there types.UID
-		want  kubelet.Outcome
-	}{{"mine", kubelet.Failed}, {"its successor", kubelet.Gone}, {"", kubelet.Gone}} {
+		want  simkubelet.Outcome
+	}{{"mine", simkubelet.Failed}, {"its successor", simkubelet.Gone}, {"", simkubelet.Gone}} {
 		client := fake.NewClientset()
 		if c.there != "" {
 			node := meta(c.there)
@@ -270,8 +270,8 @@ func TestConflictOfADeletionIsLookedInto(t *testing.T) {
 			return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), "a", errors.New("UID in precondition: mine"))
 		})
 		s := &sender{client: client, log: slog.New(slog.DiscardHandler)}
-		for _, kind := range []kubelet.Kind{kubelet.DeletePod, kubelet.DeleteNode} {
-			action := kubelet.Action{Kind: kind, Node: "a", Pod: types.NamespacedName{Namespace: "default", Name: "a"}, UID: "mine"}
+		for _, kind := range []simkubelet.Kind{simkubelet.DeletePod, simkubelet.DeleteNode} {
+			action := simkubelet.Action{Kind: kind, Node: "a", Pod: types.NamespacedName{Namespace: "default", Name: "a"}, UID: "mine"}
 			if got, _ := s.sendAction(t.Context(), action); got != c.want {
 				t.Errorf("%v while %q is there: %d, want %d", kind, c.there, got, c.want)
 			}
@@ -283,30 +283,30 @@ func TestConflictOfADeletionIsLookedInto(t *testing.T) {
 // back, and one does not, so that pods are not forgotten.
 func TestHeartbeatsComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var sent [kubelet.Report + 1]atomic.Int32
-		send := func(_ context.Context, a kubelet.Action) (kubelet.Outcome, any) {
+		var sent [simkubelet.Report + 1]atomic.Int32
+		send := func(_ context.Context, a simkubelet.Action) (simkubelet.Outcome, any) {
 			time.Sleep(time.Second)
 			sent[a.Kind].Add(1)
-			return kubelet.OK, nil
+			return simkubelet.OK, nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		group, ctx := errgroup.WithContext(ctx)
 		done := make(chan result, 1000)
 		heartbeats := startLane(ctx, group, 1, nil, send, done)
 		for range 20 {
-			heartbeats.addAction(kubelet.Action{Kind: kubelet.Renew})
+			heartbeats.addAction(simkubelet.Action{Kind: simkubelet.Renew})
 		}
 		pods := startLane(ctx, group, 4, heartbeats, send, done)
 		for range 60 {
-			pods.addAction(kubelet.Action{Kind: kubelet.DeletePod})
+			pods.addAction(simkubelet.Action{Kind: simkubelet.DeletePod})
 		}
-		for sent[kubelet.Renew].Load() < 19 {
+		for sent[simkubelet.Renew].Load() < 19 {
 			<-done
 		}
-		if n := sent[kubelet.DeletePod].Load(); n < 15 || n > 25 {
+		if n := sent[simkubelet.DeletePod].Load(); n < 15 || n > 25 {
 			t.Errorf("%d pods were served beside 19 Leases, want as many as one worker of four can", n)
 		}
-		for sent[kubelet.DeletePod].Load() < 60 {
+		for sent[simkubelet.DeletePod].Load() < 60 {
 			<-done
 		}
 		cancel()
@@ -318,20 +318,20 @@ func TestHeartbeatsComeFirst(t *testing.T) {
 func TestALaneIsBoundedAndLosesNothing(t *testing.T) {
 	const workers, actions = 3, 500
 	var underWay, most, sent atomic.Int32
-	send := func(context.Context, kubelet.Action) (kubelet.Outcome, any) {
+	send := func(context.Context, simkubelet.Action) (simkubelet.Outcome, any) {
 		if n := underWay.Add(1); n > most.Load() {
 			most.Store(n)
 		}
 		sent.Add(1)
 		underWay.Add(-1)
-		return kubelet.OK, nil
+		return simkubelet.OK, nil
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	group, ctx := errgroup.WithContext(ctx)
 	done := make(chan result)
 	l := startLane(ctx, group, workers, nil, send, done)
 	for range actions {
-		l.addAction(kubelet.Action{Kind: kubelet.DeletePod, Node: "node-1"})
+		l.addAction(simkubelet.Action{Kind: simkubelet.DeletePod, Node: "node-1"})
 	}
 	for range actions {
 		<-done
@@ -353,12 +353,12 @@ func TestWebhookThatIsGoneDelaysTheEndOfPods(t *testing.T) {
 		pod := api.Pods()[0]
 		api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Late: 30 * time.Second} })
 		s := &sender{client: api.Client(), leases: map[string]*knownLease{}, log: slog.New(slog.DiscardHandler)}
-		remove := kubelet.Action{Kind: kubelet.DeletePod, Pod: types.NamespacedName{Namespace: "default", Name: "p"}, UID: pod.UID}
-		if outcome, _ := s.sendAction(t.Context(), remove); outcome != kubelet.OK || len(api.Pods()) != 0 {
+		remove := simkubelet.Action{Kind: simkubelet.DeletePod, Pod: types.NamespacedName{Namespace: "default", Name: "p"}, UID: pod.UID}
+		if outcome, _ := s.sendAction(t.Context(), remove); outcome != simkubelet.OK || len(api.Pods()) != 0 {
 			t.Errorf("%v, and %d pods are left", outcome, len(api.Pods()))
 		}
 		began := time.Now()
-		if outcome, _ := s.sendAction(t.Context(), kubelet.Action{Kind: kubelet.Renew, Node: "n", UID: "n"}); outcome != kubelet.Failed || time.Since(began) > 10*time.Second {
+		if outcome, _ := s.sendAction(t.Context(), simkubelet.Action{Kind: simkubelet.Renew, Node: "n", UID: "n"}); outcome != simkubelet.Failed || time.Since(began) > 10*time.Second {
 			t.Errorf("a renewal ended as %v after %v", outcome, time.Since(began))
 		}
 	})

@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/kube/seldom"
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
 const (
@@ -54,21 +54,21 @@ type knownLease struct{ object *coordinationv1.Lease }
 
 // sendAction carries out an action, and returns its outcome with the object of the API server's
 // response, or nil.
-func (s *sender) sendAction(ctx context.Context, a kubelet.Action) (kubelet.Outcome, any) {
+func (s *sender) sendAction(ctx context.Context, a simkubelet.Action) (simkubelet.Outcome, any) {
 	if ctx.Err() != nil {
-		return kubelet.Failed, nil
+		return simkubelet.Failed, nil
 	}
 	// A slow renewal is worth less than the next one.
 	limit := requestTimeout
 	switch a.Kind {
-	case kubelet.Renew, kubelet.PatchNode, kubelet.Report:
+	case simkubelet.Renew, simkubelet.PatchNode, simkubelet.Report:
 		limit = heartbeatTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	object, err := s.carryOut(ctx, a)
 	outcome := outcomeOf(err)
-	if outcome == kubelet.Failed || outcome == kubelet.Refused {
+	if outcome == simkubelet.Failed || outcome == simkubelet.Refused {
 		s.logFailure(a, outcome, err)
 	}
 	return outcome, object
@@ -77,13 +77,13 @@ func (s *sender) sendAction(ctx context.Context, a kubelet.Action) (kubelet.Outc
 // logFailure logs a failed request, at debug level if it is retried and another failed recently:
 // without an API server, the requests of thousands of nodes fail. A permanent refusal by the API
 // server is always logged as a warning.
-func (s *sender) logFailure(a kubelet.Action, outcome kubelet.Outcome, err error) {
+func (s *sender) logFailure(a simkubelet.Action, outcome simkubelet.Outcome, err error) {
 	// The process ends; that is not a failure.
 	if errors.Is(err, context.Canceled) {
 		return
 	}
 	level := slog.LevelWarn
-	if outcome == kubelet.Failed && !s.failing.Due() {
+	if outcome == simkubelet.Failed && !s.failing.Due() {
 		level = slog.LevelDebug
 	}
 	attributes := []any{"action", a.Kind.String(), "node", a.Node}
@@ -95,53 +95,53 @@ func (s *sender) logFailure(a kubelet.Action, outcome kubelet.Outcome, err error
 
 // outcomeOf classifies errors as temporary or permanent: the API server will always reject an
 // invalid request. A conflict, a timeout or a missing webhook may pass.
-func outcomeOf(err error) kubelet.Outcome {
+func outcomeOf(err error) simkubelet.Outcome {
 	switch {
 	case err == nil:
-		return kubelet.OK
+		return simkubelet.OK
 	case apierrors.IsNotFound(err):
-		return kubelet.Gone
+		return simkubelet.Gone
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err),
 		errors.Is(err, errNotSimulated):
-		return kubelet.Refused
+		return simkubelet.Refused
 	}
-	return kubelet.Failed
+	return simkubelet.Failed
 }
 
 // carryOut sends the request of an action. Deletions have the UID as a precondition, so that a
 // successor of the same name is spared.
-func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
+func (s *sender) carryOut(ctx context.Context, a simkubelet.Action) (any, error) {
 	core := s.client.CoreV1()
 	switch a.Kind {
-	case kubelet.Register:
+	case simkubelet.Register:
 		return s.registerNode(ctx, a)
-	case kubelet.Renew:
+	case simkubelet.Renew:
 		return nil, s.renewLease(ctx, a)
-	case kubelet.PatchNode:
+	case simkubelet.PatchNode:
 		var subresource []string
 		if a.Status {
 			subresource = []string{"status"}
 		}
 		return core.Nodes().Patch(ctx, a.Node, types.StrategicMergePatchType, a.Patch, metav1.PatchOptions{}, subresource...)
-	case kubelet.PatchPod:
+	case simkubelet.PatchPod:
 		pod, err := core.Pods(a.Pod.Namespace).Patch(ctx, a.Pod.Name, types.StrategicMergePatchType, a.Patch,
 			metav1.PatchOptions{}, "status")
 		if err != nil {
 			return nil, err
 		}
 		// The response replaces the fleet's object, and must be as small.
-		return kubelet.Slim(pod), nil
+		return simkubelet.Slim(pod), nil
 	// Without grace: the processes have ended, as at the end of a kubelet's deletion.
-	case kubelet.DeletePod:
+	case simkubelet.DeletePod:
 		err := core.Pods(a.Pod.Namespace).Delete(ctx, a.Pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0),
 			Preconditions:      &metav1.Preconditions{UID: &a.UID},
 		})
 		return nil, conflictToNotFound(ctx, err, a.UID, a.Pod.Name, core.Pods(a.Pod.Namespace).Get)
-	case kubelet.DeleteNode:
+	case simkubelet.DeleteNode:
 		err := core.Nodes().Delete(ctx, a.Node, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &a.UID}})
 		return nil, conflictToNotFound(ctx, err, a.UID, a.Node, core.Nodes().Get)
-	case kubelet.Report:
+	case simkubelet.Report:
 		return nil, s.reportEvent(ctx, a)
 	}
 
@@ -170,7 +170,7 @@ func conflictToNotFound[T metav1.Object](ctx context.Context, err error, uid typ
 var errNotSimulated = errors.New("a node of this name exists and is not simulated")
 
 // registerNode creates the node. It takes over an existing one unchanged, as after a lost response.
-func (s *sender) registerNode(ctx context.Context, a kubelet.Action) (*v1.Node, error) {
+func (s *sender) registerNode(ctx context.Context, a simkubelet.Action) (*v1.Node, error) {
 	nodes := s.client.CoreV1().Nodes()
 	node, err := nodes.Create(ctx, a.Object, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
@@ -179,7 +179,7 @@ func (s *sender) registerNode(ctx context.Context, a kubelet.Action) (*v1.Node, 
 	if node, err = nodes.Get(ctx, a.Node, metav1.GetOptions{}); err != nil {
 		return nil, err
 	}
-	if _, simulated := node.Labels[kubelet.LabelSimulated]; !simulated {
+	if _, simulated := node.Labels[simkubelet.LabelSimulated]; !simulated {
 		return nil, errNotSimulated
 	}
 	return node, nil
@@ -187,7 +187,7 @@ func (s *sender) registerNode(ctx context.Context, a kubelet.Action) (*v1.Node, 
 
 // renewLease writes the node's Lease. An unknown Lease is created; one left by an earlier run is
 // read first. An interrupted create is found the same way.
-func (s *sender) renewLease(ctx context.Context, a kubelet.Action) error {
+func (s *sender) renewLease(ctx context.Context, a simkubelet.Action) error {
 	leases := s.client.CoordinationV1().Leases(v1.NamespaceNodeLease)
 	// A node has only one renewal in flight, so that known is used by one worker at a time.
 	known := s.knownLeaseOf(a.Node)
@@ -199,7 +199,7 @@ func (s *sender) renewLease(ctx context.Context, a kubelet.Action) error {
 	// The Lease is deleted with its node, like a kubelet's.
 	want.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: a.Node, UID: a.UID}}
 	want.Spec.HolderIdentity = &a.Node
-	want.Spec.LeaseDurationSeconds = ptr.To(int32(kubelet.LeaseDuration / time.Second))
+	want.Spec.LeaseDurationSeconds = ptr.To(int32(simkubelet.LeaseDuration / time.Second))
 	want.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
 	var err error
 	var wrote *coordinationv1.Lease
@@ -246,7 +246,7 @@ func (s *sender) knownLeaseOf(node string) *knownLease {
 
 // reportEvent creates an event about a pod. Each has a unique name: unlike a kubelet's recorder, it
 // does not count equal ones in one object.
-func (s *sender) reportEvent(ctx context.Context, a kubelet.Action) error {
+func (s *sender) reportEvent(ctx context.Context, a simkubelet.Action) error {
 	// The time makes the name unique.
 	now := time.Now()
 	_, err := s.client.EventsV1().Events(a.Pod.Namespace).Create(ctx, &eventsv1.Event{

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/berth-k8s/berth/internal/kube/feed"
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 )
 
 // owner hands the events of the feeds to the goroutine that owns the fleet, in order. Its functions
@@ -36,17 +36,17 @@ func (o owner) sendEvent(e event) {
 
 // watchNodes follows the nodes of this shape, simulated or not: the fleet distinguishes them by
 // label. All nodes are watched: names cannot be selected by prefix.
-func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *kubelet.Shape, events chan<- event) {
+func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *simkubelet.Shape, events chan<- event) {
 	owner := owner{ctx, events}
 	nodes := feed.Of(client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })
 	followSource(ctx, group, nodes, feed.Whole[*v1.Node]{
 		// Objects are kept whole: nodes are few against pods.
 		Keep: func(n *v1.Node) (*v1.Node, bool) { return n, shape.Names(n.Name) },
-		Seen: func(n *v1.Node) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodeSeen(n, now) }) },
-		Gone: func(n *v1.Node) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodeGone(n, now) }) },
+		Seen: func(n *v1.Node) { owner.sendEvent(func(f *simkubelet.Fleet, now time.Time) { f.NodeSeen(n, now) }) },
+		Gone: func(n *v1.Node) { owner.sendEvent(func(f *simkubelet.Fleet, now time.Time) { f.NodeGone(n, now) }) },
 		// After an interrupted watch, the list reveals the deletions meanwhile.
 		Listed: func(list []*v1.Node, version string) {
-			owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodesListed(list, version, now) })
+			owner.sendEvent(func(f *simkubelet.Fleet, now time.Time) { f.NodesListed(list, version, now) })
 		},
 	})
 }
@@ -54,7 +54,7 @@ func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.In
 // watchPods watches bound pods only: the pending ones are on no simulated node, and may be many. A
 // pod on a real node with a name of this shape is shown as well; the fleet does not have such a
 // node.
-func watchPods(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *kubelet.Shape, events chan<- event) {
+func watchPods(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *simkubelet.Shape, events chan<- event) {
 	owner := owner{ctx, events}
 	bound := feed.Of(client.CoreV1().RESTClient(), metav1.NamespaceAll, "pods", func() runtime.Object { return &v1.PodList{} })
 	// A field selector: the API server filters, and sends no pending pods at all.
@@ -65,12 +65,12 @@ func watchPods(ctx context.Context, group *errgroup.Group, client kubernetes.Int
 				return nil, false
 			}
 			// Trimmed before it is kept or sent on.
-			return kubelet.Slim(p), true
+			return simkubelet.Slim(p), true
 		},
-		Seen: func(p *v1.Pod) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.PodSeen(p, now) }) },
-		Gone: func(p *v1.Pod) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.PodGone(p.UID, now) }) },
+		Seen: func(p *v1.Pod) { owner.sendEvent(func(f *simkubelet.Fleet, now time.Time) { f.PodSeen(p, now) }) },
+		Gone: func(p *v1.Pod) { owner.sendEvent(func(f *simkubelet.Fleet, now time.Time) { f.PodGone(p.UID, now) }) },
 		Listed: func(list []*v1.Pod, version string) {
-			owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.PodsListed(list, version, now) })
+			owner.sendEvent(func(f *simkubelet.Fleet, now time.Time) { f.PodsListed(list, version, now) })
 		},
 	})
 }

@@ -106,8 +106,8 @@ func (e *Extender) manages(c v1.Container) bool {
 }
 
 // Filter returns the nodes that pass the extender, and the reasons for rejected ones. A node in
-// neither list is rejected as well; see package outside. An extender that does not filter lets all
-// nodes pass.
+// neither list is rejected as well; see package outoftree. An extender that does not filter lets
+// all nodes pass.
 func (e *Extender) Filter(pod *v1.Pod, nodes []fwk.NodeInfo) (passed []fwk.NodeInfo, failed,
 	unresolvable extenderv1.FailedNodesMap, err error) {
 	if !e.IsFilter() {
@@ -179,7 +179,7 @@ func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilter
 
 // Prioritize returns the extender's scores, 0 to 10 each, and their weight. An extender that does
 // not score gives 0 to all. The result includes scores of nodes missing from the request; see
-// package outside for their treatment.
+// package outoftree for their treatment.
 func (e *Extender) Prioritize(pod *v1.Pod, nodes []fwk.NodeInfo) (*extenderv1.HostPriorityList, int64, error) {
 	var result extenderv1.HostPriorityList
 	if !e.IsPrioritizer() {

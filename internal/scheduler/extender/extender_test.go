@@ -24,7 +24,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/internal/scheduler/extender"
-	"github.com/berth-k8s/berth/internal/scheduler/outside"
+	"github.com/berth-k8s/berth/internal/scheduler/outoftree"
 )
 
 // serve responds to every request with a status and a body, and keeps the request.
@@ -66,7 +66,7 @@ func pod(name string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name + "-uid")}}
 }
 
-var three = []fwk.NodeInfo{outside.NewNodeInfo(node("n1"), pod("victim")), outside.NewNodeInfo(node("n2")), outside.NewNodeInfo(node("n3"))}
+var three = []fwk.NodeInfo{outoftree.NewNodeInfo(node("n1"), pod("victim")), outoftree.NewNodeInfo(node("n2")), outoftree.NewNodeInfo(node("n3"))}
 
 func names(nodes []fwk.NodeInfo) string {
 	var all []string

@@ -24,7 +24,7 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/berth-k8s/berth/internal/node/simnodes"
-	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
@@ -118,7 +118,7 @@ func (p *livePlay) startNodes(ctx context.Context, group *errgroup.Group) error 
 }
 
 // listShapes lists the kinds of nodes.
-func (p *livePlay) listShapes() (shapes []kubelet.Shape) {
+func (p *livePlay) listShapes() (shapes []simkubelet.Shape) {
 	type kind struct {
 		cpu, memory, gpus int64
 		model             string
@@ -132,13 +132,13 @@ func (p *livePlay) listShapes() (shapes []kubelet.Shape) {
 		if !known {
 			number = len(shapes)
 			at[k] = number
-			shapes = append(shapes, kubelet.Shape{
+			shapes = append(shapes, simkubelet.Shape{
 				Prefix: fmt.Sprintf("kind-%d-", number), Labels: map[string]string{modelLabel: n.Model},
 				Capacity: v1.ResourceList{
 					v1.ResourceCPU: *resource.NewMilliQuantity(n.CPU, resource.DecimalSI), v1.ResourceMemory: toQuantity(n.Memory),
 					v1.ResourcePods: resource.MustParse("500"),
 				},
-				RenewInterval: kubelet.RenewIntervalFor(len(p.trace.Nodes)), StatusInterval: 5 * time.Minute,
+				RenewInterval: simkubelet.RenewIntervalFor(len(p.trace.Nodes)), StatusInterval: 5 * time.Minute,
 			})
 		}
 

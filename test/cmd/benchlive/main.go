@@ -13,11 +13,11 @@ import (
 	"strings"
 
 	"github.com/berth-k8s/berth/test/bench/driver"
-	"github.com/berth-k8s/berth/test/bench/live"
+	"github.com/berth-k8s/berth/test/bench/livebench"
 )
 
 func main() {
-	r, o := &driver.Run{}, live.Options{}
+	r, o := &driver.Run{}, livebench.Options{}
 	flag.StringVar(&r.Bin, "bin", "bin", "folder with etcd, kube-apiserver, kube-scheduler and berth-scheduler or berth")
 	flag.StringVar(&r.Dir, "dir", "", "folder for etcd's data and the logs, emptied first (default: a temporary one, removed at the end)")
 	flag.IntVar(&o.Nodes, "nodes", 5000, "nodes")
@@ -53,13 +53,13 @@ func main() {
 }
 
 func modeNames() (names []string) {
-	for i := range live.Modes {
-		names = append(names, live.Modes[i].Name)
+	for i := range livebench.Modes {
+		names = append(names, livebench.Modes[i].Name)
 	}
 	return names
 }
 
-func run(ctx context.Context, r *driver.Run, o live.Options) error {
+func run(ctx context.Context, r *driver.Run, o livebench.Options) error {
 	if o.Gang != 0 && (o.Gang < 10 || o.Gang > 2*o.Nodes || o.GangRounds < 1) {
 		return fmt.Errorf("-gang must be 10 at least and %d at most, twice -nodes, and -gang-rounds 1", 2*o.Nodes)
 	}
@@ -74,7 +74,7 @@ func run(ctx context.Context, r *driver.Run, o live.Options) error {
 	if err != nil {
 		return err
 	}
-	report, err := live.Run(ctx, r, o)
+	report, err := livebench.Run(ctx, r, o)
 	report.Write(os.Stdout)
 	return err
 }

@@ -14,7 +14,7 @@ import (
 
 // Options are the operator's choices. Zero values are the defaults.
 //
-// The policy and the scheduler's profiles belong to the planner (package live).
+// The policy and the scheduler's profiles belong to the planner (package movecontroller).
 type Options struct {
 	// Surge evicts pods only after an additional replica of their workload is ready, where
 	// possible.

@@ -55,8 +55,8 @@ func (c *Core) noted(e Answered) {
 	case e.Outcome == Conflict:
 		c.yield()
 		return
-	// Repeating the write is harmless: if the first one succeeded, package live finds its own
-	// journal there.
+	// Repeating the write is harmless: if the first one succeeded, package movecontroller finds
+	// its own journal there.
 	case e.Outcome != Refused && c.run.failed < 3:
 		c.run.failed++
 		c.note()

@@ -289,7 +289,7 @@ func (r Result) missed() bool { return r == Elsewhere || r == Pending || r == Un
 
 // Journal is the state that survives a restart.
 //
-// It is stored as JSON in a ConfigMap; see package live.
+// It is stored as JSON in a ConfigMap; see package movecontroller.
 type Journal struct {
 	// Move is the one in progress.
 	Move *Flight `json:"move,omitempty"`

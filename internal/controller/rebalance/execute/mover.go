@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/ask"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // Bounds of any departure. They are generous to a cluster under load, and short enough not to hang
@@ -44,7 +44,7 @@ type mover struct {
 	found map[types.UID]bool
 	// paces space the requests per pod, across plans: a plan may choose a pod again after an
 	// ineffective eviction, or before the watch delivers its deletion.
-	paces map[types.UID]*ask.Pace
+	paces map[types.UID]*pacing.Pace
 }
 
 // policy distinguishes a drain from a run of moves. Its methods are called within a step.
@@ -67,7 +67,7 @@ type policy interface {
 // init initializes the mover of a policy. The mover shares the policy's cluster.
 func (m *mover) init(policy policy, cluster *cluster, wall func(time.Time) time.Time) {
 	*m = mover{machine: machine{wallOf: wall}, policy: policy, cluster: cluster, surges: &surges{mover: m}, found: map[types.UID]bool{},
-		paces: map[types.UID]*ask.Pace{}}
+		paces: map[types.UID]*pacing.Pace{}}
 }
 
 // take handles the part of an event common to all movers.
@@ -107,10 +107,10 @@ func (m *mover) evict(p *departure) {
 func (m *mover) paced(uid types.UID) time.Time {
 	pace := m.paces[uid]
 	if pace == nil {
-		pace = &ask.Pace{}
+		pace = &pacing.Pace{}
 		m.paces[uid] = pace
 	}
-	pace.Sent(m.now, ask.Backoff{First: firstPause, Last: lastPause}, string(uid))
+	pace.Sent(m.now, pacing.Backoff{First: firstPause, Last: lastPause}, string(uid))
 	return pace.Next
 }
 

@@ -1,0 +1,141 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package query
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/record"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// ReadFiles reads the named manifests and recordings. A recording is read unchanged, as of its end.
+func (q *Question) ReadFiles(cmd *cobra.Command) (*manifest.Set, simulate.Source, error) {
+	source := simulate.Source{From: strings.Join(q.Files, ", ")}
+	recording := slices.IndexFunc(q.Files, isRecording)
+	set, err := readManifests(cmd, q.Files, manifest.Options{Recursive: q.recursive, Lenient: recording >= 0, Strict: q.Strict})
+	if err != nil || recording < 0 {
+		return set, source, err
+	}
+	index, err := record.ReadIndex(q.Files[recording])
+	if err != nil {
+		return nil, source, err
+	}
+	source.AsOf = index.Source.AsOf
+	return set, source, nil
+}
+
+func isRecording(path string) bool {
+	_, err := os.Stat(filepath.Join(path, record.IndexFile))
+	return err == nil
+}
+
+// readRecording reads a recording as of the requested time.
+func (q *Question) readRecording(cmd *cobra.Command) (*manifest.Set, simulate.Source, error) {
+	source := simulate.Source{}
+	if len(q.Files) != 1 || !isRecording(q.Files[0]) {
+		return nil, source, usage.Errorf("--at %s: needs one recording, with -f DIR", q.At)
+	}
+	index, err := record.ReadIndex(q.Files[0])
+	if err != nil {
+		return nil, source, err
+	}
+
+	at, err := time.Parse(time.RFC3339, q.At)
+	if before, notDuration := time.ParseDuration(q.At); notDuration == nil && before <= 0 {
+		at, err = index.Source.AsOf.Add(before), nil
+	}
+	if err != nil {
+		return nil, source, usage.Errorf("--at %q: must be a time as 2026-11-20T10:00:00Z, or one before the end as -5m", q.At)
+	}
+	set, err := record.At(q.Files[0], at)
+	if err == nil {
+		tellMissing(q.notices(cmd), index.MissingAt(at))
+	}
+	return set, simulate.Source{From: q.Files[0], AsOf: metav1.NewTime(at)}, err
+}
+
+// readManifests reads manifests and recordings, and prints what is peculiar about them.
+func readManifests(cmd *cobra.Command, files []string, options manifest.Options) (*manifest.Set, error) {
+	if i := slices.IndexFunc(files, isRecording); i >= 0 && options.Recursive {
+		return nil, usage.Errorf("--recursive: the folders in the recording %s are its past; leave it out", files[i])
+	}
+	fetch, _ := cmd.Flags().GetBool(fetchFlag) // without the flag it is false
+	options.Kustomize = newKustomizer(fetch)
+	set, err := manifest.Read(files, cmd.InOrStdin(), options)
+	if err == nil {
+		tellClocks(cmd.ErrOrStderr(), set)
+		err = limitToRecorded(cmd.ErrOrStderr(), files, set)
+	}
+	return set, err
+}
+
+// limitToRecorded reports the kinds missing from the recordings among the files. Without them a set
+// is not a whole cluster.
+func limitToRecorded(stderr io.Writer, files []string, set *manifest.Set) error {
+	for _, path := range files {
+		if !isRecording(path) {
+			continue
+		}
+		index, err := record.ReadIndex(path)
+		if err != nil {
+			return err
+		}
+		missing := index.MissingAt(index.Source.AsOf.Add(time.Second)) // AsOf has no fractions
+		tellMissing(stderr, missing)
+		set.Whole = set.Whole && len(missing) == 0
+	}
+	return nil
+}
+
+// tellMissing reports the kinds that could not be read from a cluster or for its recording.
+func tellMissing(stderr io.Writer, kinds []string) {
+	for _, kind := range kinds {
+		print.Line(stderr, "not read: %s", kind)
+	}
+}
+
+// tellClocks reports the nodes with implausible clocks. Call it before the set is consumed.
+func tellClocks(stderr io.Writer, set *manifest.Set) {
+	if ahead := simulate.ClocksAhead(set); len(ahead) > 0 {
+		print.Line(stderr, "times beyond the other nodes' clocks, not believed: those of %s",
+			answer.List(len(ahead), func(i int) string { return ahead[i] }))
+	}
+}
+
+// TellIgnored reports inputs that were ignored or modified.
+func TellIgnored(stderr io.Writer, set *manifest.Set) {
+	if len(set.Elsewhere) > 0 {
+		nodes, pods := slices.Sorted(maps.Keys(set.Elsewhere)), 0
+		for _, n := range set.Elsewhere {
+			pods += n
+		}
+		print.Line(stderr, "bound to nodes that the input does not have, kept as bound elsewhere (--strict refuses): %s on %s",
+			answer.Count(pods, "pod"), answer.List(len(nodes), func(i int) string { return nodes[i] }))
+	}
+	for _, warning := range set.Warnings {
+		print.Line(stderr, "%s", warning)
+	}
+	if len(set.Ignored) > 0 {
+		var list []string
+		for _, kind := range slices.Sorted(maps.Keys(set.Ignored)) {
+			list = append(list, fmt.Sprintf("%d %s", set.Ignored[kind], kind))
+		}
+		print.Line(stderr, "not used: %s", strings.Join(list, ", "))
+	}
+}

@@ -1,0 +1,105 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllershadow
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Reports are the reports of both components' shadows. Either may be missing: the two shadows are
+// separate processes, and may run without each other.
+type Reports struct {
+	Controller *Report     `json:"controller,omitempty"`
+	Scheduler  *Placements `json:"scheduler,omitempty"`
+}
+
+// Placements is the report of the scheduler's shadow, as written by package
+// internal/scheduler/schedulershadow.
+type Placements struct {
+	Since         time.Time   `json:"since"`
+	Until         time.Time   `json:"until"`
+	Pods          int         `json:"pods"`          // that another scheduler bound
+	Best          int         `json:"best"`          // of them, on a node with the highest total
+	Worse         int         `json:"worse"`         // on another node that could take them
+	Rejected      int         `json:"rejected"`      // on a node that Berth's filters refuse
+	Unclear       int         `json:"unclear"`       // could not be judged
+	MeanGain      float64     `json:"meanGain"`      // points, over all that were judged
+	MeanGainWorse float64     `json:"meanGainWorse"` // over Worse alone
+	MaxGain       int64       `json:"maxGain"`
+	MeanTotal     float64     `json:"meanTotal"`         // of the nodes that were chosen
+	MeanBestTotal float64     `json:"meanBestTotal"`     // of the best nodes
+	Widest        []Placement `json:"widest,omitempty"`  // the largest gains
+	Refused       []Placement `json:"refused,omitempty"` // the first of Rejected
+}
+
+// Placement is one pod bound by another scheduler.
+type Placement struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Node      string `json:"node"`
+	Outcome   string `json:"outcome"`
+	Best      string `json:"best,omitempty"`
+	Total     int64  `json:"total"`     // of Node, in points
+	BestTotal int64  `json:"bestTotal"` // of Best
+	Why       string `json:"why,omitempty"`
+}
+
+// PlacementsOf parses the scheduler's report; nil if the text is not one. Unknown fields are
+// ignored, so that a report of a newer version can be read.
+func PlacementsOf(text []byte) *Placements {
+	var kind struct{ Kind string }
+	var p Placements
+	if json.Unmarshal(text, &kind) != nil || kind.Kind != "Shadow" || json.Unmarshal(text, &p) != nil {
+		return nil
+	}
+	return &p
+}
+
+// Read parses the response of /shadow, or one component's report file.
+func Read(text []byte) (Reports, error) {
+	var kind struct{ Kind string }
+	if err := json.Unmarshal(text, &kind); err != nil {
+		return Reports{}, err
+	}
+	var r Reports
+	// By kind, because the same command reads files of one component and the response of /shadow,
+	// which has both.
+	switch kind.Kind {
+	case "Shadow":
+		r.Scheduler = PlacementsOf(text)
+	case "ControllerShadow":
+		r.Controller = &Report{}
+		return r, json.Unmarshal(text, r.Controller)
+	default:
+		return r, json.Unmarshal(text, &r)
+	}
+	return r, nil
+}
+
+// Merge adds the other reports, replacing existing ones.
+func (r *Reports) Merge(other Reports) {
+	if other.Controller != nil {
+		r.Controller = other.Controller
+	}
+	if other.Scheduler != nil {
+		r.Scheduler = other.Scheduler
+	}
+}
+
+// Tell sets the gauges from the reports.
+func Tell(r Reports) {
+	if r.Controller != nil {
+		for kind, t := range r.Controller.Tallies {
+			agreement.WithLabelValues(string(kind)).Set(t.Agreement())
+		}
+	}
+	if r.Scheduler != nil {
+		for outcome, n := range map[string]int{"best": r.Scheduler.Best, "worse": r.Scheduler.Worse,
+			"rejected": r.Scheduler.Rejected, "unclear": r.Scheduler.Unclear} {
+			placements.WithLabelValues(outcome).Set(float64(n))
+		}
+		meanGain.Set(r.Scheduler.MeanGain)
+	}
+}

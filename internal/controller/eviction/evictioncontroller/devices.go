@@ -1,0 +1,186 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package evictioncontroller
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/kube/feed"
+)
+
+const (
+	// devicesAgain is the interval between checks for a kind not listed by the API server.
+	devicesAgain = time.Minute
+	// devicesSoon is the pause after another failure.
+	devicesSoon = time.Second
+)
+
+// deviceFeeds supply the core with the state of devices: claims, slices and rules, each in a
+// separate feed. Statuses of rules are not written until all three have been listed.
+func (e *Evictor) deviceFeeds() []func(context.Context) {
+	kind := func(kind eviction.Kind, resource string, list func() runtime.Object, seen, gone func(runtime.Object)) func(context.Context) {
+		sink := feed.Sink{
+			Listing: func() { e.See(eviction.Listing{Kind: kind}) },
+			Listed:  func() { e.See(eviction.Listed{Kind: kind}); e.devicesListed[kind].Store(true) },
+			Seen:    seen,
+			Gone:    gone,
+		}
+		source := feed.Of(e.requests.devices, "", resource, list)
+		return func(ctx context.Context) { followSource(ctx, source, sink) }
+	}
+
+	return []func(context.Context){
+		kind(eviction.Claims, "resourceclaims", func() runtime.Object { return &resourcev1.ResourceClaimList{} },
+			func(o runtime.Object) {
+				e.Show(eviction.ClaimSeen{Claim: eviction.ClaimOf(o.(*resourcev1.ResourceClaim))}, feed.SizeOf(o))
+			},
+			func(o runtime.Object) {
+				e.See(eviction.ClaimGone{Name: eviction.ClaimOf(o.(*resourcev1.ResourceClaim)).Name})
+			}),
+		kind(eviction.Slices, "resourceslices", func() runtime.Object { return &resourcev1.ResourceSliceList{} },
+			func(o runtime.Object) {
+				e.Show(eviction.SliceSeen{Slice: eviction.SliceOf(o.(*resourcev1.ResourceSlice))}, feed.SizeOf(o))
+			},
+			func(o runtime.Object) { e.See(eviction.SliceGone{Name: o.(*resourcev1.ResourceSlice).Name}) }),
+		kind(eviction.Rules, "devicetaintrules", func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} },
+			func(o runtime.Object) {
+				e.Show(eviction.RuleSeen{Rule: eviction.RuleOf(o.(*resourcev1.DeviceTaintRule))}, feed.SizeOf(o))
+			},
+			func(o runtime.Object) { e.See(eviction.RuleGone{Name: o.(*resourcev1.DeviceTaintRule).Name}) }),
+	}
+}
+
+// followSource runs a feed once the API server lists its kind, now or later: before v1.37 it lacks
+// DeviceTaintRules, and older versions lack devices. Until then it delivers an empty list, so that
+// the component counts as synced. Missing permissions are treated alike. Either is logged once.
+func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
+	said := false
+	for {
+		asking, cancel := context.WithTimeout(ctx, answerWithin)
+		// A list with a limit of one object: discovery would show that the API is served, but not
+		// whether it may be read.
+		_, err := source.List(asking, metav1.ListOptions{Limit: 1})
+		cancel()
+		if err == nil {
+			feed.Run(ctx, source, sink)
+			return
+		}
+
+		// A temporarily unavailable API server is retried soon, because the state of devices is
+		// unknown until then.
+		wait := devicesSoon
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			wait = devicesAgain
+			if !said {
+				klog.FromContext(ctx).Info("Not followed, and no pod is evicted for it: it cannot be listed",
+					"resource", source.Name, "err", err)
+				sink.Listing()
+				sink.Listed()
+				said = true
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// readDevices reads the device objects requiring a pod's eviction. Nonexistent objects are omitted;
+// any other failure fails the whole read, since a partial result could make a pod look free. Pools
+// and rules are read once for all pods that request them at the same time; claims are specific to a
+// pod.
+func (r *requests) readDevices(ctx context.Context, a eviction.ReadDevices) (*eviction.Devices, error) {
+	var read eviction.Devices
+	for _, name := range a.Claims {
+		var claim resourcev1.ResourceClaim
+		err := r.devices.Get().Namespace(name.Namespace).Resource("resourceclaims").Name(name.Name).MaxRetries(0).Do(ctx).Into(&claim)
+		if err == nil {
+			read.Claims = append(read.Claims, eviction.ClaimOf(&claim))
+		} else if !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+	}
+
+	for _, at := range a.Pools {
+		slices, err := r.pools.readShared(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		read.Slices = append(read.Slices, slices...)
+	}
+
+	for _, name := range a.Rules {
+		rule, err := r.rules.readShared(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if rule != nil {
+			read.Rules = append(read.Rules, *rule)
+		}
+	}
+
+	return &read, nil
+}
+
+// readPool reads the slices of a pool. An API server before v1.37 selects by driver and node only,
+// so the pool is compared here.
+func (r *requests) readPool(ctx context.Context, at eviction.PoolAt) (read []eviction.Slice, err error) {
+	selector := fields.Set{resourcev1.ResourceSliceSelectorDriver: at.Pool.Driver, resourcev1.ResourceSliceSelectorNodeName: at.Node}
+	options := metav1.ListOptions{FieldSelector: selector.AsSelector().String()}
+	var list resourcev1.ResourceSliceList
+	err = r.devices.Get().Resource("resourceslices").VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0).Do(ctx).Into(&list)
+	for i := range list.Items {
+		if slice := eviction.SliceOf(&list.Items[i]); slice.Pool == at.Pool {
+			read = append(read, slice)
+		}
+	}
+	return read, err
+}
+
+// readRule reads a rule, or returns nil if it does not exist.
+func (r *requests) readRule(ctx context.Context, name string) (*eviction.Rule, error) {
+	var rule resourcev1.DeviceTaintRule
+	err := r.devices.Get().Resource("devicetaintrules").Name(name).MaxRetries(0).Do(ctx).Into(&rule)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	read := eviction.RuleOf(&rule)
+	return &read, nil
+}
+
+// writeStatus applies the condition to the rule under the field manager of upstream's controller,
+// and thus takes over that controller's writes. It is forced, because two owners of one condition
+// would otherwise be a conflict.
+func (r *requests) writeStatus(ctx context.Context, a eviction.WriteStatus) error {
+	// A rule recreated under the name is not written.
+	metadata := preconditions(a.UID, "")
+	metadata["name"] = a.Rule
+	patch, err := json.Marshal(map[string]any{
+		"apiVersion": resourcev1.SchemeGroupVersion.String(), "kind": "DeviceTaintRule", "metadata": metadata,
+		"status": map[string]any{"conditions": []metav1.Condition{a.Condition}},
+	})
+	if err != nil {
+		return err
+	}
+	options := metav1.PatchOptions{FieldManager: DeviceName, Force: ptr.To(true)}
+	return r.devices.Patch(types.ApplyPatchType).Resource("devicetaintrules").Name(a.Rule).SubResource("status").
+		VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0).Body(patch).Do(ctx).Error()
+}

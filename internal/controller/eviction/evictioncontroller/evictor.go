@@ -1,0 +1,174 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package evictioncontroller
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/internal/kube/loop"
+)
+
+// Name and DeviceName are the component's names for node taints and for device taints, as in
+// kube-controller-manager's --controllers.
+const (
+	Name       = controllerjournal.Eviction
+	DeviceName = "device-taint-eviction-controller"
+)
+
+// idle bounds the loop's sleep without a deadline.
+const idle = time.Hour
+
+// Events are the logs for events of pods evicted for the taints of their nodes, and of their
+// devices. With a nil log, such taints are ignored and do not evict pods.
+type Events struct{ Nodes, Devices *eventlog.Log }
+
+// Evictor evicts pods from tainted nodes and devices. It runs the Core in a loop (package loop):
+// feeds put events into the loop's inbox, the loop's goroutine passes them to the Core, and each
+// resulting action is a request on a separate goroutine.
+type Evictor struct {
+	*loop.Loop[eviction.Event, eviction.Action]
+	requests *requests                     // carries out the core's actions
+	events   Events                        // decides, too, which kinds are followed
+	core     *eviction.Core                // belongs to the loop's goroutine
+	journal  *controllerjournal.OfEviction // nil: none
+	wall     time.Time                     // the wall-clock time of this step
+
+	podsListed, nodesListed atomic.Bool    // at least once; see Synced
+	devicesListed           [3]atomic.Bool // by kind
+	told                    eviction.Stats // the counts that metrics have
+}
+
+// New returns an evictor. The client should have no rate limit: options bound the requests in
+// flight, and a limiter would let deletes wait behind reads.
+func New(client kubernetes.Interface, events Events, options eviction.Options) *Evictor {
+	e := &Evictor{
+		Loop:     loop.New[eviction.Event, eviction.Action](Name),
+		requests: newRequests(client.CoreV1().RESTClient(), client.ResourceV1().RESTClient()),
+		events:   events,
+	}
+	// The loop's clock is never adjusted; times in objects are wall-clock times.
+	options.Wall = func(time.Time) time.Time { return e.wall }
+	e.core = eviction.New(options)
+	e.Step, e.Tick, e.Tell, e.Do = e.stepCore, eviction.Tick{}, e.tellMetrics, e.runAction
+	e.Wake = func(now time.Time) time.Time {
+		if at, ok := e.core.Wake(); ok {
+			return at
+		}
+		return now.Add(idle)
+	}
+	return e
+}
+
+// Record makes the evictor record the core's events and actions. It must be called before Run.
+func (e *Evictor) Record(j *controllerjournal.OfEviction) {
+	e.journal = j
+	j.Save = func() any { return e.core.Save() }
+}
+
+// stepCore passes an event to the core. The wall clock is read once per step, so that the core and
+// its journal see the same time.
+func (e *Evictor) stepCore(now time.Time, event eviction.Event) []eviction.Action {
+	// Without its monotonic reading, like the journal's: a replay must compute the same times.
+	e.wall = time.Now().Round(0).UTC()
+	actions := e.core.Step(now, event)
+	if e.journal != nil {
+		e.journal.Add(now, e.wall, event, actions)
+	}
+	return actions
+}
+
+// Synced reports whether all followed kinds have been listed. Any goroutine may call it.
+func (e *Evictor) Synced() bool {
+	if !e.podsListed.Load() || e.events.Nodes != nil && !e.nodesListed.Load() {
+		return false
+	}
+	for i := range e.devicesListed {
+		if e.events.Devices != nil && !e.devicesListed[i].Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// Run evicts until the context ends, and returns once all requests have completed. It learns
+// everything from the API. An Evictor runs once.
+func (e *Evictor) Run(ctx context.Context) {
+	feeds := []func(context.Context){func(ctx context.Context) { feed.Run(ctx, e.podSource(), e.podSink()) }}
+	if e.events.Nodes != nil {
+		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, e.nodeSource(), e.nodeSink()) })
+	}
+	if e.events.Devices != nil {
+		feeds = append(feeds, e.deviceFeeds()...)
+	}
+	e.Loop.Run(ctx, feeds...)
+}
+
+// runAction records an event immediately, and returns a request for everything else. A failed write
+// of an event does not block: the log has a separate queue.
+func (e *Evictor) runAction(ctx context.Context, action eviction.Action) func(context.Context) eviction.Event {
+	if event, ok := action.(eviction.Record); ok {
+		klog.FromContext(ctx).V(2).Info(event.Message(), "pod", klog.KRef(event.Name.Namespace, event.Name.Name), "uid", event.UID)
+		log, reason := e.events.Nodes, "TaintManagerEviction"
+		if event.Device {
+			log, reason = e.events.Devices, "DeviceTaintManagerEviction"
+		}
+		log.Add(v1.ObjectReference{
+			Kind: "Pod", APIVersion: "v1", Namespace: event.Name.Namespace, Name: event.Name.Name, UID: event.UID,
+		}, v1.EventTypeNormal, reason, event.Message())
+		return nil
+	}
+	return func(ctx context.Context) eviction.Event { return e.requests.carryOut(ctx, action) }
+}
+
+// podSource lists and watches all scheduled pods.
+func (e *Evictor) podSource() feed.Source {
+	pods := feed.Of(e.requests.client, "", "pods", func() runtime.Object { return &v1.PodList{} })
+	pods.Selector = "spec.nodeName!=" // pods that are not bound are not evicted
+	return pods
+}
+
+// nodeSource lists and watches all nodes.
+func (e *Evictor) nodeSource() feed.Source {
+	return feed.Of(e.requests.client, "", "nodes", func() runtime.Object { return &v1.NodeList{} })
+}
+
+// podSink converts pods to the core's representation before they are queued in the inbox.
+func (e *Evictor) podSink() feed.Sink {
+	var known tolerations // used by the feed's goroutine alone
+	return feed.Sink{
+		Listing: func() { e.See(eviction.PodsListing{}) },
+		Listed:  func() { e.See(eviction.PodsListed{}); e.podsListed.Store(true) },
+		Seen: func(o runtime.Object) {
+			pod := eviction.PodOf(o.(*v1.Pod))
+			// The pods of a workload have equal tolerations, which need to be kept only once.
+			pod.Tolerations = known.shareList(pod.Tolerations)
+			e.Show(eviction.PodSeen{Pod: pod}, feed.SizeOf(o))
+		},
+		Gone: func(o runtime.Object) {
+			pod := eviction.PodOf(o.(*v1.Pod))
+			e.See(eviction.PodGone{Name: pod.Name, UID: pod.UID})
+		},
+	}
+}
+
+// nodeSink converts nodes likewise.
+func (e *Evictor) nodeSink() feed.Sink {
+	return feed.Sink{
+		Listing: func() { e.See(eviction.NodesListing{}) },
+		Listed:  func() { e.See(eviction.NodesListed{}); e.nodesListed.Store(true) },
+		Seen:    func(o runtime.Object) { e.Show(eviction.NodeSeen{Node: eviction.NodeOf(o.(*v1.Node))}, feed.SizeOf(o)) },
+		Gone:    func(o runtime.Object) { e.See(eviction.NodeGone{Name: o.(*v1.Node).Name}) },
+	}
+}

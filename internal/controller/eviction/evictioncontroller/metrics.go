@@ -1,0 +1,104 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package evictioncontroller
+
+import (
+	"time"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// The first four are upstream's, by name and meaning, so that dashboards keep working. The rest are
+// the Core's counters, and indicate an API server in trouble: retries grow when it refuses, averted
+// when its watches lag.
+var (
+	deletions = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem:      "taint_eviction_controller",
+		Name:           "pod_deletions_total",
+		Help:           "Total number of Pods deleted by TaintEvictionController since its start.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	deletionDuration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem: "taint_eviction_controller",
+		Name:      "pod_deletion_duration_seconds",
+		Help: "Latency, in seconds, between the time when a taint effect has been activated for the Pod and " +
+			"its deletion via TaintEvictionController.",
+		Buckets:        []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
+		StabilityLevel: metrics.ALPHA,
+	})
+	deviceDeletions = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem:      "device_taint_eviction_controller",
+		Name:           "pod_deletions_total",
+		Help:           "Total number of Pods deleted by DeviceTaintEvictionController since its start.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	deviceDeletionDuration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem: "device_taint_eviction_controller",
+		Name:      "pod_deletion_duration_seconds",
+		Help: "Latency, in seconds, between the time when a device taint effect has been activated and a " +
+			"Pod's deletion via DeviceTaintEvictionController.",
+		Buckets:        []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
+		StabilityLevel: metrics.ALPHA,
+	})
+	pending = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name: "berth_eviction_pending",
+		Help: "Pods that a NoExecute taint asks to go, now or when their tolerated seconds are over, by the " +
+			"taint that asks first.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"taint"})
+	retries = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "berth_eviction_retries_total",
+		Help:           "Tries to evict a pod after the first.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	cancelled = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "berth_eviction_cancelled_total",
+		Help:           "Pending evictions that were not needed any more.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	averted = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "berth_eviction_averted_total",
+		Help:           "Evictions that were due by what watches had shown, and not by the state read live right before.",
+		StabilityLevel: metrics.ALPHA,
+	})
+)
+
+// Metrics returns the package's metrics, for the registry of the process that runs it.
+func Metrics() []metrics.Registerable {
+	return []metrics.Registerable{deletions, deletionDuration, deviceDeletions, deviceDeletionDuration, pending,
+		retries, cancelled, averted}
+}
+
+// countDelete counts an accepted delete, and records its delay after the pod's deadline. A failed
+// one is counted when a later try succeeds.
+func countDelete(err error, due eviction.Due) {
+	if err != nil {
+		return
+	}
+	count, duration := deletions, deletionDuration
+	if due.OfDevice() {
+		count, duration = deviceDeletions, deviceDeletionDuration
+	}
+	count.Inc()
+	// The deadline is by the Core's clock and this by the wall clock, which may have been adjusted.
+	duration.Observe(max(0, time.Since(due.At).Seconds()))
+}
+
+// tellMetrics updates the metrics from the Core. The loop calls it each second on its own
+// goroutine; it may read the Core.
+func (e *Evictor) tellMetrics() {
+	// Taints without waiting pods thus have no series.
+	pending.Reset()
+	for taint, n := range e.core.Pending() {
+		pending.WithLabelValues(taint).Set(float64(n))
+	}
+	now := e.core.Stats()
+	// The Core counts from its start, and a counter needs the increment.
+	retries.Add(float64(now.Retries - e.told.Retries))
+	cancelled.Add(float64(now.Cancelled - e.told.Cancelled))
+	averted.Add(float64(now.Averted - e.told.Averted))
+	e.told = now
+}

@@ -1,0 +1,247 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package evictioncontroller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/kube/seldom"
+)
+
+const (
+	// answerWithin bounds a request: another attempt is no worse by then, and other pods need its
+	// slot.
+	answerWithin = 10 * time.Second
+	// deletedWithin bounds a delete or eviction. It exceeds the API server's own limit for any
+	// request (--request-timeout, a minute). An unreachable webhook takes up to 30 s of that, 10 s
+	// by default, before the API server proceeds without it. A request canceled earlier is not
+	// carried out, and neither is the next attempt; and the webhook may be on the lost node.
+	deletedWithin = 65 * time.Second
+)
+
+// fieldManager owns the note on nodes and nothing else: the managed fields of the taints must
+// remain with the writers of the taints.
+const fieldManager = "berth-eviction"
+
+// requests carries out a Core's requests. client-go's own retries are disabled: the Core decides
+// whether and when to retry.
+type requests struct {
+	client  rest.Interface // for pods and nodes
+	devices rest.Interface // for resource.k8s.io
+	nodes   sharedReads[string, *eviction.Node]
+	pools   sharedReads[eviction.PoolAt, []eviction.Slice]
+	rules   sharedReads[string, *eviction.Rule]
+
+	complaint seldom.Line // about requests that failed, of all kinds together
+}
+
+// newRequests returns requests that use the two clients.
+func newRequests(client, devices rest.Interface) *requests {
+	r := &requests{client: client, devices: devices}
+	r.nodes.get, r.pools.get, r.rules.get = r.readNode, r.readPool, r.readRule
+	return r
+}
+
+// carryOut sends one request and returns the response for its ticket. It always returns a response,
+// even when ctx ends: the core relies on one per ticket.
+func (r *requests) carryOut(ctx context.Context, action eviction.Action) eviction.Answered {
+	limit := answerWithin
+	switch action.(type) {
+	case eviction.Delete, eviction.Evict:
+		limit = deletedWithin
+	}
+
+	// The limit applies to the whole action. A read of devices has several requests.
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var answer eviction.Answered
+	var err error
+	switch a := action.(type) {
+	case eviction.ReadNode:
+		answer.Ticket = a.Ticket
+		answer.Node, err = r.nodes.readShared(ctx, a.Node)
+	case eviction.ReadPod:
+		answer.Ticket = a.Ticket
+		answer.Pod, err = r.readPod(ctx, a)
+	case eviction.Mark:
+		answer.Ticket = a.Ticket
+		answer.Pod, err = r.markPod(ctx, a)
+	case eviction.Delete:
+		answer.Ticket = a.Ticket
+		err = r.deletePod(ctx, a)
+		countDelete(err, a.Due)
+	case eviction.Evict:
+		answer.Ticket = a.Ticket
+		err = r.evictPod(ctx, a)
+		countDelete(err, a.Due)
+	case eviction.ReadDevices:
+		answer.Ticket = a.Ticket
+		answer.Devices, err = r.readDevices(ctx, a)
+	case eviction.WriteStatus:
+		answer.Ticket = a.Ticket
+		err = r.writeStatus(ctx, a)
+	case eviction.Annotate:
+		answer.Ticket = a.Ticket
+		err = r.annotateNode(ctx, a)
+	}
+
+	answer.Outcome = outcomeOf(err)
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && answer.Outcome == eviction.Busy {
+		answer.RetryAfter = time.Duration(seconds) * time.Second
+	}
+
+	// Failures caused by the end of the process, or of its time, are not worth logging.
+	if err != nil && ctx.Err() == nil {
+		r.logFailure(ctx, action, answer.Outcome, err)
+	}
+	return answer
+}
+
+// logFailure logs a failure: at level 3 for Gone or Conflict, which are normal responses, or
+// shortly after a previous one. Thousands of pods may fail for the same reason.
+func (r *requests) logFailure(ctx context.Context, action eviction.Action, outcome eviction.Outcome, err error) {
+	log := klog.FromContext(ctx)
+	if outcome == eviction.Gone || outcome == eviction.Conflict || !r.complaint.Due() {
+		log = log.V(3)
+	}
+	log.Info("Request failed, will try again", "request", action, "outcome", outcome, "err", err)
+}
+
+// outcomeOf classifies an error by its meaning for the pod. Errors without a status from the API
+// server, such as a lost connection, are Failed: the request may have been carried out.
+func outcomeOf(err error) eviction.Outcome {
+	switch {
+	case err == nil:
+		return eviction.OK
+	case apierrors.IsNotFound(err):
+		return eviction.Gone
+	case apierrors.IsConflict(err):
+		return eviction.Conflict
+	case apierrors.IsTooManyRequests(err):
+		return eviction.Busy
+	}
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 {
+		return eviction.Refused
+	}
+	return eviction.Failed
+}
+
+// readNode reads the node from the API server's storage, and not from a cache: a get without a
+// resourceVersion is consistent.
+func (r *requests) readNode(ctx context.Context, name string) (*eviction.Node, error) {
+	var node v1.Node
+	if err := r.client.Get().Resource("nodes").Name(name).MaxRetries(0).Do(ctx).Into(&node); err != nil {
+		return nil, err
+	}
+	read := eviction.NodeOf(&node)
+	return &read, nil
+}
+
+// readPod reads the pod likewise.
+func (r *requests) readPod(ctx context.Context, a eviction.ReadPod) (*eviction.Pod, error) {
+	return podOf(r.client.Get().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).MaxRetries(0).Do(ctx))
+}
+
+// podOf returns the pod in a response.
+func podOf(result rest.Result) (*eviction.Pod, error) {
+	var pod v1.Pod
+	if err := result.Into(&pod); err != nil {
+		return nil, err
+	}
+	read := eviction.PodOf(&pod)
+	return &read, nil
+}
+
+// markPod writes the DisruptionTarget condition with upstream's reason and message, and returns the
+// resulting pod. A Job's podFailurePolicy evaluates that condition.
+func (r *requests) markPod(ctx context.Context, a eviction.Mark) (*eviction.Pod, error) {
+	condition := v1.PodCondition{
+		Type:               v1.DisruptionTarget,
+		Status:             v1.ConditionTrue,
+		Reason:             eviction.Reason,
+		Message:            eviction.Message,
+		LastTransitionTime: metav1.Now(),
+		ObservedGeneration: a.Observed,
+	}
+
+	if a.Device {
+		condition.Reason, condition.Message = eviction.DeviceReason, eviction.DeviceMessage
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": preconditions(a.UID, a.ResourceVersion),
+		"status":   map[string]any{"conditions": []v1.PodCondition{condition}},
+	})
+
+	if err != nil {
+		return nil, err
+	}
+	return podOf(r.client.Patch(types.StrategicMergePatchType).Namespace(a.Name.Namespace).Resource("pods").
+		Name(a.Name.Name).SubResource("status").MaxRetries(0).Body(patch).Do(ctx))
+}
+
+// preconditions returns metadata that a patch cannot change, so that it fails with a conflict if
+// the object's differ.
+func preconditions(uid types.UID, resourceVersion string) map[string]any {
+	metadata := map[string]any{}
+	if uid != "" {
+		metadata["uid"] = uid
+	}
+	if resourceVersion != "" {
+		metadata["resourceVersion"] = resourceVersion
+	}
+	return metadata
+}
+
+// deletePod deletes the pod with that UID, with the grace period from its spec.
+func (r *requests) deletePod(ctx context.Context, a eviction.Delete) error {
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID))}
+	return r.client.Delete().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).
+		MaxRetries(0).Body(&options).Do(ctx).Error()
+}
+
+// evictPod does so through the Eviction API, which checks budgets and marks the pod itself.
+func (r *requests) evictPod(ctx context.Context, a eviction.Evict) error {
+	return r.client.Post().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).SubResource("eviction").
+		MaxRetries(0).Body(&policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: a.Name.Namespace, Name: a.Name.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID))},
+	}).Do(ctx).Error()
+}
+
+// annotateNode sets the note by server-side apply. On a node created without managed fields, the
+// API server keeps none until the first apply, and the last write of the taints would be unknown.
+// The note is removed like any other annotation, regardless of its owner.
+func (r *requests) annotateNode(ctx context.Context, a eviction.Annotate) error {
+	metadata := preconditions("", a.ResourceVersion)
+	metadata["name"] = a.Node
+	kind, options := types.ApplyPatchType, metav1.PatchOptions{FieldManager: fieldManager}
+	if a.Note != "" {
+		force := true
+		options.Force = &force
+		metadata["annotations"] = map[string]any{eviction.NoteAnnotation: a.Note}
+	} else {
+		kind = types.MergePatchType
+		metadata["annotations"] = map[string]any{eviction.NoteAnnotation: nil}
+	}
+
+	patch, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+	if err != nil {
+		return err
+	}
+
+	return r.client.Patch(kind).Resource("nodes").Name(a.Node).
+		VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0).Body(patch).Do(ctx).Error()
+}

@@ -1,0 +1,105 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package evictioncontroller
+
+import (
+	"context"
+	"sync"
+)
+
+// sharedReads let pods share reads of common objects: their node, a pool of devices, a rule. A
+// caller never gets the result of a read that began before the call: while one is in flight,
+// further callers share the next one.
+//
+// For example, a is read for the first caller. During the read, ten more callers request a: the
+// first of them waits for the end of the read, and begins another one; the other nine get its
+// result. So there are two reads for eleven callers, and no result is too old.
+type sharedReads[K comparable, V any] struct {
+	get   func(ctx context.Context, key K) (V, error)
+	mu    sync.Mutex
+	reads map[K]*sharedRead[V] // the last one asked for
+}
+
+// sharedRead is one read and its waiting callers.
+type sharedRead[V any] struct {
+	// Under mu. A closed read has begun, or has been given up, and cannot be joined.
+	closed bool
+	askers int // that wait for it, or have got its result
+
+	stop  context.CancelFunc // ends the read
+	after *sharedRead[V]     // the read before it, which is waited for; nil: none, or it is over
+	done  chan struct{}      // closed when value and err are set
+	value V                  // once done
+	err   error
+}
+
+// readShared returns the result of get for the key, from a read that begins after the call. The
+// caller stops waiting when its ctx ends. The read continues for the other callers: it has
+// answerWithin, regardless of its first caller, and ends earlier only without waiting callers.
+func (r *sharedReads[K, V]) readShared(ctx context.Context, key K) (V, error) {
+	read := r.joinRead(ctx, key)
+	select {
+	case <-read.done:
+		return read.value, read.err
+	case <-ctx.Done():
+		r.leaveRead(read)
+		var none V
+		return none, ctx.Err()
+	}
+}
+
+// joinRead returns the next read that has not begun yet, starting one if necessary. It uses only
+// the values of ctx.
+func (r *sharedReads[K, V]) joinRead(ctx context.Context, key K) *sharedRead[V] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	read := r.reads[key]
+	// A read in progress may have read before this call.
+	if read == nil || read.closed {
+		read = &sharedRead[V]{after: read, done: make(chan struct{})}
+		ctx, read.stop = context.WithCancel(context.WithoutCancel(ctx))
+		if r.reads == nil {
+			r.reads = map[K]*sharedRead[V]{}
+		}
+		r.reads[key] = read
+		go r.carryOut(ctx, key, read)
+	}
+	read.askers++
+	return read
+}
+
+// leaveRead ends the read if its last caller leaves.
+func (r *sharedReads[K, V]) leaveRead(read *sharedRead[V]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if read.askers--; read.askers == 0 {
+		read.closed = true
+		read.stop()
+	}
+}
+
+// carryOut waits for the previous read and then reads.
+func (r *sharedReads[K, V]) carryOut(ctx context.Context, key K, read *sharedRead[V]) {
+	defer read.stop()
+	if read.after != nil {
+		select {
+		case <-read.after.done:
+		case <-ctx.Done():
+		}
+	}
+	r.mu.Lock()
+	read.closed, read.after = true, nil
+	r.mu.Unlock()
+
+	bounded, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	read.value, read.err = r.get(bounded, key)
+
+	r.mu.Lock()
+	if r.reads[key] == read {
+		delete(r.reads, key)
+	}
+	r.mu.Unlock()
+	close(read.done)
+}

@@ -1,0 +1,335 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package evictiontest
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+)
+
+// A life is small: few nodes, pods and taint keys, to provoke repeated interactions between them.
+const (
+	nodes = 3
+	names = 5
+	churn = 40 * time.Second // for how long things happen
+)
+
+// Churn runs a random life of a small cluster and returns its errors, or nil. The world's seed
+// determines the whole life, so that a failed one can be repeated and traced.
+//
+// In the first 40 s taints are added and removed, pods are created, edited and deleted, watches
+// break, and the controller crashes, while requests are lost, refused, late or left without a
+// response. Then the cluster is idle. The life ends when every pod to be evicted must have been
+// deleted, whatever its tolerations and back-off.
+func Churn(w *World) []string {
+	w.Requests.Faults = randomFaults(w)
+	w.Devices.inUse = w.seed%4 == 2
+
+	// Objects that exist before the controller starts, so that it begins with full lists.
+	for i := range nodes {
+		w.AddNode(nodeName(i))
+		if w.Devices.inUse {
+			w.Devices.AddSlice(nodeName(i), "d1", "d2")
+		}
+	}
+	for i := range names {
+		w.AddPod(podName(i), nodeName(w.Rand.IntN(nodes)), randomTolerations(w))
+		allocateDevice(w, podName(i))
+	}
+
+	// Then random events happen, while faults last.
+	w.DelayWatches(randomDelay(w), randomDelay(w))
+	w.Controller.Start()
+	for range 10 + w.Rand.IntN(30) {
+		w.After(w.drawBetween(0, churn), func() { makeEvent(w) })
+	}
+	w.After(churn, func() {
+		// The last events are thus observed in time.
+		w.DelayWatches(0, 0)
+		if !w.Controller.Running() {
+			w.Controller.Start()
+		}
+	})
+
+	// Faults are over by then, and each deadline has passed: remaining errors are permanent.
+	w.Run(churn + 2*recovers + longest*time.Second)
+	w.Devices.checkStatuses()
+	return w.Truth.Check()
+}
+
+const longest = 45 // seconds that any toleration lasts, unless it lasts forever
+
+// Flap adds a taint to a node with one pod, removes it and adds it again, up to two seconds apart,
+// and sometimes repeats that. At the end, with the taint present, the pod must have been deleted;
+// without it, a pod that could stay must exist.
+//
+// The interval of two seconds is critical: times in objects have whole seconds, so two taints
+// within one second look like a single one, and a controller that remembers the first may spare or
+// evict the pod by mistake.
+func Flap(w *World) []string {
+	w.AddNode("n1")
+	w.AddPod("p1", "n1", randomTolerations(w))
+	w.DelayWatches(randomDelay(w), randomDelay(w))
+	w.Controller.Start()
+	if w.withChance(0.3) {
+		w.Requests.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
+		w.RefuseDeletes("p1", w.Rand.IntN(8))
+	}
+
+	w.Run(w.drawBetween(0, 2*time.Second))
+	for range 1 + w.Rand.IntN(3) {
+		w.Taint("n1", "a", "v", w.withChance(0.2))
+		w.Run(w.drawBetween(0, 2*time.Second))
+		w.Untaint("n1", "a")
+		w.Run(w.drawBetween(0, 2*time.Second))
+	}
+
+	w.Taint("n1", "a", "v", w.withChance(0.2))
+	if w.withChance(0.2) {
+		w.Run(w.drawBetween(0, 2*time.Second))
+		w.Untaint("n1", "a")
+	}
+
+	w.Run(10*time.Second + recovers + longest*time.Second)
+	return w.Truth.Check()
+}
+
+// FlapDevice is Flap for the taint of a device, in its slice or by a rule.
+func FlapDevice(w *World) []string {
+	w.AddNode("n1")
+	w.Devices.AddSlice("n1", "d1")
+	w.AddPod("p1", "n1", nil)
+	w.Devices.Allocate("p1", "d1", randomDeviceTolerations(w))
+	w.DelayWatches(randomDelay(w), randomDelay(w))
+	w.Controller.Start()
+	if w.withChance(0.3) {
+		w.Requests.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
+		w.RefuseDeletes("p1", w.Rand.IntN(8))
+	}
+
+	// A taint can be withdrawn in three ways: from the slice, by deleting the rule, and by removing
+	// the rule's effect.
+	byRule := w.withChance(0.5)
+	set := func(on bool) {
+		switch {
+		case !byRule:
+			w.Devices.TaintDevice("n1", "d1", "a", on)
+		case on:
+			w.Devices.SetRule("a", "", v1.TaintEffectNoExecute)
+		case w.withChance(0.5):
+			w.Devices.SetRule("a", "", "None")
+		default:
+			w.Devices.RemoveRule("a")
+		}
+	}
+
+	w.Run(w.drawBetween(0, 2*time.Second))
+	for range 1 + w.Rand.IntN(3) {
+		set(true)
+		w.Run(w.drawBetween(0, 2*time.Second))
+		set(false)
+		w.Run(w.drawBetween(0, 2*time.Second))
+	}
+
+	set(true)
+	if w.withChance(0.2) {
+		w.Run(w.drawBetween(0, 2*time.Second))
+		set(false)
+	}
+
+	w.Run(10*time.Second + recovers + longest*time.Second)
+	return w.Truth.Check()
+}
+
+// randomFaults draws the API's unreliability: none in three lives of ten, and otherwise all faults
+// together, with an outage in some.
+func randomFaults(w *World) Faults {
+	f := Faults{Until: Begin.Add(churn)}
+	if w.withChance(0.3) {
+		return f
+	}
+	f.Lost, f.Unanswered, f.Refused = w.Rand.Float64()*0.3, w.Rand.Float64()*0.3, w.Rand.Float64()*0.3
+	if w.withChance(0.5) {
+		f.Slow, f.SlowChance = 300*time.Millisecond, 0.5
+		if w.withChance(0.3) {
+			f.Slow = 3 * time.Second
+		}
+	}
+	if w.withChance(0.3) {
+		f.DownFrom = Begin.Add(w.drawBetween(0, churn/2))
+		f.DownTo = f.DownFrom.Add(w.drawBetween(0, churn/2))
+	}
+	return f
+}
+
+// randomDelay draws the delay of a watch: zero in half of the cases.
+func randomDelay(w *World) time.Duration {
+	return []time.Duration{0, 0, 100 * time.Millisecond, 2 * time.Second}[w.Rand.IntN(4)]
+}
+
+// nodeName and podName name the few nodes and pods of a life.
+func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
+func podName(i int) string  { return fmt.Sprintf("p%d", i+1) }
+
+// randomTolerations draws up to three tolerations of the taints a, b and c, some without key, some
+// without seconds, and some with seconds that mean immediately.
+func randomTolerations(w *World) []v1.Toleration {
+	var list []v1.Toleration
+	for range w.Rand.IntN(4) {
+		t := v1.Toleration{Operator: v1.TolerationOpExists, Key: string(rune('a' + w.Rand.IntN(3)))}
+		if w.withChance(0.1) {
+			t.Key = ""
+		}
+		if !w.withChance(0.2) {
+			seconds := int64([]int{-1, 0, 1, 2, 5, 15, 30, longest}[w.Rand.IntN(8)])
+			t.TolerationSeconds = &seconds
+			t.Effect = v1.TaintEffectNoExecute
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+// makeEvent causes one random event in the cluster or at its controller.
+func makeEvent(w *World) {
+	node, pod, key := nodeName(w.Rand.IntN(nodes)), podName(w.Rand.IntN(names)), string(rune('a'+w.Rand.IntN(3)))
+	switch w.Rand.IntN(20) {
+	case 0, 1, 2, 3:
+		w.Taint(node, key, "v", w.withChance(0.3))
+	case 4, 5:
+		w.Untaint(node, key)
+	case 6, 7:
+		flapTaint(w, node, key)
+	case 8, 9:
+		if p := w.PodNamed(pod); p != nil {
+			w.Terminate(p)
+		}
+	case 10, 11, 12:
+		if p := w.AddPod(pod, node, randomTolerations(w)); p != nil {
+			if w.withChance(0.5) {
+				p.Grace = w.drawBetween(0, 3*time.Second)
+			}
+			allocateDevice(w, pod)
+		}
+	case 13:
+		w.Edit(pod, randomTolerations(w))
+	case 14:
+		w.Touch(pod)
+		w.Heartbeat(node)
+	case 15:
+		crashController(w)
+	case 16:
+		w.CutPods(w.drawBetween(0, 3*time.Second), w.withChance(0.5))
+	case 17:
+		w.CutNodes(w.drawBetween(0, 3*time.Second), w.withChance(0.5))
+	case 18:
+		w.RefuseDeletes(pod, 1+w.Rand.IntN(8))
+	case 19:
+		w.RemoveNode(node)
+		w.After(w.drawBetween(0, time.Second), func() { w.AddNode(node) })
+	}
+
+	// This is in addition to the event above: faults of both kinds must be able to interact.
+	if w.Devices.inUse && w.withChance(0.5) {
+		deviceHappening(w, node, pod, key)
+	}
+	comeBack(w, pod)
+}
+
+// deviceHappening causes one random event at devices.
+func deviceHappening(w *World, node, pod, key string) {
+	device := []string{"d1", "d2"}[w.Rand.IntN(2)]
+
+	switch w.Rand.IntN(10) {
+	case 0, 1, 2:
+		w.Devices.TaintDevice(node, device, key, true)
+	case 3:
+		w.Devices.TaintDevice(node, device, key, false)
+
+	case 4, 5:
+		effect := v1.TaintEffectNoExecute
+		if w.withChance(0.3) {
+			effect = "None"
+		}
+		w.Devices.SetRule(key, []string{node, ""}[w.Rand.IntN(2)], effect)
+	case 6, 7:
+		w.Devices.RemoveRule(key)
+
+	case 8:
+		w.Devices.CutDevices(w.drawBetween(0, 3*time.Second), w.withChance(0.5))
+	case 9:
+		switch {
+		case w.withChance(0.3):
+			w.Devices.Deallocate(pod)
+		case w.withChance(0.5):
+			w.Devices.RemoveSlice(node)
+		default:
+			w.Devices.AddSlice(node, "d1", "d2")
+		}
+	}
+}
+
+// allocateDevice allocates a device to most pods, if there are any devices.
+func allocateDevice(w *World, pod string) {
+	if w.Devices.inUse && w.withChance(0.7) {
+		w.Devices.Allocate(pod, []string{"d1", "d2"}[w.Rand.IntN(2)], randomDeviceTolerations(w))
+	}
+}
+
+// randomDeviceTolerations is randomTolerations for devices.
+func randomDeviceTolerations(w *World) (list []resourcev1.DeviceToleration) {
+	for _, t := range randomTolerations(w) {
+		list = append(list, resourcev1.DeviceToleration{
+			Key: t.Key, Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffect(t.Effect),
+			TolerationSeconds: t.TolerationSeconds,
+		})
+	}
+	return list
+}
+
+// comeBack acts like a StatefulSet: a deleted pod is recreated under its name.
+func comeBack(w *World, pod string) {
+	if w.PodNamed(pod) == nil && w.withChance(0.7) {
+		node, tolerations := nodeName(w.Rand.IntN(nodes)), randomTolerations(w)
+		w.After(w.drawBetween(0, 300*time.Millisecond), func() {
+			if w.AddPod(pod, node, tolerations) != nil {
+				allocateDevice(w, pod)
+			}
+		})
+	}
+}
+
+// flapTaint adds a taint and removes it, up to three times in a few seconds, and mostly adds it
+// again at the end.
+func flapTaint(w *World, node, key string) {
+	wait := time.Duration(0)
+	for range 1 + w.Rand.IntN(3) {
+		w.After(wait, func() { w.Taint(node, key, "v", false) })
+		wait += w.drawBetween(0, 2*time.Second)
+		w.After(wait, func() { w.Untaint(node, key) })
+		wait += w.drawBetween(0, 2*time.Second)
+	}
+	if w.withChance(0.7) {
+		w.After(wait, func() { w.Taint(node, key, "v", false) })
+	}
+}
+
+// crashController kills the controller and restarts it within five seconds, unless it has been
+// restarted before.
+func crashController(w *World) {
+	if !w.Controller.Running() {
+		return
+	}
+	w.Controller.Crash()
+	// Another event may have started the controller by then.
+	life := w.Controller.life
+	w.After(w.drawBetween(0, 5*time.Second), func() {
+		if w.Controller.life == life {
+			w.Controller.Start()
+		}
+	})
+}

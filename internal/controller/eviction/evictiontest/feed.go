@@ -1,0 +1,157 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package evictiontest
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// feed is a watch: it delivers every change in order, immediately or late, until it is cut. Then it
+// resumes, or lists again.
+type feed struct {
+	world *World
+	list  func() // shows the controller everything that there is now
+
+	cut       int       // how often it was cut: what was scheduled before a cut is dropped
+	broken    bool      // between a cut and what follows it
+	last      time.Time // when the last change is shown
+	unshown   []change  // changes not shown yet
+	Delay     time.Duration
+	HoldUntil time.Time // nothing is shown before
+}
+
+// change is one change, with its object at that time.
+type change struct {
+	show func()
+}
+
+// showChange schedules the delivery of a change to the controller. Without a controller, there is
+// no watch.
+func (f *feed) showChange(do func()) {
+	if f.world.Controller.core == nil {
+		return
+	}
+	f.unshown = append(f.unshown, change{do})
+	if !f.broken {
+		f.scheduleNext()
+	}
+}
+
+// scheduleNext schedules the delivery of the next change.
+func (f *feed) scheduleNext() {
+	w := f.world
+	at := w.Now.Add(time.Millisecond)
+	if f.Delay > 0 {
+		at = at.Add(w.drawBetween(0, f.Delay))
+	}
+	// Never before the previous change: a watch keeps the order.
+	at = latestOf(at, f.last, f.HoldUntil)
+	f.last = at
+	cut := f.cut
+	w.After(at.Sub(w.Now), func() {
+		if f.cut == cut && len(f.unshown) > 0 {
+			next := f.unshown[0]
+			f.unshown = f.unshown[1:]
+			next.show()
+		}
+	})
+}
+
+// Cut breaks the watch. It later resumes with the missed changes, or with a list. A broken watch
+// stays broken. Meanwhile, changes are queued; a list discards them, since it delivers their
+// outcome.
+func (f *feed) Cut(wait time.Duration, lists bool) {
+	w := f.world
+	if w.Controller.core == nil || f.broken {
+		return
+	}
+
+	f.broken = true
+	f.cut++
+	f.last = time.Time{}
+	cut := f.cut
+	w.After(wait, func() {
+		if f.cut != cut || w.Controller.core == nil {
+			return
+		}
+		if lists {
+			f.listAgain()
+			return
+		}
+		f.broken = false
+		for range f.unshown {
+			f.scheduleNext()
+		}
+	})
+}
+
+// loseUnshown drops undelivered changes, and ends a cut.
+func (f *feed) loseUnshown() {
+	f.cut++
+	f.unshown, f.last, f.broken = nil, time.Time{}, false
+}
+
+// listAgain restarts with a list.
+func (f *feed) listAgain() {
+	f.loseUnshown()
+	f.list()
+}
+
+// CutPods and CutNodes break a watch.
+func (w *World) CutPods(wait time.Duration, lists bool)  { w.podFeed.Cut(wait, lists) }
+func (w *World) CutNodes(wait time.Duration, lists bool) { w.nodeFeed.Cut(wait, lists) }
+
+// DelayWatches delays each change by up to that much. Changes of devices are delayed like nodes'.
+func (w *World) DelayWatches(pods, nodes time.Duration) {
+	w.podFeed.Delay, w.nodeFeed.Delay, w.Devices.feed.Delay = pods, nodes, nodes
+}
+
+// HoldNodes delays changes of nodes until then.
+func (w *World) HoldNodes(until time.Time) { w.nodeFeed.HoldUntil = until }
+
+// listPods delivers all pods at one moment. A real API server's list may take longer; changes in
+// the meantime follow in the watch.
+func (w *World) listPods() {
+	w.Controller.stepCore(eviction.PodsListing{})
+	for _, p := range sortedValues(w.pods, byName) {
+		w.Controller.stepCore(eviction.PodSeen{Pod: p.Pod})
+	}
+	w.Controller.stepCore(eviction.PodsListed{})
+}
+
+// listNodes delivers all nodes. A controller with only a list may know less than the truth; see
+// becomesDoubtful.
+func (w *World) listNodes() {
+	w.Controller.stepCore(eviction.NodesListing{})
+	for _, n := range sortedValues(w.nodes, cmp.Compare[string]) {
+		n.becomesDoubtful(w.Now)
+		n.unseen = false
+		w.Controller.stepCore(eviction.NodeSeen{Node: n.Node})
+	}
+	w.Controller.stepCore(eviction.NodesListed{})
+}
+
+// byName orders objects of all namespaces.
+func byName(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }
+
+// sortedValues makes iteration over a map deterministic.
+func sortedValues[K comparable, V any](m map[K]V, order func(a, b K) int) []V {
+	var values []V
+	for _, k := range slices.SortedFunc(maps.Keys(m), order) {
+		values = append(values, m[k])
+	}
+	return values
+}
+
+// latestOf returns the latest of at least one time.
+func latestOf(times ...time.Time) time.Time {
+	return slices.MaxFunc(times, time.Time.Compare)
+}

@@ -1,0 +1,251 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package evictiontest
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// Node is a node with the truth about its taints. eviction.Node has the controller's view of them,
+// in whole seconds and possibly late.
+type Node struct {
+	eviction.Node
+	since       map[string]time.Time // when each taint really came
+	doubtful    map[string]time.Time // the latest time at which a controller may think it came
+	written     time.Time            // when the list of taints was last written
+	unseen      bool                 // the list was written since a controller last saw it
+	noteTrouble time.Time            // when a note was last prevented, or became necessary
+}
+
+// Pod is a pod with the truth about its end.
+type Pod struct {
+	eviction.Pod
+	Grace time.Duration // between a delete and the end of the pod
+	// Deletes are the arrival times of deletes for it.
+	Deletes []time.Time
+	// justified is the last moment at which its eviction was required, if that has passed.
+	justified time.Time
+	refuse    int // deletes of it that a webhook will refuse
+}
+
+// nextVersion returns a new resource version.
+func (w *World) nextVersion() string {
+	w.rev++
+	return strconv.Itoa(w.rev)
+}
+
+// AddNode creates a node without taints.
+func (w *World) AddNode(name string) {
+	if w.nodes[name] != nil {
+		return
+	}
+	n := &Node{since: map[string]time.Time{}, doubtful: map[string]time.Time{}}
+	n.Name, n.UID = name, w.nextUID(name)
+	n.written = w.Now
+	w.nodes[name] = n
+	w.showNode(n)
+}
+
+// RemoveNode deletes a node. Its pods stay until they are garbage-collected.
+func (w *World) RemoveNode(name string) {
+	n := w.nodes[name]
+	if n == nil {
+		return
+	}
+	w.Truth.justifyPods(name)
+	delete(w.nodes, name)
+	w.nodeFeed.showChange(func() { w.Controller.stepCore(eviction.NodeGone{Name: name}) })
+}
+
+// HasTaint reports whether the node exists and has a taint with that key.
+func (w *World) HasTaint(node, key string) bool {
+	n := w.nodes[node]
+	return n != nil && slices.ContainsFunc(n.Taints, func(t v1.Taint) bool { return t.Key == key })
+}
+
+// Taint adds a NoExecute taint to a node. stamped sets its timeAdded, like controllers and unlike
+// kubectl.
+func (w *World) Taint(node, key, value string, stamped bool) {
+	n := w.nodes[node]
+	if n == nil || w.HasTaint(node, key) {
+		return
+	}
+	w.Truth.justifyPods(node)
+	taint := v1.Taint{Key: key, Value: value, Effect: v1.TaintEffectNoExecute}
+	if stamped {
+		taint.TimeAdded = &metav1.Time{Time: w.Now.Truncate(time.Second)}
+	}
+	n.since[taint.ToString()] = w.Now
+	n.doubtful[taint.ToString()] = w.Now
+	w.writeTaints(n, append(slices.Clone(n.Taints), taint))
+}
+
+// Untaint removes the taint with that key from a node.
+func (w *World) Untaint(node, key string) {
+	n := w.nodes[node]
+	if n == nil || !w.HasTaint(node, key) {
+		return
+	}
+	w.Truth.justifyPods(node)
+	w.writeTaints(n, slices.DeleteFunc(slices.Clone(n.Taints), func(t v1.Taint) bool { return t.Key == key }))
+}
+
+// writeTaints stores another list of taints. It records the information available to a controller
+// later.
+func (w *World) writeTaints(n *Node, taints []v1.Taint) {
+	w.traceLine("node %s taints: %s", n.Name, describeTaints(taints))
+	n.Taints, n.written, n.unseen, n.noteTrouble = taints, w.Now, true, w.Now
+	// The API server stores this time in whole seconds.
+	n.Witness = w.Now.Truncate(time.Second)
+	if w.Controller.core == nil {
+		n.becomesDoubtful(w.Now)
+	}
+	w.showNode(n)
+}
+
+// describeTaints is for the trace.
+func describeTaints(taints []v1.Taint) string {
+	if len(taints) == 0 {
+		return "none"
+	}
+	var words []string
+	for _, t := range taints {
+		words = append(words, t.ToString())
+	}
+	return strings.Join(words, " ")
+}
+
+// becomesDoubtful records that a controller may not have observed the write of the list of taints,
+// or died before it could write its note: every taint without a time may then be as young as that
+// write.
+func (n *Node) becomesDoubtful(now time.Time) {
+	if !n.unseen && now.Sub(n.noteTrouble) > 10*time.Second {
+		return
+	}
+	for _, t := range n.Taints {
+		if t.TimeAdded.IsZero() {
+			n.doubtful[t.ToString()] = n.written
+		}
+	}
+}
+
+// showNode gives the node a new version and delivers its current state. The list of taints counts
+// as observed only if it has not been rewritten by then.
+func (w *World) showNode(n *Node) {
+	n.ResourceVersion = w.nextVersion()
+	seen, written := n.Node, n.written
+	w.nodeFeed.showChange(func() {
+		if n.written.Equal(written) {
+			n.unseen = false
+		}
+		w.Controller.stepCore(eviction.NodeSeen{Node: seen})
+	})
+}
+
+// Heartbeat writes a node's status, which only changes the version: a note for the previous version
+// is refused.
+func (w *World) Heartbeat(node string) {
+	if n := w.nodes[node]; n != nil {
+		w.showNode(n)
+	}
+}
+
+// AddPod creates a pod on a node, or returns nil if the name is taken. The node need not exist.
+func (w *World) AddPod(name, node string, tolerations []v1.Toleration) *Pod {
+	key := types.NamespacedName{Namespace: "default", Name: name}
+	if w.pods[key] != nil {
+		return nil
+	}
+	p := &Pod{}
+	p.Name, p.UID, p.Node, p.Tolerations = key, w.nextUID(name), node, tolerations
+	p.Bound, p.ResourceVersion = w.Now.Truncate(time.Second), w.nextVersion()
+	w.pods[key] = p
+	w.traceLine("pod %s created on %s, tolerates %s", p.UID, node, describeTolerations(tolerations))
+	w.showPod(p)
+	return p
+}
+
+// PodNamed returns the pod that currently has the name.
+func (w *World) PodNamed(name string) *Pod {
+	return w.pods[types.NamespacedName{Namespace: "default", Name: name}]
+}
+
+// Edit replaces a pod's tolerations.
+func (w *World) Edit(name string, tolerations []v1.Toleration) {
+	if p := w.PodNamed(name); p != nil {
+		w.Truth.justifyPod(p)
+		w.traceLine("pod %s tolerates %s", p.UID, describeTolerations(tolerations))
+		p.Tolerations, p.ResourceVersion = tolerations, w.nextVersion()
+		w.showPod(p)
+	}
+}
+
+// Touch writes a pod's status without an effective change.
+func (w *World) Touch(name string) {
+	if p := w.PodNamed(name); p != nil {
+		p.ResourceVersion = w.nextVersion()
+		w.showPod(p)
+	}
+}
+
+// RefuseDeletes makes a webhook reject that many deletes of the pod, as long as there are faults.
+func (w *World) RefuseDeletes(name string, times int) {
+	if p := w.PodNamed(name); p != nil {
+		p.refuse = times
+	}
+}
+
+// showPod delivers the current state of the pod.
+func (w *World) showPod(p *Pod) {
+	seen := p.Pod
+	w.podFeed.showChange(func() { w.Controller.stepCore(eviction.PodSeen{Pod: seen}) })
+}
+
+// Terminate carries out a delete: the pod is terminating, then deleted. A second delete changes
+// nothing.
+func (w *World) Terminate(p *Pod) {
+	if p.Terminating {
+		return
+	}
+	p.Terminating, p.ResourceVersion = true, w.nextVersion()
+	w.showPod(p)
+	w.After(p.Grace, func() { w.removePod(p) })
+}
+
+// removePod removes the pod, unless it has already been removed.
+func (w *World) removePod(p *Pod) {
+	if w.pods[p.Name] != p {
+		return
+	}
+	delete(w.pods, p.Name)
+	w.Devices.Deallocate(p.Name.Name) // as the controller of claims does
+	w.traceLine("pod %s gone", p.UID)
+	name, uid := p.Name, p.UID
+	w.podFeed.showChange(func() { w.Controller.stepCore(eviction.PodGone{Name: name, UID: uid}) })
+}
+
+// describeTolerations is for the trace.
+func describeTolerations(tolerations []v1.Toleration) string {
+	if len(tolerations) == 0 {
+		return "nothing"
+	}
+	var words []string
+	for _, t := range tolerations {
+		word := t.Key + ":" + string(t.Effect)
+		if t.TolerationSeconds != nil {
+			word += " " + strconv.FormatInt(*t.TolerationSeconds, 10) + "s"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,251 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package evictiontest
+
+import (
+	"time"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// Faults are the failures and their end. The zero Faults is an API that always responds.
+type Faults struct {
+	Until time.Time // nothing but an outage fails afterwards
+	// Lost, Unanswered and Refused are the probabilities that a request is lost before it is
+	// carried out, is carried out without a response, or is rejected.
+	Lost, Unanswered, Refused float64
+	// Slow is the maximum delay of a request, and of its response; SlowChance is the probability of
+	// a delay.
+	Slow       time.Duration
+	SlowChance float64
+	// Down is an outage: no request arrives.
+	DownFrom, DownTo time.Time
+	// LostAnswers is the number of further deletes with a lost response.
+	LostAnswers int
+}
+
+// Requests are the controller's requests to the API. Each is carried out after a while and gets a
+// response after another one, unless a current fault prevents either. Every request of a life gets
+// exactly one response, as required by the controller's contract.
+type Requests struct {
+	world  *World
+	Faults Faults
+
+	// Respond, if set, returns the response to each request, and carries it out or not.
+	Respond func(action eviction.Action, do func() eviction.Answered) eviction.Answered
+	sending eviction.Action // the request being sent
+
+	Deleted   int // deletes carried out
+	Refusals  int // requests that failed
+	Cancelled int // evictions that the controller said it had given up
+}
+
+const timeout = 2 * time.Second // after which the controller gives up a request
+
+// isFaulty reports whether requests may fail now.
+func (r *Requests) isFaulty() bool { return r.world.Now.Before(r.Faults.Until) }
+
+// isDown reports whether there is an outage now.
+func (r *Requests) isDown() bool {
+	return !r.world.Now.Before(r.Faults.DownFrom) && r.world.Now.Before(r.Faults.DownTo)
+}
+
+// carryOut sends a request. The Eviction API always refuses, like a budget that never allows a
+// disruption.
+func (r *Requests) carryOut(action eviction.Action) {
+	if r.world.Trace != nil {
+		r.world.traceLine("%s", action)
+	}
+	r.sending = action
+
+	switch a := action.(type) {
+	case eviction.Record:
+		if a.Cancels {
+			r.Cancelled++
+		}
+
+	case eviction.ReadNode:
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.readNode(a) })
+	case eviction.ReadPod:
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.readPod(a) })
+	case eviction.ReadDevices:
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.world.Devices.readDevices(a) })
+
+	case eviction.WriteStatus:
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.world.Devices.writeStatus(a) })
+	case eviction.Mark:
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.markPod(a) })
+
+	case eviction.Delete:
+		r.world.Truth.checkSent(a.Name, a.UID)
+		if r.Faults.LostAnswers > 0 {
+			r.Faults.LostAnswers--
+			r.world.After(time.Millisecond, func() { r.deletePod(a) })
+			r.failRequest(a.Ticket, timeout, eviction.Failed)
+			return
+		}
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.deletePod(a) })
+	case eviction.Evict:
+		r.world.Truth.checkSent(a.Name, a.UID)
+		r.sendRequest(a.Ticket, func() eviction.Answered { return eviction.Answered{Outcome: eviction.Busy} })
+	case eviction.Annotate:
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.annotateNode(a) })
+	}
+}
+
+// sendRequest carries out the request and responds to it, unless a fault prevents either. An
+// abandoned request may still arrive.
+func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answered) {
+	if carryOut, action := do, r.sending; r.Respond != nil {
+		do = func() eviction.Answered { return r.Respond(action, carryOut) }
+	}
+	const least, most = 500 * time.Microsecond, 2 * time.Millisecond
+	there, back := r.world.drawBetween(least, most), r.world.drawBetween(least, most)
+	outcome := eviction.OK
+	// The controller learns immediately: the connection is refused.
+	if r.isDown() {
+		outcome = eviction.Failed
+		r.answerLater(ticket, there, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
+		return
+	}
+
+	if r.isFaulty() {
+		if r.world.withChance(r.Faults.SlowChance) {
+			there += r.world.drawBetween(0, r.Faults.Slow)
+		}
+		if r.world.withChance(r.Faults.SlowChance) {
+			back += r.world.drawBetween(0, r.Faults.Slow)
+		}
+		switch {
+		// The request never arrives, and the controller learns that by its timeout or a broken
+		// connection.
+		case r.world.withChance(r.Faults.Lost):
+			outcome = eviction.Failed
+			r.failRequest(ticket, there+back, outcome)
+			return
+		case r.world.withChance(r.Faults.Refused):
+			outcome = []eviction.Outcome{eviction.Refused, eviction.Busy, eviction.Conflict, eviction.Failed}[r.world.Rand.IntN(4)]
+			r.failRequest(ticket, there+back, outcome)
+			return
+		// The hardest case for a controller: its request is carried out without its knowledge.
+		case r.world.withChance(r.Faults.Unanswered):
+			r.world.After(there, func() { do() })
+			r.failRequest(ticket, back+r.world.drawBetween(0, timeout), eviction.Failed)
+			return
+		}
+	}
+
+	life := r.world.Controller.life
+	r.world.After(there, func() {
+		// Carried out even if the controller has been killed in the meantime: the request was
+		// already sent.
+		answer := do()
+		if r.world.Controller.life == life {
+			r.answerLater(ticket, back, func() eviction.Answered { return answer })
+		}
+	})
+}
+
+// failRequest responds to a request that was not carried out, or appears not to have been.
+func (r *Requests) failRequest(ticket eviction.Ticket, wait time.Duration, outcome eviction.Outcome) {
+	r.Refusals++
+	r.noteFailed()
+	r.answerLater(ticket, wait, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
+}
+
+// noteFailed makes every node's note doubtful for a while, regardless of the failed request's node.
+func (r *Requests) noteFailed() {
+	for _, n := range r.world.nodes {
+		n.noteTrouble = r.world.Now
+	}
+}
+
+// answerLater responds after a while, unless the controller has been killed in the meantime.
+func (r *Requests) answerLater(ticket eviction.Ticket, wait time.Duration, of func() eviction.Answered) {
+	life := r.world.Controller.life
+	r.world.After(wait, func() {
+		if r.world.Controller.life == life {
+			answer := of()
+			answer.Ticket = ticket
+			r.world.Controller.stepCore(answer)
+		}
+	})
+}
+
+// readNode and its siblings are the API server's side of each request, executed on its arrival.
+func (r *Requests) readNode(a eviction.ReadNode) eviction.Answered {
+	n := r.world.nodes[a.Node]
+	if n == nil {
+		return eviction.Answered{Outcome: eviction.Gone}
+	}
+	read := n.Node
+	return eviction.Answered{Node: &read}
+}
+
+func (r *Requests) readPod(a eviction.ReadPod) eviction.Answered {
+	p := r.world.pods[a.Name]
+	if p == nil {
+		return eviction.Answered{Outcome: eviction.Gone}
+	}
+	read := p.Pod
+	return eviction.Answered{Pod: &read}
+}
+
+// markPod sets the condition if the UID and, if one is given, the version are the pod's.
+func (r *Requests) markPod(a eviction.Mark) eviction.Answered {
+	p := r.world.pods[a.Name]
+	switch {
+	case p == nil:
+		return eviction.Answered{Outcome: eviction.Gone}
+	case p.UID != a.UID, a.ResourceVersion != "" && a.ResourceVersion != p.ResourceVersion:
+		return eviction.Answered{Outcome: eviction.Conflict}
+	}
+	if !p.Marked {
+		p.Marked, p.ResourceVersion = true, r.world.nextVersion()
+		r.world.showPod(p)
+	}
+	read := p.Pod
+	return eviction.Answered{Pod: &read}
+}
+
+// deletePod records every delete that arrives, and carries it out unless the UID differs or a
+// webhook refuses.
+func (r *Requests) deletePod(a eviction.Delete) eviction.Answered {
+	p := r.world.pods[a.Name]
+	if p != nil {
+		p.Deletes = append(p.Deletes, r.world.Now)
+	}
+	switch {
+	case p == nil:
+		return eviction.Answered{Outcome: eviction.Gone}
+	case a.UID != "" && p.UID != a.UID:
+		return eviction.Answered{Outcome: eviction.Conflict}
+	case p.refuse > 0 && !p.Terminating && r.isFaulty():
+		p.refuse--
+		r.world.traceLine("webhook refuses the delete of %s", p.UID)
+		return eviction.Answered{Outcome: eviction.Refused}
+	}
+
+	if !p.Terminating {
+		r.world.Truth.checkCarriedOut(p, a.UID)
+		r.Deleted++
+		r.world.traceLine("pod %s deleted", p.UID)
+		r.world.Terminate(p)
+	}
+	return eviction.Answered{}
+}
+
+// annotateNode writes the note if the node still has that version.
+func (r *Requests) annotateNode(a eviction.Annotate) eviction.Answered {
+	n := r.world.nodes[a.Node]
+	switch {
+	case n == nil:
+		return eviction.Answered{Outcome: eviction.Gone}
+	case n.ResourceVersion != a.ResourceVersion:
+		return eviction.Answered{Outcome: eviction.Conflict}
+	}
+	n.Note = a.Note
+	r.world.showNode(n)
+	return eviction.Answered{}
+}

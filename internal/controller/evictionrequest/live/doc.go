@@ -1,5 +1,0 @@
-// Copyright The Berth Authors
-// SPDX-License-Identifier: Apache-2.0
-
-// Package live runs the core of EvictionRequests against an API server.
-package live

@@ -1,0 +1,153 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package requestcontroller
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
+	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/internal/kube/loop"
+)
+
+// Name is the controller's, as in --controllers: the one that the API names.
+const Name = "evictionrequest-controller"
+
+const (
+	// idle is how long the loop sleeps while nothing is due.
+	idle = time.Hour
+	// servedAgain is how often the API server is asked for an API that it does not serve,
+	// servedSoon the pause after another failure.
+	servedAgain = time.Minute
+	servedSoon  = time.Second
+)
+
+// Controller answers EvictionRequests: it is the Core in a loop (package loop). The API is alpha
+// and off by default, so most API servers do not serve it; then the controller waits, and counts as
+// synced.
+type Controller struct {
+	*loop.Loop[evictionrequest.Event, evictionrequest.Action]
+	requests *requests
+	wall     time.Time      // the wall-clock time of this step
+	listed   [3]atomic.Bool // by kind
+	unserved atomic.Bool    // as of the last try
+}
+
+// New returns a controller. The client should have no rate limit: what is in flight is bounded.
+func New(client kubernetes.Interface) *Controller {
+	c := &Controller{
+		Loop: loop.New[evictionrequest.Event, evictionrequest.Action](Name), requests: &requests{client: client},
+	}
+	// The loop's clock is never set; times that are written into objects are wall-clock times.
+	core := evictionrequest.New(evictionrequest.Options{Wall: func(time.Time) time.Time { return c.wall }})
+	c.Tick = evictionrequest.Tick{}
+	c.Step = func(now time.Time, event evictionrequest.Event) []evictionrequest.Action {
+		c.wall = time.Now().Round(0).UTC()
+		return core.Step(now, event)
+	}
+	c.Wake = func(now time.Time) time.Time {
+		if at, ok := core.Wake(); ok {
+			return at
+		}
+		return now.Add(idle)
+	}
+	c.Do = func(_ context.Context, action evictionrequest.Action) func(context.Context) evictionrequest.Event {
+		return func(ctx context.Context) evictionrequest.Event { return c.requests.carryOut(ctx, action) }
+	}
+	return c
+}
+
+// Synced reports whether everything has been seen, or the API is not served.
+func (c *Controller) Synced() bool {
+	return c.unserved.Load() || c.listed[0].Load() && c.listed[1].Load() && c.listed[2].Load()
+}
+
+// Run answers requests until the context ends, and returns once nothing is in flight. A Controller
+// runs once.
+func (c *Controller) Run(ctx context.Context) {
+	if c.waitServed(ctx) {
+		c.Loop.Run(ctx, c.feeds()...)
+	}
+}
+
+// waitServed waits until the API server serves the API, and reports whether it does: false only if
+// the context ends first. That it is not served, or must not be read, is logged once.
+func (c *Controller) waitServed(ctx context.Context) bool {
+	said := false
+	for ctx.Err() == nil {
+		_, err := c.requests.client.LifecycleV1alpha1().EvictionRequests("").List(ctx, metav1.ListOptions{Limit: 1})
+		c.unserved.Store(apierrors.IsNotFound(err))
+
+		wait := servedAgain
+		switch {
+		case err == nil:
+			return true
+		// The API server is away, and not without the API.
+		case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
+			wait = servedSoon
+		case !said:
+			klog.FromContext(ctx).Info("EvictionRequests are not answered: they cannot be listed", "err", err)
+			said = true
+		}
+
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+	return false
+}
+
+// feeds show the core all requests, Evictions and pods. Requests and Evictions are copied, since
+// the core keeps them and an object of a list keeps its whole page in memory; of pods the core gets
+// a few fields.
+func (c *Controller) feeds() []func(context.Context) {
+	lifecycle, core := c.requests.client.LifecycleV1alpha1().RESTClient(), c.requests.client.CoreV1().RESTClient()
+	follow := func(kind evictionrequest.Kind, source feed.Source, seen, gone func(runtime.Object)) func(context.Context) {
+		sink := feed.Sink{
+			Listing: func() { c.See(evictionrequest.Listing{Kind: kind}) },
+			Listed:  func() { c.See(evictionrequest.Listed{Kind: kind}); c.listed[kind].Store(true) },
+			Seen:    seen, Gone: gone,
+		}
+		return func(ctx context.Context) { feed.Run(ctx, source, sink) }
+	}
+
+	// All pods, also those without a node: a request may be for any.
+	pods := feed.Of(core, "", "pods", func() runtime.Object { return &v1.PodList{} })
+	return []func(context.Context){
+		follow(evictionrequest.Requests,
+			feed.Of(lifecycle, "", "evictionrequests", func() runtime.Object { return &lifecyclev1alpha1.EvictionRequestList{} }),
+			func(o runtime.Object) {
+				c.Show(evictionrequest.RequestSeen{Request: o.DeepCopyObject().(*lifecyclev1alpha1.EvictionRequest)}, feed.SizeOf(o))
+			},
+			func(o runtime.Object) {
+				c.See(evictionrequest.RequestGone{Request: o.(*lifecyclev1alpha1.EvictionRequest)})
+			}),
+		follow(evictionrequest.Evictions,
+			feed.Of(lifecycle, "", "evictions", func() runtime.Object { return &lifecyclev1alpha1.EvictionList{} }),
+			func(o runtime.Object) {
+				c.Show(evictionrequest.EvictionSeen{Eviction: o.DeepCopyObject().(*lifecyclev1alpha1.Eviction)}, feed.SizeOf(o))
+			},
+			func(o runtime.Object) { c.See(evictionrequest.EvictionGone{Eviction: o.(*lifecyclev1alpha1.Eviction)}) }),
+		follow(evictionrequest.Pods, pods,
+			func(o runtime.Object) {
+				c.Show(evictionrequest.PodSeen{Pod: evictionrequest.PodOf(o.(*v1.Pod))}, feed.SizeOf(o))
+			},
+			func(o runtime.Object) {
+				p := o.(*v1.Pod)
+				c.See(evictionrequest.PodGone{Name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, UID: p.UID})
+			}),
+	}
+}

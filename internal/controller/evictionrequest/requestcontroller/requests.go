@@ -1,0 +1,134 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package requestcontroller
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
+	"github.com/berth-k8s/berth/internal/kube/seldom"
+)
+
+// answerWithin bounds a request: longer than the API server takes for any (--request-timeout, a
+// minute). A webhook that is gone takes up to 30 s of that.
+const answerWithin = 65 * time.Second
+
+// requests carries out the core's requests. client-go's own retries of evictions are off: when to
+// retry is up to the core.
+type requests struct {
+	client    kubernetes.Interface // without a rate limit
+	complaint seldom.Line          // about requests that failed
+}
+
+// carryOut sends one request and returns the answer for its ticket, whatever happens.
+func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) evictionrequest.Answered {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	api := r.client.LifecycleV1alpha1()
+	var answer evictionrequest.Answered
+	var err error
+	switch a := action.(type) {
+	case evictionrequest.ReadPod:
+		answer.Ticket = a.Ticket
+		answer.Pod, err = r.readPod(ctx, a)
+	case evictionrequest.Evict:
+		answer.Ticket = a.Ticket
+		err = r.evictPod(ctx, a)
+	case evictionrequest.Create:
+		answer.Ticket = a.Ticket
+		var made *lifecyclev1alpha1.Eviction
+		// The name follows from the pod's UID: an Eviction that is there already is the one that
+		// was to be made, by this process before it was killed or by another.
+		if made, err = api.Evictions(a.Eviction.Namespace).Create(ctx, a.Eviction, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+			made, err = api.Evictions(a.Eviction.Namespace).Get(ctx, a.Eviction.Name, metav1.GetOptions{})
+		}
+		answer.Written = made
+	case evictionrequest.Label:
+		answer.Ticket = a.Ticket
+		answer.Written, err = r.labelEviction(ctx, a.Eviction)
+	case evictionrequest.WriteEviction:
+		answer.Ticket = a.Ticket
+		answer.Written, err = api.Evictions(a.Eviction.Namespace).UpdateStatus(ctx, a.Eviction, metav1.UpdateOptions{})
+	case evictionrequest.WriteRequest:
+		answer.Ticket = a.Ticket
+		answer.Written, err = api.EvictionRequests(a.Request.Namespace).UpdateStatus(ctx, a.Request, metav1.UpdateOptions{})
+	case evictionrequest.Delete:
+		answer.Ticket = a.Ticket
+		err = api.Evictions(a.Eviction.Namespace).Delete(ctx, a.Eviction.Name,
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Eviction.UID))})
+	}
+	if err == nil {
+		return answer
+	}
+
+	// client-go returns an empty object with an error; the core must not take it for the object as
+	// it is.
+	answer.Written, answer.Outcome, answer.Message = nil, outcomeOf(err), err.Error()
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		answer.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	if answer.Outcome == evictionrequest.Failed && ctx.Err() == nil && r.complaint.Due() {
+		klog.FromContext(ctx).Info("Request failed, will try again", "request", action, "err", err)
+	}
+	return answer
+}
+
+// outcomeOf sorts an error by what it means for the core.
+func outcomeOf(err error) evictionrequest.Outcome {
+	switch {
+	case apierrors.IsNotFound(err):
+		return evictionrequest.NotFound
+	case apierrors.IsConflict(err):
+		return evictionrequest.Conflict
+	case apierrors.IsTooManyRequests(err):
+		return evictionrequest.Busy
+	}
+	return evictionrequest.Failed
+}
+
+// readPod returns the pod of that name if it is still the same one.
+func (r *requests) readPod(ctx context.Context, a evictionrequest.ReadPod) (*evictionrequest.Pod, error) {
+	p, err := r.client.CoreV1().Pods(a.Name.Namespace).Get(ctx, a.Name.Name, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return nil, err
+	case p.UID != a.UID:
+		// Another pod has the name; the one that is meant is gone.
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, a.Name.Name)
+	}
+	pod := evictionrequest.PodOf(p)
+	return &pod, nil
+}
+
+// evictPod evicts through the Eviction API. The UID keeps another pod of the name safe; the error
+// has the budget's reason, which requesters get to read.
+func (r *requests) evictPod(ctx context.Context, a evictionrequest.Evict) error {
+	return r.client.CoreV1().RESTClient().Post().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).SubResource("eviction").
+		MaxRetries(0).Body(&policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: a.Name.Namespace, Name: a.Name.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID))},
+	}).Do(ctx).Error()
+}
+
+// labelEviction merges the labels into those that the Eviction has, if it has not changed since.
+func (r *requests) labelEviction(ctx context.Context, e *lifecyclev1alpha1.Eviction) (*lifecyclev1alpha1.Eviction, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": e.UID, "resourceVersion": e.ResourceVersion, "labels": e.Labels,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return r.client.LifecycleV1alpha1().Evictions(e.Namespace).Patch(ctx, e.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+}

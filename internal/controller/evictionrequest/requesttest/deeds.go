@@ -1,0 +1,115 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package requesttest
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// AddPod makes a running pod, with the responders of its spec.
+func (w *World) AddPod(name string, grouped bool, responders ...v1.EvictionResponder) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: v1.PodSpec{NodeName: "node", EvictionResponders: responders}, Status: v1.PodStatus{Phase: v1.PodRunning}}
+	if grouped {
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: ptr.To("group")}
+	}
+	w.write(p)
+	return p
+}
+
+// Terminate begins a pod's termination, which takes its grace period. An already terminating pod is
+// unchanged.
+func (w *World) Terminate(p *v1.Pod) {
+	if p.DeletionTimestamp != nil {
+		return
+	}
+	p = p.DeepCopy()
+	p.DeletionTimestamp = &metav1.Time{Time: w.Now}
+	w.write(p)
+	w.say("pod %s terminates", p.Name)
+	w.after(w.Grace, func() { w.RemovePod(p.Name, p.UID) })
+}
+
+// RemovePod removes a pod immediately, unless its name belongs to another pod by now.
+func (w *World) RemovePod(name string, uid types.UID) {
+	if p := w.Pod(name); p != nil && p.UID == uid {
+		w.remove(p)
+		w.say("pod %s is gone", name)
+	}
+}
+
+// EndPod terminates the pod's containers.
+func (w *World) EndPod(name string) {
+	p := w.Pod(name).DeepCopy()
+	p.Status.Phase = v1.PodSucceeded
+	w.write(p)
+}
+
+// AddRequest creates a request for a pod's eviction. The UID may be wrong: the API server does not
+// check it.
+func (w *World) AddRequest(name, requester, pod string, uid types.UID) {
+	r := &lifecyclev1alpha1.EvictionRequest{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Generation: 1},
+		Spec: lifecyclev1alpha1.EvictionRequestSpec{Requester: requester, Intent: lifecyclev1alpha1.EvictionRequestIntentEviction,
+			Target: lifecyclev1alpha1.EvictionRequestTarget{Pod: &lifecyclev1alpha1.EvictionRequestPodReference{Name: pod, UID: uid}}},
+	}
+	w.write(r)
+}
+
+// SetIntent withdraws or renews a request.
+func (w *World) SetIntent(name string, intent lifecyclev1alpha1.EvictionRequestIntent) {
+	r := w.Request(name).DeepCopy()
+	if r.Spec.Intent != intent {
+		r.Spec.Intent = intent
+		r.Generation++
+		// For checkEviction: an eviction already in progress then is not an error.
+		w.withdrawn[r.Spec.Target.Pod.UID] = w.Now
+		w.write(r)
+	}
+}
+
+// DeleteRequest deletes a requester's request.
+func (w *World) DeleteRequest(name string) {
+	r := w.Request(name)
+	w.withdrawn[r.Spec.Target.Pod.UID] = w.Now
+	w.remove(r)
+}
+
+// Respond lets another responder, if it is its turn, report progress or completion. It returns
+// false if it is not its turn, or if Validate refuses the write.
+func (w *World) Respond(pod, responder, message string, completes bool) (done bool) {
+	for _, e := range All[*lifecyclev1alpha1.Eviction](w) {
+		if e.Spec.Target.Pod.Name != pod {
+			continue
+		}
+
+		next := e.DeepCopy()
+		for i, r := range next.Status.TargetResponders {
+			if r.Name != responder || r.State != lifecyclev1alpha1.ResponderStateActive {
+				continue
+			}
+
+			said := &next.Status.Responders[i]
+			said.HeartbeatTime, said.Message = &metav1.Time{Time: w.Now.Truncate(time.Second)}, &message
+			if completes {
+				said.CompletionTime = said.HeartbeatTime
+			}
+
+			if w.Validate != nil {
+				if err := w.Validate(next, e); err != nil {
+					return false
+				}
+			}
+			w.write(next)
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,196 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package requesttest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// others are responders that pods may have, in the order they act: by priority, and the last two by
+// domain.
+var others = []v1.EvictionResponder{
+	{Name: "acme.io/controller", Priority: ptr.To[int32](10000)}, {Name: "b.example.com/migrate", Priority: ptr.To[int32](5000)},
+	{Name: "example.com/checkpoint", Priority: ptr.To[int32](5000)},
+}
+
+// Life plays some hours of a few pods: requests that are created, deleted and changed, budgets,
+// other responders, deleted or replaced pods, a failing server, a killed controller. Then
+// everything works for an hour. It returns the remaining errors.
+func (w *World) Life(steps int) (wrong []string) {
+	w.Start()
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		w.comes(name)
+	}
+	// Only now, so that a life begins with everything working.
+	w.Faults = Faults{Lost: 0.05, Unanswered: 0.05, Late: 200 * time.Millisecond}
+	for range steps {
+		w.happen(names[w.random.IntN(len(names))])
+		w.Run(time.Duration(w.random.Int64N(int64(20 * time.Second))))
+		if w.random.IntN(20) == 0 { // longer than a responder may be silent
+			w.Run(25 * time.Minute)
+		}
+	}
+
+	w.Faults, w.Refuses, w.KillAt = Faults{}, map[string]string{}, 0
+	if !w.Running() {
+		w.Start()
+	}
+	// Longer than the maximum silence of all responders in sequence, and than the longest pause
+	// between evictions.
+	w.Run(2 * time.Hour)
+	return w.judge()
+}
+
+// comes makes a pod with some of the responders, and occasionally one of a group, which cannot be
+// evicted by request.
+func (w *World) comes(name string) {
+	var responders []v1.EvictionResponder
+	for _, r := range others {
+		if w.random.IntN(3) == 0 {
+			responders = append(responders, r)
+		}
+	}
+	w.AddPod(name, w.random.IntN(10) == 0, responders...)
+}
+
+// happen performs a random action of users, other controllers and machines. An action not
+// applicable at the moment does nothing.
+func (w *World) happen(name string) {
+	p := w.Pod(name)
+	request := fmt.Sprintf("%s-%d", name, w.random.IntN(3))
+	there := w.Request(request) != nil
+
+	switch w.random.IntN(16) {
+	case 0, 1, 2:
+		if p != nil && !there {
+			w.AddRequest(request, fmt.Sprintf("acme.io/%d", w.random.IntN(3)), name, p.UID)
+		}
+	case 3:
+		if there {
+			w.SetIntent(request, lifecyclev1alpha1.EvictionRequestIntentWithdrawn)
+		}
+	case 4:
+		if there {
+			w.SetIntent(request, lifecyclev1alpha1.EvictionRequestIntentEviction)
+		}
+	case 5:
+		if there {
+			w.DeleteRequest(request)
+		}
+
+	// The eviction subresource, and other responders.
+	case 6, 7:
+		w.Refuses[name] = "disrupted"
+	case 8:
+		delete(w.Refuses, name)
+	case 9, 10, 11:
+		w.Respond(name, others[w.random.IntN(len(others))].Name, "goes on", w.random.IntN(3) == 0)
+
+	// Failures of the pod, this process, the server, and its connection.
+	case 12:
+		w.disturb(name)
+	case 13:
+		w.KillAt, w.KillAfter = 1+w.random.IntN(4), w.random.IntN(2) == 0
+	case 14:
+		w.Faults.Down = w.random.IntN(3) == 0
+	case 15:
+		if w.Running() {
+			w.Cut(time.Duration(w.random.Int64N(int64(time.Minute))))
+		}
+	}
+
+	if !w.Running() && w.random.IntN(2) == 0 {
+		w.Start()
+	}
+}
+
+// disturb deletes a pod, or replaces it by another one.
+func (w *World) disturb(name string) {
+	p := w.Pod(name)
+	switch n := w.random.IntN(4); {
+	case p == nil:
+		w.comes(name)
+	case n == 0:
+		w.Terminate(p)
+	case n == 1:
+		w.RemovePod(name, p.UID)
+		w.comes(name)
+	case n == 2:
+		w.EndPod(name)
+	}
+}
+
+// judge returns the errors once everything has settled: a request without a response, or with a
+// false status; an Eviction left over, or waiting for a responder forever.
+func (w *World) judge() (wrong []string) {
+	wanted := map[types.UID]bool{}
+	for _, r := range All[*lifecyclev1alpha1.EvictionRequest](w) {
+		evicted := meta.IsStatusConditionTrue(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionTargetEvicted))
+		failed := meta.FindStatusCondition(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
+		p := w.Pod(r.Spec.Target.Pod.Name)
+		// A terminating pod no longer exists after its grace period, which has long passed.
+		there := p != nil && p.UID == r.Spec.Target.Pod.UID && p.Status.Phase == v1.PodRunning
+		wanted[r.Spec.Target.Pod.UID] = true
+
+		switch wants := r.Spec.Intent == lifecyclev1alpha1.EvictionRequestIntentEviction; {
+		case failed == nil || ptr.Deref(r.Status.ObservedGeneration, 0) != r.Generation:
+			wrong = append(wrong, fmt.Sprintf("request %s has not been answered: %v", r.Name, r.Status))
+		case evicted == there:
+			wrong = append(wrong, fmt.Sprintf("request %s: evicted %t, and the pod is there %t", r.Name, evicted, there))
+		case there && failed.Status != metav1.ConditionTrue:
+			wrong = append(wrong, fmt.Sprintf("request %s goes on for ever: %v", r.Name, r.Status))
+		case there && wants && p.Spec.SchedulingGroup == nil:
+			wrong = append(wrong, fmt.Sprintf("request %s failed: %s %s", r.Name, failed.Reason, failed.Message))
+		}
+	}
+
+	for _, e := range All[*lifecyclev1alpha1.Eviction](w) {
+		if !wanted[e.Spec.Target.Pod.UID] {
+			wrong = append(wrong, fmt.Sprintf("eviction %s is left, and nobody requests it: %v", e.Name, e.Status))
+		}
+		if activeOf(e) != "" {
+			wrong = append(wrong, fmt.Sprintf("eviction %s: %s is active for ever", e.Name, activeOf(e)))
+		}
+	}
+	return append(wrong, w.Wrong...)
+}
+
+// activeOf names the responder in turn, or returns "". It shares no code with the core.
+func activeOf(e *lifecyclev1alpha1.Eviction) string {
+	for _, r := range e.Status.TargetResponders {
+		if r.State == lifecyclev1alpha1.ResponderStateActive {
+			return r.Name
+		}
+	}
+	return ""
+}
+
+// checkEviction records an unauthorized eviction: the last request for it ended longer ago than a
+// change takes to be observed, or it is another responder's turn.
+func (w *World) checkEviction(p *v1.Pod) {
+	wanted := slices.ContainsFunc(All[*lifecyclev1alpha1.EvictionRequest](w), func(r *lifecyclev1alpha1.EvictionRequest) bool {
+		return r.Spec.Target.Pod.UID == p.UID && r.Spec.Intent == lifecyclev1alpha1.EvictionRequestIntentEviction
+	})
+	// Or the core could not observe that: its watches were broken, or it was not running for a
+	// moment.
+	if !wanted && w.Now.Sub(w.withdrawn[p.UID]) > time.Second && w.Now.After(w.cut.Add(time.Second)) {
+		w.Wrong = append(w.Wrong, fmt.Sprintf("%s: pod %s was evicted, which nobody wants", w.Now.Sub(Begin), p.Name))
+	}
+	for _, e := range All[*lifecyclev1alpha1.Eviction](w) {
+		if active := activeOf(e); e.Spec.Target.Pod.UID == p.UID && active != "" && !strings.HasPrefix(active, "imperative") {
+			w.Wrong = append(w.Wrong, fmt.Sprintf("%s: pod %s was evicted in the turn of %s", w.Now.Sub(Begin), p.Name, active))
+		}
+	}
+}

@@ -1,0 +1,83 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nodecontroller
+
+import "k8s.io/component-base/metrics"
+
+const subsystem = "node_collector" // upstream's
+
+// perZone makes a gauge of upstream's subsystem with its label.
+func perZone(name, help string) *metrics.GaugeVec {
+	return metrics.NewGaugeVec(&metrics.GaugeOpts{Subsystem: subsystem, Name: name, Help: help,
+		StabilityLevel: metrics.ALPHA}, []string{"zone"})
+}
+
+// The first six are upstream's, by name, labels and meaning; as there, the zone's key contains a
+// zero byte.
+var (
+	zoneHealth     = perZone("zone_health", "Gauge measuring percentage of healthy nodes per zone.")
+	zoneSize       = perZone("zone_size", "Gauge measuring number of registered Nodes per zones.")
+	unhealthyNodes = perZone("unhealthy_nodes_in_zone", "Gauge measuring number of not Ready Nodes per zones.")
+	evictionsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "evictions_total",
+		Help:           "Number of Node evictions that happened since current instance of NodeController started.",
+		StabilityLevel: metrics.STABLE,
+	}, []string{"zone"})
+	passDuration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem: subsystem, Name: "update_all_nodes_health_duration_seconds",
+		Help:           "Duration in seconds for NodeController to update the health of all nodes.",
+		Buckets:        metrics.ExponentialBuckets(0.01, 4, 8),
+		StabilityLevel: metrics.ALPHA,
+	})
+	writeDuration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem: subsystem, Name: "update_node_health_duration_seconds",
+		Help:           "Duration in seconds for NodeController to update the health of a single node.",
+		Buckets:        metrics.ExponentialBuckets(0.001, 4, 8),
+		StabilityLevel: metrics.ALPHA,
+	})
+
+	evictionRate = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name:           "berth_node_health_eviction_rate_nodes_per_second",
+		Help:           "Nodes per second of the zone that may get a taint that evicts.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"zone"})
+	evictionsWaiting = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name:           "berth_node_health_evictions_waiting",
+		Help:           "Nodes of the zone that are not ready and wait for a taint that evicts.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"zone"})
+	droppedWrites = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "berth_node_health_dropped_writes_total",
+		Help:           "Changes of nodes that the API server accepted and did not store, because a policy, webhook or controller dropped them.",
+		StabilityLevel: metrics.ALPHA,
+	})
+)
+
+// Metrics returns the package's metrics, for the registry of the process that runs it.
+func Metrics() []metrics.Registerable {
+	return []metrics.Registerable{zoneHealth, zoneSize, unhealthyNodes, evictionsTotal, passDuration, writeDuration,
+		evictionRate, evictionsWaiting, droppedWrites}
+}
+
+// tellMetrics updates the metrics from the Core. The loop calls it each second on its own
+// goroutine. Gauges are reset, so that deleted zones do not keep a series.
+func (c *Controller) tellMetrics() {
+	for _, gauge := range []*metrics.GaugeVec{zoneHealth, zoneSize, unhealthyNodes, evictionRate, evictionsWaiting} {
+		gauge.Reset()
+	}
+	for _, z := range c.core.Zones() {
+		// A zone with only excluded nodes lacks nodes that could be unhealthy.
+		health := 100.
+		if z.Size > 0 {
+			health = float64(100*(z.Size-z.Unhealthy)) / float64(z.Size)
+		}
+		zoneHealth.WithLabelValues(z.Name).Set(health)
+		zoneSize.WithLabelValues(z.Name).Set(float64(z.Size))
+		unhealthyNodes.WithLabelValues(z.Name).Set(float64(z.Unhealthy))
+		evictionsTotal.WithLabelValues(z.Name).Add(float64(max(0, z.Evictions-c.told[z.Name])))
+		evictionRate.WithLabelValues(z.Name).Set(z.Rate)
+		evictionsWaiting.WithLabelValues(z.Name).Set(float64(z.Waiting))
+		c.told[z.Name] = z.Evictions
+	}
+}

@@ -1,0 +1,236 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nodecontroller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/seldom"
+)
+
+const (
+	// answerWithin bounds a write. It exceeds the API server's own limit for any request
+	// (--request-timeout, a minute). An unreachable webhook takes up to 30 s of that, and a request
+	// canceled earlier never succeeds, however often it is retried.
+	answerWithin = 65 * time.Second
+	// markWithin bounds marking all pods of a node: hundreds of writes.
+	markWithin = 2 * time.Minute
+	// readWithin bounds a read, which is repeated by the next pass.
+	readWithin   = 10 * time.Second
+	fieldManager = "berth-node-health"
+)
+
+// requests carries out a Core's writes.
+type requests struct {
+	client kubernetes.Interface // without a rate limit
+	events *eventlog.Log        // about pods whose node is not ready
+
+	complaint seldom.Line
+
+	mu sync.Mutex // marks is used by the loop's goroutine and by requests
+	// marks holds the cancel functions of markings in progress, by ticket.
+	marks map[nodehealth.Ticket]context.CancelFunc
+}
+
+// newRequests returns requests that use the client.
+func newRequests(client kubernetes.Interface, events *eventlog.Log) *requests {
+	return &requests{client: client, events: events, marks: map[nodehealth.Ticket]context.CancelFunc{}}
+}
+
+// carryOut writes to a node: its status with a strategic merge, which replaces the named
+// conditions, or its taints and labels with a merge patch, which replaces the whole list of taints.
+// Both fail if the node has changed since.
+func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodehealth.Answered {
+	switch a := action.(type) {
+	case nodehealth.WriteStatus:
+		patch := map[string]any{
+			"metadata": preconditions(a.UID, a.ResourceVersion),
+			"status":   map[string]any{"conditions": a.Conditions},
+		}
+		return r.patchNode(ctx, a.Ticket, a.Node, types.StrategicMergePatchType, patch, "status")
+	case nodehealth.WriteNode:
+		metadata := preconditions(a.UID, a.ResourceVersion)
+		patch := map[string]any{"metadata": metadata}
+		if len(a.Labels) > 0 {
+			metadata["labels"] = a.Labels
+		}
+		if a.SetTaints {
+			patch["spec"] = map[string]any{"taints": a.Taints}
+		}
+		return r.patchNode(ctx, a.Ticket, a.Node, types.MergePatchType, patch)
+	}
+
+	return nodehealth.Answered{}
+}
+
+// readLease reads a node's Lease. Without permission, the watch must suffice.
+func (r *requests) readLease(ctx context.Context, a nodehealth.ReadLease) nodehealth.Answered {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	lease, err := r.client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, a.Node, metav1.GetOptions{})
+	answer := nodehealth.Answered{Ticket: a.Ticket, Outcome: outcome(err)}
+	switch {
+	case err == nil:
+		answer.Lease = leaseOf(lease)
+	// The core treats this like a missing Lease: silence is then judged only by the watch.
+	case apierrors.IsForbidden(err):
+		answer.Outcome = nodehealth.Gone
+		fallthrough
+	case answer.Outcome != nodehealth.Gone && ctx.Err() == nil:
+		if r.complaint.Due() {
+			klog.FromContext(ctx).Info("The Lease of a node that seems silent cannot be read", "node", klog.KRef("", a.Node), "err", err)
+		}
+	}
+	return answer
+}
+
+// leaseOf converts an API Lease. A Lease that was never renewed lacks a time.
+func leaseOf(lease *coordinationv1.Lease) *nodehealth.LeaseSeen {
+	seen := &nodehealth.LeaseSeen{Name: lease.Name, ResourceVersion: lease.ResourceVersion}
+	if lease.Spec.RenewTime != nil {
+		seen.Renewed = lease.Spec.RenewTime.Time
+	}
+	return seen
+}
+
+// marking returns the request that marks a node's pods. stopMarking cancels it, even before it
+// begins.
+func (r *requests) marking(ctx context.Context, a nodehealth.MarkPods) func(context.Context) nodehealth.Event {
+	ctx, cancel := context.WithTimeout(ctx, markWithin)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// Before the request begins: StopMarking may be the next action of the core.
+	r.marks[a.Ticket] = cancel
+	return func(context.Context) nodehealth.Event {
+		err := r.markPods(ctx, a.Node)
+		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+			klog.FromContext(ctx).Error(err, "Pods of a silent node not all marked NotReady, will try again", "node", klog.KRef("", a.Node))
+		}
+		r.stopMarking(a.Ticket)
+		return nodehealth.Answered{Ticket: a.Ticket, Outcome: outcome(err)}
+	}
+}
+
+// stopMarking cancels a marking in progress. It is also called at the end of each, to free the
+// context.
+func (r *requests) stopMarking(ticket nodehealth.Ticket) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if cancel := r.marks[ticket]; cancel != nil {
+		cancel()
+		delete(r.marks, ticket)
+	}
+}
+
+// patchNode sends a patch. If the node has changed, it is read, so that the core can decide again
+// without waiting for its watch.
+func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name string, kind types.PatchType,
+	patch any, subresource ...string) nodehealth.Answered {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.Failed}
+	}
+
+	node, err := r.client.CoreV1().Nodes().Patch(ctx, name, kind, body, metav1.PatchOptions{FieldManager: fieldManager}, subresource...)
+	answer := nodehealth.Answered{Ticket: ticket, Outcome: outcome(err)}
+	if answer.Outcome == nodehealth.Stale {
+		// Live: the watch may not have delivered the conflicting change yet.
+		node, err = r.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	} else if err != nil && ctx.Err() == nil {
+		log := klog.FromContext(ctx)
+		if answer.Outcome == nodehealth.Gone || !r.complaint.Due() {
+			log = log.V(2)
+		}
+		log.Info("Node not written, will try again", "node", klog.KRef("", name), "err", err)
+	}
+
+	if err == nil {
+		now := nodehealth.NodeOf(node)
+		answer.Node = &now
+	}
+	return answer
+}
+
+// preconditions returns metadata that a patch cannot change, so that it fails with a conflict if
+// the object's differ.
+func preconditions(uid types.UID, resourceVersion string) map[string]any {
+	return map[string]any{"uid": uid, "resourceVersion": resourceVersion}
+}
+
+// outcome classifies an error by its meaning for the core.
+func outcome(err error) nodehealth.Outcome {
+	switch {
+	case err == nil:
+		return nodehealth.OK
+	case apierrors.IsNotFound(err):
+		return nodehealth.Gone
+	case apierrors.IsConflict(err):
+		return nodehealth.Stale
+	}
+	return nodehealth.Failed
+}
+
+// markPods sets Ready=False on the node's pods with a different status. The pods are listed, since
+// this process keeps none. A failed write does not hold up the remaining pods; it is retried with
+// all of them.
+func (r *requests) markPods(ctx context.Context, node string) error {
+	pods, err := r.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+	})
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for i := range pods.Items {
+		if err := r.markPod(ctx, &pods.Items[i]); err != nil && !apierrors.IsNotFound(err) {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// markPod writes the condition conditionally on the pod's version, so that a recovered kubelet is
+// not overruled. A pod without the condition is not marked.
+func (r *requests) markPod(ctx context.Context, pod *v1.Pod) error {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type != v1.PodReady || condition.Status == v1.ConditionFalse {
+			continue
+		}
+		condition.Status = v1.ConditionFalse
+		condition.LastTransitionTime = metav1.Now()
+		patch, err := json.Marshal(map[string]any{
+			"metadata": preconditions(pod.UID, pod.ResourceVersion),
+			"status":   map[string]any{"conditions": []v1.PodCondition{condition}},
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{FieldManager: fieldManager}, "status"); err != nil {
+			return err
+		}
+		r.events.Add(v1.ObjectReference{
+			Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		}, v1.EventTypeWarning, "NodeNotReady", "Node is not ready")
+	}
+
+	return nil
+}

@@ -1,0 +1,50 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package movecontroller
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+)
+
+// TestAPodThatWaitsHasAnEvent: a waiting pod has one event per reason.
+func TestAPodThatWaitsHasAnEvent(t *testing.T) {
+	e := newDrainEvents(fake.NewClientset())
+	var mu sync.Mutex
+	var said []string
+	e.log.Create = func(_ context.Context, event *v1.Event) error {
+		mu.Lock()
+		defer mu.Unlock()
+		said = append(said, event.InvolvedObject.Name+" "+event.Reason+": "+event.Message)
+		return nil
+	}
+	pod := &rebalance.Departure{Namespace: "shop", Name: "web-0", UID: "1"}
+	for _, why := range []string{"the budget allows none", "the budget allows none", "web-1 is not ready"} {
+		e.writeEvents(&execute.DrainTold{Result: execute.Withheld, Waiting: 1, Message: why, Held: []execute.Held{{Pod: pod, Why: why}}})
+	}
+	for _, result := range []execute.Result{execute.Awaited, execute.Restored} { // with the same reason
+		e.writeEvents(&execute.DrainTold{Result: result, Pod: pod, Message: "its successor does not start"})
+	}
+	e.writeEvents(&execute.DrainTold{Result: execute.Arrived, Pod: pod, Node: "b"})
+
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	e.log.Drain = 10 * time.Second
+	cancel() // what is queued is written nevertheless
+	e.log.Run(ctx)
+	want := []string{"web-0 DrainWaiting: the budget allows none", "web-0 DrainWaiting: web-1 is not ready",
+		"web-0 DrainWaiting: its successor does not start", "web-0 SurgeGivenUp: its successor does not start"}
+	if !slices.Equal(said, want) {
+		t.Errorf("%q, want %q", said, want)
+	}
+}

@@ -1,0 +1,84 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package movecontroller
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// NewDrainer returns a Mover that drains nodes. profiles are the scheduler's; told and done are
+// called as the drain proceeds, and must not block.
+func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions,
+	told func(execute.DrainTold), done func(execute.DrainDone)) *Mover {
+	options.Wall = wallTime
+	return newDrainer(client, profiles, &options, execute.NewDrainer(options), told, func(action execute.Action) bool {
+		a, ok := action.(execute.DrainDone)
+		if ok {
+			done(a)
+		}
+		return ok
+	})
+}
+
+// NewRoller returns a Mover that rolls nodes. Reports about pods go to told, and reports about
+// nodes to rolled. The functions are called like NewDrainer's.
+func NewRoller(
+	client kubernetes.Interface, profiles []*plugins.Profile, options execute.RollOptions,
+	told func(execute.DrainTold), rolled func(execute.RollTold), done func(execute.RollDone),
+) *Mover {
+	options.Wall = wallTime
+	return newDrainer(client, profiles, &options.DrainOptions, execute.NewRoller(options), told, func(action execute.Action) bool {
+		switch a := action.(type) {
+		case execute.RollTold:
+			rolled(a)
+		case execute.RollDone:
+			done(a)
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// newDrainer returns a Mover of one drain, or of a roll. tell handles reports other than the
+// progress of pods.
+//
+// In addition to the kinds needed by moves, it reads DaemonSets: kubectl drain checks that a pod's
+// DaemonSet exists.
+func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options *execute.DrainOptions, core core,
+	told func(execute.DrainTold), tell func(execute.Action) bool) *Mover {
+	m := newMover(client, drainRequester, core, rebalance.Options{Profiles: profiles}, options.Surge)
+	m.kinds = append(m.kinds, kind{client.AppsV1().RESTClient(), "daemonsets",
+		func() runtime.Object { return &appsv1.DaemonSetList{} }, false})
+	events := newDrainEvents(client)
+	m.dry, m.beside = options.DryRun, append(m.beside, events.log.Run)
+	m.tell = func(_ context.Context, action execute.Action) bool {
+		a, ok := action.(execute.DrainTold)
+		if ok {
+			events.writeEvents(&a)
+			told(a)
+		}
+		return ok || tell(action)
+	}
+
+	// Report requests that could not be withdrawn: their pods will still be evicted, and only the
+	// user can withdraw them.
+	m.finish = func(ctx context.Context) {
+		if err := m.requests.left.Load(); err != nil {
+			m.tell(ctx, execute.DrainTold{Result: execute.Direct, Message: fmt.Sprintf("pods that stay may still be evicted, because "+
+				"EvictionRequests could not be withdrawn: %v: kubectl delete evictionrequests -A -l berth.dev/requester=%s",
+				*err, drainRequester)})
+		}
+	}
+	return m
+}

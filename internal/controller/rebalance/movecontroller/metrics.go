@@ -1,0 +1,70 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package movecontroller
+
+import (
+	"k8s.io/component-base/metrics"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+)
+
+var (
+	evictions = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "berth_rebalance_evictions_total",
+		Help:           "Pods evicted so that their successors land on a better node.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	moves = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "berth_rebalance_moves_total",
+		Help: "Moves that ended, by what became of them. Elsewhere, Pending, Unready and Stuck are misses; Withheld was refused, " +
+			"and Ended was not needed any more.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"result"})
+	runs = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name:           "berth_rebalance_runs_total",
+		Help:           "Runs that ended: done when nothing was left to move, or stopped before.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"end"})
+	stays = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name:           "berth_rebalance_stays",
+		Help:           "Pods that should move and could not, as of the last plan, by reason.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"reason"})
+)
+
+// Metrics returns the package's metrics, for the registry of the process that runs it. They are
+// global, so a process has one Mover.
+func Metrics() []metrics.Registerable {
+	return []metrics.Registerable{evictions, moves, runs, stays}
+}
+
+// countMove counts evictions, and moves by result. Other results are progress.
+func countMove(a execute.Told) {
+	switch a.Result {
+	case execute.Evicted:
+		evictions.Inc()
+	case execute.Proved, execute.Resumed, execute.Roomless, execute.Direct, execute.Raised,
+		execute.Awaited, execute.Replaced, execute.Restored:
+	default:
+		moves.WithLabelValues(string(a.Result)).Inc()
+	}
+}
+
+// countRun counts a completed run, and publishes the stays of its last plan. The reasons of the
+// previous plan are reset.
+func countRun(a execute.Done) {
+	end := "done"
+	if a.Stopped != "" {
+		end = "stopped"
+	}
+	runs.WithLabelValues(end).Inc()
+	// Otherwise a reason without pods would keep its last number.
+	stays.Reset()
+	if a.Plan == nil {
+		return
+	}
+	for i := range a.Plan.Stays {
+		stays.WithLabelValues(string(a.Plan.Stays[i].Code)).Inc()
+	}
+}

@@ -1,0 +1,380 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package movecontroller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+)
+
+// The ConfigMap that stores the journal.
+const (
+	JournalNamespace = metav1.NamespaceSystem
+	JournalName      = "berth-rebalance"
+	journalKey       = "journal"
+	writerKey        = "writer" // the process that wrote it last
+)
+
+// answerWithin bounds a request. It exceeds the API server's own limit (--request-timeout, a
+// minute). An unreachable webhook takes up to 30 s of that, and a request canceled earlier never
+// succeeds, however often it is retried.
+const answerWithin = 65 * time.Second
+
+// roomWithin bounds the requests that reserve room. A move does not depend on them, and should not
+// delay the eviction for long.
+const roomWithin = 5 * time.Second
+
+// requests carries out a core's requests.
+//
+// It holds no lock, except the asker's: for the reservation and the journal, cores issue one
+// request at a time. Apart from conflicts, a request is tried once; retries are the core's
+// decision, because it observes changes in the meantime.
+type requests struct {
+	client  kubernetes.Interface
+	process string // tells the journal's writers apart
+	// noRoom is called if the Lease with the reservation cannot be written.
+	noRoom func(why string)
+	asker  *asker                // nil: evictions are not asked for
+	left   atomic.Pointer[error] // why requests were not withdrawn, the last time
+}
+
+// newRequests returns the requests of a new process, identified in the journal by a random UUID, so
+// that a restarted process is a different one.
+func newRequests(client kubernetes.Interface, noRoom func(why string)) *requests {
+	return &requests{client: client, process: string(uuid.NewUUID()), noRoom: noRoom}
+}
+
+// carryOut carries out one request and returns its response, or a Tick for a request without one.
+// It blocks for at most answerWithin, plus roomWithin for a request that reserves room.
+func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
+	switch a := action.(type) { // takes none of the request's time
+	case execute.Evict:
+		r.showRoom(ctx, roomOf(a.Room))
+	case execute.Scale:
+		r.showRoom(ctx, roomOf(a.Room))
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	switch a := action.(type) {
+	case execute.Recall:
+		return r.recallJournal(ctx)
+	case execute.Note:
+		version, err := r.noteJournal(ctx, a)
+		answer := answerOf(a.Ticket, err)
+		answer.Version = version
+		return answer
+	case execute.SetTaint:
+		return answerOf(a.Ticket, r.writeTaints(ctx, a))
+	case execute.Cordon:
+		return answerOf(a.Ticket, r.cordonNode(ctx, a.Node))
+	case execute.SetNode:
+		return answerOf(a.Ticket, r.setNode(ctx, a))
+	case execute.Scale:
+		return answerOf(a.Ticket, r.scaleWorkload(ctx, a))
+	case execute.Mark:
+		return answerOf(a.Ticket, r.markPod(ctx, a))
+	case execute.FreeRoom:
+		r.freeRoom(context.WithoutCancel(ctx), roomOf(a.Room)) // also when the drain is over
+	case execute.Withdraw:
+		r.withdraw(context.WithoutCancel(ctx), a.Pods) // also when the drain is over
+	case execute.Evict:
+		return answerOf(a.Ticket, r.identifyConflict(ctx, a, r.evictPod(ctx, a)))
+	}
+	return execute.Tick{}
+}
+
+// answerOf returns the response to a request that ended with err; nil is OK.
+func answerOf(ticket execute.Ticket, err error) execute.Answered {
+	answer := execute.Answered{Ticket: ticket, Outcome: outcomeOf(err)}
+	if err != nil {
+		answer.Message = err.Error()
+	}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		answer.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	return answer
+}
+
+// outcomeOf maps an error to an outcome. The order matters: an askedError is not an API error, and
+// the error of a terminating namespace has the code Forbidden. Errors without a status, such as
+// time-outs or broken connections, and all 5xx map to Failed: the request may have been carried
+// out.
+func outcomeOf(err error) execute.Outcome {
+	var status apierrors.APIStatus
+	var asked askedError
+	var notStored notStoredError
+	switch {
+	case err == nil:
+		return execute.OK
+	case errors.As(err, &notStored):
+		return execute.Refused
+	case errors.As(err, &asked):
+		return execute.Asked
+	case apierrors.IsNotFound(err):
+		return execute.NotFound
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return execute.Conflict
+	case apierrors.IsTooManyRequests(err), apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
+		return execute.Busy // the pods of a namespace that is being deleted go soon
+	case errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500:
+		return execute.Refused
+	}
+	return execute.Failed
+}
+
+// recallJournal reads the journal. A missing ConfigMap or key is an empty journal. Invalid JSON is
+// an error, and is not replaced: it may contain a move.
+func (r *requests) recallJournal(ctx context.Context) execute.Event {
+	m, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return execute.Recalled{}
+	}
+	recalled := execute.Recalled{Err: err}
+	if err == nil {
+		recalled.Version = m.ResourceVersion
+		if text := m.Data[journalKey]; text != "" {
+			if err := json.Unmarshal([]byte(text), &recalled.Journal); err != nil {
+				recalled.Err = fmt.Errorf("ConfigMap %s/%s: %w", JournalNamespace, JournalName, err)
+			}
+		}
+	}
+	return recalled
+}
+
+// noteJournal writes the journal conditionally on the version that was read, and returns the new
+// version.
+func (r *requests) noteJournal(ctx context.Context, a execute.Note) (version string, err error) {
+	text, err := json.Marshal(a.Journal)
+	if err != nil {
+		return "", err
+	}
+	m := &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: JournalNamespace, Name: JournalName, ResourceVersion: a.Version},
+		Data:       map[string]string{journalKey: string(text), writerKey: r.process},
+	}
+	if version, err = r.writeJournal(ctx, m); outcomeOf(err) == execute.Conflict {
+		return r.resolveConflict(ctx, m, err)
+	}
+	return version, err
+}
+
+// writeJournal creates the ConfigMap, or replaces the version it names. A Conflict, or
+// AlreadyExists, means that another write was faster.
+func (r *requests) writeJournal(ctx context.Context, m *v1.ConfigMap) (version string, err error) {
+	maps := r.client.CoreV1().ConfigMaps(JournalNamespace)
+	if m.ResourceVersion == "" {
+		m, err = maps.Create(ctx, m, metav1.CreateOptions{})
+	} else {
+		m, err = maps.Update(ctx, m, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return "", err
+	}
+	return m.ResourceVersion, nil
+}
+
+// resolveConflict handles a conflict. If this process wrote the existing journal, the response to
+// that write was lost: the journal is already up to date, or is replaced. Otherwise the conflict is
+// final.
+//
+//	written by another process                   the conflict holds: that process carries out moves
+//	by this one, with the same contents          the write was carried out, and its answer was lost
+//	by this one, with other contents             an earlier write was; this one replaces it
+func (r *requests) resolveConflict(ctx context.Context, m *v1.ConfigMap, conflict error) (version string, err error) {
+	there, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return "", err
+	case there.Data[writerKey] != r.process:
+		return "", conflict
+	case there.Data[journalKey] == m.Data[journalKey]:
+		return there.ResourceVersion, nil
+	}
+	m.ResourceVersion = there.ResourceVersion
+	return r.writeJournal(ctx, m)
+}
+
+// writeTaints writes a node's taints conditionally on the version that was read, so that other
+// clients' taints stay. An empty a.Value removes the taint.
+func (r *requests) writeTaints(ctx context.Context, a execute.SetTaint) error {
+	nodes := r.client.CoreV1().Nodes()
+	return changeObject(ctx, a.Node, metav1.PatchOptions{}, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
+		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.Key == rebalance.EmptyingTaint })
+		if a.Value != "" {
+			taints = append(taints, v1.Taint{Key: rebalance.EmptyingTaint, Value: a.Value, Effect: v1.TaintEffectNoSchedule})
+		}
+		if slices.EqualFunc(taints, n.Spec.Taints, func(a, b v1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) {
+			return nil, nil
+		}
+		return map[string]any{"spec": map[string]any{"taints": taints}}, nil
+	})
+}
+
+// changeObject reads an object and writes a change to it conditionally on the version that was
+// read. change receives the object, must not modify it, and returns a merge patch, or nil to leave
+// the object unchanged.
+//
+// After a Conflict it reads again, up to four times, because another write was faster. If the
+// version is unchanged, a webhook or a quota reports Conflict for its own reasons.
+//
+// If the object in the response still needs the change, a policy or webhook has dropped it.
+// changeObject then returns an error, because repeating the request would not help.
+func changeObject[T metav1.Object](
+	ctx context.Context, name string, options metav1.PatchOptions, get func(context.Context, string, metav1.GetOptions) (T, error),
+	patch func(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error),
+	change func(T) (map[string]any, error),
+) error {
+	version, conflict := "", error(nil)
+	for range 4 {
+		object, err := get(ctx, name, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return err
+		case object.GetResourceVersion() == version:
+			return conflict
+		}
+		changes, err := change(object)
+		if err != nil || changes == nil {
+			return err
+		}
+		meta, _ := changes["metadata"].(map[string]any)
+		if meta == nil {
+			meta = map[string]any{}
+		}
+		meta["resourceVersion"], changes["metadata"] = object.GetResourceVersion(), meta
+		text, err := json.Marshal(changes)
+		if err != nil {
+			return err
+		}
+		now, err := patch(ctx, name, types.MergePatchType, text, options)
+		if err == nil {
+			return checkStored(name, now, change)
+		}
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		version, conflict = object.GetResourceVersion(), err
+	}
+	return conflict
+}
+
+// checkStored returns a notStoredError if an object still needs a change that was just written.
+func checkStored[T metav1.Object](name string, now T, change func(T) (map[string]any, error)) error {
+	if more, err := change(now); err != nil || more != nil {
+		return notStoredError{name}
+	}
+	return nil
+}
+
+// notStoredError means that the API server accepted a write and stored a different object.
+type notStoredError struct{ name string }
+
+func (e notStoredError) Error() string {
+	return fmt.Sprintf("%s: the API server accepted the change, but a policy or webhook dropped it", e.name)
+}
+
+// cordonNode makes a node unschedulable. It needs no version, because it sets one field to a fixed
+// value.
+func (r *requests) cordonNode(ctx context.Context, node string) error {
+	_, err := r.client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType,
+		[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+	return err
+}
+
+// setNode opens or closes a node and sets the note of its roll's progress. A single request does
+// both, so that a killed process never leaves a closed node without a note.
+func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
+	nodes := r.client.CoreV1().Nodes()
+	return changeObject(ctx, a.Node, metav1.PatchOptions{}, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
+		if n.Spec.Unschedulable == a.Cordoned && n.Annotations[execute.RollAnnotation] == a.Note {
+			return nil, nil
+		}
+		unschedulable, note := any(nil), any(nil)
+		if a.Note != "" {
+			note = a.Note
+		}
+		if a.Cordoned {
+			unschedulable = true
+		}
+		return map[string]any{
+			"metadata": map[string]any{"annotations": map[string]any{execute.RollAnnotation: note}},
+			"spec":     map[string]any{"unschedulable": unschedulable},
+		}, nil
+	})
+}
+
+// evictPod evicts a pod, or requests its eviction. An EvictionRequest has no grace period, and
+// respects budgets.
+//
+// The UID is a precondition, which protects a newer pod of the same name.
+func (r *requests) evictPod(ctx context.Context, a execute.Evict) error {
+	if !a.Direct && !a.Delete && a.Grace == nil && r.asker != nil && r.asker.isServed() && !r.asker.isRefused(a.Namespace) {
+		if direct, err := r.asker.ask(ctx, a); !direct || err != nil {
+			return err
+		}
+	}
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID)), GracePeriodSeconds: a.Grace}
+	return Evict(ctx, r.client, a.Namespace, a.Name, &options, a.Delete)
+}
+
+// withdraw withdraws requests. Any remaining ones are withdrawn by the next run, or deleted with
+// their pods. The caller does not wait for a response; an error is kept in left.
+func (r *requests) withdraw(ctx context.Context, pods map[types.UID]bool) {
+	if r.asker == nil || !r.asker.isServed() {
+		return
+	}
+	err := r.asker.withdraw(ctx, func(_ string, of *lifecyclev1alpha1.EvictionRequestPodReference) bool { return pods[of.UID] })
+	if err != nil {
+		r.left.Store(&err)
+		klog.FromContext(ctx).Info("EvictionRequests are left", "err", err)
+	}
+}
+
+// Evict evicts a pod, or deletes it, bypassing disruption budgets. It returns a temporary refusal
+// immediately: client-go would repeat the request for minutes, honoring each pause requested by the
+// API server.
+func Evict(ctx context.Context, client kubernetes.Interface, namespace, name string, options *metav1.DeleteOptions, past bool) error {
+	pods := client.CoreV1().RESTClient()
+	if past {
+		return pods.Delete().Namespace(namespace).Resource("pods").Name(name).MaxRetries(0).Body(options).Do(ctx).Error()
+	}
+	return pods.Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").MaxRetries(0).Body(&policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, DeleteOptions: options,
+	}).Do(ctx).Error()
+}
+
+// identifyConflict determines from a conflict whether the pod still exists. It does not if another
+// pod has its name. Otherwise another client wrote the pod or its disruption budget at the same
+// moment, or a webhook reported a conflict, and the eviction was not made.
+func (r *requests) identifyConflict(ctx context.Context, a execute.Evict, err error) error {
+	if outcomeOf(err) != execute.Conflict {
+		return err
+	}
+	now, readErr := r.client.CoreV1().Pods(a.Namespace).Get(ctx, a.Name, metav1.GetOptions{})
+	switch {
+	case readErr != nil:
+		return readErr
+	case now.UID != a.UID:
+		return apierrors.NewNotFound(v1.Resource("pods"), a.Name)
+	}
+	return apierrors.NewTooManyRequests(err.Error(), 0)
+}

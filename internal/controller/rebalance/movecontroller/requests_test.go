@@ -1,0 +1,368 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package movecontroller
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
+)
+
+// TestWebhookThatIsGoneDelaysEvictions configures the longest webhook timeout allowed by the API
+// server; the pod is then evicted, as kubectl drain expects.
+func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapi.New()
+		api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}})
+		api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Late: 30 * time.Second} })
+		r := newRequests(api.Client(), nil)
+		answer := r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: "p", UID: api.Pods()[0].UID, Delete: true})
+		if got := answer.(execute.Answered); got.Outcome != execute.OK || len(api.Pods()) != 0 {
+			t.Errorf("answered %+v, and %d pods are left", got, len(api.Pods()))
+		}
+	})
+}
+
+// TestABudgetIsSpentByEvictions: the first pod is evicted, the second one must wait, and a pod with
+// another UID is not touched.
+func TestABudgetIsSpentByEvictions(t *testing.T) {
+	api, covered := fakeapi.New(), map[string]string{"app": "web"}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: covered}
+	budget.Status.DisruptionsAllowed = 1
+	api.Put(budget)
+	for _, name := range []string{"a", "b"} {
+		api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: covered}})
+	}
+	api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "c"}})
+
+	r := newRequests(api.Client(), nil)
+	evict := func(name string, uid types.UID) execute.Outcome {
+		return r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: name, UID: uid}).(execute.Answered).Outcome
+	}
+	if a, b, c := evict("a", "a"), evict("b", "b"), evict("c", "another"); a != execute.OK || b != execute.Busy || c == execute.OK {
+		t.Errorf("answered %v, %v and %v", a, b, c)
+	}
+	if left := api.Pods(); len(left) != 2 || left[0].Name != "b" || left[1].Name != "c" {
+		t.Errorf("left are %v", left)
+	}
+}
+
+// TestARoomThatCannotBeShownDoesNotHoldAMoveUp: a slow write of the Lease is abandoned after a few
+// seconds, and the pod is evicted.
+func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fakeapi.New()
+		api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}})
+		api.SetFault(func(r *http.Request) fakeapi.Fault {
+			if strings.Contains(r.URL.Path, "/leases") {
+				return fakeapi.Fault{Late: time.Minute}
+			}
+			return fakeapi.Fault{}
+		})
+		said, begun := 0, time.Now()
+		r := &requests{client: api.Client(), noRoom: func(string) { said++ }}
+		flight := &execute.Flight{Move: rebalance.Move{Namespace: "default", Name: "p", UID: "p", To: "b"}}
+		answer := r.carryOut(t.Context(), execute.Evict{Ticket: 1, Namespace: "default", Name: "p", UID: "p", Room: flight})
+		if got := answer.(execute.Answered); got.Outcome != execute.OK || time.Since(begun) > roomWithin || said != 1 {
+			t.Errorf("answered %+v after %v, and said %d times that no room is kept", got, time.Since(begun), said)
+		}
+	})
+}
+
+// TestARefusalForNowIsAnsweredAtOnce: while a disruption budget is being processed, the API server
+// keeps requesting pauses of ten seconds. Other pods can be evicted meanwhile.
+func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
+	for _, past := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			api, tries, begun := fakeapi.New(), 0, time.Now()
+			api.SetFault(func(*http.Request) fakeapi.Fault {
+				tries++
+				return fakeapi.Fault{Status: http.StatusTooManyRequests}
+			})
+			r := newRequests(api.Client(), nil)
+			answer := r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: "p", UID: "p", Delete: past})
+			if got := answer.(execute.Answered); got.Outcome != execute.Busy || tries != 1 || time.Since(begun) > 0 {
+				t.Errorf("answered %+v after %d tries and %v", got, tries, time.Since(begun))
+			}
+		})
+	}
+}
+
+// TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor: the API server refuses its eviction, like all
+// creations in that namespace. The run continues, because the pod is deleted soon.
+func TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor(t *testing.T) {
+	err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", nil)
+	if got := outcomeOf(err); got != execute.Refused {
+		t.Errorf("a refusal counts as %v", got)
+	}
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: v1.NamespaceTerminatingCause})
+	if got := outcomeOf(err); got != execute.Busy {
+		t.Errorf("that the namespace is being deleted counts as %v, want %v", got, execute.Busy)
+	}
+}
+
+// TestAConflictIsNoEvictionWhileThePodIsThere: the API server also returns 409 if the disruption
+// budget is written at the same moment, and so may a webhook. The pod counts as deleted only if
+// another pod has its name.
+func TestAConflictIsNoEvictionWhileThePodIsThere(t *testing.T) {
+	api := fakeapi.New()
+	api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}})
+	api.SetFault(func(r *http.Request) fakeapi.Fault {
+		if r.Method != http.MethodGet {
+			return fakeapi.Fault{Status: http.StatusConflict}
+		}
+		return fakeapi.Fault{}
+	})
+	r := newRequests(api.Client(), nil)
+	for uid, want := range map[types.UID]execute.Outcome{api.Pods()[0].UID: execute.Busy, "before": execute.NotFound} {
+		answer := r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: "p", UID: uid})
+		if got := answer.(execute.Answered); got.Outcome != want {
+			t.Errorf("answered %+v for the UID %q, want %v", got, uid, want)
+		}
+	}
+}
+
+// TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal: a webhook may return it repeatedly. A
+// version conflict is retried.
+func TestAConflictThatIsNotAboutTheVersionOfANodeIsARefusal(t *testing.T) {
+	for _, changes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			api := fakeapi.New()
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+			api.Put(node)
+			tries := 0
+			api.SetFault(func(r *http.Request) fakeapi.Fault {
+				if r.Method != http.MethodPatch {
+					return fakeapi.Fault{}
+				}
+				if tries++; changes && tries == 4 {
+					return fakeapi.Fault{}
+				}
+				if changes {
+					go api.Put(node)
+				}
+				return fakeapi.Fault{Status: http.StatusConflict, Late: 10 * time.Millisecond}
+			})
+			r := newRequests(api.Client(), nil)
+			got := r.carryOut(t.Context(), execute.SetTaint{Node: "n", Value: "empty"}).(execute.Answered)
+			if changes && (got.Outcome != execute.OK || tries != 4) || !changes && (got.Outcome != execute.Conflict || tries != 1) {
+				t.Errorf("changes: %v: answered %+v after %d tries", changes, got, tries)
+			}
+		})
+	}
+}
+
+// TestALostAnswerToTheJournalIsNoOtherProcess: the next try finds the previous try's write. A
+// journal written by another process is a conflict, even with the same contents.
+func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
+	for name, before := range map[string]bool{"created": false, "updated": true} {
+		t.Run(name, func(t *testing.T) {
+			api := &journalAPI{}
+			client := &fake.Clientset{}
+			client.AddReactor("*", "*", api.react)
+			mine, other := newRequests(client, nil), newRequests(client, nil)
+			write := func(r *requests, a execute.Note) execute.Answered {
+				a.Journal = execute.Journal{Resting: map[string]execute.Rest{"a": {Misses: 1}}}
+				return r.carryOut(t.Context(), a).(execute.Answered)
+			}
+			version := ""
+			if before {
+				version = write(mine, execute.Note{}).Version
+			}
+			api.unanswered = true
+			if got := write(mine, execute.Note{Version: version}); got.Outcome != execute.Failed {
+				t.Fatalf("the answer is lost, and said to be %+v", got)
+			}
+			got := write(mine, execute.Note{Version: version})
+			if got.Outcome != execute.OK || got.Version == "" || got.Version == version {
+				t.Errorf("the next try: %+v", got)
+			}
+			if got := write(other, execute.Note{Version: version}); got.Outcome != execute.Conflict {
+				t.Errorf("another process: %+v", got)
+			}
+			if got := write(mine, execute.Note{Version: got.Version}); got.Outcome != execute.OK {
+				t.Errorf("later: %+v", got)
+			}
+		})
+	}
+}
+
+// TestTheJournalThatThisProcessHasWrittenIsReplaced: after a lost response, the next journal may
+// have other contents. Another process's journal is a conflict.
+func TestTheJournalThatThisProcessHasWrittenIsReplaced(t *testing.T) {
+	api := &journalAPI{}
+	client := &fake.Clientset{}
+	client.AddReactor("*", "*", api.react)
+	write := func(r *requests, misses int) execute.Answered {
+		journal := execute.Journal{Resting: map[string]execute.Rest{"a": {Misses: misses}}}
+		return r.carryOut(t.Context(), execute.Note{Journal: journal}).(execute.Answered)
+	}
+	mine := newRequests(client, nil)
+	api.unanswered = true
+	if got := write(mine, 1); got.Outcome != execute.Failed {
+		t.Fatalf("the answer is lost, and said to be %+v", got)
+	}
+	if got := write(mine, 2); got.Outcome != execute.OK || got.Version != api.journal.ResourceVersion || !strings.Contains(api.journal.Data[journalKey], `"misses":2`) {
+		t.Errorf("%+v; the journal is %s", got, api.journal.Data[journalKey])
+	}
+	if got := write(newRequests(client, nil), 3); got.Outcome != execute.Conflict {
+		t.Errorf("another process: %+v", got)
+	}
+}
+
+// TestTheRoomOfAMoveThatIsResumedIsFreed: its representation is unchanged in any time zone.
+func TestTheRoomOfAMoveThatIsResumedIsFreed(t *testing.T) {
+	begun := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	flight := &execute.Flight{Move: rebalance.Move{Namespace: "default", Name: "p", UID: "p", To: "b"}, OwnerUID: "o", Begun: metav1.NewTime(begun)}
+	abroad := *flight
+	abroad.Begun = metav1.NewTime(begun.In(time.FixedZone("", 3600)))
+	api, freed := &journalAPI{}, []string{}
+	client := &fake.Clientset{}
+	client.AddReactor("patch", "leases", func(action ktesting.Action) (bool, runtime.Object, error) {
+		freed = append(freed, string(action.(ktesting.PatchAction).GetPatch()))
+		return true, &coordinationv1.Lease{}, nil
+	})
+	client.AddReactor("*", "*", api.react)
+	text, _ := json.Marshal(execute.Journal{Move: flight})
+	api.journal = &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "0"}, Data: map[string]string{journalKey: string(text)}}
+
+	r := newRequests(client, nil)
+	recalled := r.carryOut(t.Context(), execute.Recall{}).(execute.Recalled)
+	r.carryOut(t.Context(), execute.FreeRoom{Room: recalled.Journal.Move})
+	want, _ := json.Marshal(roomOf(&abroad))
+	if len(freed) != 1 || !strings.Contains(freed[0], string(want)) {
+		t.Errorf("freed %q, want %q", freed, want)
+	}
+}
+
+// journalAPI is an API server with only the journal. An unanswered write is carried out, but its
+// response is lost.
+type journalAPI struct {
+	journal    *v1.ConfigMap
+	version    int
+	unanswered bool
+}
+
+func (a *journalAPI) react(action ktesting.Action) (bool, runtime.Object, error) {
+	maps := schema.GroupResource{Resource: "configmaps"}
+	written, writes := action.(interface{ GetObject() runtime.Object })
+	switch {
+	case action.GetResource().Resource != "configmaps" || !writes && a.journal == nil:
+		return true, nil, apierrors.NewNotFound(maps, "")
+	case !writes:
+		return true, a.journal.DeepCopy(), nil
+	case action.GetVerb() == "create" && a.journal != nil:
+		return true, nil, apierrors.NewAlreadyExists(maps, JournalName)
+	}
+	m := written.GetObject().DeepCopyObject().(*v1.ConfigMap)
+	if a.journal != nil && m.ResourceVersion != a.journal.ResourceVersion {
+		return true, nil, apierrors.NewConflict(maps, JournalName, errors.New("the object has been modified"))
+	}
+	a.version++
+	m.ResourceVersion = fmt.Sprint(a.version)
+	a.journal = m
+	if a.unanswered {
+		a.unanswered = false
+		return true, nil, errors.New("connection reset by peer")
+	}
+	return true, m.DeepCopy(), nil
+}
+
+// TestPlansAreByTheWallClock: a loop's clock stops while the machine is suspended, and ignores
+// adjustments of the system clock. Object timestamps follow the system clock.
+func TestPlansAreByTheWallClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fakeapi.New().Client()
+		loops := time.Now().Add(-time.Hour)
+		asOf := func(actions []execute.Action) (at time.Time) {
+			for _, action := range actions {
+				switch a := action.(type) {
+				case execute.MakePlan:
+					at = a.State.AsOf
+				case execute.PlanDrain:
+					at = a.State.AsOf
+				}
+			}
+			return at
+		}
+		m := New(client, eventlog.New(client, "test"), Options{})
+		m.Step(loops, execute.Recalled{})
+		if at := asOf(m.Step(loops, execute.Listed{})); !at.Equal(time.Now()) {
+			t.Errorf("at %v a plan is made as of %v", time.Now(), at)
+		}
+		d := NewDrainer(client, nil, execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}}}, nil, nil)
+		if at := asOf(d.Step(loops, execute.Listed{})); !at.Equal(time.Now()) {
+			t.Errorf("at %v a drain is planned as of %v", time.Now(), at)
+		}
+	})
+}
+
+// TestWhatAFailedListHasShownIsForgotten if the next list does not contain it.
+func TestWhatAFailedListHasShownIsForgotten(t *testing.T) {
+	shown := map[string]bool{}
+	m := &mirror{
+		seen: func(o metav1.Object) { shown[o.GetName()] = true }, gone: func(o metav1.Object) { delete(shown, o.GetName()) }, listed: func() {},
+	}
+	sink := m.newSink()
+	see := func(name string) { sink.Seen(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}) }
+	sink.Listing()
+	see("a")
+	see("b")
+	sink.Listing() // b has gone meanwhile
+	see("a")
+	sink.Listed()
+	if want := map[string]bool{"a": true}; !maps.Equal(shown, want) {
+		t.Errorf("shown %v, want %v", shown, want)
+	}
+}
+
+// TestRequestsThatAreLeftAreToldOf: a drain that fails to withdraw its requests reports it at its
+// end, because the remaining pods will still be evicted.
+func TestRequestsThatAreLeftAreToldOf(t *testing.T) {
+	request := &lifecyclev1alpha1.EvictionRequest{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "berth-drain-1", Labels: map[string]string{"berth.dev/requester": "drain"}},
+		Spec: lifecyclev1alpha1.EvictionRequestSpec{Target: lifecyclev1alpha1.EvictionRequestTarget{
+			Pod: &lifecyclev1alpha1.EvictionRequestPodReference{Name: "web-0", UID: "1"}}},
+	}
+	for _, may := range []bool{true, false} {
+		client := fake.NewClientset(request)
+		client.Resources = []*metav1.APIResourceList{{
+			GroupVersion: lifecyclev1alpha1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "evictionrequests"}},
+		}}
+		client.PrependReactor("delete", "evictionrequests", func(ktesting.Action) (bool, runtime.Object, error) {
+			return !may, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "evictionrequests"}, request.Name, nil)
+		})
+		var told []string
+		d := NewDrainer(client, nil, execute.DrainOptions{}, func(a execute.DrainTold) { told = append(told, a.Message) }, nil)
+		d.Do(t.Context(), execute.Withdraw{Pods: map[types.UID]bool{"1": true}})(t.Context())
+		d.finish(t.Context())
+		if said := len(told) == 1 && strings.Contains(told[0], "could not be withdrawn"); said == may || len(told) > 1 {
+			t.Errorf("it may withdraw: %t, and it is told: %q", may, told)
+		}
+	}
+}

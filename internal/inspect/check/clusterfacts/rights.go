@@ -1,0 +1,143 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterfacts
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/inspect/check"
+)
+
+// Asker queries the API server for a permission. The Asker determines the user. It must be safe for
+// concurrent use.
+type Asker func(context.Context, *authorizationv1.ResourceAttributes) (bool, error)
+
+// Of returns an Asker for another user. Its callers need permission to create SubjectAccessReviews.
+// The user is assumed to be a ServiceAccount, with the groups of ServiceAccounts.
+func Of(client kubernetes.Interface, user string) Asker {
+	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
+		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
+				Groups: []string{"system:serviceaccounts", "system:authenticated"}, ResourceAttributes: attributes},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return false, err
+		}
+		return review.Status.Allowed, nil
+	}
+}
+
+// Mine returns an Asker for the caller, available to every caller.
+func Mine(client kubernetes.Interface) Asker {
+	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
+		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return false, err
+		}
+		return review.Status.Allowed, nil
+	}
+}
+
+// atATime bounds the concurrent queries: a component has dozens of permissions.
+const atATime = 8
+
+// sinceMinor returns the first Kubernetes minor with a permission; 0: always. In earlier versions
+// the role system:kube-scheduler lacks it. 36 covers the scheduler's claims for extended resources,
+// and the subresource for allocations; 37 covers DeviceTaintRules.
+func sinceMinor(r deploy.Right) int {
+	switch {
+	case r.Group != "resource.k8s.io":
+	case r.Resource == "devicetaintrules":
+		return 37
+	case r.Resource == "resourceclaims/binding", r.Resource == "resourceclaims" && (r.Verb == "create" || r.Verb == "delete"):
+		return 36
+	}
+	return 0
+}
+
+// ofPodGroups matches permissions that matter only where feature gates enable pod groups. Elsewhere
+// the role system:kube-scheduler also lacks them.
+func ofPodGroups(r deploy.Right) bool {
+	return r.Group == "scheduling.k8s.io" && (strings.HasPrefix(r.Resource, "podgroups") || r.Resource == "compositepodgroups")
+}
+
+// Denied lists the permissions required by a component on an API server of this version but denied
+// to the caller. lease is the scheduler's Lease as namespace/name; empty means the one in the
+// manifests.
+func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease string) ([]string, error) {
+	rights, err := deploy.RightsOf(part)
+	if err != nil {
+		return nil, err
+	}
+
+	// Lacking these is not a fault, so do not query them.
+	rights = slices.DeleteFunc(rights, ofPodGroups)
+	if minor := check.MinorOf(version); minor >= 0 {
+		rights = slices.DeleteFunc(rights, func(r deploy.Right) bool { return sinceMinor(r) > minor })
+	}
+
+	// The manifests name one Lease; the configuration may name another. The Lease of the rebalance
+	// controller, which shows rooms to keep, is separate, and keeps its name.
+	for i := range rights {
+		if namespace, name, ok := strings.Cut(lease, "/"); ok && part == deploy.Scheduler && rights[i].Resource == "leases" &&
+			rights[i].Namespace == deploy.Namespace {
+			rights[i].Namespace = namespace
+			if rights[i].Name != "" {
+				rights[i].Name = name
+			}
+		}
+	}
+	return deniedOf(ctx, ask, rights)
+}
+
+// deniedToAnswer lists the permissions denied to the caller for responding to EvictionRequests,
+// which is off by default and needs additional permissions.
+func deniedToAnswer(ctx context.Context, ask Asker) ([]string, error) {
+	rights, err := deploy.EvictionRequestRights()
+	if err != nil {
+		return nil, err
+	}
+	return deniedOf(ctx, ask, rights)
+}
+
+// deniedOf queries each permission, and lists the denied ones in the order of rights. Without any,
+// the list is empty but not nil.
+func deniedOf(ctx context.Context, ask Asker, rights []deploy.Right) ([]string, error) {
+	allowed := make([]bool, len(rights))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atATime)
+	for i := range rights {
+		group.Go(func() (err error) {
+			resource, sub, _ := strings.Cut(rights[i].Resource, "/")
+			allowed[i], err = ask(ctx, &authorizationv1.ResourceAttributes{
+				Namespace: rights[i].Namespace, Verb: rights[i].Verb, Group: rights[i].Group, Resource: resource,
+				Subresource: sub, Name: rights[i].Name,
+			})
+			return err
+		})
+	}
+
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	denied := []string{}
+	for i, right := range rights {
+		if !allowed[i] {
+			denied = append(denied, right.String())
+		}
+	}
+
+	return denied, nil
+}

@@ -1,0 +1,90 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simkubelet
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Kind is the kind of an action.
+type Kind int
+
+const (
+	// Register creates the node, Object, or reads the existing one.
+	Register Kind = iota
+	// Renew creates or renews the node's Lease.
+	Renew
+	// PatchNode patches the node's labels or, with Status, its status.
+	PatchNode
+	// PatchPod patches the status of the pod.
+	PatchPod
+	// DeletePod removes the pod: its processes have ended.
+	DeletePod
+	// DeleteNode removes a node left behind by an earlier, larger run.
+	DeleteNode
+	// Report emits an event about the pod.
+	Report
+)
+
+// String names the kind in logs and tests.
+func (k Kind) String() string {
+	return [...]string{"register", "renew", "patch-node", "patch-pod", "delete-pod", "delete-node", "report"}[k]
+}
+
+// Action is one request for the shell to carry out. At most one action for a node's status, a Lease
+// or a pod is in flight at a time; Done ends it. Reports get no Done. An action shares nothing that
+// the fleet changes later, and may be carried out at any time.
+type Action struct {
+	Kind Kind
+	Node string
+	Pod  types.NamespacedName
+	UID  types.UID
+
+	Object *v1.Node // Register
+	Patch  []byte   // PatchNode, PatchPod
+	Status bool     // PatchNode: the patch is for the status subresource
+	Event  *Event   // Report
+}
+
+// Event is the content of a Report. Type is Normal or Warning.
+type Event struct{ Type, Reason, Message string }
+
+// String formats the action for comparison in tests.
+func (a Action) String() string {
+	what := a.Node
+	if a.Pod.Name != "" {
+		what = a.Pod.String()
+	}
+	switch {
+	case a.Event != nil:
+		return fmt.Sprintf("%s %s %s %s: %s", a.Kind, what, a.Event.Type, a.Event.Reason, a.Event.Message)
+	case a.Patch != nil:
+		return fmt.Sprintf("%s %s %s", a.Kind, what, a.Patch)
+	}
+	return fmt.Sprintf("%s %s", a.Kind, what)
+}
+
+// Outcome is the outcome of an action.
+type Outcome int
+
+const (
+	// OK: carried out.
+	OK Outcome = iota
+	// Gone: the object no longer exists.
+	Gone
+	// Failed: not carried out, may succeed later.
+	Failed
+	// Refused: the API server will never accept it; retry only when something has changed.
+	Refused
+)
+
+// retryDelay returns the delay after n failures in a row. It doubles from 0.4 s on, up to half a
+// minute: a restarting API server is not flooded.
+func retryDelay(failures int) time.Duration {
+	return min(200*time.Millisecond<<min(failures, 10), 30*time.Second)
+}

@@ -1,0 +1,120 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simkubelet
+
+import (
+	"net/netip"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// lots hands out lots to nodes: numbers that determine a node's address and pod range. The zero
+// value has handed out none.
+//
+// In a fresh cluster, a node's lot is its number. Nodes of other prefixes, sizes and processes, and
+// real nodes, may have taken some of the addresses.
+type lots struct {
+	taken map[int]struct{}
+	last  int // the lot that was handed out last
+}
+
+// takeOf marks the lots with an address or a pod range of an existing node.
+func (l *lots) takeOf(shape *Shape, n *v1.Node) {
+	if l.taken == nil {
+		l.taken = map[int]struct{}{}
+	}
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && nodeNetwork.Contains(ip) {
+			l.taken[offsetIn(nodeNetwork, ip)] = struct{}{}
+		}
+	}
+	for _, cidr := range n.Spec.PodCIDRs {
+		other, err := netip.ParsePrefix(cidr)
+		if err != nil || !podNetwork.Overlaps(other) {
+			continue
+		}
+		first, size := 0, 1<<(32-podNetwork.Bits())
+		if other.Bits() > podNetwork.Bits() {
+			first, size = offsetIn(podNetwork, other.Masked().Addr()), 1<<(32-other.Bits())
+		}
+		// A range may be as large as several lots, or smaller than one.
+		scale := 32 - shape.podRangeBits()
+		for lot := first >> scale; lot <= (first+size-1)>>scale; lot++ {
+			l.taken[lot] = struct{}{}
+		}
+	}
+}
+
+// take returns the next free lot; 0 if there is none.
+func (l *lots) take(shape *Shape) int {
+	for l.last < shape.MaxCount() {
+		l.last++
+		if _, taken := l.taken[l.last]; !taken {
+			return l.last
+		}
+	}
+	return 0
+}
+
+// ipPool hands out the addresses of a node's pod range in turn, so that an address is not reused
+// right after it was freed. The zero value has an empty range, and hands out nothing.
+type ipPool struct {
+	prefix netip.Prefix
+	taken  map[netip.Addr]struct{} // by a pod, also of an earlier process
+	last   netip.Addr              // the address that was handed out last; zero: none yet
+}
+
+// setRange sets the range, read from the node's object; it never changes. A dual-stack node's
+// second range is not used.
+func (p *ipPool) setRange(cidr string) {
+	if prefix, err := netip.ParsePrefix(cidr); err == nil {
+		p.prefix = prefix.Masked()
+	}
+}
+
+// takeFree takes a free address; "" if the range is exhausted. It reserves the first address of the
+// range for the network, the second for the node.
+func (p *ipPool) takeFree() string {
+	if !p.prefix.IsValid() {
+		return ""
+	}
+	first := p.prefix.Addr().Next().Next()
+	if !p.last.IsValid() {
+		p.last = first.Prev()
+	}
+
+	// One turn through the range at most.
+	for a, wrapped := p.last.Next(), false; ; a = a.Next() {
+		if !p.prefix.Contains(a) {
+			if wrapped {
+				return ""
+			}
+			a, wrapped = first, true
+		}
+		if _, used := p.taken[a]; !used {
+			p.last = a
+			p.takeAddress(a.String())
+			return a.String()
+		}
+	}
+}
+
+// takeAddress marks an address as taken, such as that of a pod older than this process. It may be
+// outside of the range.
+func (p *ipPool) takeAddress(ip string) {
+	if a, err := netip.ParseAddr(ip); err == nil {
+		if p.taken == nil {
+			p.taken = map[netip.Addr]struct{}{}
+		}
+		p.taken[a] = struct{}{}
+	}
+}
+
+// freeAddress gives an address back. It returns "", for the owner to store as its new value.
+func (p *ipPool) freeAddress(ip string) string {
+	if a, err := netip.ParseAddr(ip); err == nil {
+		delete(p.taken, a)
+	}
+	return ""
+}

@@ -1,0 +1,384 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simkubelet
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/node/pressure"
+)
+
+// Fleet is all simulated nodes of one process. It belongs to one goroutine.
+//
+// Every method takes the time, and does everything due for its object; later work sets a timer. The
+// state of nodes and pods is that of the API: a lost action is noticed because the API still lacks
+// its effect, and is sent again.
+type Fleet struct {
+	shape Shape
+	// nodes by name: always those with the numbers 1 to Count, and the deleted ones of an earlier,
+	// larger run as long as pods of theirs must be removed.
+	nodes map[string]*node
+	// pods bound to one of nodes.
+	pods   map[types.UID]*pod
+	lots   lots
+	timers timers
+	out    []Action
+	// live counts registered nodes.
+	live int
+	// rand jitters heartbeats; seeded, so that a run can be repeated.
+	rand *rand.Rand
+}
+
+// node is one simulated node.
+type node struct {
+	// number counts from 1; 0 for a node of an earlier, larger run, which is only there to be
+	// deleted.
+	number int
+	name   string
+	// object is the newest seen; nil before registration and after deletion. It belongs to the
+	// watch, and is never changed.
+	object *v1.Node
+	// gone is set after a deletion. It stays set until a Node of this name is seen again, which
+	// this process does not create.
+	gone bool
+	// silent is set while an annotation stops the heartbeat; the node's pods are frozen. They
+	// neither start nor end, and a deletion is not noticed, as on a machine cut off from the
+	// network.
+	silent   bool
+	labelled bool // labels were checked once in this process
+	pods     map[types.UID]*pod
+	// lot is that of a node registered by this process. address is the node's own, empty before its
+	// registration.
+	lot     int
+	address string
+	ips     ipPool
+
+	busy     bool      // an action for the object or its status is under way
+	failures int       // requests for it that failed in a row
+	statusAt time.Time // next report with nothing new
+	reported time.Time // last report
+	status   timer
+	renewing bool
+	asked    time.Time // when the last renewal was requested
+	renew    timer
+
+	// core is nil until a pod of the node uses anything; pressed are the resulting conditions. It
+	// is made with the first such pod, so that other nodes cost nothing.
+	core    *pressure.Core
+	pressed []v1.NodeConditionType
+	measure timer
+}
+
+// New makes a fleet of shape's nodes, none registered.
+func New(shape Shape) *Fleet {
+	f := &Fleet{
+		shape: shape,
+		nodes: make(map[string]*node, shape.Count),
+		pods:  map[types.UID]*pod{},
+		rand:  rand.New(rand.NewPCG(1, uint64(shape.Count))),
+	}
+	for number := 1; number <= shape.Count; number++ {
+		n := &node{number: number, name: shape.Name(number), pods: map[types.UID]*pod{}}
+		n.status.fire = func(now time.Time) { f.checkNode(n, now) }
+		n.renew.fire = func(now time.Time) { f.renewLease(n, now) }
+		n.measure.fire = func(now time.Time) { f.measureNode(n, now) }
+		f.nodes[n.name] = n
+	}
+	return f
+}
+
+// Start registers the missing nodes, in the order of their numbers. NodesListed must be called
+// before, with the cluster's nodes. It fails if they have too many of the addresses.
+func (f *Fleet) Start(now time.Time) error {
+	for number := 1; number <= f.shape.Count; number++ {
+		n := f.nodes[f.shape.Name(number)]
+		if n.object != nil || n.busy {
+			continue
+		}
+		if n.lot = f.lots.take(&f.shape); n.lot == 0 {
+			return fmt.Errorf("node %s: no address range is left: the cluster's other nodes have the rest of %s", n.name, podNetwork)
+		}
+		f.registerNode(n, now)
+	}
+	return nil
+}
+
+// NodesListed applies a list of all nodes at a version: nodes missing from it have been deleted.
+// Nodes of this shape beyond its count are removed. A list may be older than the objects shown
+// meanwhile by a watch or a response; versions decide. Of foreign nodes, only the addresses matter.
+func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
+	there := make(map[string]bool, len(list))
+	for _, object := range list {
+		there[object.Name] = true
+		f.lots.takeOf(&f.shape, object)
+		if f.shape.Beyond(object.Name) && object.Labels[LabelSimulated] != "" {
+			f.retireNode(object)
+			continue
+		}
+		f.NodeSeen(object, now)
+	}
+	for number := 1; number <= f.shape.Count; number++ {
+		// A node registered after the list was made is not in it.
+		n := f.nodes[f.shape.Name(number)]
+		if n.object != nil && !there[n.name] && olderThan(n.object.ResourceVersion, version) {
+			f.NodeGone(n.object, now)
+		}
+	}
+}
+
+// retireNode removes a node left by an earlier, larger run, and treats its pods like those of a
+// deleted node. It does so only for a node seen to be simulated: a machine may have a name of this
+// shape. Its number is 0, so that it is never registered again.
+func (f *Fleet) retireNode(object *v1.Node) {
+	if f.nodes[object.Name] == nil {
+		n := &node{name: object.Name, gone: true, pods: map[types.UID]*pod{}}
+		// The timer repeats the deletion until it succeeds.
+		n.status.fire = func(time.Time) { f.emitAction(Action{Kind: DeleteNode, Node: n.name, UID: object.UID}) }
+		f.nodes[n.name] = n
+		n.status.fire(time.Time{})
+	}
+}
+
+// Take returns the actions to carry out, and forgets them. Actions on different objects may be
+// carried out in any order, and concurrently.
+func (f *Fleet) Take() []Action {
+	out := f.out
+	f.out = nil
+	return out
+}
+
+// Next returns the time of the next work for Tick; false if never. It may be in the past.
+func (f *Fleet) Next() (time.Time, bool) { return f.timers.nextTime() }
+
+// Tick does the work that is due. It may be called too early: then it does nothing.
+func (f *Fleet) Tick(now time.Time) { f.timers.fireDue(now) }
+
+// Live returns the number of registered nodes. Silent ones count.
+func (f *Fleet) Live() int { return f.live }
+
+// Pods returns the number of pods on the nodes.
+func (f *Fleet) Pods() int { return len(f.pods) }
+
+// emitAction adds an action to the next result of Take.
+func (f *Fleet) emitAction(a Action) { f.out = append(f.out, a) }
+
+// NodeSeen applies a node's newest object. It ignores an object not newer than the known one:
+// watches and responses to own writes overtake each other.
+func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
+	n := f.nodes[object.Name]
+	if n == nil || n.number == 0 || object.Labels[LabelSimulated] == "" || n.object != nil &&
+		!isNewer(object.ResourceVersion, n.object.ResourceVersion) {
+		return
+	}
+
+	first := n.object == nil
+	n.object = object
+	n.gone = false
+	n.ips.setRange(object.Spec.PodCIDR)
+	for _, a := range object.Status.Addresses {
+		if a.Type == v1.NodeInternalIP && n.address == "" {
+			n.address = a.Address
+		}
+	}
+	if first {
+		f.live++
+		// The first report is anywhere within the interval, so that nodes registered together do
+		// not report together ever after.
+		n.statusAt = now.Add(time.Duration(spreadName(n.name) * float64(f.shape.StatusInterval)))
+		n.silent, _ = silentUntil(object, now)
+		f.renewLease(n, now)
+	}
+
+	f.checkNode(n, now)
+	if first {
+		f.checkPods(n, now)
+	}
+}
+
+// NodeGone applies the deletion of a node: its pods are removed with it. Like a kubelet that keeps
+// running, it does not register again.
+func (f *Fleet) NodeGone(object *v1.Node, now time.Time) {
+	n := f.nodes[object.Name]
+	// A late event about a predecessor of the same name.
+	if n == nil || n.object == nil || n.object.UID != object.UID {
+		return
+	}
+	// Timers of a deleted node would act on a missing object.
+	f.live--
+	n.object, n.gone, n.silent, n.failures = nil, true, false, 0
+	f.timers.clearTimer(&n.status)
+	f.timers.clearTimer(&n.renew)
+	f.timers.clearTimer(&n.measure)
+	n.core, n.pressed = nil, nil
+	f.checkPods(n, now)
+}
+
+// Done applies the outcome of an action, with the object returned by the API server, if any. It may
+// be called after the node was deleted; pods are looked up by UID.
+func (f *Fleet) Done(a Action, outcome Outcome, object any, now time.Time) {
+	n := f.nodes[a.Node]
+	if n == nil {
+		return
+	}
+
+	switch a.Kind {
+	case PatchPod, DeletePod:
+		f.podDone(a, outcome, object, now)
+	case Renew:
+		n.renewing = false
+		f.scheduleRenewal(n, outcome, now)
+	case Register, PatchNode:
+		n.busy = false
+		f.nodeDone(n, outcome, object, now)
+	case DeleteNode:
+		if outcome == Failed {
+			n.failures++
+			f.timers.setTimer(&n.status, now.Add(retryDelay(n.failures)))
+		}
+	}
+}
+
+// nodeDone applies the response to a registration or a patch.
+func (f *Fleet) nodeDone(n *node, outcome Outcome, object any, now time.Time) {
+	switch outcome {
+	case OK:
+		n.failures = 0
+		if seen, ok := object.(*v1.Node); ok && seen != nil {
+			f.NodeSeen(seen, now)
+		}
+	case Failed:
+		n.failures++
+		f.timers.setTimer(&n.status, now.Add(retryDelay(n.failures)))
+	case Refused:
+		// A retry would be refused as well: the next report is sent when it is due.
+		f.timers.setTimer(&n.status, now.Add(f.shape.StatusInterval))
+	case Gone:
+		// The watch will show it.
+	}
+}
+
+// registerNode creates the node's object. It is called for a node without an object only.
+func (f *Fleet) registerNode(n *node, now time.Time) {
+	n.busy = true
+	f.emitAction(Action{Kind: Register, Node: n.name, Object: f.shape.Node(n.number, n.lot, now)})
+}
+
+// checkNode registers the node if it does not exist, and reports its status if it has changed or a
+// report is due. It may be called at any time: it does nothing while an action for the node is in
+// flight, and the response to that calls it again.
+func (f *Fleet) checkNode(n *node, now time.Time) {
+	if n.object == nil {
+		if !n.gone && !n.busy {
+			f.registerNode(n, now)
+		}
+		return
+	}
+	// The annotation is followed even while an action is in flight.
+	if f.followHeartbeat(n, now); n.silent || n.busy {
+		return
+	}
+	if f.addLabels(n) {
+		return
+	}
+	status := f.shape.nodeStatus(n.object, n.address, n.pressed, now)
+	due := !now.Before(n.statusAt)
+	if !due && semanticEqual(&n.object.Status, &status) {
+		f.timers.setTimer(&n.status, n.statusAt)
+		return
+	}
+	// Two writers that disagree about a field must not flood the API server.
+	if soonest := n.reported.Add(time.Second); now.Before(soonest) {
+		f.timers.setTimer(&n.status, soonest)
+		return
+	}
+	// Only for a report that is sent anyway: new heartbeat times do not justify one.
+	renewHeartbeats(&status, now)
+	n.busy, n.reported = true, now
+	n.statusAt = now.Add(f.shape.StatusInterval)
+	f.timers.setTimer(&n.status, n.statusAt)
+	f.emitAction(Action{Kind: PatchNode, Node: n.name, UID: n.object.UID, Status: true,
+		Patch: nodePatch(n.object.UID, nil, &n.object.Status, &status)})
+}
+
+// followHeartbeat follows the heartbeat annotation: into silence and out of it. A node that falls
+// silent keeps its pods unchanged, like one cut off from the network.
+func (f *Fleet) followHeartbeat(n *node, now time.Time) {
+	silent, until := silentUntil(n.object, now)
+	if silent {
+		f.timers.clearTimer(&n.status)
+		f.timers.clearTimer(&n.renew)
+		if !until.IsZero() {
+			f.timers.setTimer(&n.status, until)
+		}
+	}
+
+	if n.silent == silent {
+		return
+	}
+	n.silent = silent
+	if !silent {
+		n.statusAt = now
+		f.renewLease(n, now)
+		f.checkPods(n, now)
+	}
+}
+
+// addLabels patches missing labels, once per process. It returns true if there were any. It leaves
+// later changes of labels alone.
+func (f *Fleet) addLabels(n *node) bool {
+	if n.labelled {
+		return false
+	}
+	n.labelled = true
+	labels := f.shape.labelsToAdd(n.object, n.number)
+	if len(labels) == 0 {
+		return false
+	}
+	n.busy = true
+	f.emitAction(Action{Kind: PatchNode, Node: n.name, UID: n.object.UID,
+		Patch: nodePatch(n.object.UID, labels, &n.object.Status, &n.object.Status)})
+	return true
+}
+
+// renewLease requests a renewal, unless one is in flight.
+func (f *Fleet) renewLease(n *node, now time.Time) {
+	if n.object == nil || n.silent || n.renewing {
+		return
+	}
+	n.renewing, n.asked = true, now
+	f.emitAction(Action{Kind: Renew, Node: n.name, UID: n.object.UID})
+}
+
+// scheduleRenewal sets the next renewal. The first is anywhere within the interval, so that nodes
+// created together do not renew together. Each further one follows an interval after the previous
+// one was requested (a slow API server must not stretch it), with a kubelet's jitter.
+//
+//	interval 10 s, requested at 12:00:00, completed at 12:00:04: next at about 12:00:10
+func (f *Fleet) scheduleRenewal(n *node, outcome Outcome, now time.Time) {
+	if n.object == nil || n.silent {
+		return
+	}
+	// Up to 4 % sooner or later.
+	interval := f.shape.RenewInterval
+	next := n.asked.Add(interval + time.Duration((f.rand.Float64()-0.5)*0.08*float64(interval)))
+	if n.renew.at.IsZero() {
+		next = now.Add(time.Duration(spreadName(n.name) * float64(interval)))
+	}
+	if outcome == Failed {
+		next = now.Add(time.Second)
+	}
+	f.timers.setTimer(&n.renew, next)
+}
+
+// checkPods looks at all pods of a node.
+func (f *Fleet) checkPods(n *node, now time.Time) {
+	for _, p := range inOrder(n.pods) {
+		f.checkPod(p, now)
+	}
+}

@@ -1,0 +1,355 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simkubelet
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/node/admit"
+	"github.com/berth-k8s/berth/internal/node/pressure"
+)
+
+// pod is a pod on one of the fleet's nodes. Its next step is decided from object and the time; the
+// remaining fields are missing from the API.
+type pod struct {
+	node   *node
+	object *v1.Pod
+	// admitted is set while the pod counts against the node's room, until it ends.
+	admitted bool
+	// ip is the pod's address, before and after it is written to the API.
+	ip string
+	// stopBy is the end of the processes of a deleted or evicted pod. It is set when the node sees
+	// the deletion, and brought forward by one with a shorter grace period.
+	stopBy    time.Time
+	stopGrace time.Duration
+	// leftAt is the time from when a pod not removed by the API server itself counts as left
+	// behind; see patience.
+	leftAt time.Time
+	// refused is set if the API server rejected a status for this version of the object.
+	refused bool
+	// complained is set after a problem with the pod has been reported; once is enough. It stays
+	// set for the life of the pod in this process.
+	complained bool
+	// deferred is set while a resize waits for room. roomMade looks at it again.
+	deferred bool
+	// forgotten: see play.
+	forgotten map[string]int32
+	// uses is the usage of its processes, by its annotation; nil: unknown.
+	uses v1.ResourceList
+	// eviction, if set, ends it under pressure: at stopBy, when its status is written.
+	eviction *pressure.Eviction
+
+	busy     bool // an action is under way
+	sent     bool // the pod is removed; the watch will report it
+	failures int
+	timer    timer // when checkPod has something to do by itself
+
+	counted *admit.Demand // of object and deferred; nil when stale
+}
+
+// PodsListed applies a list of all pods at a version: pods missing from it have been deleted. The
+// order is that of a kubelet admitting pods after a restart.
+func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
+	// Not the fleet's own entries: only the fields read by inOrder.
+	there := make(map[types.UID]*pod, len(list))
+	for _, object := range list {
+		if n := f.nodes[object.Spec.NodeName]; n != nil {
+			there[object.UID] = &pod{object: object}
+		}
+	}
+	// Deleted pods first, so that their room is free for the rest.
+	for uid, p := range f.pods {
+		if there[uid] == nil && olderThan(p.object.ResourceVersion, version) {
+			f.PodGone(uid, now)
+		}
+	}
+	for _, p := range inOrder(there) {
+		f.PodSeen(p.object, now)
+	}
+}
+
+// PodSeen applies a pod's newest object. It ignores a pod without a node, or on a foreign node. A
+// pod never moves to another node.
+func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
+	n := f.nodes[object.Spec.NodeName]
+	if n == nil {
+		return
+	}
+
+	p := f.pods[object.UID]
+	ended := false // by this version
+	switch {
+	case p == nil:
+		p = &pod{node: n}
+		p.timer.fire = func(now time.Time) { f.checkPod(p, now) }
+		f.pods[object.UID] = p
+		n.pods[object.UID] = p
+	case !isNewer(object.ResourceVersion, p.object.ResourceVersion):
+		return
+	default:
+		ended = isTerminal(object.Status.Phase) && !isTerminal(p.object.Status.Phase)
+	}
+
+	p.object = object
+	p.counted = nil
+	// A new version may be accepted.
+	p.refused = false
+	// A pod with a start time was admitted, perhaps by an earlier process.
+	p.admitted = p.admitted || object.Status.StartTime != nil
+	if ip := object.Status.PodIP; ip != "" && p.ip == "" && !object.Spec.HostNetwork && !isTerminal(object.Status.Phase) {
+		p.ip = ip
+		n.ips.takeAddress(ip)
+	}
+
+	// The annotation may have changed.
+	p.uses = f.usesOf(p)
+	f.checkPod(p, now)
+	// Its object stays, and takes no room any more, however it has ended.
+	if ended {
+		f.roomMade(n, now)
+	}
+	f.measureNode(n, now)
+}
+
+// PodGone applies the removal of a pod. Its address and its room are free from now on.
+func (f *Fleet) PodGone(uid types.UID, now time.Time) {
+	p := f.pods[uid]
+	if p == nil {
+		return
+	}
+	f.timers.clearTimer(&p.timer)
+	delete(f.pods, uid)
+	delete(p.node.pods, uid)
+	p.node.ips.freeAddress(p.ip)
+	f.roomMade(p.node, now)
+	f.measureNode(p.node, now)
+}
+
+// roomMade retries the resizes waiting for room on the node, in a fixed order, once the holder of
+// the room has been removed or has ended according to its newest object, on which demandsWithout
+// relies. Pods that did not fit were rejected, and do not wait: only resizes do.
+func (f *Fleet) roomMade(n *node, now time.Time) {
+	waiting := map[types.UID]*pod{}
+	for uid, p := range n.pods {
+		if p.deferred {
+			waiting[uid] = p
+		}
+	}
+	for _, p := range inOrder(waiting) {
+		f.checkPod(p, now)
+	}
+}
+
+// checkPod takes a pod's next step, if it is due. A pod has at most one action in flight; its
+// response leads here again.
+func (f *Fleet) checkPod(p *pod, now time.Time) {
+	n := p.node
+	switch {
+	case p.busy || p.sent || p.refused || f.pods[p.object.UID] != p:
+	// As the pod garbage collector of kube-controller-manager would in the end.
+	case n.gone:
+		f.removePod(p)
+	case n.object == nil || n.silent:
+	// Before everything else: a deleted pod is neither admitted nor evicted.
+	case p.object.DeletionTimestamp != nil:
+		f.stopPod(p, now)
+	// Its containers have ended, and the address is free while the object stays.
+	case isTerminal(p.object.Status.Phase):
+		p.ip = n.ips.freeAddress(p.ip)
+	// Its termination has begun, and ends at stopBy.
+	case p.eviction != nil:
+		f.endEvicted(p, now)
+	case !p.admitted:
+		// A kubelet calls its admission handlers in this order, and the first refusal is the
+		// reason.
+		r := admit.UnderPressure(p.object, n.pressed)
+		if r == nil {
+			r = admit.Fit(p.object, n.object, n.demandsWithout(p))
+		}
+
+		if r != nil {
+			f.rejectPod(p, r, now)
+			return
+		}
+
+		p.admitted = true
+		f.advancePod(p, now)
+	default:
+		f.advancePod(p, now)
+	}
+}
+
+// demandsWithout returns the demands of all admitted, unfinished pods except one. Each is computed
+// once for every version of the object. The request of a waiting resize does not count, or two such
+// pods would keep the room from each other.
+func (n *node) demandsWithout(without *pod) []admit.Demand {
+	list := make([]admit.Demand, 0, len(n.pods))
+	for _, p := range n.pods {
+		if p == without || !p.admitted || isTerminal(p.object.Status.Phase) {
+			continue
+		}
+		if p.counted == nil {
+			object := p.object
+			if p.deferred {
+				object = allocatedPod(object)
+			}
+			d := admit.DemandOf(object, true)
+			p.counted = &d
+		}
+		list = append(list, *p.counted)
+	}
+	return list
+}
+
+// rejectPod ends a pod not admitted by the node. It becomes Failed, and its controller makes
+// another one, as with a kubelet.
+func (f *Fleet) rejectPod(p *pod, r *admit.Refusal, now time.Time) {
+	status := p.object.Status.DeepCopy()
+	started := toSeconds(now)
+	status.Phase, status.Reason, status.Message = v1.PodFailed, r.Reason, "Pod was rejected: "+r.Message
+	status.StartTime = &started
+	status.ObservedGeneration = p.object.Generation
+	f.reportEvent(p, v1.EventTypeWarning, r.Reason, r.Message)
+	f.writeStatus(p, status)
+}
+
+// advancePod plays the pod's containers up to now, writes the changes, and sets the timer for the
+// next one. Missed ends, as after a restart of this process, get their proper times.
+func (f *Fleet) advancePod(p *pod, now time.Time) {
+	sc := f.shape.scriptOf(p.object)
+	if sc.bad != nil {
+		f.complainOnce(p, "InvalidAnnotation", sc.bad.Error())
+	}
+
+	status := p.object.Status.DeepCopy()
+	if !f.placePod(p, status, now) {
+		return
+	}
+
+	status.ObservedGeneration = p.object.Generation
+	pl := play{pod: p.object, script: sc, now: now, status: status, forgotten: p.forgotten}
+	pl.playContainers()
+	p.forgotten = pl.forgotten
+	f.resizePod(p, &pl)
+	// The phase follows from the containers, and conditions follow from the phase.
+	status.Phase = pl.podPhase()
+	pl.enforceDeadline()
+	pl.setConditions()
+	if pl.isUnhealthy() {
+		f.complainOnce(p, "Unhealthy", "Readiness probe failed")
+	}
+	if pl.wake.IsZero() {
+		f.timers.clearTimer(&p.timer)
+	} else {
+		f.timers.setTimer(&p.timer, pl.wake)
+	}
+
+	f.writeStatus(p, status)
+}
+
+// placePod assigns addresses to a pod not yet started; false if the node has no address left. A pod
+// in the host's network has the node's address.
+func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
+	if status.StartTime == nil {
+		started := toSeconds(now)
+		status.StartTime = &started
+	}
+
+	host := p.node.address
+	if status.HostIP == "" {
+		status.HostIP = host
+		status.HostIPs = []v1.HostIP{{IP: host}}
+	}
+
+	if status.PodIP != "" {
+		return true
+	}
+	ip := p.ip
+	switch {
+	case p.object.Spec.HostNetwork:
+		ip = host
+	case ip == "":
+		if ip = p.node.ips.takeFree(); ip == "" {
+			f.complainOnce(p, "FailedCreatePodSandBox", "no address left in "+p.node.object.Spec.PodCIDR)
+			// An address may become free meanwhile, without an event here.
+			f.timers.setTimer(&p.timer, now.Add(10*time.Second))
+			return false
+		}
+		p.ip = ip
+	}
+
+	status.PodIP = ip
+	status.PodIPs = []v1.PodIP{{IP: ip}}
+	return true
+}
+
+// writeStatus sends the changes, if any.
+func (f *Fleet) writeStatus(p *pod, status *v1.PodStatus) {
+	patch := podPatch(p.object.UID, &p.object.Status, status)
+	if patch == nil {
+		return
+	}
+	p.busy = true
+	f.emitAction(p.actionFor(Action{Kind: PatchPod, Patch: patch}))
+}
+
+// removePod deletes the pod from the API without grace: nothing of it runs any more.
+func (f *Fleet) removePod(p *pod) {
+	p.busy = true
+	f.emitAction(p.actionFor(Action{Kind: DeletePod}))
+}
+
+// reportEvent emits an event about the pod, without a Done.
+func (f *Fleet) reportEvent(p *pod, kind, reason, message string) {
+	f.emitAction(p.actionFor(Action{Kind: Report, Event: &Event{kind, reason, message}}))
+}
+
+// complainOnce emits a warning, one for each pod: a problem usually persists from one look to the
+// next.
+func (f *Fleet) complainOnce(p *pod, reason, message string) {
+	if !p.complained {
+		p.complained = true
+		f.reportEvent(p, v1.EventTypeWarning, reason, message)
+	}
+}
+
+// actionFor sets the pod of an action.
+func (p *pod) actionFor(a Action) Action {
+	a.Node, a.UID = p.node.name, p.object.UID
+	a.Pod = types.NamespacedName{Namespace: p.object.Namespace, Name: p.object.Name}
+	return a
+}
+
+// podDone applies the response to an action on a pod. The pod may have been removed. A refused
+// write is not repeated before the object has changed; the node continues with other pods.
+func (f *Fleet) podDone(a Action, outcome Outcome, object any, now time.Time) {
+	p := f.pods[a.UID]
+	if p == nil {
+		return
+	}
+
+	p.busy = false
+	switch outcome {
+	case OK, Gone:
+		p.failures = 0
+		// Only the watch confirms the removal: with finalizers the pod may still exist.
+		if p.sent = a.Kind == DeletePod || outcome == Gone; p.sent {
+			return
+		}
+		// The response is as good as the following watch event, and faster.
+		if seen, ok := object.(*v1.Pod); ok && seen != nil && isNewer(seen.ResourceVersion, p.object.ResourceVersion) {
+			f.PodSeen(seen, now)
+			return
+		}
+		f.checkPod(p, now)
+	case Failed:
+		p.failures++
+		f.timers.setTimer(&p.timer, now.Add(retryDelay(p.failures)))
+	case Refused:
+		p.refused = true
+	}
+}

@@ -1,0 +1,111 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package simkubelet
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// stopPod terminates a deleted pod: SIGTERM when the node sees the deletion, the end once the
+// processes are done or the grace period is over, then the removal. Only a pod kept by a finalizer
+// (such as the Job controller's) gets a final status: any other is removed before that could be
+// read.
+//
+// It is called again with each timer and each new version. A second deletion with a shorter grace
+// period brings the end forward, and never puts it off.
+func (f *Fleet) stopPod(p *pod, now time.Time) {
+	object := p.object
+	grace := graceOf(object)
+	ended := isTerminal(object.Status.Phase)
+	takes, killed := f.shape.scriptOf(object).stopTakes(object, grace)
+	switch {
+	case p.stopBy.IsZero():
+		p.stopBy, p.stopGrace = now.Add(takes), grace
+	case grace < p.stopGrace:
+		p.stopGrace = grace
+		// The new grace period counts from its observation by the node.
+		if sooner := now.Add(grace); sooner.Before(p.stopBy) {
+			p.stopBy, killed = sooner, true
+		}
+	}
+
+	if !ended && object.Status.StartTime != nil && now.Before(p.stopBy) {
+		f.timers.setTimer(&p.timer, p.stopBy)
+		return
+	}
+	if !ended && len(object.Finalizers) > 0 {
+		f.writeStatus(p, endedStatus(object, killed, now))
+		return
+	}
+	if grace > 0 || object.DeletionGracePeriodSeconds == nil {
+		f.removePod(p)
+		return
+	}
+
+	// The API server itself carries out a deletion with grace 0: the pod should be removed any
+	// moment.
+	if p.leftAt.IsZero() {
+		p.leftAt = now.Add(patience)
+	}
+	if now.Before(p.leftAt) {
+		f.timers.setTimer(&p.timer, p.leftAt)
+		return
+	}
+	f.removePod(p)
+}
+
+// patience is the maximum time a pod without grace left may remain. The API server writes the
+// deletion and then removes the pod, in two steps; after a failure in between, the pod remains
+// until deleted again.
+const patience = 5 * time.Second
+
+// graceOf returns the grace period granted by the API server with the deletion.
+func graceOf(pod *v1.Pod) time.Duration {
+	if pod.DeletionGracePeriodSeconds == nil {
+		return 0
+	}
+	return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+}
+
+// stopTakes returns the time a pod takes to end, and whether it must be killed then: preStop
+// sleeps, then SIGTERM, all within the grace period. For example, with a preStop sleep of 5 s and
+// terminateAfter 10 s, a pod takes 15 s of its grace period of 30 s; with a grace period of 12 s it
+// is killed after these.
+func (sc script) stopTakes(pod *v1.Pod, grace time.Duration) (time.Duration, bool) {
+	var sleep time.Duration
+	for i := range pod.Spec.Containers {
+		if l := pod.Spec.Containers[i].Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Sleep != nil {
+			sleep = max(sleep, time.Duration(l.PreStop.Sleep.Seconds)*time.Second)
+		}
+	}
+	takes := sleep + sc.terminateAfter
+	return min(takes, grace), takes > grace
+}
+
+// endedStatus returns the status of a pod right after its containers have ended: it has failed if
+// one of them ended with another code than 0.
+func endedStatus(object *v1.Pod, killed bool, now time.Time) *v1.PodStatus {
+	status := object.Status.DeepCopy()
+	pl := play{pod: object, now: now, status: status}
+	code := int32(exitTerminated)
+	if killed {
+		code = exitKilled
+	}
+
+	status.InitContainerStatuses = pl.knownStatuses(object.Spec.InitContainers, status.InitContainerStatuses)
+	status.ContainerStatuses = pl.knownStatuses(object.Spec.Containers, status.ContainerStatuses)
+	pl.stopAll(code)
+	status.ObservedGeneration = object.Generation
+	status.Phase = v1.PodSucceeded
+	for _, cs := range status.ContainerStatuses {
+		if cs.State.Terminated.ExitCode != 0 {
+			status.Phase = v1.PodFailed
+		}
+	}
+
+	pl.setConditions()
+	return status
+}

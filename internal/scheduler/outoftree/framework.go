@@ -1,0 +1,236 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package outoftree
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// framework holds the out-of-tree plugins of one profile, kube-scheduler's notion of a framework.
+// It is created with the first plugin of the profile (frameworkOf), before the profile itself, and
+// is complete once buildProfile has run. Only the fields guarded by mu and asking may be used by
+// any goroutine; the rest belongs to the deciding goroutine, or does not change after the start.
+type framework struct {
+	set     *Set
+	name    string                // of the scheduler
+	handle  *handle               // shared by all plugins of the profile
+	plugins map[string]fwk.Plugin // as created by their factories, by configured name
+	profile *plugins.Profile      // with all plugins, Berth's own and these
+
+	// The out-of-tree plugins at points where they are called together, in the order of the
+	// profile.
+	preFilters []fwk.PreFilterPlugin
+	preScores  []fwk.PreScorePlugin
+
+	// current is the cycle of the pod being decided. It belongs to the deciding goroutine.
+	current *session
+	// group is the current attempt for a pod group, or nil. It belongs to the deciding goroutine.
+	group *groupSession
+
+	// asking is held by a plugin calling back (RunFilterPlugins), which changes the cluster for a
+	// moment. That is possible only where no other plugin runs concurrently: open is then the
+	// current cycle, else nil.
+	asking sync.Mutex
+	mu     sync.Mutex
+	open   *session
+}
+
+// pluginsAt lists the out-of-tree plugins at an extension point, in the order of the profile. It
+// skips Berth's own plugins at the point.
+func pluginsAt[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
+	for _, name := range f.profile.At[point] {
+		if plugin, ok := f.plugins[name].(T); ok {
+			list = append(list, plugin)
+		}
+	}
+	return list
+}
+
+// sessionOf returns the cycle of the pod, with its snapshot taken. It begins a new one if the
+// current cycle is another pod's. Filters and scorers use it to find their cycle: package plugins
+// passes them the pod, and no attempt. A new cycle also serves decisions outside of attempts:
+// explanations, and comparisons of two decisions.
+func (f *framework) sessionOf(c *cluster.Cluster, waiting *cluster.Pod) *session {
+	if y := f.memberSession(waiting); y != nil {
+		f.current = y
+	} else if f.current == nil || f.current.waiting != waiting {
+		f.current = newSession(f, f.set.ctx, f.set.store.waitingInfo(waiting).pod, waiting)
+	}
+	f.current.takeSnapshot(c)
+	return f.current
+}
+
+// memberSession returns the session of a member of the group being decided, restarted if another
+// pod was decided meanwhile; nil for other pods.
+func (f *framework) memberSession(waiting *cluster.Pod) *session {
+	if f.group == nil {
+		return nil
+	}
+	y := f.group.members[waiting.UID]
+	if y != nil && (f.current != y || y.waiting != waiting) {
+		y.waiting = waiting
+		f.group.restart(y)
+	}
+	return y
+}
+
+// whileOpen calls a plugin that may call back to run the profile's filters and scorers on
+// hypothetical changes (RunFilterPlugins, RunScorePlugins). A callback moves pods in the live
+// cluster for a moment, so it is possible only while the deciding goroutine is itself inside ask
+// and reads nothing. When whileOpen returns, all callbacks have ended, and later ones fail
+// (errClosed).
+func (y *session) whileOpen(ask func()) {
+	before := y.f.setOpen(y) // non-nil if a plugin has a group decided
+	defer func() {
+		y.f.asking.Lock() // waits for unfinished callbacks
+		defer y.f.asking.Unlock()
+		y.f.setOpen(before)
+	}()
+	ask()
+}
+
+// setOpen sets the cycle open to callbacks, nil for none, and returns the previous one.
+func (f *framework) setOpen(y *session) (before *session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, f.open = f.open, y
+	return before
+}
+
+// openSession returns the cycle currently open to callbacks, or nil.
+func (f *framework) openSession() *session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open == nil || f.open.c == nil {
+		return nil
+	}
+	return f.open
+}
+
+// addPod calls AddPod of the PreFilter plugins for a pod hypothetically added to the node, so that
+// they adapt their state. It skips plugins without PreFilterExtensions, and those that skipped. The
+// first failure ends it, and makes the state unusable.
+func (f *framework) addPod(ctx context.Context, state *State, pod *v1.Pod, come fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	for _, plugin := range f.preFilters {
+		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {
+			if status := extensions.AddPod(ctx, state, pod, come, node); !status.IsSuccess() {
+				return fwk.AsStatus(fmt.Errorf("running AddPod on PreFilter plugin %q: %w", plugin.Name(), statusError(status, "AddPod")))
+			}
+		}
+	}
+	return nil
+}
+
+// removePod is addPod for a hypothetically removed pod.
+func (f *framework) removePod(ctx context.Context, state *State, pod *v1.Pod, gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	for _, plugin := range f.preFilters {
+		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {
+			if status := extensions.RemovePod(ctx, state, pod, gone, node); !status.IsSuccess() {
+				return fwk.AsStatus(fmt.Errorf("running RemovePod on PreFilter plugin %q: %w", plugin.Name(),
+					statusError(status, "RemovePod")))
+			}
+		}
+	}
+	return nil
+}
+
+// preScore calls the plugins at PreScore; plugins that skip are not called at Score. The set of
+// skipping plugins is created before the first call: it is part of the state they get.
+func (f *framework) preScore(ctx context.Context, state *State, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+	skip := sets.New[string]()
+	state.skipScore = skip
+	for _, plugin := range f.preScores {
+		status := plugin.PreScore(ctx, state, pod, nodes)
+		switch {
+		case status.IsSkip():
+			skip.Insert(plugin.Name())
+		case !status.IsSuccess():
+			return fwk.AsStatus(fmt.Errorf("running PreScore plugin %q: %w", plugin.Name(), statusError(status, "PreScore")))
+		}
+	}
+	return nil
+}
+
+// assemblePlugins puts the plugins into the profile at their places. Merged lists replace those of
+// Berth's own filters and scorers.
+func (f *framework) assemblePlugins() {
+	f.preFilters = pluginsAt[fwk.PreFilterPlugin](f, plugins.PreFilter)
+	f.preScores = pluginsAt[fwk.PreScorePlugin](f, plugins.PreScore)
+	f.profile.Filters = f.listFilters()
+	f.profile.Scorers = f.listScorers()
+}
+
+// listFilters lists all filters of the profile in the order of their calls: first the plugins at
+// Filter, then those only at PreFilter. The order is visible in messages: the first filter
+// rejecting a node gives the reason.
+//
+// For example, with NodeResourcesFit and then Mine at Filter, and Quota at PreFilter only, it
+// returns NodeResourcesFit, Mine, Quota.
+func (f *framework) listFilters() (list []plugins.Filter) {
+	own := map[string]plugins.Filter{}
+	for _, filter := range f.profile.Filters {
+		own[filter.Name()] = filter
+	}
+
+	names := append([]string(nil), f.profile.At[plugins.Filters]...)
+	for _, name := range f.profile.At[plugins.PreFilter] {
+		if !f.profile.Has(plugins.Filters, name) {
+			names = append(names, name)
+		}
+	}
+
+	for _, name := range names {
+		if filter, ok := own[name]; ok {
+			list = append(list, filter)
+		}
+		if plugin, ok := f.plugins[name]; ok {
+			list = append(list, f.filterOf(name, plugin))
+		}
+	}
+
+	return list
+}
+
+// filterOf returns the plugin as a filter, at its points enabled in the profile: a plugin may
+// implement Filter and be disabled there.
+func (f *framework) filterOf(name string, plugin fwk.Plugin) *filter {
+	made := &filter{f: f, name: name}
+	if f.profile.Has(plugins.PreFilter, name) {
+		made.pre, _ = plugin.(fwk.PreFilterPlugin)
+	}
+	if f.profile.Has(plugins.Filters, name) {
+		made.node, _ = plugin.(fwk.FilterPlugin)
+	}
+	return made
+}
+
+// listScorers lists all scorers of the profile in its order, after one scorer representing all
+// plugins at PreScore. That one adds no scores, so its weight does not matter.
+func (f *framework) listScorers() (list []plugins.Weighted) {
+	own := map[string]plugins.Weighted{}
+	for _, scorer := range f.profile.Scorers {
+		own[scorer.Name()] = scorer
+	}
+	if len(f.preScores) > 0 {
+		list = append(list, plugins.Weighted{Scorer: preScorer{f}, Weight: 1})
+	}
+	for _, name := range f.profile.At[plugins.Score] {
+		if made, ok := own[name]; ok {
+			list = append(list, made)
+		}
+		if plugin, ok := f.plugins[name].(fwk.ScorePlugin); ok {
+			list = append(list, plugins.Weighted{Scorer: &scorer{f, plugin}, Weight: f.profile.Weights[name]})
+		}
+	}
+	return list
+}

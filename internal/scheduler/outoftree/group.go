@@ -1,0 +1,319 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package outoftree
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// groupSession is one attempt to schedule a pod group, as seen by its plugins. It belongs to the
+// deciding goroutine. Each time a member is decided, its plugins start over, with the members
+// placed before it in the snapshot; the state of the last time continues to the binding.
+//
+// Plugin state has three scopes: the group's (state), that of one placement, the topology domain
+// being tried (placement), and that of each member (its session). A member's state points to the
+// other two.
+type groupSession struct {
+	attempt *cycle.GroupAttempt // Schedule, Cluster and Members are only read
+	state   *groupState         // lives as long as the attempt
+	// placement is the state of the current placement, and placements holds the last one of each
+	// domain.
+	placement  *groupState
+	placements map[string]*groupState
+	members    map[types.UID]*session // by pod; only members with out-of-tree plugins
+	rescuing   bool                   // a plugin at PodGroupPostFilter is running
+	mutations  *mutations             // nil: the snapshot is not being changed
+}
+
+// groupState is the data kept by plugins about a pod group, or about one placement of it.
+type groupState struct {
+	State
+	of *groupState // the group's, for a placement
+}
+
+var (
+	_ fwk.PodGroupCycleState  = &groupState{}
+	_ fwk.PlacementCycleState = &groupState{}
+)
+
+// GetPodGroupSchedulingCycle implements fwk.PlacementCycleState.
+func (s *groupState) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState { return s.of }
+
+// GetParentPlacementCycleState implements fwk.PodGroupCycleState. It returns nil, since groups do
+// not nest.
+func (s *groupState) GetParentPlacementCycleState() fwk.PlacementCycleState { return nil }
+
+var _ cycle.GroupBeginner = keeper{}
+
+// BeginGroup adds the members' sessions to the group's. Begin was called for every member before.
+func (k keeper) BeginGroup(a *cycle.GroupAttempt) {
+	g := &groupSession{attempt: a, state: &groupState{}, placements: map[string]*groupState{}, members: map[types.UID]*session{}}
+	for _, m := range a.Members {
+		if y, ok := m.State.(*session); ok {
+			y.state.group = g.state
+			g.members[m.Pod.UID] = y
+		}
+	}
+	k.f.group = g
+}
+
+// BeginPlacement begins the state of a placement. The domain "" is a try unrestricted to a topology
+// domain. A domain tried again starts with a new state.
+func (k keeper) BeginPlacement(_ *cycle.GroupAttempt, domain string) {
+	if g := k.f.group; g != nil {
+		g.placement = &groupState{of: g.state}
+		g.placements[domain] = g.placement
+		// Forces a restart of the next member with this placement's state, even if it was the last
+		// one decided.
+		k.f.current = nil
+	}
+}
+
+// EndGroup detaches the members: to plugins at Reserve, Permit and later, each is a separate pod.
+func (k keeper) EndGroup(*cycle.GroupAttempt) {
+	if g := k.f.group; g != nil {
+		for _, y := range g.members {
+			y.state.group, y.state.placement = nil, nil
+		}
+	}
+	k.f.group = nil
+}
+
+// restart resets a member's session for another decision. Its identity stays, since the member's
+// attempt points to it; the plugins' state and the knowledge about nodes are dropped.
+func (g *groupSession) restart(y *session) {
+	fresh := newSession(y.f, y.ctx, y.pod, y.waiting)
+	y.c, y.snapshot, y.state = nil, nil, fresh.state
+	y.narrowed, y.verdicts, y.supposed = fresh.narrowed, fresh.verdicts, fresh.supposed
+	y.state.group, y.state.placement = g.state, g.placement
+	if made := y.f.set.options.PodsToActivate; made != nil {
+		y.state.Write(podsToActivate, made())
+	}
+}
+
+var (
+	_ cycle.GroupRescuer    = &extension{}
+	_ cycle.PlacementScorer = &extension{}
+)
+
+// RescueGroup implements cycle.GroupRescuer. The plugin runs in the session of the first member,
+// may call schedule to try the whole group again, and may change the snapshot before that (see
+// mutableLister). Its changes are undone when it returns, whether or not it called EndMutations.
+func (x *extension) RescueGroup(a *cycle.GroupAttempt) cycle.GroupRescue {
+	g := x.f.group
+	y := x.sessionOf(a.Members[0])
+	y.takeSnapshot(a.Cluster)
+	x.f.set.store.takeSnapshot(a.Cluster) // without members counted on nodes while deciding the rest
+	schedule := func(context.Context) (*fwk.PodGroupAssignments, *fwk.Status) {
+		p := a.Schedule()
+		switch {
+		case p.Err != nil:
+			return nil, fwk.AsStatus(p.Err)
+		case p.Message != "":
+			return &fwk.PodGroupAssignments{}, fwk.NewStatus(fwk.Unschedulable, p.Message)
+		}
+		return g.assignmentsOf(&p), nil
+	}
+
+	var result *fwk.PodGroupPostFilterResult
+	var status *fwk.Status
+	// Only now: the snapshot must be taken of the cluster without changes.
+	g.rescuing = true
+	defer func() {
+		g.rescuing = false
+		g.endMutations()
+	}()
+	y.whileOpen(func() {
+		result, status = x.plugin.(fwk.PodGroupPostFilterPlugin).PodGroupPostFilter(y.ctx, g.state, infoOf(a), schedule)
+	})
+
+	answer := cycle.GroupRescue{Message: status.Message(), Helped: status.IsSuccess()}
+	switch {
+	case status.IsSuccess():
+		answer.Nodes = nominationsOf(a, result)
+	case status.Code() == fwk.UnschedulableAndUnresolvable:
+		answer.Final = true
+	case !status.IsRejected():
+		answer.Err = statusError(status, "PodGroupPostFilter")
+	}
+	return answer
+}
+
+// nominationsOf returns the nodes nominated by a plugin, by member pod. It skips results in other
+// modes than override. The core ignores names of unknown nodes.
+func nominationsOf(a *cycle.GroupAttempt, result *fwk.PodGroupPostFilterResult) map[types.UID]string {
+	nodes := map[types.UID]string{}
+	if result == nil {
+		return nodes
+	}
+	for _, m := range a.Members {
+		info := result.NominatingInfos[types.NamespacedName{Namespace: m.Pod.Namespace, Name: m.Pod.Name}]
+		if info != nil && info.Mode() == fwk.ModeOverride {
+			nodes[m.Pod.UID] = info.NominatedNodeName
+		}
+	}
+	return nodes
+}
+
+// ScorePlacements implements cycle.PlacementScorer: one score per placement, in their order, from 0
+// to 100 after the plugin has normalized them. A placement that fails, or is out of range, fails
+// them all.
+func (x *extension) ScorePlacements(a *cycle.GroupAttempt, placements []cycle.GroupPlacement) ([]int64, error) {
+	g := x.f.group
+	plugin := x.plugin.(fwk.PlacementScorePlugin)
+	scored := make([]fwk.PlacementScore, len(placements))
+	for i := range placements {
+		of := g.assignmentsOf(&placements[i])
+		score, status := plugin.ScorePlacement(x.f.set.ctx, g.placements[placements[i].Domain], infoOf(a), of)
+		if !status.IsSuccess() {
+			return nil, statusError(status, "PlacementScore")
+		}
+		scored[i] = fwk.PlacementScore{Placement: of.Placement, Score: score}
+	}
+
+	if extensions := plugin.PlacementScoreExtensions(); extensions != nil {
+		if status := extensions.NormalizePlacementScore(x.f.set.ctx, g.state, infoOf(a), scored); !status.IsSuccess() {
+			return nil, statusError(status, "NormalizePlacementScore")
+		}
+	}
+	scores := make([]int64, len(scored))
+	for i := range scored {
+		if err := checkScore(x.name, scored[i].Score); err != nil {
+			return nil, err
+		}
+		scores[i] = scored[i].Score
+	}
+	return scores, nil
+}
+
+// assignmentsOf returns the members' proposed nodes. Its nodes are those of the placement's domain,
+// or none if no session of a member has begun.
+func (g *groupSession) assignmentsOf(p *cycle.GroupPlacement) *fwk.PodGroupAssignments {
+	all := &fwk.PodGroupAssignments{Placement: &fwk.Placement{Name: p.Domain}}
+	for _, place := range p.Places {
+		y := g.members[place.Pod.UID]
+		all.ProposedAssignments = append(all.ProposedAssignments, assignment{y: y, node: place.Node.Name})
+		if all.Nodes == nil && y.snapshot != nil {
+			all.Nodes = y.nodeInfos(p.Nodes)
+		}
+	}
+	return all
+}
+
+// assignment is a member with its proposed node.
+type assignment struct {
+	y    *session
+	node string
+}
+
+var _ fwk.ProposedAssignment = assignment{}
+
+// GetPod and its siblings implement fwk.ProposedAssignment.
+func (a assignment) GetPod() *v1.Pod               { return a.y.pod }
+func (a assignment) GetPodInfo() fwk.PodInfo       { return newPodInfo(a.y.pod) }
+func (a assignment) GetNodeName() string           { return a.node }
+func (a assignment) GetCycleState() fwk.CycleState { return a.y.state }
+
+// groupInfo is the group being decided.
+type groupInfo struct{ a *cycle.GroupAttempt }
+
+var _ fwk.PodGroupInfo = groupInfo{}
+
+// infoOf returns the group in the form for plugins. All members of the attempt count as
+// unscheduled; members placed earlier are not in it.
+func infoOf(a *cycle.GroupAttempt) fwk.PodGroupInfo { return groupInfo{a} }
+
+// GetUnscheduledPods and its siblings implement fwk.PodGroupInfo. Composite groups and children do
+// not exist in Berth, which schedules one PodGroup at a time.
+func (i groupInfo) GetUnscheduledPods() (pods []*v1.Pod) {
+	for _, m := range i.a.Members {
+		pods = append(pods, m.Pod)
+	}
+	return pods
+}
+func (i groupInfo) GetName() string                                             { return i.a.Group.Name }
+func (i groupInfo) GetNamespace() string                                        { return i.a.Group.Namespace }
+func (i groupInfo) GetType() fwk.EntityKeyType                                  { return fwk.PodGroupKeyType }
+func (i groupInfo) GetPodGroup() *schedulingv1beta1.PodGroup                    { return i.a.Group }
+func (i groupInfo) GetCompositePodGroup() *schedulingv1alpha3.CompositePodGroup { return nil }
+func (i groupInfo) GetChildren() []fwk.PodGroupInfo                             { return nil }
+func (i groupInfo) GetKey() string {
+	return fwk.PodGroupKey(i.a.Group.Namespace, i.a.Group.Name).String()
+}
+
+// mutations are the hypothetical additions and removals of pods by a plugin at PodGroupPostFilter.
+// They are undone at the plugin's request, and when it returns.
+type mutations struct{ undo []func() }
+
+// endMutations undoes the changes in the reverse order, since a later one may build on an earlier
+// one. Without changes it does nothing.
+func (g *groupSession) endMutations() {
+	if g.mutations == nil {
+		return
+	}
+	for _, undo := range slices.Backward(g.mutations.undo) {
+		undo()
+	}
+	g.mutations = nil
+}
+
+// mutableLister shows the cluster with the changes made by a plugin at PodGroupPostFilter. The
+// protocol is upstream's: StartMutations, then RemovePod and AddPod, a look at the nodes or a call
+// of schedule, then EndMutations. Berth makes the changes in the live cluster, which no other
+// goroutine reads meanwhile, and relies on endMutations to undo them.
+type mutableLister struct {
+	sharedLister
+	f *framework
+}
+
+var _ fwk.MutableSnapshotSharedLister = mutableLister{}
+
+// session returns the attempt receiving the changes, and errNotRescuing if no plugin at
+// PodGroupPostFilter is running.
+func (l mutableLister) session() (*groupSession, error) {
+	if g := l.f.group; g != nil && g.rescuing {
+		return g, nil
+	}
+	return nil, errNotRescuing
+}
+
+// NodeInfos lists the nodes in their current state, including the changes.
+func (l mutableLister) NodeInfos() fwk.NodeInfoLister {
+	if g, err := l.session(); err == nil && g.mutations != nil {
+		return l.f.set.store.takeSnapshot(g.attempt.Cluster).NodeInfos()
+	}
+	return l.sharedLister.NodeInfos()
+}
+
+// StartMutations and EndMutations implement fwk.MutableSnapshotSharedLister. They do not nest.
+func (l mutableLister) StartMutations() error {
+	g, err := l.session()
+	if err != nil {
+		return err
+	}
+	if g.mutations != nil {
+		return fmt.Errorf("changes of the snapshot have begun already")
+	}
+	g.mutations = &mutations{}
+	return nil
+}
+
+// EndMutations undoes the changes, if there are any.
+func (l mutableLister) EndMutations() error {
+	g, err := l.session()
+	if err == nil {
+		g.endMutations()
+	}
+	return err
+}

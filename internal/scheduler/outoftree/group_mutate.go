@@ -1,0 +1,108 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package outoftree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// errNotRescuing is returned to a plugin changing the snapshot at the wrong time.
+var errNotRescuing = errors.New("the snapshot can be changed from PodGroupPostFilter, while that runs, and at no other time")
+
+// RemovePod implements fwk.MutableSnapshotSharedLister. It removes a placed pod, or a member
+// counted on the node for the attempt, from the node until endMutations. The pod is found by its
+// UID: a pod recreated under the same name is a different one.
+func (l mutableLister) RemovePod(_ klog.Logger, pod *v1.Pod, node string) error {
+	g, err := l.mutating()
+	if err != nil {
+		return err
+	}
+	c := g.attempt.Cluster
+	n := c.Node(node)
+	if n == nil {
+		return fmt.Errorf("nodeinfo not found for node name %q", node)
+	}
+
+	for _, p := range n.Pods {
+		if p.UID != pod.UID {
+			continue
+		}
+		if c.Pod(p.UID) != p { // it is only a guest
+			c.Leave(p)
+			g.mutations.undo = append(g.mutations.undo, func() { c.Visit(p, n) })
+			return nil
+		}
+		c.RemovePod(p.UID)
+		g.mutations.undo = append(g.mutations.undo, func() { c.Place(p, n) })
+		return nil
+	}
+	return fmt.Errorf("pod %s/%s is not on node %q", pod.Namespace, pod.Name, node)
+}
+
+// AddPod implements fwk.MutableSnapshotSharedLister. The pod counts on the node until endMutations,
+// whether or not it fits there: checking that is up to the filters.
+func (l mutableLister) AddPod(info fwk.PodInfo, node string) error {
+	g, err := l.mutating()
+	if err != nil {
+		return err
+	}
+	c := g.attempt.Cluster
+	n := c.Node(node)
+	if n == nil {
+		return fmt.Errorf("nodeinfo not found for node name %q", node)
+	}
+	guest := c.Visit(c.Pending(info.GetPod()), n)
+	g.mutations.undo = append(g.mutations.undo, func() { c.Leave(guest) })
+	return nil
+}
+
+// mutating is session, with an error unless StartMutations was called.
+func (l mutableLister) mutating() (*groupSession, error) {
+	g, err := l.session()
+	if err == nil && g.mutations == nil {
+		err = errors.New("the snapshot is changed without StartMutations")
+	}
+	return g, err
+}
+
+// MutableSnapshotSharedLister implements fwk.Handle. It can be called at any time; the lister's
+// methods check whether changes are possible.
+func (h *handle) MutableSnapshotSharedLister() fwk.MutableSnapshotSharedLister {
+	return mutableLister{sharedLister{h.f.set.store}, h.f}
+}
+
+// RunReservePluginsReserve calls the out-of-tree plugins at Reserve, hypothetically: only plugins
+// at PodGroupPostFilter may do so. It does not make Berth's own reservations of volumes and
+// devices. Like upstream, the first failure ends the calls, and the caller must unreserve.
+func (h *handle) RunReservePluginsReserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	if g := h.f.group; g == nil || !g.rescuing {
+		return fwk.AsStatus(errNotRescuing)
+	}
+	for _, plugin := range pluginsAt[fwk.ReservePlugin](h.f, plugins.Reserve) {
+		if status := plugin.Reserve(ctx, state, pod, node); !status.IsSuccess() {
+			return status.WithPlugin(plugin.Name())
+		}
+	}
+	return nil
+}
+
+// RunReservePluginsUnreserve calls Unreserve of the same plugins, in the reverse order. At any
+// other time it does nothing, since it cannot return an error.
+func (h *handle) RunReservePluginsUnreserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
+	if g := h.f.group; g == nil || !g.rescuing {
+		return
+	}
+	for _, plugin := range slices.Backward(pluginsAt[fwk.ReservePlugin](h.f, plugins.Reserve)) {
+		plugin.Unreserve(ctx, state, pod, node)
+	}
+}

@@ -1,0 +1,169 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package outoftree
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/scheduler/runner"
+)
+
+// handle is the framework handle passed to plugins when they are created, before the profile
+// exists, and used later from any goroutine. Its methods therefore read the current state on each
+// call: a scheduler may not be attached yet, and a snapshot may be missing.
+//
+// This file holds the methods available at any time; handle_ask.go those available only during a
+// call in a cycle; handle_none.go those not provided by Berth.
+type handle struct {
+	f          *framework
+	preBinding preBindings // pods of the profile between PreBind and their binding
+}
+
+var _ fwk.Handle = &handle{}
+
+// ClientSet and its siblings implement fwk.Handle. Informers requested from Set.informers before
+// Start are synced when the scheduler starts.
+func (h *handle) ClientSet() kubernetes.Interface                        { return h.f.set.options.Client }
+func (h *handle) KubeConfig() *rest.Config                               { return h.f.set.options.KubeConfig }
+func (h *handle) EventRecorder() events.EventRecorderLogger              { return h.f.set.recorderFor(h.f.name) }
+func (h *handle) SharedInformerFactory() informers.SharedInformerFactory { return h.f.set.informers }
+func (h *handle) Extenders() []fwk.Extender                              { return h.f.set.extenders }
+func (h *handle) Parallelizer() fwk.Parallelizer                         { return parallelizer{h.f.set} }
+func (h *handle) ProfileName() string                                    { return h.f.name }
+
+// SnapshotSharedLister shows the cluster at the beginning of the current pod's turn, even if the
+// lister was obtained earlier: plugins obtain it once, in their factory.
+func (h *handle) SnapshotSharedLister() fwk.SharedLister { return sharedLister{h.f.set.store} }
+
+// Activate makes pods active without further waiting. It ignores pods that do not wait; before the
+// scheduler runs, that is all of them.
+func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
+	list := make([]types.UID, 0, len(pods))
+	for _, pod := range pods {
+		list = append(list, pod.UID)
+	}
+	if host := h.f.set.host(); host != nil && len(list) > 0 {
+		host.Activate(list...)
+	}
+}
+
+// IterateOverWaitingPods calls back for every pod of this profile held at Permit.
+func (h *handle) IterateOverWaitingPods(callback func(fwk.WaitingPod)) {
+	if host := h.f.set.host(); host != nil {
+		host.EachWaitingPod(func(w *runner.WaitingPod) {
+			if w.Pod().Spec.SchedulerName == h.f.name {
+				callback(waitingPod{w})
+			}
+		})
+	}
+}
+
+// GetWaitingPod returns the pod if it is held at Permit, or nil.
+func (h *handle) GetWaitingPod(uid types.UID) fwk.WaitingPod {
+	if host := h.f.set.host(); host != nil {
+		if w := host.WaitingPod(uid); w != nil {
+			return waitingPod{w}
+		}
+	}
+	return nil
+}
+
+// RejectWaitingPod rejects a pod held at Permit, and reports whether it was held. The message is
+// upstream's.
+func (h *handle) RejectWaitingPod(uid types.UID) bool {
+	if w := h.GetWaitingPod(uid); w != nil {
+		return w.Reject("", "removed")
+	}
+	return false
+}
+
+// waitingPod is a pod held at Permit. Its methods may be called from any goroutine, and without
+// effect after the pod's wait has ended.
+type waitingPod struct{ w *runner.WaitingPod }
+
+// GetPod and its siblings implement fwk.WaitingPod.
+func (p waitingPod) GetPod() *v1.Pod                     { return p.w.Pod() }
+func (p waitingPod) GetPendingPlugins() []string         { return p.w.Pending() }
+func (p waitingPod) Allow(plugin string)                 { p.w.Allow(plugin) }
+func (p waitingPod) Reject(plugin, message string) bool  { return p.w.Reject(plugin, message) }
+func (p waitingPod) Preempt(plugin, message string) bool { return p.w.Preempt(plugin, message) }
+
+// AddPodInPreBind is for schedulers with their own binding; Berth records such pods itself (see
+// toPreBind). It replaces the pod's existing record.
+func (h *handle) AddPodInPreBind(uid types.UID, cancel context.CancelCauseFunc) {
+	h.preBinding.addPod(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
+}
+
+// GetPodInPreBind returns a pod about to be bound that can still be given up, or nil.
+func (h *handle) GetPodInPreBind(uid types.UID) fwk.PodInPreBind {
+	if b := h.preBinding.getPod(uid); b != nil {
+		return b
+	}
+	return nil
+}
+
+// RemovePodInPreBind removes the pod's record.
+func (h *handle) RemovePodInPreBind(uid types.UID) { h.preBinding.removePod(uid) }
+
+// SignPod encodes everything that affects the pod's placement: pods with the same signature are
+// judged alike. It returns nil, upstream's "cannot be signed", if an out-of-tree plugin that
+// filters or scores does not sign. Upstream's plugins each sign the fragments of the spec they
+// read; for Berth's own plugins the signature covers the whole spec and the labels instead.
+func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
+	spec := pod.Spec.DeepCopy()
+	// A pod has the same signature before and after its node is set.
+	spec.NodeName = ""
+	parts := map[string]any{
+		fwk.SchedulerNameSignerName: pod.Spec.SchedulerName, "v1.Pod.Namespace": pod.Namespace,
+		"v1.Pod.Labels": pod.Labels, "v1.Pod.Spec": spec,
+	}
+
+	for _, point := range []plugins.Point{plugins.PreFilter, plugins.Filters, plugins.PreScore, plugins.Score} {
+		for _, plugin := range pluginsAt[fwk.Plugin](h.f, point) {
+			signer, ok := plugin.(fwk.SignPlugin)
+			if !ok {
+				return nil
+			}
+			fragments, status := signer.SignPod(ctx, pod)
+			if !status.IsSuccess() {
+				return nil
+			}
+			for _, fragment := range fragments {
+				parts[fragment.Key] = fragment.Value
+			}
+		}
+	}
+
+	signature, err := json.Marshal(parts)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "SignPod failed to marshal signature object")
+		return nil
+	}
+	return signature
+}
+
+// parallelizer runs up to the configured number of pieces concurrently (parallelism).
+type parallelizer struct{ set *Set }
+
+// Until implements fwk.Parallelizer. It returns when all pieces are done, or when ctx ends and the
+// begun pieces are done. The chunk is upstream's: the square root of the pieces, but at most one
+// worker's share.
+func (p parallelizer) Until(ctx context.Context, pieces int, piece workqueue.DoWorkPieceFunc, _ string) {
+	workers := int(p.set.parallelism.Load())
+	chunk := max(1, min(int(math.Sqrt(float64(pieces))), pieces/workers+1))
+	workqueue.ParallelizeUntil(ctx, workers, pieces, piece, workqueue.WithChunkSize(chunk))
+}

@@ -1,0 +1,294 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package outoftree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// This file holds the methods of the framework that a plugin may call in the middle of a call:
+// whether a pod would fit on a node with other pods on it, how nodes would score, the nominated
+// pods. Upstream works on copies. Berth's own filters read the cluster itself, so their part needs
+// the cluster to hold those pods for a moment (package cluster's Supposing), on the goroutine
+// owning it and without concurrent readers.
+//
+// errClosed is returned to a plugin calling back at the wrong time.
+var errClosed = errors.New("the plugins of the profile can be asked from PreFilter, PostFilter, PreScore, Reserve and " +
+	"Permit, while these run, and at no other time")
+
+// askingBack marks the context of calls to plugins during another plugin's callback. A plugin
+// calling back from there would deadlock on itself: askBack refuses it.
+type askingBack struct{}
+
+// askBack waits for the plugin's turn to call back; the cycle is nil if that is not allowed.
+// Several goroutines of one plugin take turns. Unless the cycle is nil, done must be called.
+func (f *framework) askBack(ctx context.Context) (y *session, done func()) {
+	if ctx.Value(askingBack{}) != nil {
+		return nil, nil
+	}
+	f.asking.Lock()
+	if y = f.openSession(); y == nil {
+		f.asking.Unlock()
+		return nil, nil
+	}
+	return y, f.asking.Unlock
+}
+
+// foreignState returns the error for a CycleState not made by Berth: it lacks the list of moves.
+func foreignState(state fwk.CycleState) *fwk.Status {
+	return fwk.AsStatus(fmt.Errorf("the CycleState is a %T: not one that was handed to the plugin", state))
+}
+
+// RunFilterPlugins runs all filters of the profile on the node with info's pods on it. The pod may
+// differ from the cycle's.
+//
+// The hypothetical differences from the real cluster have two sources: on the node itself, the pods
+// of info; on other nodes, the moves announced by the plugin (RunPreFilterExtensionAddPod and its
+// counterpart), which matter to filters that look across nodes, such as PodTopologySpread. All
+// changes are undone before it returns.
+func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	own, ok := state.(*State)
+	if !ok {
+		return foreignState(state)
+	}
+
+	y, done := h.f.askBack(ctx)
+	if y == nil {
+		return fwk.AsStatus(errClosed)
+	}
+
+	defer done()
+	n := y.c.Node(info.Node().Name)
+	if n == nil {
+		return fwk.AsStatus(fmt.Errorf("nodeinfo not found for node name %q", info.Node().Name))
+	}
+
+	waiting := y.waiting
+	if pod.UID != waiting.UID {
+		waiting = y.c.Pending(pod)
+	}
+
+	s := &supposition{c: y.c, over: y.c.Supposing()}
+	defer s.undoAll()
+	s.holdPods(n, info)
+	for _, m := range own.moves {
+		if m.node != n.Name { // on this node, info has them already
+			s.applyMove(m)
+		}
+	}
+
+	return y.askFilters(context.WithValue(ctx, askingBack{}, true), own, pod, waiting, info, n)
+}
+
+// askFilters runs Berth's filters on the cluster with its hypothetical changes, and out-of-tree
+// filters on info, in their order. It returns the first rejection, with the plugin's name; nil is
+// success.
+func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, waiting *cluster.Pod, info fwk.NodeInfo,
+	n *cluster.Node) *fwk.Status {
+	for _, filter := range y.f.profile.Filters {
+		var status *fwk.Status
+		if asked, ok := filter.(*outOfTree); ok {
+			status = asked.askAbout(ctx, state, pod, info)
+		} else {
+			status = askOwn(y.c, filter, waiting, n)
+		}
+		if !status.IsSuccess() {
+			return status.WithPlugin(filter.Name())
+		}
+	}
+	return nil
+}
+
+// outOfTree is a name for filter where a loop variable has that name.
+type outOfTree = filter
+
+// askAbout calls the plugin's Filter with the state and node of the plugin calling back, and not
+// with those of the cycle. PreFilter is not called: it has filled the caller's state.
+func (p *filter) askAbout(ctx context.Context, state *State, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	if p.node == nil || state.skipFilter.Has(p.node.Name()) {
+		return nil
+	}
+	status := p.node.Filter(ctx, state, pod, info)
+	if !status.IsSuccess() && !status.IsRejected() {
+		return fwk.AsStatus(fmt.Errorf("running %q filter plugin: %w", p.name, statusError(status, "Filter")))
+	}
+	return status
+}
+
+// askOwn runs one of Berth's filters, including PreFilter's part of its judgement: the pod may
+// differ from the cycle's, and the cluster has changed.
+func askOwn(c *cluster.Cluster, filter plugins.Filter, waiting *cluster.Pod, n *cluster.Node) *fwk.Status {
+	judge := filter.Filter(c, waiting)
+	switch {
+	case judge.Err != nil:
+		return fwk.AsStatus(fmt.Errorf("running PreFilter plugin %q: %w", filter.Name(), judge.Err))
+	case judge.All != nil:
+		return statusOf(judge.All, filter.Name())
+	case judge.Only != nil && !judge.Only[n.Name]:
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("node(s) didn't satisfy plugin(s) [%s]", filter.Name()))
+	case judge.Node == nil:
+		return nil
+	}
+	if r := judge.Node(n); r != nil {
+		return statusOf(r, filter.Name())
+	}
+	return nil
+}
+
+// RunFilterPluginsWithNominatedPods runs the filters on the node with the nominated pods of at
+// least this pod's priority and, if it fits then, without them. Like upstream, it must fit both
+// ways: nominated pods may take room and ports, but a pod with affinity to one of them must not
+// rely on it.
+func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	withGuests, guests := state, info
+	for _, guest := range h.NominatedPodsForNode(info.Node().Name) {
+		if corev1.PodPriority(guest.GetPod()) < corev1.PodPriority(pod) || guest.GetPod().UID == pod.UID {
+			continue
+		}
+		if guests == info { // first guest: copied, since the caller's state and node must not change
+			withGuests, guests = state.Clone(), info.Snapshot()
+		}
+		guests.AddPodInfo(guest)
+		if status := h.RunPreFilterExtensionAddPod(ctx, withGuests, pod, guest, guests); !status.IsSuccess() {
+			return status
+		}
+	}
+
+	if guests != info {
+		if status := h.RunFilterPlugins(ctx, withGuests, pod, guests); !status.IsSuccess() {
+			return status
+		}
+	}
+	return h.RunFilterPlugins(ctx, state, pod, info)
+}
+
+// RunPreFilterExtensionAddPod calls AddPod of the plugins for a pod hypothetically added to the
+// node, and records it in the state for Berth's own filters. The caller adds it to node itself.
+func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, come fwk.PodInfo,
+	node fwk.NodeInfo) *fwk.Status {
+	own, ok := state.(*State)
+	if !ok {
+		return foreignState(state)
+	}
+	own.moves = append(own.moves, move{come.GetPod(), node.Node().Name, true})
+	return h.f.addPod(ctx, own, pod, come, node)
+}
+
+// RunPreFilterExtensionRemovePod is RunPreFilterExtensionAddPod for a removed pod.
+func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
+	gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	own, ok := state.(*State)
+	if !ok {
+		return foreignState(state)
+	}
+	own.moves = append(own.moves, move{gone.GetPod(), node.Node().Name, false})
+	return h.f.removePod(ctx, own, pod, gone, node)
+}
+
+// RunPreScorePlugins calls the out-of-tree plugins at PreScore; Berth's own prepare themselves when
+// they score.
+func (h *handle) RunPreScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+	own, ok := state.(*State)
+	if !ok {
+		return foreignState(state)
+	}
+	return h.f.preScore(ctx, own, pod, nodes)
+}
+
+// RunScorePlugins runs all scorers of the profile on nodes in their current state, and returns
+// weighted scores, in the order of the nodes. Hypothetical pods in the NodeInfos count only for
+// out-of-tree scorers.
+func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
+	nodes []fwk.NodeInfo) ([]fwk.NodePluginScores, *fwk.Status) {
+	own, ok := state.(*State)
+	if !ok {
+		return nil, foreignState(state)
+	}
+
+	y, done := h.f.askBack(ctx)
+	if y == nil {
+		return nil, fwk.AsStatus(errClosed)
+	}
+
+	defer done()
+	a := &scoring{c: y.c, ctx: context.WithValue(ctx, askingBack{}, true), state: own, pod: pod, waiting: y.waiting,
+		infos: nodes, totals: make([]fwk.NodePluginScores, len(nodes))}
+	if pod.UID != a.waiting.UID {
+		a.waiting = y.c.Pending(pod)
+	}
+
+	for i, info := range nodes {
+		n := y.c.Node(info.Node().Name)
+		if n == nil {
+			return nil, fwk.AsStatus(fmt.Errorf("nodeinfo not found for node name %q", info.Node().Name))
+		}
+		a.nodes, a.totals[i].Name = append(a.nodes, n), n.Name
+	}
+
+	for _, s := range h.f.profile.Scorers {
+		if err := a.addScorer(s); err != nil {
+			return nil, fwk.AsStatus(err)
+		}
+	}
+	return a.totals, nil
+}
+
+// AddNominatedPod nominates a pending pod to a node: the node of info in override mode, otherwise
+// the one in the pod's status. Decisions see the nomination soon, but not necessarily when this
+// returns (see onOwner).
+func (h *handle) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, info *fwk.NominatingInfo) {
+	node := pod.GetPod().Status.NominatedNodeName
+	if info.Mode() == fwk.ModeOverride {
+		node = info.NominatedNodeName
+	}
+	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { h.f.set.nominatePod(c, pod.GetPod(), node) })
+}
+
+// nominatePod nominates a waiting pod. Like upstream, it skips a deleted or bound pod: nothing
+// would end its nomination.
+func (s *Set) nominatePod(c *cluster.Cluster, pod *v1.Pod, node string) {
+	if c.Pod(pod.UID) == nil && s.store.Shown(pod.UID) != nil {
+		c.Nominate(c.Pending(pod), node)
+	}
+}
+
+// DeleteNominatedPodIfExists removes the nomination.
+func (h *handle) DeleteNominatedPodIfExists(pod *v1.Pod) {
+	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { c.Unnominate(pod.UID) })
+}
+
+// UpdateNominatedPod applies a changed pod's nomination.
+func (h *handle) UpdateNominatedPod(_ klog.Logger, old *v1.Pod, pod fwk.PodInfo) {
+	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { // a single change: two could be reordered
+		c.Unnominate(old.UID)
+		if node := pod.GetPod().Status.NominatedNodeName; node != "" {
+			h.f.set.nominatePod(c, pod.GetPod(), node)
+		}
+	})
+}
+
+// NominatedPodsForNode lists the waiting pods nominated to the node: the current ones while a pod
+// is decided, else those of the latest snapshot.
+func (h *handle) NominatedPodsForNode(node string) (list []fwk.PodInfo) {
+	y := h.f.openSession()
+	if y == nil {
+		return h.f.set.store.latestSnapshot().nominated[node]
+	}
+	if n := y.c.Node(node); n != nil {
+		for _, p := range n.Nominated {
+			list = append(list, h.f.set.store.waitingInfo(p))
+		}
+	}
+	return list
+}

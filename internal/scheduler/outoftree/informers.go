@@ -1,0 +1,206 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package outoftree
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/core"
+	corev1 "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+)
+
+// informerFactory creates only the informers requested by plugins: a kind not read by any plugin is
+// neither listed nor watched. Like upstream, the informer of pods excludes terminated ones, and
+// managed fields are removed from all objects.
+//
+// It embeds client-go's factory and differs from it in the informer of pods only; the types below
+// exist to get between Core().V1().Pods() and client-go's own.
+type informerFactory struct {
+	informers.SharedInformerFactory
+	made, pods atomic.Pointer[cache.SharedIndexInformer] // made: the informer of pods, if requested; pods: the same once it runs
+	stuck      *string                                   // its version after an unsuccessful wait
+}
+
+// newInformerFactory creates a factory without resync, like kube-scheduler's: plugins get an event
+// per change.
+func newInformerFactory(client kubernetes.Interface) *informerFactory {
+	return &informerFactory{SharedInformerFactory: informers.NewSharedInformerFactoryWithOptions(client, 0,
+		informers.WithTransform(withoutManagedFields))}
+}
+
+// withoutManagedFields is a cache transform that saves memory, like kube-scheduler's.
+func withoutManagedFields(object any) (any, error) {
+	if accessor, err := meta.Accessor(object); err == nil && accessor.GetManagedFields() != nil {
+		accessor.SetManagedFields(nil)
+	}
+	return object, nil
+}
+
+// startInformers starts the informers requested so far, until life ends, and waits for them to
+// sync, until ctx ends at the latest.
+func (f *informerFactory) startInformers(ctx, life context.Context) error {
+	f.Start(life.Done())
+	for kind, ok := range f.WaitForCacheSync(ctx.Done()) {
+		if !ok {
+			return fmt.Errorf("informer of %s for plugins: not in step: %w", kind, context.Cause(ctx))
+		}
+	}
+	f.pods.Store(f.made.Load())
+	return nil
+}
+
+// patience bounds the lag of the informer of pods behind the scheduler's own watch. It delays all
+// pods waiting for their turn.
+const patience = 100 * time.Millisecond
+
+// settled is the time until a received object is in the informer's store: client-go notes the
+// version of an event when it is queued, and another goroutine puts the object into the store.
+const settled = 2 * time.Millisecond
+
+// awaitPod waits until plugins listing pods find the current pod, in this version or a newer one,
+// and the other pods in the state known to the scheduler: their informer has a separate watch.
+// Otherwise a plugin counting the members of a group would miss the last one, with no event to wake
+// the pod; and a plugin counting a namespace's usage would count a deleted victim, and preempt
+// again. If the informer does not catch up in time, awaitPod does not wait again before the
+// informer moves. Only the deciding goroutine may call it.
+func (f *informerFactory) awaitPod(pod *v1.Pod, store *Store) {
+	informer := f.pods.Load()
+	if informer == nil || f.stuck != nil && *f.stuck == (*informer).LastSyncResourceVersion() {
+		return
+	}
+	newest, departed := store.newestPods()
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		waited := time.Since(begin)
+		if showsPod(*informer, pod, waited) && showsPod(*informer, newest, waited) && !hasPod((*informer).GetStore(), departed) {
+			return
+		}
+		if waited > patience {
+			at := (*informer).LastSyncResourceVersion()
+			f.stuck = &at
+			return
+		}
+	}
+}
+
+// showsPod reports whether the informer lists the pod in this version or a newer one, or did so
+// before the pod was deleted.
+func showsPod(informer cache.SharedIndexInformer, pod *v1.Pod, waited time.Duration) bool {
+	if pod == nil {
+		return true
+	}
+	object, known, err := informer.GetStore().Get(pod)
+	switch {
+	case err != nil:
+		return true
+	case known:
+		return atLeast(object.(*v1.Pod).ResourceVersion, pod.ResourceVersion)
+	}
+	return waited > settled && atLeast(informer.LastSyncResourceVersion(), pod.ResourceVersion)
+}
+
+// hasPod reports whether the pod is in the store.
+func hasPod(store cache.Store, pod *v1.Pod) bool {
+	if pod == nil {
+		return false
+	}
+	object, known, err := store.Get(pod)
+	return err == nil && known && object.(*v1.Pod).UID == pod.UID
+}
+
+// atLeast reports whether a version is the same or newer. Versions that cannot be compared count as
+// newer, so that they never cause a wait.
+func atLeast(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err != nil || order >= 0
+}
+
+// Core overrides client-go's method to intercept the informer of pods.
+func (f *informerFactory) Core() core.Interface { return coreGroup{f.SharedInformerFactory.Core(), f} }
+
+// coreGroup overrides V1 of the group's informers.
+type coreGroup struct {
+	core.Interface
+	f *informerFactory
+}
+
+// V1 overrides client-go's method to intercept the informer of pods.
+func (g coreGroup) V1() corev1.Interface { return coreV1{g.Interface.V1(), g.f} }
+
+// coreV1 overrides Pods of the version's informers.
+type coreV1 struct {
+	corev1.Interface
+	f *informerFactory
+}
+
+// Pods creates the informer of pods here, before client-go creates its own: a factory creates one
+// informer per type and returns it to all later callers.
+func (g coreV1) Pods() corev1.TypedPodInformer {
+	informer := g.f.InformerFor(&v1.Pod{}, newPodInformer)
+	g.f.made.Store(&informer)
+	return g.Interface.Pods()
+}
+
+// newPodInformer creates the informer of pods with kube-scheduler's selector, which excludes
+// succeeded and failed pods.
+func newPodInformer(client kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
+	living := fields.ParseSelectorOrDie("status.phase!=" + string(v1.PodSucceeded) + ",status.phase!=" + string(v1.PodFailed)).String()
+	informer := corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{},
+		func(o *metav1.ListOptions) { o.FieldSelector = living })
+	if err := informer.SetTransform(withoutManagedFields); err != nil {
+		panic(err) // only for a started informer
+	}
+	return informer
+}
+
+// recorders write the events of plugins, one recorder for each scheduler name. Each is created on
+// first use. They write through the plugins' client, and not through the scheduler's own event log.
+type recorders struct {
+	mu      sync.Mutex
+	byName  map[string]events.EventRecorderLogger
+	writers []events.EventBroadcaster
+}
+
+// recorderFor returns the recorder of the scheduler name, the events' reporting controller.
+func (s *Set) recorderFor(name string) events.EventRecorderLogger {
+	r := &s.recorders
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if made, ok := r.byName[name]; ok {
+		return made
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: s.options.Client.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(s.ctx); err != nil {
+		runtime.HandleErrorWithContext(s.ctx, err, "Events of plugins are not written", "scheduler", name)
+	}
+	if r.byName == nil {
+		r.byName = map[string]events.EventRecorderLogger{}
+	}
+	r.writers = append(r.writers, broadcaster)
+	r.byName[name] = broadcaster.NewRecorder(scheme.Scheme, name)
+	return r.byName[name]
+}
+
+// close ends the goroutines of all recorders.
+func (r *recorders) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, writer := range r.writers {
+		writer.Shutdown()
+	}
+}

@@ -1,0 +1,142 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package outoftree
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// preBinding is a pod between its first PreBind and its binding: until it is about to be bound it
+// can be given up, for instance to a pod that preempts it. The first call of CancelPod or
+// markBinding wins. Its methods may be called from any goroutine; endPod and markBinding also on
+// nil, which means a pod without PreBind plugins.
+type preBinding struct {
+	forget func() // removes it from the profile's preBindings; nil if it is not in them
+
+	mu       sync.Mutex
+	cancels  []context.CancelCauseFunc // of the plugins' contexts; several may run concurrently
+	about    bool                      // about to be bound
+	canceled error                     // the reason for giving it up; nil: it was not
+}
+
+var _ fwk.PodInPreBind = &preBinding{}
+
+// toPreBind records that PreBind will follow. From then on plugins may run concurrently, and must
+// not change the cycle.
+func (y *session) toPreBind() {
+	if y.prebind != nil {
+		return
+	}
+	y.prebind = &preBinding{}
+	if y.f.handle != nil {
+		uid := y.pod.UID
+		y.f.handle.preBinding.addPod(uid, y.prebind)
+		y.prebind.forget = func() { y.f.handle.preBinding.removePod(uid) }
+	}
+}
+
+// beginPlugin returns the context of a plugin's PreBind, which ends when the pod is given up. If
+// the pod was given up already, it returns the reason as an error: the plugin must not begin.
+func (b *preBinding) beginPlugin(ctx context.Context) (context.Context, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cancels = append(b.cancels, cancel)
+	return ctx, b.canceled
+}
+
+// cancelAll ends the contexts of the running plugins, and is called with the lock held.
+func (b *preBinding) cancelAll(why error) {
+	for _, cancel := range b.cancels {
+		cancel(why)
+	}
+}
+
+// CancelPod implements fwk.PodInPreBind. It reports whether the pod was given up in time. The first
+// reason counts.
+func (b *preBinding) CancelPod(reason string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.about {
+		return false
+	}
+	if b.canceled == nil {
+		b.canceled = errors.New(reason)
+	}
+	b.cancelAll(b.canceled)
+	return true
+}
+
+// MarkPrebound implements fwk.PodInPreBind: from then on CancelPod is too late.
+func (b *preBinding) MarkPrebound() bool { return b.markBinding() }
+
+// markBinding records that the pod is about to be bound; false if it was given up. A pod without
+// PreBind cannot be given up.
+func (b *preBinding) markBinding() bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.canceled != nil {
+		return false
+	}
+	b.about = true
+	return true
+}
+
+// cause returns the reason why the pod was given up, or nil.
+func (b *preBinding) cause() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.canceled
+}
+
+// endPod forgets the pod, and ends the contexts of its plugins.
+func (b *preBinding) endPod() {
+	if b == nil {
+		return
+	}
+	if b.forget != nil {
+		b.forget()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cancelAll(context.Canceled)
+}
+
+// preBindings holds the pods in that state, by UID. The zero value is empty.
+type preBindings struct {
+	mu   sync.Mutex
+	pods map[types.UID]*preBinding
+}
+
+// addPod records a pod, replacing its existing record.
+func (p *preBindings) addPod(uid types.UID, b *preBinding) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pods == nil {
+		p.pods = map[types.UID]*preBinding{}
+	}
+	p.pods[uid] = b
+}
+
+// getPod returns the pod's record, or nil.
+func (p *preBindings) getPod(uid types.UID) *preBinding {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pods[uid]
+}
+
+// removePod removes the pod's record, if there is one.
+func (p *preBindings) removePod(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.pods, uid)
+}

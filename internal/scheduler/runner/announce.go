@@ -1,0 +1,27 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+)
+
+// drain bounds the writing of events by a stopping scheduler. Together with finishWithin before it,
+// it fits into the 30 s granted by the kubelet by default.
+const drain = 2 * time.Second
+
+// announceBound emits the event of a bound pod, with upstream's reason and message. A pod is bound
+// only once, so its event needs no series.
+func (s *Scheduler) announceBound(a *cycle.Attempt) {
+	about := cycle.Reference(a.Pod)
+	s.events.Tell(eventlog.Event{
+		Component: a.Profile, About: about, Type: v1.EventTypeNormal, Reason: "Scheduled",
+		Message: "Successfully assigned " + about.Namespace + "/" + about.Name + " to " + a.Node, Once: true,
+	})
+}

@@ -1,0 +1,112 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// publishSizes publishes the sizes for other goroutines. Indexes 0 to 6 hold single numbers, 7 to
+// 10 the pods per section of the queue, and 11 to 14 the groups: queue.Active is 1.
+func (s *Scheduler) publishSizes() {
+	is := s.core.Sizes()
+	for i, n := range [...]int{is.Active, is.Backoff, is.Unschedulable, is.Gated, is.Nodes, is.Pods, is.Assumed} {
+		s.sizes[i].Store(int64(n))
+	}
+	for place := queue.Active; place <= queue.Gated; place++ {
+		s.sizes[6+place].Store(int64(is.Entities.Pods[place]))
+		s.sizes[10+place].Store(int64(is.Entities.Groups[place]))
+	}
+	if s.core.Synced() {
+		s.synced.Store(true)
+	}
+}
+
+// Sizes returns the sizes of the scheduler's state after the last step. The numbers are read one by
+// one and may belong to two steps. Safe for all goroutines.
+func (s *Scheduler) Sizes() cycle.Sizes {
+	n := func(i int) int { return int(s.sizes[i].Load()) }
+	is := cycle.Sizes{Active: n(0), Backoff: n(1), Unschedulable: n(2), Gated: n(3), Nodes: n(4), Pods: n(5), Assumed: n(6)}
+	for place := queue.Active; place <= queue.Gated; place++ {
+		is.Entities.Pods[place], is.Entities.Groups[place] = n(6+int(place)), n(10+int(place))
+	}
+	return is
+}
+
+// Synced reports whether the cluster has been listed, so that scheduling can begin. Safe for all
+// goroutines.
+func (s *Scheduler) Synced() bool { return s.synced.Load() }
+
+// Look passes the scheduler's state to look between two decisions, in the order of the calls,
+// without waiting for it. look runs on the owner's goroutine: it must not block or retain its
+// argument. It is never called after Run has ended. Safe for all goroutines.
+func (s *Scheduler) Look(look func(cycle.View)) { s.loop.Look(func() { look(s.core.View()) }) }
+
+// Decision returns the last decision about a pod, or nil if it is unknown or forgotten. Safe for
+// all goroutines but the owner.
+func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (d *decision.Decision, err error) {
+	err = s.callOwner(ctx, func() { d = s.core.Decision(cluster.Name{Namespace: namespace, Name: name}) })
+	return d, err
+}
+
+// SetProfiles replaces the profiles between two pods; see [cycle.Configured]. Invalid profiles
+// change nothing. source is the file they were read from, for a journal. Safe for all goroutines.
+func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, source []byte) error {
+	var failed error
+	err := s.callOwner(ctx, func() {
+		if failed = s.core.Check(profiles); failed == nil {
+			failed = s.checkStripped(profiles)
+		}
+		if failed != nil {
+			return
+		}
+		s.made.Profiles = profiles
+		s.loop.Take(cycle.Configured{Profiles: profiles, Source: source})
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
+// callOwner runs what on the owner's goroutine and waits for it. If callOwner returns an error,
+// what has not run and never will: the owner and a caller giving up race to move the task out of
+// waiting, and the first one wins. The owner itself must not call it.
+func (s *Scheduler) callOwner(ctx context.Context, what func()) error {
+	t, done := &task{}, make(chan struct{})
+	s.loop.Look(func() {
+		if t.state.CompareAndSwap(waiting, begun) {
+			defer close(done)
+			what()
+		}
+	})
+
+	err := context.Canceled
+	select {
+	case <-done:
+	case <-s.ended:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+
+	if t.state.CompareAndSwap(waiting, withdrawn) {
+		return err
+	}
+	<-done
+	return nil
+}
+
+// Activate makes pending pods active immediately, whatever they wait for. Safe for all goroutines.
+func (s *Scheduler) Activate(pods ...types.UID) { s.loop.See(cycle.Activate{Pods: pods}) }
+
+// Happened gives the queue an event not covered by the scheduler's watches. Safe for all
+// goroutines.
+func (s *Scheduler) Happened(e *queue.Event) { s.loop.See(cycle.Happened{Event: e}) }

@@ -1,0 +1,245 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+)
+
+// task is an action with an outcome. Whichever moves it out of waiting first proceeds: the worker
+// beginning it, or the owner withdrawing it. In every case the core gets exactly one Answered event
+// per ticket.
+type task struct {
+	state  atomic.Int32
+	cancel context.CancelCauseFunc             // nil: once begun it is finished
+	do     func(context.Context) cycle.Outcome // a worker's work; owned by the goroutine moving the task out of waiting
+}
+
+// States of a task.
+const (
+	waiting int32 = iota
+	begun
+	withdrawn
+)
+
+// request carries out an action on a separate goroutine and returns its outcome.
+type request = func(context.Context) cycle.Event
+
+// carryOut carries out an action of the core, or returns a request doing so. It runs on the owner's
+// goroutine between two decisions, so it does not block.
+//
+// Actions take one of three paths. Bindings and writes go to workers in the order of the actions
+// (queueTask). The work of plugins and volumes before a binding gets a goroutine per pod, because
+// it may take minutes (beginRequest). Changes to the owner's own state are made here.
+func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
+	switch a := action.(type) {
+	case cycle.Ready:
+		if s.ready != nil {
+			s.ready()
+			s.ready = nil // a core replacing this one is ready as well
+		}
+	case cycle.Bind:
+		if log := klog.Background().V(2); log.Enabled() { // arguments are allocated even if logging is off
+			log.Info("Decided", "pod", klog.KObj(a.Attempt.Pod), "node", a.Attempt.Node)
+		}
+		s.queueTask(s.binders, a.Ticket, func(ctx context.Context) cycle.Outcome { return s.binding.bindPod(ctx, a) })
+	case cycle.Cancel:
+		s.cancelTask(a)
+	case cycle.Preflight:
+		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome { return s.runPreflight(ctx, a) })
+	case cycle.PreBind:
+		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
+			return s.plugins.timePlugin(a.Attempt, a.Plugin.Name(), func() cycle.Outcome {
+				_, err := callGuarded(s.plugins, a.Plugin, func() (none struct{}, err error) {
+					return none, a.Plugin.PreBind(ctx, a.Attempt)
+				})
+				return outcomeOf(err)
+			})
+		})
+	case cycle.WriteVolumes:
+		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
+			return s.plugins.timePlugin(a.Attempt, "VolumeBinding", func() cycle.Outcome {
+				return outcomeOf(s.writer.writeVolumes(ctx, &a.Volumes))
+			})
+		})
+	case cycle.WriteClaims:
+		// On the owner's goroutine and not in the request; see joinClaims.
+		turns := s.writer.turns.joinClaims(a.Uses)
+		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
+			defer s.writer.turns.leaveClaims(a.Uses)
+			return s.plugins.timePlugin(a.Attempt, "DynamicResources", func() cycle.Outcome { return s.writer.writeClaims(ctx, a, turns) })
+		})
+	case cycle.Hold:
+		s.permits.holdPod(s.loop.See, a)
+	case cycle.Release:
+		s.permits.releasePod(a.Ticket)
+	case cycle.Ask:
+		return func(context.Context) cycle.Event { return s.askAside(a) }
+	case cycle.Panicked:
+		err := fmt.Errorf("panic: %s\n%s", a.Value, a.Stack)
+		klog.Background().Error(err, "A decision panicked; its pod backs off", "pod",
+			klog.KRef(a.Pod.Namespace, a.Pod.Name), "mendedNodes", a.Mended)
+		s.observer.Panicked()
+	case cycle.Compared:
+		s.shadow.Bound(a.Pod, a.Node, a.Said, a.Unclear)
+	default:
+		s.writeLater(action)
+	}
+	return nil
+}
+
+// writeLater carries out the actions that write to the API and are not urgent. Together with
+// carryOut it covers all actions: one known to neither of them is a bug.
+func (s *Scheduler) writeLater(action cycle.Action) {
+	switch a := action.(type) {
+	case cycle.Remove:
+		s.queueTask(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
+			err := s.writer.removeVictim(ctx, a)
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "Victim not removed", "victim", klog.KRef(a.Victim.Namespace, a.Victim.Name), "for", a.For)
+			}
+			return outcomeOf(err)
+		})
+	case cycle.GiveBackClaim:
+		s.queueTask(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
+			err := s.writer.giveBackClaim(ctx, a)
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim))
+			}
+			return outcomeOf(err)
+		})
+	case cycle.ReleaseClaim:
+		release := func(ctx context.Context) cycle.Outcome {
+			claim, err := s.writer.releaseClaim(ctx, a.Claim, a.Holder)
+			o := outcomeOf(err)
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim), "holder", a.Holder)
+			} else if claim != nil {
+				o.Claims = append(o.Claims, claim)
+			}
+			return o
+		}
+
+		if a.Ticket == 0 {
+			s.helpers.addTask(func(ctx context.Context) { release(ctx) })
+			return
+		}
+		s.queueTask(s.helpers, a.Ticket, release)
+	case cycle.WriteStatus:
+		one := newStatusWrite(a)
+		s.podStatuses.addWrite(one.Pod, one, a.Reworded)
+	case cycle.WriteGroup:
+		s.groupStatuses.addWrite(a.Group, a, false)
+	case cycle.Tell:
+		s.events.Tell(eventlog.Event{Component: a.Profile, About: a.About, Type: a.Type, Reason: a.Reason, Message: a.Message})
+	case cycle.Announce:
+		s.announceBound(a.Attempt)
+	case cycle.ReadPod:
+		s.helpers.addTask(func(ctx context.Context) { s.readPod(ctx, a) })
+	default:
+		panic(fmt.Sprintf("no one carries out %T", action))
+	}
+}
+
+// queueTask lets workers carry out an action. The action can be withdrawn until a worker begins it;
+// after that it is finished, because a request cannot be recalled once it is sent.
+func (s *Scheduler) queueTask(by *workers, ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
+	t := &task{do: do}
+	s.tasks[ticket] = t
+	by.addTask(func(ctx context.Context) {
+		if t.state.CompareAndSwap(waiting, begun) {
+			s.loop.See(cycle.Answered{Ticket: ticket, Outcome: t.do(ctx)})
+		}
+	})
+}
+
+// beginRequest returns a request carrying out an action; its context ends when the action is
+// cancelled or the scheduler stops. The request counts as begun from the start, since its goroutine
+// waits for nothing.
+func (s *Scheduler) beginRequest(ticket cycle.Ticket, do func(context.Context) cycle.Outcome) request {
+	ctx, cancel := context.WithCancelCause(s.life.running)
+	t := &task{cancel: cancel}
+	t.state.Store(begun)
+	s.tasks[ticket] = t
+	return func(context.Context) cycle.Event {
+		defer cancel(nil)
+		return cycle.Answered{Ticket: ticket, Outcome: do(ctx)}
+	}
+}
+
+// cancelTask ends a task as soon as possible: a waiting task is withdrawn, the context of a request
+// is cancelled with the reason, and tasks begun by workers are finished. Each case yields an
+// Answered event.
+func (s *Scheduler) cancelTask(a cycle.Cancel) {
+	t := s.tasks[a.Ticket]
+	switch {
+	case t == nil: // it has ended already
+	case t.cancel != nil:
+		t.cancel(errors.New(a.Reason))
+	case t.state.CompareAndSwap(waiting, withdrawn):
+		t.do = nil // workers may get to it much later, and it holds the pod
+		s.loop.See(cycle.Answered{Ticket: a.Ticket, Outcome: cycle.Outcome{Withdrawn: true}})
+	}
+}
+
+// askAside waits for an extender's response while it can still be used to decide the pod. When the
+// scheduler stops, askAside returns an Activate without pods, which changes nothing. The goroutine
+// of the request may outlive the wait, but the request ends with the scheduler.
+func (s *Scheduler) askAside(a cycle.Ask) cycle.Event {
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		a.Aside.Ask(s.life.running)
+	}()
+	select {
+	case <-asked:
+		return cycle.Answered{Ticket: a.Ticket}
+	case <-s.life.running.Done():
+		return cycle.Activate{}
+	}
+}
+
+// outcomeOf returns the outcome of an action that ended with err, which may be nil. An error
+// declaring itself unschedulable is a verdict on the pod; any other is a failure.
+func outcomeOf(err error) cycle.Outcome {
+	if err == nil {
+		return cycle.Outcome{}
+	}
+	refused := (interface{ Unschedulable() bool })(nil)
+	return cycle.Outcome{Fault: &cycle.Fault{Message: err.Error(), Verdict: errors.As(err, &refused) && refused.Unschedulable()}}
+}
+
+// runPreflight queries the plugins in turn for their work before the binding. The first failure
+// ends it, and the pod is not bound.
+func (s *Scheduler) runPreflight(ctx context.Context, a cycle.Preflight) (o cycle.Outcome) {
+	for _, p := range a.By.PreBind {
+		work, err := callGuarded(s.plugins, p, func() (cycle.PreBindWork, error) { return p.Needed(ctx, a.Attempt) })
+		if err != nil {
+			return outcomeOf(fmt.Errorf("running PreBindPreFlight %q: %w", p.Name(), err))
+		}
+		o.Work = append(o.Work, work)
+	}
+	return o
+}
+
+// readPod retries until the API server responds, and passes the pod to the core. A response that
+// the pod does not exist ends it as well, without an event: the watch will show the deletion.
+func (s *Scheduler) readPod(ctx context.Context, a cycle.ReadPod) {
+	s.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
+		found, err := s.client.CoreV1().Pods(a.Name.Namespace).Get(ctx, a.Name.Name, metav1.GetOptions{})
+		if err == nil {
+			s.loop.See(cycle.Read{Pod: found})
+		}
+		return isAnswered(err)
+	})
+}

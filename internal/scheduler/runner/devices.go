@@ -1,0 +1,318 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// releaseClaim removes a pod or a pod group from a claim's reservations, or deletes a claim created
+// for the pod. It returns the claim after the change, or nil if it no longer exists. The patch
+// deletes one entry by its UID without a resource version, so it does not conflict with other pods
+// reserving the claim meanwhile.
+func (w *writer) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim,
+	holder types.UID) (*resourcev1.ResourceClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
+	defer cancel()
+	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" {
+		return nil, w.deleteClaim(ctx, claim)
+	}
+
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": claim.UID},
+		"status":   map[string]any{"reservedFor": []map[string]any{{"$patch": "delete", "uid": holder}}},
+	})
+
+	if err != nil {
+		return nil, err
+	}
+	without, err := w.client.ResourceV1().ResourceClaims(claim.Namespace).Patch(ctx, claim.Name,
+		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return nil, err
+	}
+	return without, nil
+}
+
+// deleteClaim removes the finalizer protecting claims with devices, and then the claim. A new claim
+// under the same name keeps both.
+func (w *writer) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClaim) error {
+	claims, current := w.client.ResourceV1().ResourceClaims(claim.Namespace), claim
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
+		if current == nil {
+			if current, err = claims.Get(ctx, claim.Name, metav1.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		if current.UID != claim.UID {
+			return errReplaced
+		}
+		without := current.DeepCopy()
+		without.Finalizers = slices.DeleteFunc(without.Finalizers, func(f string) bool { return f == resourcev1.Finalizer })
+		current = nil
+		_, err = claims.Update(ctx, without, metav1.UpdateOptions{})
+		return err
+	})
+
+	if err == nil {
+		err = claims.Delete(ctx, claim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
+	}
+	if apierrors.IsNotFound(err) || errors.Is(err, errReplaced) {
+		return nil
+	}
+	return err
+}
+
+// errReplaced ends a deletion: the claim has been deleted and replaced already.
+var errReplaced = errors.New("another claim has the name")
+
+// writeClaims writes the pod's claims one after the other. Written reports per claim whether the
+// allocation is, or may be, in the API: then the core must keep the devices reserved, whatever the
+// error.
+func (w *writer) writeClaims(ctx context.Context, a cycle.WriteClaims, turns []*claimTurn) (o cycle.Outcome) {
+	o.Written = make([]bool, len(a.Claims.Claims))
+	for i := range a.Claims.Claims {
+		reserved, use := &a.Claims.Claims[i], a.Uses[i]
+		// Nothing to write: the claim was allocated before, and is reserved for this pod.
+		if reserved.Before != nil && !use.Decided && !use.Joined && reserved.IsReserved(reserved.Before) {
+			continue
+		}
+		claim, written, err := w.writeClaim(ctx, a, reserved, use, turns[i])
+		o.Written[i] = written
+		if claim != nil {
+			o.Claims = append(o.Claims, claim)
+		}
+		if err == nil && reserved.Extended {
+			err = w.nameClaim(ctx, a, claim)
+		}
+		if err != nil {
+			o.Fault = outcomeOf(err).Fault
+			return o
+		}
+	}
+
+	return o
+}
+
+// writeClaim writes allocation and reservation of a claim, after its finalizer: the order is
+// mandatory. A claim returned together with an error must be given back: it was created for the
+// pod, or reserved for the pod by another writer.
+func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *plugins.ReservedClaim,
+	use cycle.ClaimUse, t *claimTurn) (
+	made *resourcev1.ResourceClaim, written bool, err error,
+) {
+	claims, current := w.client.ResourceV1().ResourceClaims(a.Attempt.Pod.Namespace), reserved.Before
+	if current == nil {
+		if made, err = w.createClaim(ctx, a.Ticket, reserved); err != nil {
+			return nil, false, err
+		}
+		current = made
+	}
+	name, uid := current.Name, current.UID
+	held, err := t.awaitTurn(ctx, reserved)
+	if !held {
+		return made, false, err
+	}
+	defer t.passTurn()
+	if t.newest != nil && reserved.IsReserved(t.newest) {
+		made = t.newest
+	}
+	if err != nil {
+		return made, t.written, err
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
+	defer cancel()
+	switch {
+	// The starting point: the last writer's result is the newest; a claim possibly written by
+	// another pod is read; otherwise the core's version is tried, and if it is outdated, the API
+	// server reports a conflict.
+	case t.newest != nil:
+		current = t.newest
+	case use.Decided && (!reserved.Allocated || t.written): // the known version is not the API's
+		current = nil
+	case w.strips() && made == nil && !slices.Contains(current.Finalizers, resourcev1.Finalizer): // the claim must be written as a whole
+		current = nil
+	}
+
+	with := []*plugins.ReservedClaim{reserved}
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
+		if current == nil {
+			if current, err = claims.Get(ctx, name, metav1.GetOptions{}); err != nil {
+				return fmt.Errorf("read claim %s: %w", name, err)
+			}
+		}
+		// After a conflict, the next round reads the claim, unless sendAllocation has read it.
+		claim, fresh := current.DeepCopy(), current != reserved.Before
+		current = nil
+		if claim.UID != uid { // a new claim under its name: the decision is not about that one
+			return errClaimGone(claim)
+		}
+		complete, err := t.fillClaim(claim, reserved, use)
+		if err != nil {
+			return err
+		}
+		if complete && fresh { // another pod has written it
+			made, t.newest = claim, claim
+			return nil
+		}
+
+		if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
+			status := claim.Status
+			claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
+			if claim, err = claims.Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
+				return fmt.Errorf("add finalizer to claim %s: %w", name, err)
+			}
+			claim = claim.DeepCopy()
+			claim.Status = status
+		}
+
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		with = append(with, t.takeWaiting()...)
+		reserveFor(claim, with)
+		newest, known, err := w.sendAllocation(ctx, claim)
+		t.written = t.written || err == nil || !known
+		if err != nil {
+			current = newest
+			return fmt.Errorf("add allocation and reservation to claim %s: %w", name, err)
+		}
+		made, t.newest = newest, newest
+		return nil
+	})
+	return made, t.written, err
+}
+
+// fillClaim puts the allocation into a claim read from the API. complete means that the claim has
+// it already, with the pod's reservation.
+//
+// It rejects a claim with changes unknown to the decision: deleted, deallocated, or allocated with
+// other devices. The messages are upstream's where upstream has them.
+func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim,
+	use cycle.ClaimUse) (complete bool, err error) {
+	decided := reserved.Claim.Status.Allocation
+	switch {
+	case claim.DeletionTimestamp != nil:
+		return false, errClaimGone(claim)
+	case claim.Status.Allocation == nil && use.Decided && (!t.written || isUnchanged(claim, reserved)):
+		claim.Status.Allocation = decided.DeepCopy()
+	case claim.Status.Allocation == nil:
+		return false, fmt.Errorf("claim %s got deallocated elsewhere in the meantime", klog.KObj(claim))
+	case use.Decided && !slices.EqualFunc(claim.Status.Allocation.Devices.Results, decided.Devices.Results, sameDevice):
+		return false, fmt.Errorf("claim %s got allocated elsewhere in the meantime", klog.KObj(claim))
+	default:
+		t.written = true
+		complete = reserved.IsReserved(claim) && slices.Contains(claim.Finalizers, resourcev1.Finalizer)
+	}
+
+	// A claim allocated before keeps its timestamp.
+	if claim.Status.Allocation.AllocationTimestamp == nil {
+		now := metav1.NewTime(time.Now())
+		claim.Status.Allocation.AllocationTimestamp = &now
+	}
+	return complete, nil
+}
+
+// isUnchanged reports whether the claim is still the core's latest version, without an allocation:
+// none was written, or the watch has shown its revocation.
+func isUnchanged(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim) bool {
+	return reserved.Before != nil && claim.ResourceVersion == reserved.Before.ResourceVersion
+}
+
+// reserveFor adds the missing reservations up to the claim's limit. The first is the writer's own,
+// added in any case: if it exceeds the limit, the API server refuses it.
+func reserveFor(claim *resourcev1.ResourceClaim, all []*plugins.ReservedClaim) {
+	for i, reserved := range all {
+		if !reserved.IsReserved(claim) && (i == 0 || len(claim.Status.ReservedFor) < resourcev1.ResourceClaimReservedForMaxSize) {
+			claim.Status.ReservedFor = append(claim.Status.ReservedFor, reserved.Holder)
+		}
+	}
+}
+
+// errClaimGone returns upstream's error for a deleted claim.
+func errClaimGone(claim *resourcev1.ResourceClaim) error {
+	return fmt.Errorf("claim %s got deleted in the meantime", klog.KObj(claim))
+}
+
+// sameDevice compares the device's identity and its request. Drivers may add the rest, such as
+// conditions, later.
+func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
+	return a.Request == b.Request && a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device
+}
+
+// createClaim creates the claim for a pod's extended resources, and reports it to the core as the
+// replacement of its stand-in, the claim used for the decision. The API server generates the name,
+// so names never clash.
+func (w *writer) createClaim(ctx context.Context, ticket cycle.Ticket,
+	reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
+	defer cancel()
+	standIn := reserved.Claim
+	claim := standIn.DeepCopy()
+	claim.Name, claim.UID, claim.Finalizers, claim.Status = "", "", nil, resourcev1.ResourceClaimStatus{}
+	made, err := w.client.ResourceV1().ResourceClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	w.observer.MadeClaim(err == nil)
+	if err != nil {
+		return nil, fmt.Errorf("create claim for extended resources of pod: %w", err)
+	}
+	w.see(cycle.ClaimMade{Ticket: ticket, StandIn: cluster.Name{Namespace: standIn.Namespace, Name: standIn.Name}, Claim: made})
+	return made, nil
+}
+
+// nameClaim writes the name of the claim with the pod's extended resources to the pod's status, for
+// the kubelet.
+func (w *writer) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *resourcev1.ResourceClaim) error {
+	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
+	defer cancel()
+	pod := a.Attempt.Pod
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID},
+		"status": map[string]any{"extendedResourceClaimStatus": v1.PodExtendedResourceClaimStatus{
+			RequestMappings: a.Claims.Mappings, ResourceClaimName: claim.Name,
+		}},
+	})
+
+	if err != nil {
+		return err
+	}
+	_, err = w.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
+	if err != nil {
+		return fmt.Errorf("update pod %s/%s ExtendedResourceClaimStatus: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// giveBackClaim frees the devices of a claim, or deletes a claim created for a pod. The update
+// carries the core's resource version, so that it never overwrites another client's change.
+func (w *writer) giveBackClaim(ctx context.Context, a cycle.GiveBackClaim) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
+	defer cancel()
+	if a.Delete {
+		return w.deleteClaim(ctx, a.Claim)
+	}
+	_, err := w.client.ResourceV1().ResourceClaims(a.Claim.Namespace).UpdateStatus(ctx, a.Claim, metav1.UpdateOptions{})
+	return err
+}

@@ -1,0 +1,252 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+)
+
+// renewal replaces the core, so that a journal that has become large or old can continue in another
+// file. Each file holds everything its core was given, so that it can be replayed independently and
+// the oldest can be deleted. The new core gets the objects known to the journal, a few at a time
+// between decisions, and every event seen meanwhile. When it has them all and the old core is calm
+// (no actions are in flight), it gets the pods' waiting states (cycle.Resumed), so that the change
+// neither hastens nor delays any pod, and takes over. To reach calm, decisions pause for up to
+// calmWithin, repeatedly.
+type renewal struct {
+	next     *successor // nil: none in preparation
+	calmBy   time.Time  // deadline of the wait for calm; zero: not waiting
+	holdFrom time.Time  // start of the next wait for calm
+	giveUp   time.Time  // deadline for dropping next
+	notUntil time.Time  // set by a renewal without calm
+}
+
+const (
+	// fillFor is the time the owner spends on filling a new core before it looks for other work.
+	fillFor = 10 * time.Millisecond
+	// fillPause is the pause before the owner looks again for objects not decoded yet.
+	fillPause = time.Millisecond
+	// calmWithin bounds the delay of pods by a renewal.
+	calmWithin   = 80 * time.Millisecond
+	calmLook     = 5 * time.Millisecond // interval between checks for calm
+	calmAgain    = 5 * time.Second      // between two waits for calm; pods are decided meanwhile
+	renewalTakes = time.Minute          // with all objects known
+	renewalAgain = time.Minute          // pause after a failed renewal
+)
+
+// successor is a core being prepared to replace the current one.
+type successor struct {
+	core  *cycle.Core
+	state *journal.State // nil: read to the end
+	stop  context.CancelFunc
+	told  *toldLater // the core's withheld notifications
+
+	later   []cycle.Event  // seen since the state
+	led     bool           // it leads after taking over
+	actions []cycle.Action // not carried out yet
+}
+
+// wantsRenewal reports whether the core should be replaced as soon as possible.
+func (s *Scheduler) wantsRenewal(now time.Time) bool {
+	return s.journal != nil && (s.renewal.next != nil || s.journal.Due() && !now.Before(s.renewal.notUntil))
+}
+
+// renewalWake returns the time at which the owner must continue a renewal that is due.
+func (s *Scheduler) renewalWake(now time.Time) time.Time {
+	r := &s.renewal
+	switch {
+	case r.next == nil:
+		return now
+	case !r.next.full():
+		return now.Add(fillPause)
+	case !r.calmBy.IsZero():
+		return now.Add(calmLook)
+	}
+	return r.holdFrom
+}
+
+// renewIfDue continues a renewal if one is due. It reports whether to skip this tick: the owner
+// waits for calm, or the new core has only just taken over.
+//
+// Its states, in order: a successor is begun; it is filled; the old core is calm (Calm) and the
+// successor takes over. If calm does not occur by itself, decisions pause for calmWithin, then
+// continue for calmAgain, and so on until giveUp, when the successor is dropped and the old file
+// continued.
+func (s *Scheduler) renewIfDue(now time.Time) bool {
+	if !s.wantsRenewal(now) {
+		return false
+	}
+	r := &s.renewal
+	if r.next == nil {
+		s.beginRenewal(now)
+		return false
+	}
+	if !r.next.full() {
+		s.fillSuccessor(now)
+		// In the first case, an unreadable state has ended the renewal.
+		if r.next == nil || !r.next.full() {
+			return false
+		}
+		r.holdFrom, r.giveUp = now, now.Add(renewalTakes)
+	}
+
+	switch {
+	case s.core.Calm():
+		s.renewCore(now)
+		return true
+	case r.calmBy.IsZero() && now.Before(r.holdFrom):
+		return false
+	case r.calmBy.IsZero():
+		r.calmBy = now.Add(calmWithin)
+	case !now.Before(r.giveUp):
+		s.endRenewal(now)
+		return false
+	case !now.Before(r.calmBy):
+		r.calmBy, r.holdFrom = time.Time{}, now.Add(calmAgain)
+		return false
+	}
+	return true
+}
+
+// beginRenewal creates an empty core. Its seed is new, and its file begins with it.
+func (s *Scheduler) beginRenewal(now time.Time) {
+	o := s.made
+	o.Seed = rand.Uint64()
+	told := tellLater(&o)
+	core, err := cycle.New(o)
+	if err != nil { // these profiles were accepted before
+		klog.Background().Error(err, "The journal does not go on")
+		s.renewal = renewal{notUntil: now.Add(renewalAgain)}
+		return
+	}
+	ctx, stop := context.WithCancel(s.life.running)
+	s.renewal = renewal{next: &successor{core: core, told: told, stop: stop, state: s.journal.Prepare(ctx, now, o.Seed)}}
+}
+
+// endRenewal drops the new core and its file. The current core and file continue unaffected.
+func (s *Scheduler) endRenewal(now time.Time) {
+	s.renewal.next.stop()
+	s.journal.Discard()
+	s.renewal = renewal{notUntil: now.Add(renewalAgain)}
+}
+
+// fillSuccessor gives the new core the events still missing, as far as time permits.
+func (s *Scheduler) fillSuccessor(now time.Time) {
+	for began := time.Now(); time.Since(began) < fillFor && s.tellSuccessor(now); {
+	}
+}
+
+// tellSuccessor gives the new core the next missing event and reports whether there was one. There
+// is none if all were given, or if another goroutine is still decoding the next object.
+func (s *Scheduler) tellSuccessor(now time.Time) bool {
+	n := s.renewal.next
+	if n.state != nil {
+		e, ready, err := n.state.Next()
+		switch {
+		case err != nil:
+			klog.Background().Error(err, "The journal does not go on")
+			s.endRenewal(now)
+			return false
+		case !ready:
+			return false
+		case e != nil:
+			s.giveSuccessor(now, e)
+			return true
+		}
+		n.state = nil
+	}
+
+	// Events seen since the state was taken follow after all of it.
+	if len(n.later) == 0 {
+		return false
+	}
+	e := n.later[0]
+	n.later[0] = nil
+	n.later = n.later[1:]
+	s.giveSuccessor(now, e)
+	return true
+}
+
+// giveSuccessor gives the new core an event and records both in the next file. The resulting
+// actions are kept until the core has taken over. Led is kept as well, since a core that does not
+// lead makes no decisions.
+func (s *Scheduler) giveSuccessor(now time.Time, e cycle.Event) {
+	n := s.renewal.next
+	if _, is := e.(cycle.Led); is {
+		n.led = true
+		return
+	}
+	actions := n.core.Step(now, e)
+	s.journal.AddNext(now, e, actions)
+	for _, a := range actions {
+		if _, is := a.(cycle.Compared); !is { // the previous core has compared that pod
+			n.actions = append(n.actions, a)
+		}
+	}
+}
+
+// seenLater queues an event for the new core, if it concerns the journal's knowledge. For each one
+// queued, the new core is given two: it catches up at any rate of events.
+func (s *Scheduler) seenLater(now time.Time, e cycle.Event) {
+	switch e.(type) {
+	case cycle.Follows, cycle.Listing, cycle.Listed, cycle.Seen, cycle.Gone, cycle.Led, cycle.WallSet, cycle.Configured:
+	default:
+		return
+	}
+	s.renewal.next.later = append(s.renewal.next.later, e)
+	if s.tellSuccessor(now) && s.renewal.next != nil {
+		s.tellSuccessor(now)
+	}
+}
+
+// full reports whether the new core knows all objects.
+func (n *successor) full() bool { return n.state == nil && len(n.later) == 0 }
+
+// renewCore lets the new core take over. The order matters: the old core's record of waiting pods
+// is saved before it is replaced, the journal turns to the new file before anything is recorded for
+// the new core, and the saved record is given last, when the new core leads.
+func (s *Scheduler) renewCore(now time.Time) {
+	n := s.renewal.next
+	s.renewal = renewal{}
+	n.stop()
+
+	saved := s.core.Save()
+	n.core.Succeed(s.core)
+	s.core = n.core
+	s.journal.Turn()
+	n.told.tellNow()
+	s.loop.CarryOut(n.actions)
+	if n.led {
+		s.loop.Take(cycle.Led{})
+	}
+	s.loop.Take(saved)
+	klog.Background().Info("The journal goes on in another file", "took", time.Since(now))
+}
+
+// errStripped rejects a configuration that needs whole objects while the core gets them stripped
+// for a journal. Only a restart lists them again.
+var errStripped = errors.New("out-of-tree plugins and extenders need pods as they are, and with --journal they are " +
+	"not kept; restart the scheduler")
+
+// stripsObjects reports whether objects are stripped for a journal before the core gets them.
+func (s *Scheduler) stripsObjects() bool { return s.journal != nil && s.journal.Strips() }
+
+// checkStripped rejects profiles with out-of-tree plugins or extenders if objects are stripped.
+func (s *Scheduler) checkStripped(profiles []cycle.Profile) error {
+	if s.stripsObjects() && slices.ContainsFunc(profiles, func(p cycle.Profile) bool {
+		return len(p.Extensions)+len(p.Outside)+len(p.Extenders) > 0
+	}) {
+		return errStripped
+	}
+	return nil
+}

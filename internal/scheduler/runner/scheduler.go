@@ -1,0 +1,329 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/loop"
+)
+
+// Scheduler runs the scheduling cycle against an API server: watches report the cluster to the
+// core, and carryOut has the core's actions carried out, by workers or on separate goroutines.
+// Fields belong to the owner, the goroutine of Run, unless stated otherwise.
+//
+// A pod takes this path: a watch leaves Seen in the loop's inbox; stepCore gives it to the core,
+// which queues the pod; a Tick decides it, and the core returns a Bind action; carryOut queues that
+// for the binders; one of them sends the binding and leaves Answered; the core counts the pod as
+// bound, and returns the action announcing it.
+type Scheduler struct {
+	core    *cycle.Core   // replaced when the journal continues in another file
+	made    cycle.Options // options of the core, for its replacement
+	loop    *loop.Loop[cycle.Event, cycle.Action]
+	client  kubernetes.Interface // for all requests but events and bindings
+	watches watches
+	ready   func()          // nil: none, or called
+	lead    <-chan struct{} // Options.Lead
+	shadow  Shadow          // nil: this scheduler makes the decisions
+	journal Journal         // nil: nothing is recorded
+	renewal renewal
+
+	// tasks holds the actions without an outcome yet. The owner adds a task before its Answered
+	// event can arrive, and removes it with the event: the core sees each ticket exactly once.
+	tasks map[cycle.Ticket]*task
+
+	wallClock func() time.Time // time.Now, except in tests
+	ahead     time.Duration    // the wall clock's lead over the core's clock, as known to the core
+
+	life             lifetime
+	binders, helpers *workers // bindings wait for nothing else; helpers do the rest
+	binding          binder
+	plugins          *pluginCalls
+	writer           writer
+
+	// Safe for all goroutines.
+	observer      cycle.Observer
+	permits       permits
+	podStatuses   *statuses[*statusWrite]
+	groupStatuses *statuses[cycle.WriteGroup]
+	events        *eventlog.Log
+	sizes         [15]atomic.Int64 // as of the last step; see publishSizes
+	synced        atomic.Bool      // never false again
+	ended         chan struct{}    // closed when Run has returned
+}
+
+// Options configures a scheduler.
+type Options struct {
+	Profiles []cycle.Profile
+	// Ready, if set, is called once, when the cluster has been listed and scheduling begins.
+	Ready func()
+	// Observer, if set, is notified of the scheduler's operations.
+	Observer cycle.Observer
+	// Lead, if set, is closed when this scheduler becomes the leader. Before that it only follows
+	// the cluster: it queues pods, but decides and writes nothing.
+	Lead <-chan struct{}
+	// Objects, if set, gets the API objects of nodes and pods.
+	Objects cycle.Objects
+	// Shadow, if set, gets the nodes chosen by other schedulers for the pods of the profiles, with
+	// the evaluation of all nodes before each binding. It requires a Lead that is never closed.
+	Shadow Shadow
+	// ContentType is the content type of bindings and events; protobuf if it is empty.
+	ContentType string
+	// UserAgent is the user agent of bindings; if it is empty, that of the client for events.
+	UserAgent string
+	// FirstBackoff, LastBackoff and MaxWait configure the queue; 0 means its default.
+	FirstBackoff, LastBackoff, MaxWait time.Duration
+	// Seed seeds the core's random numbers; 0 means a random seed.
+	Seed uint64
+	// Groups holds the feature gates of pod groups, and SearchLimit bounds an attempt at a group;
+	// see [cycle.Options].
+	Groups      groups.Gates
+	SearchLimit int
+	// Disabled holds the features of the cycle disabled by feature gates.
+	Disabled cycle.Disabled
+	// Journal, if set, gets every event and the resulting actions. The owner calls it.
+	Journal Journal
+}
+
+// Journal records the core's events and actions.
+type Journal interface {
+	Add(at time.Time, e cycle.Event, actions []cycle.Action)
+	// Strips reports whether the core should get objects in the stripped form recorded by the
+	// journal. Safe for all goroutines.
+	Strips() bool
+	// Due reports whether the journal should continue in another file. Prepare begins that file for
+	// a core made with the seed, and returns a reader of the events that transfer this core's
+	// knowledge to that core. Those events and the ones after them must be passed to AddNext. Turn
+	// continues in that file, and Discard drops it.
+	Due() bool
+	Prepare(ctx context.Context, at time.Time, seed uint64) *journal.State
+	AddNext(at time.Time, e cycle.Event, actions []cycle.Action)
+	Turn()
+	Discard()
+}
+
+// Shadow gets the pods bound by other schedulers. The owner calls it.
+type Shadow interface {
+	Bound(pod *v1.Pod, node string, said *decide.Evaluation, unclear bool)
+}
+
+// helperCount is the number of workers for work that is not urgent: statuses, victims.
+const helperCount = 32
+
+// New returns a scheduler for the cluster of client. Events have a separate client with a separate
+// rate limit, so that they do not delay anything else. Bindings share its connections: the best
+// configuration for many small requests fits both.
+func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error) {
+	bindings, err := newPoster(eventClient, client, o.ContentType, o.UserAgent)
+	if err != nil {
+		return nil, err
+	}
+	events, err := newPoster(eventClient, eventClient, o.ContentType, "")
+	if err != nil {
+		return nil, err
+	}
+	s := &Scheduler{
+		client: client, observer: o.Observer, ready: o.Ready, lead: o.Lead, shadow: o.Shadow, journal: o.Journal,
+		tasks: map[cycle.Ticket]*task{}, wallClock: time.Now, binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
+		life: lifetime{running: context.Background(), finishing: context.Background()},
+	}
+	s.made = cycle.Options{
+		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff,
+		LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
+		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects, Groups: o.Groups,
+		SearchLimit: o.SearchLimit, Disabled: o.Disabled, PrepareAside: true,
+	}
+	if s.core, err = cycle.New(s.made); err != nil {
+		return nil, err
+	}
+	if s.observer == nil {
+		s.observer = cycle.NoObserver{}
+	}
+
+	s.loop = loop.New[cycle.Event, cycle.Action]("scheduler")
+	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.stepCore, s.nextWake, cycle.Tick{}, s.carryOut
+	s.events = eventlog.New(eventClient, "") // each event carries its profile's name
+	s.events.Busy, s.events.Drain, s.events.Create = s.binders.hasWaiting, drain, events.postEvent
+	s.permits.pods, s.permits.byTicket = map[types.UID]*WaitingPod{}, map[cycle.Ticket]*WaitingPod{}
+	s.addParts(client, bindings.postBinding)
+	return s, nil
+}
+
+// addParts creates the parts that read and write on behalf of the scheduler. They get functions of
+// the scheduler rather than the scheduler itself, so that each declares its dependencies.
+func (s *Scheduler) addParts(client kubernetes.Interface, post func(context.Context, *v1.Binding) error) {
+	s.plugins = &pluginCalls{observer: s.observer, life: &s.life}
+	s.binding = binder{
+		client: client, observer: s.observer, see: s.seeEvent, post: post, workers: s.binders, plugins: s.plugins, life: &s.life,
+	}
+	s.writer = writer{
+		client: client, observer: s.observer, see: s.seeEvent, strips: s.stripsObjects,
+		turns: claimTurns{turns: map[uint64]*claimTurn{}}, life: &s.life,
+	}
+
+	s.podStatuses = newStatuses(s.helpers, s.writeFirst, func(older, newer *statusWrite) *statusWrite { return newer.mergeAfter(older) })
+	s.podStatuses.dropped = func(one *statusWrite) { s.answerTickets(one, cycle.Outcome{Withdrawn: true}) }
+	s.groupStatuses = newStatuses(s.helpers, s.writer.writeGroup, func(_, newer cycle.WriteGroup) cycle.WriteGroup { return newer })
+	s.watches = watches{
+		client: client, see: s.seeEvent, show: s.loop.Show, life: &s.life, strips: s.stripsObjects, lead: s.lead, shadows: s.shadow != nil,
+		groups: s.made.Groups.Generic, composites: s.made.Groups.Composite, taintRules: !s.made.Disabled.DeviceTaintRules,
+		podStatuses: s.podStatuses, groupStatuses: s.groupStatuses,
+	}
+}
+
+// seeEvent leaves an event for the owner. Safe for all goroutines.
+func (s *Scheduler) seeEvent(e cycle.Event) { s.loop.See(e) }
+
+// Run schedules until the context ends. Then bindings already begun are finished, and the rest are
+// dropped. Work that takes longer than finishWithin after that is given up, without waiting for
+// plugins that do not return then: the process must end. If the owner itself is in such a plugin,
+// for example at Filter, Reserve or Permit, Run returns errStuck.
+func (s *Scheduler) Run(ctx context.Context, binders int) error {
+	defer close(s.ended)
+	finishing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(finishWithin, giveUp) })()
+	s.life = lifetime{running: ctx, finishing: finishing}
+	if err := s.watches.addFeeds(ctx); err != nil {
+		return err
+	}
+	var telling sync.WaitGroup
+	tellCtx, silence := context.WithCancel(context.WithoutCancel(ctx))
+	defer silence()
+	telling.Go(func() { s.events.Run(tellCtx) })
+	s.loop.See(cycle.Follows{Kinds: s.watches.kinds})
+	if s.lead == nil {
+		s.loop.See(cycle.Led{})
+	}
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		s.loop.Run(ctx, append(s.watches.feeds,
+			func(ctx context.Context) { s.binders.runWorkers(ctx, finishing, binders) },
+			func(ctx context.Context) { s.helpers.runWorkers(ctx, finishing, helperCount) },
+		)...)
+	}()
+	err := s.awaitLoop(returned)
+	if err == nil {
+		s.finishActions()
+	}
+	silence() // events are written last, until none are left
+	telling.Wait()
+	return err
+}
+
+// settleWithin bounds the time in which the loop ends after everything it waits for is given up.
+const settleWithin = time.Second
+
+// errStuck ends the process: the goroutine owning the core is in the plugin.
+var errStuck = errors.New("an out-of-tree plugin did not return after the scheduler was to stop; it is not waited for")
+
+// awaitLoop waits for the loop to return. The owner may be in a plugin that never does.
+func (s *Scheduler) awaitLoop(returned <-chan struct{}) error {
+	select {
+	case <-returned:
+		return nil
+	case <-s.life.finishing.Done():
+	}
+	select {
+	case <-returned:
+		return nil
+	case <-time.After(settleWithin):
+		return errStuck
+	}
+}
+
+// finishActions takes in the outcomes of the actions in flight when the scheduler was stopped, and
+// writes the resulting events; it begins nothing new.
+func (s *Scheduler) finishActions() {
+	if s.shadow != nil { // bindings seen and not judged yet
+		for _, action := range s.giveEvent(s.loop.Now().Add(cycle.Lookout), cycle.Tick{}) {
+			if a, ok := action.(cycle.Compared); ok {
+				s.shadow.Bound(a.Pod, a.Node, a.Said, a.Unclear)
+			}
+		}
+		return
+	}
+	for _, event := range s.loop.Left() {
+		if _, ok := event.(cycle.Answered); !ok {
+			continue
+		}
+		for _, action := range s.stepCore(s.loop.Now(), event) {
+			switch action.(type) {
+			case cycle.Announce, cycle.Tell:
+				s.writeLater(action)
+			}
+		}
+	}
+}
+
+// stepCore gives the core an event. While a renewal waits for calm, ticks are skipped, so that no
+// pod gets decided; ticks only for the renewal are skipped as well. A change of the wall clock is
+// reported to the core before a tick: times in API objects, such as a pod's start, are wall-clock
+// times, and the core's clock is not (package loop).
+func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
+	switch e := e.(type) {
+	case cycle.Answered:
+		delete(s.tasks, e.Ticket)
+	case cycle.Tick:
+		renews := s.wantsRenewal(now)
+		if s.renewIfDue(now) || renews && s.core.Wake(now).After(now) {
+			return nil
+		}
+		if ahead := s.wallClock().Round(0).Sub(now); (ahead - s.ahead).Abs() >= wallMoved {
+			s.ahead = ahead
+			return s.giveEvent(now, cycle.WallSet{Ahead: ahead}) // the core still wants its tick, and gets it next
+		}
+	}
+	return s.giveEvent(now, e)
+}
+
+// giveEvent gives the core an event, records it in the journal with the resulting actions, and
+// notes it for a successor.
+func (s *Scheduler) giveEvent(now time.Time, e cycle.Event) []cycle.Action {
+	actions := s.core.Step(now, e)
+	if s.journal != nil {
+		s.journal.Add(now, e, actions)
+	}
+	if s.renewal.next != nil {
+		s.seenLater(now, e)
+	}
+	return actions
+}
+
+// wallMoved is the smallest change of the wall clock against the core's that is reported to the
+// core. A slow drift adds up until it reaches this.
+const wallMoved = 100 * time.Millisecond
+
+// nextWake returns the time of the core's next Tick, after it has taken in all events. While a
+// renewal waits for calm, the core's own wake time is ignored: its ticks would be skipped, and the
+// owner would spin.
+func (s *Scheduler) nextWake(now time.Time) time.Time {
+	s.publishSizes()
+	wake := s.core.Wake(now)
+	if s.wantsRenewal(now) {
+		if !s.renewal.calmBy.IsZero() {
+			return s.renewalWake(now)
+		}
+		if renewal := s.renewalWake(now); renewal.Before(wake) {
+			return renewal
+		}
+	}
+	return wake
+}

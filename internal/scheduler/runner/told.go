@@ -1,0 +1,110 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// toldLater delays the notifications of a core that has not taken over: until then the previous
+// core notifies the observers. Counts are accumulated, so that the sum is right afterwards. It
+// belongs to the owner.
+type toldLater struct {
+	cycle.Observer
+	observer cycle.Observer
+	rejected map[[2]string]int // by plugin and profile
+	objects  *shownLater
+}
+
+// shownLater withholds a core's objects from receivers that got them from the previous core.
+type shownLater struct {
+	cycle.Objects
+	over bool // it has taken over
+}
+
+// tellLater wraps the observer and the objects of the options of a new core. Unset ones stay unset.
+func tellLater(o *cycle.Options) *toldLater {
+	t := &toldLater{}
+	if o.Observer != nil {
+		t.Observer, t.observer, t.rejected = cycle.NoObserver{}, o.Observer, map[[2]string]int{}
+		o.Observer = t
+	}
+	if o.Objects != nil {
+		t.objects = &shownLater{Objects: o.Objects}
+		o.Objects = t.objects
+	}
+	return t
+}
+
+// tellNow is called when the core takes over. Objects are passed on from now on; the ones already
+// stored were passed on by the previous core.
+func (t *toldLater) tellNow() {
+	if t.objects != nil {
+		t.objects.over = true
+	}
+	if t.observer == nil {
+		return
+	}
+	t.Observer = t.observer
+	for of, count := range t.rejected {
+		t.observer.Rejected(of[0], of[1], count)
+	}
+	t.rejected = nil
+}
+
+// Rejected implements cycle.Observer.
+func (t *toldLater) Rejected(plugin, profile string, delta int) {
+	if t.rejected != nil {
+		t.rejected[[2]string{plugin, profile}] += delta
+		return
+	}
+	t.Observer.Rejected(plugin, profile, delta)
+}
+
+// Pod implements cycle.Objects.
+func (s *shownLater) Pod(pod *v1.Pod) {
+	if s.over {
+		s.Objects.Pod(pod)
+	}
+}
+
+// PodGone implements cycle.Objects.
+func (s *shownLater) PodGone(uid types.UID) {
+	if s.over {
+		s.Objects.PodGone(uid)
+	}
+}
+
+// Node implements cycle.Objects.
+func (s *shownLater) Node(node *v1.Node) {
+	if s.over {
+		s.Objects.Node(node)
+	}
+}
+
+// NodeGone implements cycle.Objects.
+func (s *shownLater) NodeGone(name string) {
+	if s.over {
+		s.Objects.NodeGone(name)
+	}
+}
+
+// Group implements cycle.Objects.
+func (s *shownLater) Group(object *groups.PodGroup) {
+	if s.over {
+		s.Objects.Group(object)
+	}
+}
+
+// GroupGone implements cycle.Objects.
+func (s *shownLater) GroupGone(name cluster.Name) {
+	if s.over {
+		s.Objects.GroupGone(name)
+	}
+}

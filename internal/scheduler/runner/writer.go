@@ -1,0 +1,82 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"context"
+	"encoding/json"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// writer makes the writes of the core's actions, bindings excepted. Its only state is the turns.
+// Every write carries the UID of its object, to leave another object under the same name alone; a
+// write that must not overwrite a newer state carries the resource version as well.
+type writer struct {
+	client   kubernetes.Interface
+	observer cycle.Observer
+	see      func(cycle.Event)
+	strips   func() bool // whether the objects known to the core are stripped for a journal
+	turns    claimTurns
+	life     *lifetime
+}
+
+// writeStatus patches the decided version of the pod: a condition, its nominated node, or both. If
+// the pod has changed, the newest version is patched as long as the pod still waits: the patch must
+// never undo a binding's write.
+func (w *writer) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
+	pod := a.Pod
+	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
+	defer cancel()
+	pods := w.client.CoreV1().Pods(pod.Namespace)
+	status := map[string]any{}
+	if a.Condition != nil {
+		status["conditions"] = []v1.PodCondition{*a.Condition}
+	}
+	if a.Nominate != nil {
+		status["nominatedNodeName"] = *a.Nominate
+	}
+	version := pod.ResourceVersion
+	// The resource version is in the patch: a status written after another client bound the pod
+	// would revert its nomination or condition.
+	for {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "resourceVersion": version}, "status": status})
+		if err != nil {
+			return err
+		}
+		_, err = pods.Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		newest, readErr := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+		switch {
+		case readErr != nil || newest.UID != pod.UID || newest.Spec.NodeName != "" || newest.DeletionTimestamp != nil:
+			return readErr
+		case newest.ResourceVersion == version: // the conflict is a webhook's
+			return err
+		}
+		version = newest.ResourceVersion
+	}
+}
+
+// writeGroup merges the condition into the PodGroup's, whatever other clients wrote meanwhile.
+func (w *writer) writeGroup(ctx context.Context, a cycle.WriteGroup) error {
+	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
+	defer cancel()
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": a.Group.UID}, "status": map[string]any{"conditions": []metav1.Condition{a.Condition}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = w.client.SchedulingV1beta1().PodGroups(a.Group.Namespace).Patch(
+		ctx, a.Group.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}

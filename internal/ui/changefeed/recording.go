@@ -1,0 +1,236 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package changefeed
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/inspect/record"
+	"github.com/berth-k8s/berth/internal/ui/model"
+)
+
+// Recording shows a recorded cluster as of any time in it. It may be used by several goroutines.
+// They take turns with the single player.
+type Recording struct {
+	Dir         string
+	From, Until time.Time
+	sessions    []record.Session
+	history     []model.Moment // of all of it
+
+	mu     sync.Mutex
+	player *player // at the time that was shown last
+}
+
+// Open reads the whole recording once, so that its history is known and errors are reported at the
+// start. The player for that is dropped: a time is only shown on request.
+func Open(dir string) (*Recording, error) {
+	index, err := record.ReadIndex(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(index.Sessions) == 0 {
+		return nil, fmt.Errorf("%s: nothing was recorded", dir)
+	}
+
+	r := &Recording{Dir: dir, sessions: index.Sessions, From: index.Sessions[0].Began.Time,
+		Until: index.Sessions[len(index.Sessions)-1].Until.Time}
+	all := r.playSession(0)
+	defer all.stop()
+	all.cluster.Lasting(r.Until.Sub(r.From))
+	if err := all.playUntil(r.Until); err != nil {
+		return nil, err
+	}
+
+	r.history = all.cluster.State(r.Until).History
+	return r, nil
+}
+
+// Look shows the cluster at a time. A time outside the recording shows its beginning or its end.
+// Moving forward costs the steps in between; moving back, up to a whole session.
+func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at.Before(r.From) {
+		at = r.From
+	}
+	if at.After(r.Until) {
+		at = r.Until
+	}
+	// The last session begun by then; between two sessions, the end of the first of them.
+	session := 0
+	for i := range r.sessions {
+		if !r.sessions[i].Began.After(at) {
+			session = i
+		}
+	}
+	// A player only moves forward: for an earlier time, the session is played from its beginning;
+	// for a later session, playing begins with that.
+	if p := r.player; p == nil || at.Before(p.at) || p.session < session {
+		if p != nil {
+			p.stop()
+		}
+		r.player = r.playSession(session)
+	}
+	if err := r.player.playUntil(at); err != nil {
+		r.player.stop()
+		r.player = nil
+		return err
+	}
+	look(r.player.cluster)
+	return nil
+}
+
+// State returns the whole shown state at a time. The history is that of the whole recording,
+// including the part after that time.
+func (r *Recording) State(at time.Time) (state *model.Delta, err error) {
+	err = r.Look(at, func(c *model.Cluster) {
+		state = c.State(r.player.at)
+		state.History, state.Since = r.history, r.From.UnixMilli()
+	})
+	return state, err
+}
+
+// playSession returns a player of the recording from a session on, before its first step.
+func (r *Recording) playSession(session int) *player {
+	p := &player{cluster: model.New(), session: session}
+	p.next, p.stop = iter.Pull2(record.Play(r.Dir, slices.Clone(r.sessions[session:])))
+	return p
+}
+
+// player plays a recording into a cluster. It must be stopped in the end.
+type player struct {
+	cluster *model.Cluster
+	session int // that it began with
+	at      time.Time
+	next    func() (record.Step, error, bool)
+	stop    func()
+	ahead   *record.Step // read, but not applied yet
+	// claims is set once a ResourceClaim was recorded. A recording without any may have been made
+	// without permission to read them.
+	claims bool
+	// composites is set once a CompositePodGroup was recorded, so the cluster serves them.
+	composites bool
+}
+
+// playUntil plays up to a time. After an error the player is of no use.
+func (p *player) playUntil(at time.Time) error {
+	for {
+		// A step is read before its due time is known; a future one is kept for the next call.
+		if p.ahead == nil {
+			step, err, more := p.next()
+			switch {
+			case err != nil:
+				return err
+			case !more:
+				p.showAt(p.at)
+				p.showAt(at)
+				return nil
+			}
+			p.ahead = &step
+		}
+		if p.ahead.At.After(at) {
+			p.showAt(p.at)
+			p.showAt(at)
+			return nil
+		}
+		if p.ahead.At.Sub(p.at) >= time.Second { // the history also has what was pending in between
+			p.showAt(p.at)
+		}
+		p.takeStep(p.ahead)
+		p.at = p.ahead.At
+		p.ahead = nil
+	}
+}
+
+// showAt brings the cluster's rows to their state at that time.
+func (p *player) showAt(at time.Time) {
+	p.at = at
+	for p.cluster.Changes(at); p.cluster.More(); {
+		p.cluster.Changes(at)
+	}
+}
+
+// takeStep applies one step of the recording, like the watches of a live cluster.
+func (p *player) takeStep(s *record.Step) {
+	// The cluster's time is the recording's.
+	c, now := p.cluster, s.At
+	switch o := s.Object.(type) {
+	case *v1.Node:
+		if s.Gone {
+			c.NodeGone(now, o.Name)
+		} else {
+			c.NodeSeen(now, model.NodeOf(o))
+		}
+
+	case *v1.Pod:
+		if s.Gone {
+			c.PodGoneNamed(now, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+		} else {
+			c.PodSeen(now, model.PodOf(o))
+		}
+
+	case *schedulingv1beta1.PodGroup:
+		if s.Gone {
+			c.GroupGone(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+		} else {
+			c.GroupSeen(model.GroupOf(o))
+		}
+
+	case *schedulingv1alpha3.CompositePodGroup:
+		if s.Gone {
+			c.Trees.Gone(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+		} else {
+			c.Trees.Seen(model.CompositeOf(o))
+		}
+		if !p.composites {
+			p.composites = true
+			c.Trees.Listed()
+		}
+
+	case *resourcev1.ResourceClaim:
+		if name := (types.NamespacedName{Namespace: o.Namespace, Name: o.Name}); s.Gone {
+			c.ClaimGone(name)
+		} else {
+			c.ClaimSeen(name)
+		}
+		if !p.claims {
+			p.claims = true
+			c.ClaimsListed()
+		}
+
+	// Kinds that are not shown.
+	case metav1.Object:
+
+	// A list begins, or has ended: objects missing from it have been deleted.
+	default:
+		if s.Begins {
+			c.NodesListing(now)
+			c.PodsListing(now)
+			c.GroupsListing()
+			c.Trees.Listing()
+			c.ClaimsListing()
+		} else if s.Began {
+			c.NodesListed(now)
+			c.PodsListed(now)
+			c.GroupsListed()
+			if p.composites {
+				c.Trees.Listed()
+			}
+			if p.claims {
+				c.ClaimsListed()
+			}
+		}
+	}
+}

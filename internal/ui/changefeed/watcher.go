@@ -1,0 +1,326 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package changefeed
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/internal/kube/lead"
+	"github.com/berth-k8s/berth/internal/ui/model"
+)
+
+// gather is the time for gathering changes into one frame. It is short enough to look immediate,
+// and long enough for one frame to have many changes of a rollout.
+const gather = 100 * time.Millisecond
+
+// askSchedulers is the interval between look-ups of the schedulers served by Berth: they change
+// with a configuration file.
+const askSchedulers = 10 * time.Second
+
+// Watcher follows a cluster. Watches change the cluster under the mutex (changeCluster), one
+// goroutine turns the changes into frames (gatherFrames), and readers wait on changed; they hold
+// the mutex for as long as it takes to copy a slice of frames.
+type Watcher struct {
+	client  rest.Interface
+	clients kubernetes.Interface
+
+	mu      sync.Mutex
+	cluster *model.Cluster
+	log     log
+	changed chan struct{} // closed and replaced when the log or the watches change
+	state   *Frame        // as of the log's last frame; nil: has to be made again
+	watches Watches
+
+	wake chan struct{} // something is to be gathered
+}
+
+// Watches is the state of the connection to the API server, handed out by value.
+type Watches struct {
+	// Listed is set once nodes and pods have been read, so that the shown state is a cluster.
+	Listed bool `json:"listed"`
+	Read   int  `json:"read"` // objects, until then
+	// Lost maps the kinds with broken watches to the reasons.
+	Lost map[string]string `json:"lost,omitempty"`
+	// Since maps each of them to the time of its loss, in milliseconds since 1970.
+	Since map[string]int64 `json:"since,omitempty"`
+
+	nodes, pods bool
+}
+
+// New returns a watcher of the cluster of config, which is only read. It does not connect yet.
+func New(config *rest.Config) (*Watcher, error) {
+	// Whatever the credentials allow, this client refuses to write.
+	config = snapshot.ReadOnly(config)
+	config.QPS = -1 // three watches, and pages one after the other
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Watcher{
+		client: clients.CoreV1().RESTClient(), clients: clients, cluster: model.New(), log: log{next: 1}, changed: make(chan struct{}),
+		watches: Watches{Lost: map[string]string{}, Since: map[string]int64{}}, wake: make(chan struct{}, 1),
+	}, nil
+}
+
+// FollowSchedulers looks up the schedulers served by Berth at intervals, until the context ends.
+// Failed look-ups leave the names unchanged.
+func (w *Watcher) FollowSchedulers(ctx context.Context, names func(context.Context, []*coordinationv1.Lease) ([]string, error)) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		leases, err := lead.List(ctx, w.clients.CoordinationV1())
+		// Without Leases, as where they may not be read, names can still be derived from the
+		// configuration.
+		if err != nil && !snapshot.Optional(err) {
+			return
+		}
+		if served, err := names(ctx, leases); err == nil {
+			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.Serve(served) })
+		}
+	}, askSchedulers)
+}
+
+// Run follows the cluster until the context ends. It returns when all watches have ended.
+func (w *Watcher) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { w.followResource(ctx, "nodes", func() runtime.Object { return &v1.NodeList{} }, w.nodeSink()) })
+	running.Go(func() { w.followResource(ctx, "pods", func() runtime.Object { return &v1.PodList{} }, w.podSink()) })
+	running.Go(func() {
+		w.followResource(ctx, "events", func() runtime.Object { return &v1.EventList{} }, w.eventSink())
+	})
+	running.Go(func() { w.followGroups(ctx) })
+	running.Go(func() { w.followComposites(ctx) })
+	running.Go(func() { w.followClaims(ctx) })
+	running.Go(func() { w.gatherFrames(ctx) })
+	running.Wait()
+}
+
+// followResource follows a resource of the core group.
+func (w *Watcher) followResource(ctx context.Context, resource string, newList func() runtime.Object, sink feed.Sink) {
+	w.followBy(ctx, w.client, resource, newList, sink)
+}
+
+// followBy follows a resource by the client of its group, and records when its watch is broken.
+func (w *Watcher) followBy(ctx context.Context, client rest.Interface, resource string, newList func() runtime.Object, sink feed.Sink) {
+	source := &told{Source: feed.Of(client, "", resource, newList)}
+	sink.Lost = func() { w.noteLost(resource, source.describeError()) }
+	sink.Back = func() { w.noteLost(resource, "") }
+	feed.Run(ctx, source.wrapSource(), sink)
+}
+
+// noteLost records that a watch is broken and why or, with "", that it is back. Readers are
+// notified immediately, without a frame.
+func (w *Watcher) noteLost(resource, why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watches.Lost[resource] == why {
+		return
+	}
+	if w.watches.Lost[resource] = why; why == "" {
+		delete(w.watches.Lost, resource)
+		delete(w.watches.Since, resource)
+	} else if w.watches.Since[resource] == 0 { // the reason may become known later
+		w.watches.Since[resource] = time.Now().UnixMilli()
+	}
+	w.wakeReaders()
+}
+
+// wakeReaders wakes all readers. The caller holds the mutex.
+func (w *Watcher) wakeReaders() {
+	// A closed channel wakes any number of readers, which a send would not.
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// changeCluster changes the cluster, and wakes gather.
+func (w *Watcher) changeCluster(do func(c *model.Cluster, now time.Time)) {
+	w.mu.Lock()
+	do(w.cluster, time.Now())
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// nodeSink applies a watch's nodes. Objects are reduced outside of the mutex.
+func (w *Watcher) nodeSink() feed.Sink {
+	return feed.Sink{
+		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodesListing(now) }) },
+		Listed: func() {
+			w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodesListed(now); w.watches.nodes = true })
+		},
+		Seen: func(o runtime.Object) {
+			info := model.NodeOf(o.(*v1.Node))
+			w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodeSeen(now, info); w.watches.Read++ })
+		},
+		Gone: func(o runtime.Object) {
+			name := o.(*v1.Node).Name
+			w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodeGone(now, name) })
+		},
+	}
+}
+
+// podSink applies a watch's pods.
+func (w *Watcher) podSink() feed.Sink {
+	return feed.Sink{
+		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodsListing(now) }) },
+		Listed: func() {
+			w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodsListed(now); w.watches.pods = true })
+		},
+		Seen: func(o runtime.Object) {
+			pod := model.PodOf(o.(*v1.Pod))
+			w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodSeen(now, pod); w.watches.Read++ })
+		},
+		Gone: func(o runtime.Object) {
+			uid := o.(*v1.Pod).UID
+			w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodGone(now, uid) })
+		},
+	}
+}
+
+// eventSink applies events. It ignores their expiration in the API server, after an hour.
+func (w *Watcher) eventSink() feed.Sink {
+	return feed.Sink{
+		Listing: func() {},
+		Listed:  func() {},
+		Seen: func(o runtime.Object) {
+			event := model.EventOf(o.(*v1.Event))
+			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.EventSeen(event) })
+		},
+		Gone: func(runtime.Object) {},
+	}
+}
+
+// gatherFrames makes a frame of the changes, whenever something changed, but not more often than
+// readers can draw. The first change after a pause is shown immediately; the following ones wait
+// for the next frame.
+func (w *Watcher) gatherFrames(ctx context.Context) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+		}
+		w.makeFrame(ctx)
+		pause.Reset(gather)
+	}
+}
+
+// makeFrame makes the next frame. Before nodes and pods are listed it only wakes readers, which
+// show the progress of reading.
+func (w *Watcher) makeFrame(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.watches.nodes || !w.watches.pods {
+		w.wakeReaders() // how many have been read
+		return
+	}
+	delta := w.cluster.Changes(time.Now())
+	if !w.watches.Listed {
+		w.beginLog()
+		return
+	}
+	// The remaining changes make another frame after the pause.
+	if w.cluster.More() {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+	if delta == nil {
+		return
+	}
+	data, err := json.Marshal(delta)
+	if err != nil { // plain data
+		klog.FromContext(ctx).Error(err, "Change not encoded")
+		return
+	}
+	w.log.addFrame(data)
+	// It is encoded again on a reader's request, and then shared by all.
+	w.state = nil
+	w.wakeReaders()
+}
+
+// beginLog makes the listed objects the initial state of the log. It is called once, with the mutex
+// held.
+func (w *Watcher) beginLog() {
+	for w.cluster.More() {
+		w.cluster.Changes(time.Now())
+	}
+	// From here on readers get frames, and requests are served.
+	w.watches.Listed = true
+	w.log.addFrame([]byte("{}")) // never sent: a new reader gets the state
+	w.wakeReaders()
+}
+
+// Read returns the news after a number: the frames of the log, or the whole state if it does not
+// reach back so far. Without news, frames is empty, and changed is closed on the next. watches is
+// the state of the connection to the API server. A new reader passes 0.
+func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	watches = w.watches
+	// The maps continue to change under the mutex.
+	watches.Lost, watches.Since = maps.Clone(w.watches.Lost), maps.Clone(w.watches.Since)
+	if !watches.Listed {
+		return nil, watches, w.changed
+	}
+	if frames, ok := w.log.framesAfter(after); ok && after > 0 {
+		return frames, watches, w.changed
+	}
+
+	if w.state == nil {
+		data, err := json.Marshal(w.cluster.State(time.Now()))
+		if err != nil {
+			return nil, watches, w.changed
+		}
+		w.state = &Frame{Seq: w.log.next - 1, Fresh: true, Data: data}
+	}
+	return []Frame{*w.state}, watches, w.changed
+}
+
+// Listed returns true when nodes and pods have been read once, and false if the context ends
+// before. It is safe for any number of goroutines.
+func (w *Watcher) Listed(ctx context.Context) bool {
+	for {
+		w.mu.Lock()
+		listed, changed := w.watches.Listed, w.changed
+		w.mu.Unlock()
+		if listed {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+}
+
+// Look shows the current cluster. Watches wait meanwhile.
+func (w *Watcher) Look(look func(c *model.Cluster)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	look(w.cluster)
+}

@@ -1,0 +1,44 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package localcluster
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestGatesReachEveryProcess verifies that gates of berth up reach the control plane unchanged,
+// with the API of pod groups if enabled, and that the scheduler receives the gates it supports.
+func TestGatesReachEveryProcess(t *testing.T) {
+	c := &Cluster{Gates: map[string]bool{"GenericWorkload": true, "TopologyAwareWorkloadScheduling": true, "WorkloadWithJob": true}}
+	if err := c.CheckGates(); err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Join(c.controlplaneArgv(), " ")
+	for _, want := range []string{
+		"--feature-gates GenericWorkload=true,TopologyAwareWorkloadScheduling=true,WorkloadWithJob=true", "--runtime-config scheduling.k8s.io/v1beta1=true",
+	} {
+		if !strings.Contains(line, want) {
+			t.Errorf("the control plane runs as %q, without %q", line, want)
+		}
+	}
+	if want := "GenericWorkload=true,TaintTolerationComparisonOperators=true,TopologyAwareWorkloadScheduling=true"; !slices.Contains(c.schedulerArgv(), want) {
+		t.Errorf("the scheduler runs as %q, without %q", c.schedulerArgv(), want)
+	}
+	if line := strings.Join((&Cluster{}).controlplaneArgv(), " "); strings.Contains(line, "gates") || strings.Contains(line, "runtime-config") {
+		t.Errorf("without gates the control plane runs as %q", line)
+	}
+	c.Gates = map[string]bool{"EvictionRequestAPI": true}
+	if line := strings.Join(c.controlplaneArgv(), " "); !strings.Contains(line, "--runtime-config lifecycle.k8s.io/v1alpha1=true") {
+		t.Errorf("with EvictionRequests the control plane runs as %q", line)
+	}
+	if !slices.Contains(c.controllerFlags(), "*,evictionrequest-controller") || len((&Cluster{}).controllerFlags()) > 0 {
+		t.Errorf("with EvictionRequests the controller gets %q, without %q", c.controllerFlags(), (&Cluster{}).controllerFlags())
+	}
+	c.Gates = map[string]bool{"TopologyAwareWorkloadScheduling": true}
+	if err := c.CheckGates(); err == nil || !strings.Contains(err.Error(), "needs GenericWorkload=true") {
+		t.Errorf("a gate without the one that it needs: %v", err)
+	}
+}

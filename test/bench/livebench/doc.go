@@ -1,0 +1,15 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package livebench measures kube-scheduler and Berth's scheduler against a real API server, in
+// turn and in one run: pods per second, CPU per pod, memory, and the latency of one pod on an idle
+// cluster.
+//
+// Everything runs as separate processes, built from the same modules: etcd, an unmodified
+// kube-apiserver, and one of the schedulers at a time. The nodes are objects with a healthy status
+// but without a kubelet. For each mode ([Modes]) the pods wait before the scheduler starts; it is
+// started, watched until the last pod is bound, given the time to write its events, and ended; the
+// kernel's figures for the process are its usage. [Run] measures, [Report] prints the tables. It
+// first measures the API server's rate without any decisions, the upper limit of a scheduler.
+// Alternatively, it measures the startup of pods ([Startup]), or the binding of gangs ([Gang]).
+package livebench

@@ -1,0 +1,106 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package livebench
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/test/bench/driver"
+)
+
+// Racks of the nodes of gangs. A rack has a tenth as many nodes as a gang has pods, and is of one
+// of five kinds by its initial usage: a gang fits in three of them, and leaves the least room in
+// tightRack.
+const (
+	rackLabel = "topology.example.com/rack"
+	rackKinds = 5
+	// tightRack is the kind of rack that is fullest with the gang in it: both schedulers must
+	// choose it.
+	tightRack = 2
+
+	memberCPU    = 2000 // thousandths
+	memberMemory = 4 << 10
+	// perNode is the average number of members on a node of a rack.
+	perNode = 10
+)
+
+// racks describes the racks of so many nodes, for gangs of so many pods.
+type racks struct{ nodes, gang int }
+
+// countAll returns the number of racks.
+func (r racks) countAll() int { return max(r.nodes/((r.gang+perNode-1)/perNode), 1) }
+
+// rackOf returns the rack of a node.
+func (r racks) rackOf(node int) int { return node % r.countAll() }
+
+// labelNode returns the labels that put a node into its rack.
+func (r racks) labelNode(node int) map[string]string {
+	return map[string]string{rackLabel: fmt.Sprintf("rack-%d", r.rackOf(node))}
+}
+
+// usedOn returns the usage of a node by staying pods, in thousandths of a CPU and MiB. Nodes of a
+// rack differ by the room of a member.
+func (r racks) usedOn(node int) (milliCPU, mebibytes int64) {
+	place := int64(node / r.countAll())
+	more := memberCPU * (place % 3)
+	switch r.rackOf(node) % rackKinds {
+	case 0: // there is too little CPU
+		return 22_000 + more, 16 << 10
+	case 1: // enough of each in sum, but half of the nodes lack CPU, and the others memory
+		if place%2 == 0 {
+			return 22_000, 2 << 10
+		}
+		return 2000, 44 << 10
+	case tightRack:
+		return 6000 + more, 12 << 10
+	case 3:
+		return 2000 + more, 8 << 10
+	}
+	return 0, 0
+}
+
+// residentsPerNode is the number of pods sharing a node's usage.
+const residentsPerNode = 2
+
+// residentPods returns the staying pods; it skips unused nodes.
+func (r racks) residentPods() (pods []*v1.Pod) {
+	for i := range r.nodes * residentsPerNode {
+		node := i / residentsPerNode
+		if cpu, memory := r.usedOn(node); cpu > 0 {
+			pod := boundPod(i, node, cpu/residentsPerNode, memory/residentsPerNode)
+			pod.Spec.PriorityClassName = highClass
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// memberPod returns the i-th pod of a gang.
+func memberPod(i int) *v1.Pod {
+	pod, group := plainPod(i), gangName
+	pod.Spec.PriorityClassName = highClass
+	pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
+	driver.Request(&pod.Spec, memberCPU, memberMemory)
+	return pod
+}
+
+const (
+	// lowerNamespace has the pods from which a gang must preempt some.
+	lowerNamespace = "bench-gang-lower"
+	// lowerCPU is the request of each of them: the room of four members.
+	lowerCPU = 4 * memberCPU
+)
+
+// lowerPods take the room of all racks, so that a gang fits in none without preemption.
+func (r racks) lowerPods() (pods []*v1.Pod) {
+	for node := range r.nodes {
+		used, _ := r.usedOn(node)
+		for range (driver.NodeAmounts.Cpu().MilliValue() - used) / lowerCPU {
+			pods = append(pods, boundPod(len(pods), node, lowerCPU, 200))
+		}
+	}
+	return pods
+}

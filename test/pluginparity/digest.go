@@ -1,0 +1,155 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginparity
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// digest is a plugin whose word on a node is a digest of all that it is shown of it. Two schedulers
+// that show it anything else get another word.
+type digest struct{}
+
+const digestName = "Digest"
+
+func newDigest(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return digest{}, nil }
+
+func (digest) Name() string { return digestName }
+
+// moved are the pods that are supposed to have come (1) or gone (-1).
+type moved map[string]int
+
+func (m moved) Clone() fwk.StateData { return maps.Clone(m) }
+
+// fits tells whether pods are supposed to have come or gone, and fails if the node does not show
+// it.
+func (m moved) fits(node fwk.NodeInfo) (supposed bool, err error) {
+	there := map[string]bool{}
+	for _, p := range node.GetPods() {
+		there[p.GetPod().Name] = true
+	}
+	for name, by := range m {
+		if name == "" || by == 0 {
+			continue
+		}
+		supposed = true
+		if there[name] != (by == 1) || by > 1 || by < -1 {
+			return true, fmt.Errorf("pod %s is on %s: %t, and was added %d times", name, node.Node().Name, there[name], by)
+		}
+	}
+	return supposed, nil
+}
+
+func (digest) PreFilter(_ context.Context, state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	state.Write(digestName, moved{"": len(nodes)})
+	return nil, nil
+}
+
+func (d digest) PreFilterExtensions() fwk.PreFilterExtensions { return d }
+
+func (digest) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, p fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
+	return move(state, p, 1)
+}
+
+func (digest) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, p fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
+	return move(state, p, -1)
+}
+
+func move(state fwk.CycleState, p fwk.PodInfo, by int) *fwk.Status {
+	data, err := state.Read(digestName)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	data.(moved)[p.GetPod().Name] += by
+	return nil
+}
+
+// Filter rejects every fifth node with its digest for a reason. Where pods are supposed to have
+// come or gone it only sees to it that the node shows what the state was told: rejecting at random
+// there would make the choice of victims depend on the order of equals.
+func (digest) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	data, err := state.Read(digestName)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	if supposed, err := data.(moved).fits(node); err != nil {
+		return fwk.AsStatus(err)
+	} else if supposed {
+		return nil
+	}
+	words := describe(pod, node, data.(moved))
+	if sum(words)%5 == 0 {
+		return fwk.NewStatus(fwk.Unschedulable, "rejects "+words)
+	}
+	return nil
+}
+
+func (digest) Score(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+	return int64(sum(describe(pod, node, nil)) % 101), nil
+}
+
+func (digest) ScoreExtensions() fwk.ScoreExtensions { return nil }
+
+func sum(words string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(words))
+	return h.Sum32()
+}
+
+// describe tells all of a NodeInfo, and of the pods in it.
+func describe(pod *v1.Pod, node fwk.NodeInfo, m moved) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s: ", pod.Name, node.Node().Name)
+	for _, r := range []fwk.Resource{node.GetRequested(), node.GetNonZeroRequested(), node.GetAllocatable()} {
+		fmt.Fprintf(&b, "%d %d %d %d %v; ", r.GetMilliCPU(), r.GetMemory(), r.GetEphemeralStorage(), r.GetAllowedPodNumber(), amounts(r))
+	}
+	fmt.Fprintf(&b, "%v %v; ", node.GetUsedPorts(), node.GetPVCRefCounts())
+	for _, name := range slices.Sorted(maps.Keys(node.GetImageStates())) {
+		image := node.GetImageStates()[name]
+		fmt.Fprintf(&b, "%s %d; ", name, image.Size)
+		if m == nil { // upstream's copies of a node have lost the number
+			fmt.Fprintf(&b, "%d; ", image.NumNodes)
+		}
+	}
+	for _, list := range [][]fwk.PodInfo{node.GetPods(), node.GetPodsWithAffinity(), node.GetPodsWithRequiredAntiAffinity()} {
+		fmt.Fprintf(&b, "%v; ", pods(list))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		if m[name] != 0 {
+			fmt.Fprintf(&b, "%s %+d; ", name, m[name])
+		}
+	}
+	return b.String()
+}
+
+// amounts are the resources beside CPU, memory and storage of which there is any.
+func amounts(r fwk.Resource) map[v1.ResourceName]int64 {
+	some := map[v1.ResourceName]int64{}
+	for name, n := range r.GetScalarResources() {
+		if n != 0 {
+			some[name] = n
+		}
+	}
+	return some
+}
+
+func pods(list []fwk.PodInfo) []string {
+	var words []string
+	for _, p := range list {
+		words = append(words, fmt.Sprintf("%s on %q, %d+%d+%d+%d terms", p.GetPod().Name, p.GetPod().Spec.NodeName,
+			len(p.GetRequiredAffinityTerms()),
+			len(p.GetRequiredAntiAffinityTerms()), len(p.GetPreferredAffinityTerms()), len(p.GetPreferredAntiAffinityTerms())))
+	}
+	slices.Sort(words)
+	return words
+}
