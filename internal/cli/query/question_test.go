@@ -26,7 +26,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
-	kube "github.com/berth-k8s/berth/internal/kube/fakeapi"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
@@ -287,7 +287,7 @@ func TestWhatIsAssumedIsTheFirstLine(t *testing.T) {
 // --config, a Lease or the scheduler, or permission to assume one.
 func TestNoPodIsEvictedOnAnAssumption(t *testing.T) {
 	nowhere(t)
-	api := kube.New()
+	api := fakeapi.New()
 	q := newQuestion("--kubeconfig", kubeconfig(t, t.TempDir(), "https://127.0.0.1:1", ""))
 	_, err := q.RunningIn(q.cmd, api.Client(), false)
 	if err == nil || !strings.Contains(err.Error(), "no pod is evicted on an assumption (default-scheduler runs with the default configuration, because ") ||
@@ -298,11 +298,11 @@ func TestNoPodIsEvictedOnAnAssumption(t *testing.T) {
 		t.Errorf("it may be assumed: %+v, %v", running, err)
 	}
 
-	api.SetFault(func(*http.Request) kube.Fault { return kube.Fault{Status: http.StatusForbidden} })
+	api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Status: http.StatusForbidden} })
 	if running, err := q.RunningIn(q.cmd, api.Client(), true); err != nil || running.Assumed == "" {
 		t.Errorf("Leases that may not be read: %+v, %v", running, err)
 	}
-	api.SetFault(func(*http.Request) kube.Fault { return kube.Fault{Status: http.StatusInternalServerError} })
+	api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Status: http.StatusInternalServerError} })
 	if _, err := q.RunningIn(q.cmd, api.Client(), true); err == nil {
 		t.Error("an API server that fails is no reason to assume anything")
 	}

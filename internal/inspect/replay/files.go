@@ -12,7 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
-	enginejournal "github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/owned"
 )
@@ -127,7 +127,7 @@ type opened struct {
 	*os.File
 	began, continues time.Time
 	lost             int
-	scheduler        *enginejournal.Reader
+	scheduler        *journal.Reader
 	controllers      *controllerjournal.Reader
 }
 
@@ -139,7 +139,7 @@ func (f *File) open() (in *opened, err error) {
 	if f.Controllers {
 		in.controllers, err = controllerjournal.NewReader(in)
 	} else {
-		in.scheduler, err = enginejournal.NewReader(in)
+		in.scheduler, err = journal.NewReader(in)
 	}
 	switch {
 	case err != nil:
@@ -154,9 +154,9 @@ func (f *File) open() (in *opened, err error) {
 }
 
 // again reads a journal of the scheduler from its beginning.
-func (in *opened) again() (*enginejournal.Reader, error) {
+func (in *opened) again() (*journal.Reader, error) {
 	if _, err := in.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	return enginejournal.NewReader(in)
+	return journal.NewReader(in)
 }

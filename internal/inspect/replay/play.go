@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
-	enginejournal "github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -39,7 +39,7 @@ type Played struct {
 	// Component is the one that wrote the journal; "" is the scheduler.
 	Component string `json:"component,omitempty"`
 	Gap
-	enginejournal.Result
+	journal.Result
 	Lasted simulate.Seconds `json:"lasted"` // as Result has it
 	Took   simulate.Seconds `json:"took"`
 }
@@ -58,19 +58,19 @@ func (p *Player) Play(f *File) (one Played, err error) {
 		one.Component = in.controllers.Header.Component
 		one.Result.Result, err = controllerjournal.Replay(in.controllers, p.optionsOfControllers(f))
 	} else {
-		one.Result, err = enginejournal.Replay(in.scheduler, p.options(f))
+		one.Result, err = journal.Replay(in.scheduler, p.options(f))
 	}
 	one.Lasted = simulate.Seconds(one.Result.Lasted.Round(time.Millisecond))
 	one.Took = simulate.Seconds(time.Since(began).Round(time.Microsecond))
 	return one, err
 }
 
-func (p *Player) options(f *File) enginejournal.Options {
-	o := enginejournal.Options{Profiles: ProfilesOf, On: p.KeepGoing || p.Story != nil}
+func (p *Player) options(f *File) journal.Options {
+	o := journal.Options{Profiles: ProfilesOf, On: p.KeepGoing || p.Story != nil}
 	if p.Story != nil {
-		o.Each = (&enginejournal.Story{Out: p.Story, Pod: p.Pod}).Tell
+		o.Each = (&journal.Story{Out: p.Story, Pod: p.Pod}).Tell
 	} else {
-		o.Each = func(n int, record enginejournal.Record, _ *cycle.Core) { p.progress(f, n, record.At) }
+		o.Each = func(n int, record journal.Record, _ *cycle.Core) { p.progress(f, n, record.At) }
 	}
 	return o
 }
@@ -93,7 +93,7 @@ func (p *Player) progress(f *File, n int, at time.Time) {
 }
 
 // ProfilesOf makes the profiles of a configuration in a journal.
-func ProfilesOf(h enginejournal.Header, text []byte) (profiles []cycle.Profile, err error) {
+func ProfilesOf(h journal.Header, text []byte) (profiles []cycle.Profile, err error) {
 	c, err := h.Added.Parse("journal", text)
 	if err != nil {
 		return nil, err
