@@ -131,16 +131,16 @@ type WriteGroup struct {
 	Condition metav1.Condition
 }
 
-// Tell records an event about an object. It has no outcome, and may be dropped.
-type Tell struct {
+// RecordEvent records an event about an object. It has no outcome, and may be dropped.
+type RecordEvent struct {
 	Profile               string // the reporting component: a scheduler name
-	About                 v1.ObjectReference
+	Regarding             v1.ObjectReference
 	Type, Reason, Message string
 }
 
-// Announce records the event for a bound pod. It follows the outcome of the Bind, even if a watch
-// has shown the binding before.
-type Announce struct{ Attempt *Attempt }
+// RecordBinding records the event for a bound pod. It follows the outcome of the Bind, even if a
+// watch has shown the binding before.
+type RecordBinding struct{ Attempt *Attempt }
 
 // ReadPod fetches a pod missing from the core's state. The reply is Read; a deleted pod gets no
 // reply.
@@ -180,8 +180,8 @@ func (GiveBackClaim) isAction() {}
 func (Remove) isAction()        {}
 func (WriteStatus) isAction()   {}
 func (WriteGroup) isAction()    {}
-func (Tell) isAction()          {}
-func (Announce) isAction()      {}
+func (RecordEvent) isAction()   {}
+func (RecordBinding) isAction() {}
 func (ReadPod) isAction()       {}
 func (Compared) isAction()      {}
 func (Panicked) isAction()      {}

@@ -154,7 +154,7 @@ func (ps *placements) confirmBound(b *placement) {
 func (e bindErrand) handleOutcome(o Outcome) {
 	ps, b := e.ps, e.b
 	if o.Fault == nil && !o.Withdrawn {
-		ps.addAction(Announce{&b.Attempt})
+		ps.addAction(RecordBinding{&b.Attempt})
 	}
 	switch {
 	case b.dropped, b.confirmed && o.Withdrawn: // a watch already showed the pod gone or bound by another client, and is right

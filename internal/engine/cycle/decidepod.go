@@ -240,8 +240,8 @@ func (as *attempts) ungrouped(item *queue.Item) {
 	if as.podGroups.gates.Generic || item.Attempts > 1 || item.Class.Spec.SchedulingGroup == nil {
 		return
 	}
-	as.addAction(Tell{
-		Profile: item.Pod.Spec.SchedulerName, About: Reference(item.Pod), Type: v1.EventTypeWarning, Reason: "PodGroupIgnored",
+	as.addAction(RecordEvent{
+		Profile: item.Pod.Spec.SchedulerName, Regarding: Reference(item.Pod), Type: v1.EventTypeWarning, Reason: "PodGroupIgnored",
 		Message: fmt.Sprintf("the pod names pod group %q and is scheduled without it: the scheduler runs without --feature-gates=%s=true",
 			groups.NameOf(item.Pod), groups.GenericWorkload),
 	})

@@ -77,7 +77,7 @@ func (w *world) checkGentle(because Event, actions []Action) {
 			if a.Condition == nil {
 				moved[a.Pod.UID] = true // it lost its nomination
 			}
-		case Tell:
+		case RecordEvent:
 			inMemory = inMemory || a.Reason == "Preempted" // a victim that was being bound has left its node already
 		}
 	}
@@ -91,9 +91,9 @@ func (w *world) checkGentle(because Event, actions []Action) {
 		}
 	}
 	for _, action := range actions {
-		if a, ok := action.(Tell); ok && a.Reason == "FailedScheduling" {
-			if _, known := w.gentle.unfit[a.About.UID]; !known {
-				w.gentle.unfit[a.About.UID] = w.now
+		if a, ok := action.(RecordEvent); ok && a.Reason == "FailedScheduling" {
+			if _, known := w.gentle.unfit[a.Regarding.UID]; !known {
+				w.gentle.unfit[a.Regarding.UID] = w.now
 			}
 		}
 	}

@@ -41,9 +41,9 @@ var volumesBound = waitFor{
 var devicesReady = waitFor{
 	late:   "device binding timeout",
 	needed: func(b *placement) bool { return slices.ContainsFunc(b.devices.Claims, awaitsDevices) },
-	told: func(b *placement) Tell {
-		return Tell{
-			Profile: b.Profile, About: Reference(b.Pod), Type: v1.EventTypeNormal, Reason: "BindingConditionsPending",
+	told: func(b *placement) RecordEvent {
+		return RecordEvent{
+			Profile: b.Profile, Regarding: Reference(b.Pod), Type: v1.EventTypeNormal, Reason: "BindingConditionsPending",
 			Message: "waiting for binding conditions for device on node " + b.Node,
 		}
 	},

@@ -216,7 +216,7 @@ func (pr *preemptions) expectAnswer(r *removal) {
 
 // tellPreempted records the event about the victim, with kube-scheduler's wording.
 func (pr *preemptions) tellPreempted(r *removal, suffix string) {
-	pr.addAction(Tell{Profile: r.by, About: r.victim, Type: v1.EventTypeNormal, Reason: "Preempted", Message: r.message + suffix})
+	pr.addAction(RecordEvent{Profile: r.by, Regarding: r.victim, Type: v1.EventTypeNormal, Reason: "Preempted", Message: r.message + suffix})
 }
 
 // removeVictim requests the deletion of a victim.

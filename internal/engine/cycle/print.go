@@ -105,11 +105,11 @@ func (a WriteGroup) String() string {
 		a.Condition.Reason, a.Condition.Message)
 }
 
-func (a Tell) String() string {
-	return fmt.Sprintf("tell %s %s of %s/%s: %s", a.Type, a.Reason, a.About.Namespace, a.About.Name, a.Message)
+func (a RecordEvent) String() string {
+	return fmt.Sprintf("tell %s %s of %s/%s: %s", a.Type, a.Reason, a.Regarding.Namespace, a.Regarding.Name, a.Message)
 }
 
-func (a Announce) String() string {
+func (a RecordBinding) String() string {
 	return fmt.Sprintf("announce %s on %s", a.Attempt, a.Attempt.Node)
 }
 

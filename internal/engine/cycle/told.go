@@ -35,8 +35,8 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 	pod := item.Pod
 	if item.Message != message || s.now.Sub(item.MessageAt) >= sayAgain {
 		item.Message, item.MessageAt = message, s.now
-		s.addAction(Tell{
-			Profile: pod.Spec.SchedulerName, About: Reference(pod), Type: v1.EventTypeWarning,
+		s.addAction(RecordEvent{
+			Profile: pod.Spec.SchedulerName, Regarding: Reference(pod), Type: v1.EventTypeWarning,
 			Reason: "FailedScheduling", Message: truncated(message),
 		})
 	}

@@ -52,8 +52,8 @@ func (w *world) checkTreeVictims(actions []Action) {
 	}
 	yielding := w.core.Books().Yielding
 	for _, action := range actions { // those whose binding had not begun, and that are not off their node yet
-		if tell, is := action.(Tell); is && tell.Reason == "Preempted" {
-			yielding = append(yielding, tell.About.UID)
+		if tell, is := action.(RecordEvent); is && tell.Reason == "Preempted" {
+			yielding = append(yielding, tell.Regarding.UID)
 		}
 	}
 	for n, cpu := range asked {

@@ -75,7 +75,7 @@ func Replay(r *Reader, o Options) (result Result, err error) {
 		// The time is the recorded one: it is the core's only clock.
 		actions := core.Step(record.At, record.Event)
 		for _, action := range actions {
-			if _, ok := action.(cycle.Announce); ok {
+			if _, ok := action.(cycle.RecordBinding); ok {
 				result.Bound++
 			}
 		}

@@ -51,7 +51,7 @@ const (
 // Event is one event about one object. Zero values of Component and Annotations mean the log's own
 // component, and no annotations.
 type Event struct {
-	About                 v1.ObjectReference
+	Regarding             v1.ObjectReference
 	Type, Reason, Message string
 	// Component is the reporting component; empty: the log's own.
 	Component   string
@@ -104,7 +104,7 @@ type queued struct {
 func (e *queued) sizeOf() int {
 	const own = 216
 	sum := own + len(e.Component) + len(e.Type) + len(e.Reason) + len(e.Message)
-	a := &e.About
+	a := &e.Regarding
 	sum += len(a.Kind) + len(a.Namespace) + len(a.Name) + len(a.UID) + len(a.APIVersion) + len(a.ResourceVersion) + len(a.FieldPath)
 	for key, value := range e.Annotations {
 		sum += len(key) + len(value)
@@ -134,12 +134,12 @@ func New(client kubernetes.Interface, component string) *Log {
 
 // Add queues an event about an object.
 func (l *Log) Add(about v1.ObjectReference, eventType, reason, message string) {
-	l.Tell(Event{About: about, Type: eventType, Reason: reason, Message: message})
+	l.Record(Event{Regarding: about, Type: eventType, Reason: reason, Message: message})
 }
 
-// Tell queues an event. It never waits: an event that finds the queue full is dropped, counted and
-// logged.
-func (l *Log) Tell(e Event) {
+// Record queues an event. It never waits: an event that finds the queue full is dropped, counted
+// and logged.
+func (l *Log) Record(e Event) {
 	one := queued{e, metav1.Now()}
 	size := one.sizeOf()
 	l.mu.Lock()
@@ -149,7 +149,7 @@ func (l *Log) Tell(e Event) {
 		if l.full.Due() {
 			klog.Background().Info("Too many events wait to be written, further ones are dropped", "waiting", l.waits,
 				"droppedSoFar", l.dropped,
-				"reason", e.Reason, "about", klog.KRef(e.About.Namespace, e.About.Name))
+				"reason", e.Reason, "about", klog.KRef(e.Regarding.Namespace, e.Regarding.Name))
 		}
 		return
 	}
@@ -166,7 +166,7 @@ func (l *Log) Tell(e Event) {
 // toEvent converts an event to the API's type. An event about an object without namespace is
 // written to default, like in client-go.
 func (l *Log) toEvent(e *queued) *v1.Event {
-	namespace, component := e.About.Namespace, e.Component
+	namespace, component := e.Regarding.Namespace, e.Component
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
@@ -176,11 +176,11 @@ func (l *Log) toEvent(e *queued) *v1.Event {
 	}
 	return &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        recordutil.GenerateEventName(e.About.Name, e.at.UnixNano()),
+			Name:        recordutil.GenerateEventName(e.Regarding.Name, e.at.UnixNano()),
 			Namespace:   namespace,
 			Annotations: e.Annotations,
 		},
-		InvolvedObject:      e.About,
+		InvolvedObject:      e.Regarding,
 		Type:                e.Type,
 		Reason:              e.Reason,
 		Message:             e.Message,
@@ -285,7 +285,7 @@ func (l *Log) handOut(write, ctx context.Context, lanes []*lane, shared chan<- *
 // putInLane adds an event to its object's lane.
 func (l *Log) putInLane(lanes []*lane, e *queued) {
 	h := fnv.New32a()
-	h.Write([]byte(e.About.UID))
+	h.Write([]byte(e.Regarding.UID))
 	to := lanes[h.Sum32()%uint32(len(lanes))]
 	l.mu.Lock()
 	to.events = append(to.events, *e)

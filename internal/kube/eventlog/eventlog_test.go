@@ -135,7 +135,7 @@ func running(t *testing.T, create func(*v1.Event) error, test func(log *Log, bus
 
 func tellOnce(log *Log, n int) {
 	for i := range n {
-		log.Tell(Event{About: about(fmt.Sprint("web-", i)), Type: v1.EventTypeNormal, Reason: "Scheduled", Message: "Successfully assigned", Once: true})
+		log.Record(Event{Regarding: about(fmt.Sprint("web-", i)), Type: v1.EventTypeNormal, Reason: "Scheduled", Message: "Successfully assigned", Once: true})
 	}
 }
 
@@ -198,7 +198,7 @@ func TestEventThatIsNotTakenIsSentAgain(t *testing.T) {
 			running(t, func(*v1.Event) error {
 				return c.errs[min(int(tries.Add(1)), len(c.errs))-1]
 			}, func(log *Log, _ *atomic.Bool) {
-				log.Tell(Event{About: about("web-0"), Reason: "Scheduled", Once: once})
+				log.Record(Event{Regarding: about("web-0"), Reason: "Scheduled", Once: once})
 				time.Sleep(5 * time.Minute)
 			})
 			if n := int(tries.Load()); n != c.want {
@@ -213,7 +213,7 @@ func TestEventsAreInTheNameOfWhoReportsThem(t *testing.T) {
 	var from sync.Map
 	running(t, func(e *v1.Event) error { from.Store(e.Source.Component, e.Count); return nil }, func(log *Log, _ *atomic.Bool) {
 		log.Add(about("p"), v1.EventTypeWarning, "FailedScheduling", "no node")
-		log.Tell(Event{Component: "batch", About: about("p"), Type: v1.EventTypeWarning, Reason: "FailedScheduling", Message: "no node"})
+		log.Record(Event{Component: "batch", Regarding: about("p"), Type: v1.EventTypeWarning, Reason: "FailedScheduling", Message: "no node"})
 	})
 	for _, component := range []string{"default-scheduler", "batch"} {
 		if count, _ := from.Load(component); count != int32(1) {
@@ -249,8 +249,8 @@ func TestLongEventsFillTheQueue(t *testing.T) {
 		half := strings.Repeat("m", size/2)
 		tell := func(n int) {
 			for i := range n {
-				log.Tell(Event{
-					About: v1.ObjectReference{UID: types.UID(fmt.Sprint(i))}, Message: half, Once: i%2 == 0,
+				log.Record(Event{
+					Regarding: v1.ObjectReference{UID: types.UID(fmt.Sprint(i))}, Message: half, Once: i%2 == 0,
 					Annotations: map[string]string{"a": half},
 				})
 			}
@@ -365,7 +365,7 @@ func TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject(t *testing.T) {
 		var written names
 		running(t, written.create, func(log *Log, _ *atomic.Bool) {
 			for i := range 30 {
-				log.Tell(Event{About: about("p"), Reason: fmt.Sprint("r", i), Once: c.once})
+				log.Record(Event{Regarding: about("p"), Reason: fmt.Sprint("r", i), Once: c.once})
 				time.Sleep(time.Millisecond) // their names are the time
 			}
 			time.Sleep(time.Second)
@@ -537,7 +537,7 @@ func TestEventSaysWhatWasToldAndWhen(t *testing.T) {
 		log.Host = "node-1"
 		log.Create = func(_ context.Context, e *v1.Event) error { got = e; return nil }
 		told := metav1.Now()
-		log.Tell(Event{About: about("p"), Type: v1.EventTypeWarning, Reason: "BackOff", Message: "text", Annotations: map[string]string{"a": "b"}, Once: true})
+		log.Record(Event{Regarding: about("p"), Type: v1.EventTypeWarning, Reason: "BackOff", Message: "text", Annotations: map[string]string{"a": "b"}, Once: true})
 		queue := log.waiting
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

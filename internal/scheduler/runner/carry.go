@@ -140,10 +140,10 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 		s.podStatuses.addWrite(one.Pod, one, a.Reworded)
 	case cycle.WriteGroup:
 		s.groupStatuses.addWrite(a.Group, a, false)
-	case cycle.Tell:
-		s.events.Tell(eventlog.Event{Component: a.Profile, About: a.About, Type: a.Type, Reason: a.Reason, Message: a.Message})
-	case cycle.Announce:
-		s.announceBound(a.Attempt)
+	case cycle.RecordEvent:
+		s.events.Record(eventlog.Event{Component: a.Profile, Regarding: a.Regarding, Type: a.Type, Reason: a.Reason, Message: a.Message})
+	case cycle.RecordBinding:
+		s.recordBinding(a.Attempt)
 	case cycle.ReadPod:
 		s.helpers.addTask(func(ctx context.Context) { s.readPod(ctx, a) })
 	default:

@@ -266,7 +266,7 @@ func (s *Scheduler) finishActions() {
 		}
 		for _, action := range s.stepCore(s.loop.Now(), event) {
 			switch action.(type) {
-			case cycle.Announce, cycle.Tell:
+			case cycle.RecordBinding, cycle.RecordEvent:
 				s.writeLater(action)
 			}
 		}

@@ -105,8 +105,8 @@ func BenchmarkWrites(b *testing.B) {
 			if cancel(); err != nil {
 				b.Error(err)
 			}
-			events.Tell(eventlog.Event{
-				About: v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: name, APIVersion: "v1"}, Type: v1.EventTypeNormal,
+			events.Record(eventlog.Event{
+				Regarding: v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: name, APIVersion: "v1"}, Type: v1.EventTypeNormal,
 				Reason: "Scheduled", Message: "Successfully assigned default/" + name + " to node-1", Once: true,
 			})
 		}

@@ -19,37 +19,37 @@ import (
 // owners, for whom the output of the drain is not visible.
 type drainEvents struct {
 	log  *eventlog.Log
-	said map[types.UID]string // by pod, the last event
+	last map[types.UID]string // by pod, the last event
 }
 
 // A drain ends soon after its last event, so the log gets a second to send it.
 func newDrainEvents(client kubernetes.Interface) *drainEvents {
 	log := eventlog.New(client, "berth-drain")
 	log.Drain = time.Second
-	return &drainEvents{log: log, said: map[types.UID]string{}}
+	return &drainEvents{log: log, last: map[types.UID]string{}}
 }
 
-// writeEvents writes the events resulting from a drain's progress report.
-func (e *drainEvents) writeEvents(a *execute.DrainTold) {
+// recordEvents writes the events resulting from a drain's progress report.
+func (e *drainEvents) recordEvents(a *execute.DrainTold) {
 	for _, h := range a.Held {
-		e.addEvent(h.Pod, v1.EventTypeNormal, "DrainWaiting", h.Why)
+		e.recordEvent(h.Pod, v1.EventTypeNormal, "DrainWaiting", h.Why)
 	}
 	switch {
 	case a.Pod == nil:
 	case a.Result == execute.Awaited:
-		e.addEvent(a.Pod, v1.EventTypeNormal, "DrainWaiting", a.Message)
+		e.recordEvent(a.Pod, v1.EventTypeNormal, "DrainWaiting", a.Message)
 	case a.Result == execute.Restored:
-		e.addEvent(a.Pod, v1.EventTypeWarning, "SurgeGivenUp", a.Message)
+		e.recordEvent(a.Pod, v1.EventTypeWarning, "SurgeGivenUp", a.Message)
 	}
 }
 
-// addEvent writes an event unless it repeats the pod's last one. A budget is tried every few
+// recordEvent writes an event unless it repeats the pod's last one. A budget is tried every few
 // seconds, and its response rarely changes.
-func (e *drainEvents) addEvent(p *rebalance.Departure, kind, reason, message string) {
+func (e *drainEvents) recordEvent(p *rebalance.Departure, kind, reason, message string) {
 	event := reason + ": " + message
-	if p.Name == "" || e.said[p.UID] == event {
+	if p.Name == "" || e.last[p.UID] == event {
 		return
 	}
-	e.said[p.UID] = event
+	e.last[p.UID] = event
 	e.log.Add(v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID}, kind, reason, message)
 }

@@ -65,7 +65,7 @@ func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 	m.tell = func(_ context.Context, action execute.Action) bool {
 		a, ok := action.(execute.DrainTold)
 		if ok {
-			events.writeEvents(&a)
+			events.recordEvents(&a)
 			told(a)
 		}
 		return ok || tell(action)

@@ -16,12 +16,12 @@ import (
 // it fits into the 30 s granted by the kubelet by default.
 const drain = 2 * time.Second
 
-// announceBound emits the event of a bound pod, with upstream's reason and message. A pod is bound
+// recordBinding emits the event of a bound pod, with upstream's reason and message. A pod is bound
 // only once, so its event needs no series.
-func (s *Scheduler) announceBound(a *cycle.Attempt) {
+func (s *Scheduler) recordBinding(a *cycle.Attempt) {
 	about := cycle.Reference(a.Pod)
-	s.events.Tell(eventlog.Event{
-		Component: a.Profile, About: about, Type: v1.EventTypeNormal, Reason: "Scheduled",
+	s.events.Record(eventlog.Event{
+		Component: a.Profile, Regarding: about, Type: v1.EventTypeNormal, Reason: "Scheduled",
 		Message: "Successfully assigned " + about.Namespace + "/" + about.Name + " to " + a.Node, Once: true,
 	})
 }
