@@ -60,11 +60,11 @@ func (s *stage) carryOut(action execute.Action) {
 	case execute.Evict:
 		request(func() execute.Event {
 			if s.draining {
-				s.keep(a.Room, s.pod(a.UID))
+				s.keep(a.Reservation, s.pod(a.UID))
 			}
 			return s.evict(a)
 		})
-	case execute.FreeRoom:
+	case execute.ReleaseReservation:
 		request(func() execute.Event { s.keep(nil, nil); return nil })
 	case execute.Withdraw:
 		request(func() execute.Event { s.withdraw(a); return nil })
@@ -90,8 +90,8 @@ func (s *stage) carryOut(action execute.Action) {
 		request(func() execute.Event { return s.cordon(a) })
 	case execute.Scale:
 		request(func() execute.Event {
-			if a.Room != nil {
-				s.keep(a.Room, s.pod(a.Room.UID))
+			if a.Reservation != nil {
+				s.keep(a.Reservation, s.pod(a.Reservation.UID))
 			}
 			answer := s.rescale(a)
 			if s.faults.scaled != nil {

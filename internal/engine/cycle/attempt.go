@@ -24,16 +24,16 @@ import (
 // reservations are released in the same step, or with the last outcome of its actions.
 type attempts struct {
 	*common
-	news        *happenings
-	nominations *nominations
-	rooms       *rooms
-	decisions   *decisions
-	placements  *placements
-	podGroups   *podGroups
-	reserved    *reservations
-	preemptions *preemptions
-	profiles    *profiles
-	hindsight   *hindsight
+	news             *happenings
+	nominations      *nominations
+	moveReservations *moveReservations
+	decisions        *decisions
+	placements       *placements
+	podGroups        *podGroups
+	reserved         *reservations
+	preemptions      *preemptions
+	profiles         *profiles
+	hindsight        *hindsight
 
 	asking    int            // questions asked aside and not answered yet
 	preparing map[string]int // pods for which something is prepared aside, by namespace

@@ -206,7 +206,7 @@ func (c *chaos) something() {
 	case n == 35:
 		c.showRoom()
 	case n == 36:
-		c.deliver(Rooms)
+		c.deliver(MoveLeases)
 	case n == 37:
 		c.changeNode()
 	case n == 38: // resized in place, never up: nobody could decide right about that unseen

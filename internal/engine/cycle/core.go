@@ -29,22 +29,22 @@ import (
 // decision is made before all kinds are listed and this scheduler leads.
 type Core struct {
 	*common
-	ready       *readiness
-	news        *happenings
-	nominations *nominations
-	rooms       *rooms
-	decisions   *decisions
-	claims      *sharedClaims
-	placements  *placements
-	podGroups   *podGroups
-	reserved    *reservations
-	preemptions *preemptions
-	profiles    *profiles
-	hindsight   *hindsight
-	attempts    *attempts
-	intake      *intake
-	mirrors     map[Kind]mirror
-	flushed     time.Time // when the queue was last searched for pods that have waited too long
+	ready            *readiness
+	news             *happenings
+	nominations      *nominations
+	moveReservations *moveReservations
+	decisions        *decisions
+	claims           *sharedClaims
+	placements       *placements
+	podGroups        *podGroups
+	reserved         *reservations
+	preemptions      *preemptions
+	profiles         *profiles
+	hindsight        *hindsight
+	attempts         *attempts
+	intake           *intake
+	mirrors          map[Kind]mirror
+	flushed          time.Time // when the queue was last searched for pods that have waited too long
 }
 
 // Check reports whether the profiles are valid. Configured ignores invalid profiles. Check compiles
@@ -101,7 +101,7 @@ func (c *Core) Due() (next time.Time, ok bool) {
 	if c.reserved.held != nil {
 		sooner(c.reserved.nextDue())
 	}
-	if kept := c.rooms.kept; kept != nil && !kept.over {
+	if kept := c.moveReservations.kept; kept != nil && !kept.over {
 		sooner(kept.until)
 	}
 

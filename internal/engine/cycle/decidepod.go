@@ -26,7 +26,7 @@ import (
 
 // startAttempt starts an attempt for a popped pod.
 func (as *attempts) startAttempt(item *queue.Item) {
-	as.rooms.takeRoom(item)
+	as.moveReservations.useReservation(item)
 	as.decidePod(item, nil, 0)
 }
 

@@ -157,7 +157,7 @@ const (
 	DeviceTaintRules       Kind = "devicetaintrules"
 	PodGroups              Kind = "podgroups" // followed where pod groups are switched on
 	CompositePodGroups     Kind = "compositepodgroups"
-	Rooms                  Kind = "leases" // one Lease, which shows a [Room]
+	MoveLeases             Kind = "leases" // one Lease, which shows a [Room]
 )
 
 // Used is a disruption budget and the victims not counted by it yet: their names by UID, and the

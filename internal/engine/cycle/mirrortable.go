@@ -63,8 +63,8 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		DeviceTaintRules: newMirror(s, h, "DeviceTaintRule",
 			func(rule, _ *resourcev1.DeviceTaintRule) { c.applyTaintRule(rule.Name, rule) }, c.ruleGone),
 
-		Rooms: newMirror(s, h, "Lease", func(lease, _ *coordinationv1.Lease) { c.rooms.seen(lease) },
-			func(cluster.Name, types.UID, *coordinationv1.Lease) { c.rooms.withdraw() }),
+		MoveLeases: newMirror(s, h, "Lease", func(lease, _ *coordinationv1.Lease) { c.moveReservations.seen(lease) },
+			func(cluster.Name, types.UID, *coordinationv1.Lease) { c.moveReservations.withdraw() }),
 	}
 	if c.podGroups.gates.Generic {
 		all[PodGroups] = newMirror(s, h, queue.PodGroup,

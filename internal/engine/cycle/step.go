@@ -36,7 +36,7 @@ func assembleCore(s *common) *Core {
 	c.ready = &readiness{unlisted: map[Kind]bool{}}
 	c.news = &happenings{common: s}
 	c.nominations = &nominations{common: s, ready: c.ready, news: c.news, ofGroups: gates.Generic, lent: map[types.UID]bool{}}
-	c.rooms = &rooms{common: s, nominations: c.nominations}
+	c.moveReservations = &moveReservations{common: s, nominations: c.nominations}
 	c.decisions = newDecisions(s)
 	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
 
@@ -58,7 +58,7 @@ func assembleCore(s *common) *Core {
 		rejected: map[types.UID]struct{}{}, generations: map[types.UID]int64{}}
 
 	c.attempts = &attempts{
-		common: s, news: c.news, nominations: c.nominations, rooms: c.rooms, decisions: c.decisions,
+		common: s, news: c.news, nominations: c.nominations, moveReservations: c.moveReservations, decisions: c.decisions,
 		placements: c.placements, podGroups: c.podGroups,
 		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, hindsight: c.hindsight, preparing: map[string]int{},
 		limits: gang.Limits{
@@ -186,7 +186,7 @@ func (c *Core) applyTick() {
 
 	c.placements.timeOut()
 	c.nominations.clearGated()
-	c.rooms.lapse()
+	c.moveReservations.lapse()
 	c.reserved.lapse()
 	c.preemptions.wakeDelayed()
 	c.preemptions.settle()

@@ -142,7 +142,7 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "no-pod":
 		return s.step(Gone{Pods, storyPod(t, d, name)})
 	case "room", "no-room":
-		return s.step(Seen{Rooms, storyRoom(t, d)})
+		return s.step(Seen{MoveLeases, storyRoom(t, d)})
 	case "budget":
 		var allowed int32
 		d.ScanArgs(t, "allows", &allowed)
@@ -381,18 +381,18 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 
 func storyRoom(t *testing.T, d *datadriven.TestData) *coordinationv1.Lease {
 	t.Helper()
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: RoomNamespace, Name: RoomName, UID: "uid-room"}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: MoveLeaseNamespace, Name: MoveLeaseName, UID: "uid-room"}}
 	if d.Cmd == "no-room" {
 		return lease
 	}
-	room := Room{Namespace: "default", Name: d.CmdArgs[0].Key, UID: types.UID("uid-" + d.CmdArgs[0].Key), Owner: "uid-owner", Node: d.CmdArgs[1].Key}
+	room := MoveReservation{Namespace: "default", Name: d.CmdArgs[0].Key, UID: types.UID("uid-" + d.CmdArgs[0].Key), Owner: "uid-owner", Node: d.CmdArgs[1].Key}
 	d.MaybeScanArgs(t, "grace", &room.GraceSeconds)
 	room.Ahead = d.HasArg("ahead")
 	text, err := json.Marshal(room)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease.Annotations = map[string]string{RoomAnnotation: string(text)}
+	lease.Annotations = map[string]string{MoveReservationAnnotation: string(text)}
 	return lease
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // Resumed gives a new core, after it was shown the objects, the rest of its predecessor's state:
-// the waits of pods, the rooms kept for them, the beginning of groups' waits, the victims not
+// the waits of pods, their reservations, the beginning of groups' waits, the victims not
 // counted by a budget yet, the plugins' learnt data, and the time of the queue's last flush. It
 // precedes the first Tick.
 type Resumed struct {
@@ -25,7 +25,7 @@ type Resumed struct {
 	Waits    map[types.UID]time.Time `json:",omitempty"` // groups.Group.Since, by PodGroup
 	Reserved *Reservation            `json:",omitempty"`
 	Rests    time.Time               `json:",omitzero"` // no reservation begins before
-	Room     time.Time               `json:",omitzero"` // until when the room of [Rooms] is kept
+	Room     time.Time               `json:",omitzero"` // until when the room of [MoveLeases] is kept
 	// Learnt is the plugins' learnt data about arrived pods, by scheduler name.
 	Learnt  map[string]*plugins.Learnt `json:",omitempty"`
 	Flushed time.Time                  `json:",omitzero"` // zero: the first Tick flushes
@@ -43,7 +43,7 @@ func (c *Core) Calm() bool {
 		return false
 	}
 	for kind, m := range c.mirrors {
-		if m.isListing() && kind != Rooms {
+		if m.isListing() && kind != MoveLeases {
 			return false
 		}
 	}
@@ -78,7 +78,7 @@ func (c *Core) Save() Resumed {
 			r.Rooms[p.UID] = p.Nominated
 		}
 	}
-	if kept := c.rooms.kept; kept != nil && !kept.over {
+	if kept := c.moveReservations.kept; kept != nil && !kept.over {
 		r.Room = kept.until
 	}
 	for name, used := range c.preemptions.budgets {
@@ -97,7 +97,7 @@ func (c *Core) Save() Resumed {
 // clearing one may activate other pods, which Restore puts back.
 func (c *Core) resume(r Resumed) {
 	c.flushed = r.Flushed
-	c.rooms.resume(r.Room)
+	c.moveReservations.resume(r.Room)
 	for name, learnt := range r.Learnt {
 		if p := c.profiles.byName[name]; p != nil {
 			p.Profile.Profile.Relearn(learnt)

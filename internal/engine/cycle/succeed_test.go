@@ -113,12 +113,12 @@ func TestAnotherCoreFlushesWhenItIsTime(t *testing.T) {
 // TestAnotherCoreKeepsTheRoomOfASuccessor for as long as the first core would have, and no longer.
 // It replaces the first one whether or not the Lease can be listed.
 func TestAnotherCoreKeepsTheRoomOfASuccessor(t *testing.T) {
-	text, err := json.Marshal(Room{Namespace: "default", Name: "web", UID: "uid-web", Owner: "uid-owner", Node: "b"})
+	text, err := json.Marshal(MoveReservation{Namespace: "default", Name: "web", UID: "uid-web", Owner: "uid-owner", Node: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: RoomNamespace, Name: RoomName, UID: "uid-room", Annotations: map[string]string{RoomAnnotation: string(text)},
+		Namespace: MoveLeaseNamespace, Name: MoveLeaseName, UID: "uid-room", Annotations: map[string]string{MoveReservationAnnotation: string(text)},
 	}}
 	start := func(now time.Time) *Core {
 		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
@@ -128,7 +128,7 @@ func TestAnotherCoreKeepsTheRoomOfASuccessor(t *testing.T) {
 		web := aPod("web", "1")
 		web.UID, web.Spec.NodeName = "uid-web", "a"
 		for _, e := range []Event{
-			Follows{}, Seen{Nodes, aNode("a", "1")}, Seen{Nodes, aNode("b", "1")}, Seen{Pods, web}, Listing{Rooms}, Seen{Rooms, lease}, Led{}, Tick{},
+			Follows{}, Seen{Nodes, aNode("a", "1")}, Seen{Nodes, aNode("b", "1")}, Seen{Pods, web}, Listing{MoveLeases}, Seen{MoveLeases, lease}, Led{}, Tick{},
 		} {
 			core.Step(now, e)
 		}

@@ -60,7 +60,7 @@ type world struct {
 func newWorld(seed uint64, write bool, profiles func() []Profile) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 3)), now: begin, profiles: profiles, written: written{on: write}, budgets: newBudgets(),
-		kinds: []Kind{Nodes, Pods, DisruptionBudgets, Rooms}, nodes: map[string]*v1.Node{}, pods: map[types.UID]*v1.Pod{},
+		kinds: []Kind{Nodes, Pods, DisruptionBudgets, MoveLeases}, nodes: map[string]*v1.Node{}, pods: map[types.UID]*v1.Pod{},
 		watches: map[Kind][]Event{}, under: map[Ticket]Action{},
 	}
 	w.options.Seed = seed
@@ -315,7 +315,7 @@ func (w *world) objects(kind Kind) (all []metav1.Object) {
 		for _, name := range sorted(w.budgets.all) {
 			all = append(all, w.budgets.all[name])
 		}
-	case Rooms:
+	case MoveLeases:
 		if w.lease != nil {
 			all = append(all, w.lease)
 		}

@@ -126,7 +126,7 @@ var made = map[cycle.Kind]func() object{
 	cycle.DeviceTaintRules:       func() object { return &resourcev1.DeviceTaintRule{} },
 	cycle.PodGroups:              func() object { return &groups.PodGroup{} },
 	cycle.CompositePodGroups:     func() object { return &groups.CompositePodGroup{} },
-	cycle.Rooms:                  func() object { return &coordinationv1.Lease{} },
+	cycle.MoveLeases:             func() object { return &coordinationv1.Lease{} },
 }
 
 // encodeEvent appends an event to b: its type and its content. Ticks and objects make up most of a

@@ -31,8 +31,8 @@ func TestKindsThatFollowLaterAreKnown(t *testing.T) {
 // after the pods.
 func TestRoomsAreTold(t *testing.T) {
 	k := newKnown()
-	lease := cycle.Seen{Kind: cycle.Rooms, Object: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: cycle.RoomNamespace, Name: cycle.RoomName, Annotations: map[string]string{cycle.RoomAnnotation: "{}"},
+	lease := cycle.Seen{Kind: cycle.MoveLeases, Object: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: cycle.MoveLeaseNamespace, Name: cycle.MoveLeaseName, Annotations: map[string]string{cycle.MoveReservationAnnotation: "{}"},
 	}}}
 	written, err := encodeEvent(nil, lease)
 	if err != nil {
@@ -42,7 +42,7 @@ func TestRoomsAreTold(t *testing.T) {
 	k.noteEvent(lease, written)
 	events := eventsOfMoment(t, k)
 	seen, ok := events[len(events)-1].(cycle.Seen)
-	if !ok || seen.Kind != cycle.Rooms || seen.Object.GetAnnotations()[cycle.RoomAnnotation] != "{}" {
+	if !ok || seen.Kind != cycle.MoveLeases || seen.Object.GetAnnotations()[cycle.MoveReservationAnnotation] != "{}" {
 		t.Errorf("the last event is %#v", events[len(events)-1])
 	}
 }

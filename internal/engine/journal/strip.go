@@ -103,7 +103,7 @@ func strippedOther(o object) object {
 // readAnnotations holds the annotations used by decisions. The annotations read by a plugin must be
 // listed here, or it would see a hash as soon as there is a journal.
 var readAnnotations = map[string]bool{
-	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, cycle.RoomAnnotation: true,
+	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, cycle.MoveReservationAnnotation: true,
 	resourcev1.ExtendedResourceClaimAnnotation: true,
 	"pv.kubernetes.io/bind-completed":          true, "pv.kubernetes.io/bound-by-controller": true,
 	"volume.kubernetes.io/selected-node": true,

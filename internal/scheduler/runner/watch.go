@@ -75,10 +75,10 @@ func (w *watches) addFeeds(ctx context.Context) error {
 	return w.watchDevices(ctx)
 }
 
-// roomsAgain is the interval between requests for the Lease of watchRooms while reading it is
+// leaseAgain is the interval between requests for the Lease of watchRooms while reading it is
 // forbidden. An API server that has only just started may refuse a request and allow it a moment
 // later.
-const roomsAgain = 5 * time.Minute
+const leaseAgain = 5 * time.Minute
 
 // watchRooms follows the Lease recording the kept room. Pods are decided only after it has been
 // read, or the room could be lost at a restart. Without the permission to read it, pods are
@@ -88,12 +88,12 @@ func (w *watches) watchRooms(ctx context.Context) {
 		return
 	}
 	// One Lease by name: the permission to list Leases is limited to it.
-	leases := w.client.CoordinationV1().Leases(cycle.RoomNamespace)
-	selector := fields.OneTermEqualSelector("metadata.name", cycle.RoomName).String()
-	room := feed.Of(w.client.CoordinationV1().RESTClient(), cycle.RoomNamespace, string(cycle.Rooms),
+	leases := w.client.CoordinationV1().Leases(cycle.MoveLeaseNamespace)
+	selector := fields.OneTermEqualSelector("metadata.name", cycle.MoveLeaseName).String()
+	room := feed.Of(w.client.CoordinationV1().RESTClient(), cycle.MoveLeaseNamespace, string(cycle.MoveLeases),
 		func() runtime.Object { return &coordinationv1.LeaseList{} })
 	room.Selector = selector
-	kinds, run := []cycle.Kind{cycle.Rooms}, func(ctx context.Context) { feed.Run(ctx, room, w.newSink(cycle.Rooms)) }
+	kinds, run := []cycle.Kind{cycle.MoveLeases}, func(ctx context.Context) { feed.Run(ctx, room, w.newSink(cycle.MoveLeases)) }
 
 	var err error
 	ask := func(ctx context.Context) bool {
@@ -112,7 +112,7 @@ func (w *watches) watchRooms(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(roomsAgain):
+			case <-time.After(leaseAgain):
 			}
 			asking, cancel := context.WithTimeout(ctx, readWithin)
 			ask(asking)

@@ -260,7 +260,7 @@ func (c *Core) resume() {
 
 	// Requests and reservations made by the previous process are withdrawn together with the move.
 	c.move = departureOf(f)
-	c.move.asked, c.room = c.now, c.move
+	c.move.asked, c.reserving = c.now, c.move
 	if !c.leaves(c.move) {
 		c.drop()
 		c.ask()

@@ -176,7 +176,7 @@ func (d *Drainer) begin(p *departure) {
 
 // leaveRoom releases the reservation, unless the leaving pod still awaits its successor.
 func (d *Drainer) leaveRoom() {
-	if p := d.room; p != nil && (p.ended || p.at.IsZero() && p != d.evicting && !d.surges.places(p)) {
+	if p := d.reserving; p != nil && (p.ended || p.at.IsZero() && p != d.evicting && !d.surges.places(p)) {
 		d.freeRoom()
 	}
 }

@@ -42,8 +42,8 @@ type (
 		RetryAfter time.Duration // as the server asks, with Busy
 		Version    string        // of the journal that was written
 	}
-	// NoRoom reports the reason for not reserving room for successors.
-	NoRoom struct{ Why string }
+	// NoReservation reports the reason for not reserving room for successors.
+	NoReservation struct{ Why string }
 	// Unanswered reports the reason for evicting directly: EvictionRequests have no responder.
 	Unanswered struct{ Why string }
 	// DrainPlanned is the response to PlanDrain.
@@ -57,15 +57,15 @@ type (
 	Stop struct{}
 )
 
-func (Tick) event()     {}
-func (Seen) event()     {}
-func (Gone) event()     {}
-func (Listed) event()   {}
-func (Recalled) event() {}
-func (Planned) event()  {}
-func (Answered) event() {}
-func (Stop) event()     {}
-func (NoRoom) event()   {}
+func (Tick) event()          {}
+func (Seen) event()          {}
+func (Gone) event()          {}
+func (Listed) event()        {}
+func (Recalled) event()      {}
+func (Planned) event()       {}
+func (Answered) event()      {}
+func (Stop) event()          {}
+func (NoReservation) event() {}
 
 func (Unanswered) event() {}
 
@@ -73,7 +73,7 @@ func (DrainPlanned) event() {}
 func (RollPlanned) event()  {}
 
 // Action is an output of a state machine. Each action is a request with a response, except for
-// FreeRoom, Withdraw, and reports of progress or of an end.
+// ReleaseReservation, Withdraw, and reports of progress or of an end.
 //
 // The core does not block on a response: it continues with other events, and receives the response
 // as an event.
@@ -133,7 +133,7 @@ type (
 		UID             types.UID
 		Grace           *int64
 		Delete, Direct  bool
-		Room            *Flight
+		Reservation     *Flight
 	}
 	// Withdraw withdraws existing EvictionRequests for these pods.
 	Withdraw struct{ Pods map[types.UID]bool }
@@ -146,7 +146,7 @@ type (
 		Of            rebalance.Scaled
 		From, To      int32
 		Before, After string
-		Room          *Flight
+		Reservation   *Flight
 	}
 	// Mark sets a pod's deletion cost to the lowest value, or with Keep to the highest; Clear
 	// restores the original one.
@@ -156,8 +156,8 @@ type (
 		UID             types.UID
 		Clear, Keep     bool
 	}
-	// FreeRoom releases the reservation of an Evict.
-	FreeRoom struct{ Room *Flight }
+	// ReleaseReservation releases the reservation of an Evict.
+	ReleaseReservation struct{ Reservation *Flight }
 	// Told reports progress.
 	Told struct {
 		Result  Result
@@ -194,17 +194,17 @@ type (
 	}
 )
 
-func (Recall) action()   {}
-func (MakePlan) action() {}
-func (Note) action()     {}
-func (SetTaint) action() {}
-func (Evict) action()    {}
-func (Scale) action()    {}
-func (Mark) action()     {}
-func (FreeRoom) action() {}
-func (Withdraw) action() {}
-func (Told) action()     {}
-func (Done) action()     {}
+func (Recall) action()             {}
+func (MakePlan) action()           {}
+func (Note) action()               {}
+func (SetTaint) action()           {}
+func (Evict) action()              {}
+func (Scale) action()              {}
+func (Mark) action()               {}
+func (ReleaseReservation) action() {}
+func (Withdraw) action()           {}
+func (Told) action()               {}
+func (Done) action()               {}
 
 type (
 	// RollTold reports the progress of a roll. The progress of its pods is a DrainTold.
@@ -260,24 +260,24 @@ type Result string
 
 // The results.
 const (
-	Proved    Result = "Proved"    // there is a plan; Message sums it up
-	Evicted   Result = "Evicted"   // the victim is leaving
-	Arrived   Result = "Arrived"   // the successor is ready where the plan said
-	Elsewhere Result = "Elsewhere" // the successor is on another node
-	Pending   Result = "Pending"   // the successor found no node in time
-	Unready   Result = "Unready"   // the successor did not become ready in time
-	Stuck     Result = "Stuck"     // the victim did not end in time
-	Withheld  Result = "Withheld"  // the eviction was refused for too long
-	Ended     Result = "Ended"     // the victim left by itself, or no successor is wanted
-	Resumed   Result = "Resumed"   // a move of an earlier process is followed
-	Cordoned  Result = "Cordoned"  // a node takes no new pods
-	Left      Result = "Left"      // the victim is gone
-	Awaited   Result = "Awaited"   // the victim is gone, and the successor has no node yet
-	Raised    Result = "Raised"    // the workload has one more replica
-	Replaced  Result = "Replaced"  // the victim is leaving, after its successor was ready
-	Restored  Result = "Restored"  // a surge was given up, and the scale is what it was
-	Direct    Result = "Direct"    // EvictionRequests are not answered; Message says why
-	Roomless  Result = "Roomless"  // no room is kept for successors; Message says why
+	Proved     Result = "Proved"    // there is a plan; Message sums it up
+	Evicted    Result = "Evicted"   // the victim is leaving
+	Arrived    Result = "Arrived"   // the successor is ready where the plan said
+	Elsewhere  Result = "Elsewhere" // the successor is on another node
+	Pending    Result = "Pending"   // the successor found no node in time
+	Unready    Result = "Unready"   // the successor did not become ready in time
+	Stuck      Result = "Stuck"     // the victim did not end in time
+	Withheld   Result = "Withheld"  // the eviction was refused for too long
+	Ended      Result = "Ended"     // the victim left by itself, or no successor is wanted
+	Resumed    Result = "Resumed"   // a move of an earlier process is followed
+	Cordoned   Result = "Cordoned"  // a node takes no new pods
+	Left       Result = "Left"      // the victim is gone
+	Awaited    Result = "Awaited"   // the victim is gone, and the successor has no node yet
+	Raised     Result = "Raised"    // the workload has one more replica
+	Replaced   Result = "Replaced"  // the victim is leaving, after its successor was ready
+	Restored   Result = "Restored"  // a surge was given up, and the scale is what it was
+	Direct     Result = "Direct"    // EvictionRequests are not answered; Message says why
+	Unreserved Result = "Roomless"  // no room is kept for successors; Message says why
 )
 
 // Results holds the results that end a move, for metrics.

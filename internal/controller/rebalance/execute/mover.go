@@ -38,8 +38,8 @@ type mover struct {
 
 	stopping bool // no further pod leaves
 	// evicting is the departure with an eviction attempt, although many pods may be terminating;
-	// room is the departure with a reservation for its successor. nil means none.
-	evicting, room *departure
+	// reserving is the departure with a reservation for its successor. nil means none.
+	evicting, reserving *departure
 	// found holds the successors of all departures: a pod succeeds at most one pod.
 	found map[types.UID]bool
 	// paces space the requests per pod, across plans: a plan may choose a pod again after an
@@ -78,8 +78,8 @@ func (m *mover) take(event Event) {
 		if gone, ok := event.(Gone); ok {
 			delete(m.paces, gone.Object.GetUID())
 		}
-	case NoRoom:
-		m.policy.tell(nil, Roomless, "", e.Why)
+	case NoReservation:
+		m.policy.tell(nil, Unreserved, "", e.Why)
 	case Unanswered:
 		m.policy.tell(nil, Direct, "", e.Why)
 	case Stop:
@@ -100,7 +100,7 @@ func (m *mover) evict(p *departure) {
 	m.keepRoom(p)
 	m.paced(p.UID)
 	m.evicting, p.ticket = p, m.nextTicket()
-	m.do(Evict{Ticket: p.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: p.grace, Delete: p.past, Room: p.flight})
+	m.do(Evict{Ticket: p.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: p.grace, Delete: p.past, Reservation: p.flight})
 }
 
 // paced records a request about a pod and returns the earliest time for the next one.
@@ -211,15 +211,15 @@ func (m *mover) successorOf(p *departure) *v1.Pod {
 // the request that removes the pod carries it.
 func (m *mover) keepRoom(p *departure) {
 	if p.flight != nil {
-		m.room = p
+		m.reserving = p
 	}
 }
 
 // freeRoom releases any reservation.
 func (m *mover) freeRoom() {
-	if p := m.room; p != nil {
-		m.room = nil
-		m.do(FreeRoom{Room: p.flight})
+	if p := m.reserving; p != nil {
+		m.reserving = nil
+		m.do(ReleaseReservation{Reservation: p.flight})
 	}
 }
 

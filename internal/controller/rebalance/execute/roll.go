@@ -192,8 +192,8 @@ func (r *Roller) pass(event Event) {
 	}
 	r.cluster.see(event)
 	switch e := event.(type) {
-	case NoRoom:
-		r.do(DrainTold{Result: Roomless, Message: e.Why})
+	case NoReservation:
+		r.do(DrainTold{Result: Unreserved, Message: e.Why})
 	case Unanswered:
 		r.do(DrainTold{Result: Direct, Message: e.Why})
 	}

@@ -152,7 +152,7 @@ func (ss *surges) request(s *surge) {
 	switch s.step {
 	case raising:
 		ss.keepRoom(s.departure)
-		change.Room = s.flight
+		change.Reservation = s.flight
 		ss.do(change)
 	case marking, sparing, clearing:
 		ss.do(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID,

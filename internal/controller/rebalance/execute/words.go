@@ -19,7 +19,7 @@ func (a *DrainTold) Line() string {
 			return fmt.Sprintf("node/%s %s", a.Node, a.Message)
 		case Awaited:
 			return "waiting: " + a.Message
-		case Roomless, Direct:
+		case Unreserved, Direct:
 			return a.Message
 		case Withheld:
 			return fmt.Sprintf("%s held back: %s", answer.Count(a.Waiting, "pod"), a.Message)

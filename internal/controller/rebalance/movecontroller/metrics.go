@@ -44,7 +44,7 @@ func countMove(a execute.Told) {
 	switch a.Result {
 	case execute.Evicted:
 		evictions.Inc()
-	case execute.Proved, execute.Resumed, execute.Roomless, execute.Direct, execute.Raised,
+	case execute.Proved, execute.Resumed, execute.Unreserved, execute.Direct, execute.Raised,
 		execute.Awaited, execute.Replaced, execute.Restored:
 	default:
 		moves.WithLabelValues(string(a.Result)).Inc()

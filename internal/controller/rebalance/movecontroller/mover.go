@@ -80,7 +80,7 @@ func wallTime(time.Time) time.Time { return time.Now().Round(0).UTC() }
 // failed request would report the same.
 func saidOnce(see func(execute.Event)) func(why string) {
 	var once sync.Once
-	return func(why string) { once.Do(func() { see(execute.NoRoom{Why: why}) }) }
+	return func(why string) { once.Do(func() { see(execute.NoReservation{Why: why}) }) }
 }
 
 // Synced reports whether all kinds have been listed. Planning waits until then.
@@ -113,7 +113,7 @@ func (m *Mover) Run(ctx context.Context) (err error) {
 
 	// This is reported without stopping: every arrival is checked in any case.
 	if why := otherPlacer(ctx, m.client, m.options.Profiles); why != "" && !m.dry {
-		m.requests.noRoom(why)
+		m.requests.noReservation(why)
 	}
 	m.Loop.Run(ctx, append(feeds, m.beside...)...)
 	if m.finish != nil {

@@ -178,7 +178,7 @@ func (a *api) serveLease(w http.ResponseWriter, r *http.Request) {
 		a.refused(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 		return
 	}
-	a.rooms = append(a.rooms, lease.Annotations[cycle.RoomAnnotation])
+	a.rooms = append(a.rooms, lease.Annotations[cycle.MoveReservationAnnotation])
 	a.answer(w, http.StatusOK, &lease)
 }
 
@@ -286,7 +286,7 @@ func (a *api) kept(t *testing.T) {
 	if len(a.rooms) != 2 || a.rooms[1] != "" {
 		t.Fatalf("the Lease has shown %q, want a room and then none", a.rooms)
 	}
-	var room cycle.Room
+	var room cycle.MoveReservation
 	if err := json.Unmarshal([]byte(a.rooms[0]), &room); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func (a *api) kept(t *testing.T) {
 		t.Error("the room does not say when the move began")
 	}
 	room.Begun = ""
-	if want := (cycle.Room{Namespace: "default", Name: "web-1", UID: "web-1", Owner: "web", Node: "b", GraceSeconds: 30}); room != want {
+	if want := (cycle.MoveReservation{Namespace: "default", Name: "web-1", UID: "web-1", Owner: "web", Node: "b", GraceSeconds: 30}); room != want {
 		t.Errorf("room is kept as %+v, want %+v", room, want)
 	}
 }
@@ -364,7 +364,7 @@ func (a *api) drain(t *testing.T) (told []string, done execute.DrainDone) {
 	options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}}}
 	drainer := movecontroller.NewDrainer(kubernetes.NewForConfigOrDie(a.Config), configuration.Profiles, options, func(a execute.DrainTold) {
 		told = append(told, string(a.Result))
-		if a.Result == execute.Roomless {
+		if a.Result == execute.Unreserved {
 			told = append(told, a.Message)
 		}
 	}, func(a execute.DrainDone) { done = a; cancel() })
@@ -417,7 +417,7 @@ func TestThatNoRoomIsKeptIsSaid(t *testing.T) {
 	said := slices.IndexFunc(told, func(line string) bool {
 		return strings.HasPrefix(line, "no room is kept for successors: the Lease kube-system/berth-rebalance cannot be written: ")
 	})
-	if said < 0 || strings.Count(strings.Join(told, " "), string(execute.Roomless)) != 1 {
+	if said < 0 || strings.Count(strings.Join(told, " "), string(execute.Unreserved)) != 1 {
 		t.Errorf("told %q", told)
 	}
 	if len(a.writes) != 2 {
@@ -438,7 +438,7 @@ func TestWhereAnotherSchedulerPlacesThatIsSaid(t *testing.T) {
 		}
 		a = newAPI(t)
 		a.leader = program
-		if _, done := a.move(t); done.Moves != 1 || slices.Contains(a.said, execute.Roomless) != want {
+		if _, done := a.move(t); done.Moves != 1 || slices.Contains(a.said, execute.Unreserved) != want {
 			t.Errorf("%s: said %v, done %+v", program, a.said, done)
 		}
 	}

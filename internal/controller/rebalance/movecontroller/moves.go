@@ -97,7 +97,7 @@ func (m *Mover) readPolicy(ctx context.Context, options *Options) error {
 // its successor.
 func reportProgress(ctx context.Context, events *eventlog.Log, a execute.Told) {
 	switch a.Result {
-	case execute.Roomless:
+	case execute.Unreserved:
 		klog.FromContext(ctx).Info("Moves go on, but no room is kept for successors", "reason", a.Message)
 	case execute.Direct:
 		klog.FromContext(ctx).Info(a.Message)

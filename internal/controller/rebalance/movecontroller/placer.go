@@ -40,7 +40,7 @@ func otherPlacer(ctx context.Context, client kubernetes.Interface, profiles []*p
 	if !slices.ContainsFunc(profiles, func(p *plugins.Profile) bool { return p.SchedulerName == v1.DefaultSchedulerName }) {
 		return "" // those that Berth places beside kube-scheduler are led by another Lease
 	}
-	ctx, cancel := context.WithTimeout(ctx, roomWithin)
+	ctx, cancel := context.WithTimeout(ctx, reserveWithin)
 	defer cancel()
 	lease, err := client.CoordinationV1().Leases(leaderNamespace).Get(ctx, leaderName, metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" ||

@@ -39,9 +39,9 @@ const (
 // succeeds, however often it is retried.
 const answerWithin = 65 * time.Second
 
-// roomWithin bounds the requests that reserve room. A move does not depend on them, and should not
-// delay the eviction for long.
-const roomWithin = 5 * time.Second
+// reserveWithin bounds the requests that reserve room. A move does not depend on them, and should
+// not delay the eviction for long.
+const reserveWithin = 5 * time.Second
 
 // requests carries out a core's requests.
 //
@@ -51,26 +51,26 @@ const roomWithin = 5 * time.Second
 type requests struct {
 	client  kubernetes.Interface
 	process string // tells the journal's writers apart
-	// noRoom is called if the Lease with the reservation cannot be written.
-	noRoom func(why string)
-	asker  *asker                // nil: evictions are not asked for
-	left   atomic.Pointer[error] // why requests were not withdrawn, the last time
+	// noReservation is called if the Lease with the reservation cannot be written.
+	noReservation func(why string)
+	asker         *asker                // nil: evictions are not asked for
+	left          atomic.Pointer[error] // why requests were not withdrawn, the last time
 }
 
 // newRequests returns the requests of a new process, identified in the journal by a random UUID, so
 // that a restarted process is a different one.
 func newRequests(client kubernetes.Interface, noRoom func(why string)) *requests {
-	return &requests{client: client, process: string(uuid.NewUUID()), noRoom: noRoom}
+	return &requests{client: client, process: string(uuid.NewUUID()), noReservation: noRoom}
 }
 
 // carryOut carries out one request and returns its response, or a Tick for a request without one.
-// It blocks for at most answerWithin, plus roomWithin for a request that reserves room.
+// It blocks for at most answerWithin, plus reserveWithin for a request that reserves room.
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
 	switch a := action.(type) { // takes none of the request's time
 	case execute.Evict:
-		r.showRoom(ctx, roomOf(a.Room))
+		r.writeReservation(ctx, reservationOf(a.Reservation))
 	case execute.Scale:
-		r.showRoom(ctx, roomOf(a.Room))
+		r.writeReservation(ctx, reservationOf(a.Reservation))
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -92,8 +92,8 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		return answerOf(a.Ticket, r.scaleWorkload(ctx, a))
 	case execute.Mark:
 		return answerOf(a.Ticket, r.markPod(ctx, a))
-	case execute.FreeRoom:
-		r.freeRoom(context.WithoutCancel(ctx), roomOf(a.Room)) // also when the drain is over
+	case execute.ReleaseReservation:
+		r.releaseReservation(context.WithoutCancel(ctx), reservationOf(a.Reservation)) // also when the drain is over
 	case execute.Withdraw:
 		r.withdraw(context.WithoutCancel(ctx), a.Pods) // also when the drain is over
 	case execute.Evict:

@@ -85,10 +85,10 @@ func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
 			return fakeapi.Fault{}
 		})
 		said, begun := 0, time.Now()
-		r := &requests{client: api.Client(), noRoom: func(string) { said++ }}
+		r := &requests{client: api.Client(), noReservation: func(string) { said++ }}
 		flight := &execute.Flight{Move: rebalance.Move{Namespace: "default", Name: "p", UID: "p", To: "b"}}
-		answer := r.carryOut(t.Context(), execute.Evict{Ticket: 1, Namespace: "default", Name: "p", UID: "p", Room: flight})
-		if got := answer.(execute.Answered); got.Outcome != execute.OK || time.Since(begun) > roomWithin || said != 1 {
+		answer := r.carryOut(t.Context(), execute.Evict{Ticket: 1, Namespace: "default", Name: "p", UID: "p", Reservation: flight})
+		if got := answer.(execute.Answered); got.Outcome != execute.OK || time.Since(begun) > reserveWithin || said != 1 {
 			t.Errorf("answered %+v after %v, and said %d times that no room is kept", got, time.Since(begun), said)
 		}
 	})
@@ -253,8 +253,8 @@ func TestTheRoomOfAMoveThatIsResumedIsFreed(t *testing.T) {
 
 	r := newRequests(client, nil)
 	recalled := r.carryOut(t.Context(), execute.Recall{}).(execute.Recalled)
-	r.carryOut(t.Context(), execute.FreeRoom{Room: recalled.Journal.Move})
-	want, _ := json.Marshal(roomOf(&abroad))
+	r.carryOut(t.Context(), execute.ReleaseReservation{Reservation: recalled.Journal.Move})
+	want, _ := json.Marshal(reservationOf(&abroad))
 	if len(freed) != 1 || !strings.Contains(freed[0], string(want)) {
 		t.Errorf("freed %q, want %q", freed, want)
 	}

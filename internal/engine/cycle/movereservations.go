@@ -16,16 +16,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// The Lease shown to the core as [Rooms]. Its annotation holds a [Room] as JSON; without it, no
-// room is kept.
+// The Lease shown to the core as [MoveLeases]. Its annotation holds a [MoveReservation] as JSON;
+// without it, nothing is reserved.
 const (
-	RoomNamespace  = metav1.NamespaceSystem
-	RoomName       = "berth-rebalance"
-	RoomAnnotation = "berth.dev/room"
+	MoveLeaseNamespace        = metav1.NamespaceSystem
+	MoveLeaseName             = "berth-rebalance"
+	MoveReservationAnnotation = "berth.dev/room"
 )
 
-// Room is a node's room kept for the successor of a pod being moved there.
-type Room struct {
+// MoveReservation is a node's capacity reserved for the successor of a pod being moved there.
+type MoveReservation struct {
 	// Namespace, Name and UID identify the pod being moved.
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -40,64 +40,64 @@ type Room struct {
 	Begun string `json:"begun,omitempty"`
 }
 
-// The duration of kept room: the wait for each step by the component that moves pods.
+// The duration of a reservation: the wait for each step by the component that moves pods.
 const (
 	leavesWithin  = 2 * time.Minute // until the pod is being deleted; beyond its grace period, until it has gone
 	arrivesWithin = time.Minute     // from then on
 	longestGrace  = int64(time.Hour / time.Second)
 )
 
-// rooms keep the room of pods being moved. The move is shown by a Lease writable only by the
-// component that moves pods.
+// moveReservations reserves capacity for the successors of pods being moved. The move is shown by a
+// Lease writable only by the component that moves pods.
 //
 // A guest, of the class of the leaving pod, is nominated to the node: pods of the same or a lower
-// priority leave it its room. The first pod of the same controller tried while that pod is
+// priority leave it its capacity. The first pod of the same controller tried while that pod is
 // terminating, after its deletion, or immediately if the successor starts first, takes the guest's
 // place: it is nominated for that attempt, so that it is placed on the node if it fits there. An
 // unknown pod gets no guest; its successor is nominated nevertheless.
 //
-// At most one room is kept at a time. It is kept for a limited time, whether or not the Lease is
-// deleted.
-type rooms struct {
+// At most one reservation is held at a time. It is held for a limited time, whether or not the
+// Lease is deleted.
+type moveReservations struct {
 	*common
 	nominations *nominations
-	kept        *keptRoom // the last one shown; nil if the Lease shows none
+	kept        *keptReservation // the last one shown; nil if the Lease shows none
 }
 
-// keptRoom is the room shown by the Lease, and the progress of the move.
-type keptRoom struct {
-	Room
+// keptReservation is the reservation shown by the Lease, and the progress of the move.
+type keptReservation struct {
+	MoveReservation
 	guest         *cluster.Pod // nil: none
 	until         time.Time
 	leaving, gone bool // the pod is being deleted, or not known, as of the last look at it
-	over          bool // no room is kept any longer
+	over          bool // nothing is reserved any longer
 }
 
-// seen processes the Lease. The same Lease is shown again with every list; an ended room stays
-// ended.
-func (rs *rooms) seen(lease *coordinationv1.Lease) {
-	var shown Room
-	if text := lease.Annotations[RoomAnnotation]; text == "" || json.Unmarshal([]byte(text), &shown) != nil ||
+// seen processes the Lease. The same Lease is shown again with every list; an ended reservation
+// stays ended.
+func (rs *moveReservations) seen(lease *coordinationv1.Lease) {
+	var shown MoveReservation
+	if text := lease.Annotations[MoveReservationAnnotation]; text == "" || json.Unmarshal([]byte(text), &shown) != nil ||
 		shown.UID == "" || shown.Node == "" {
 		rs.withdraw()
 		return
 	}
-	if rs.kept != nil && rs.kept.Room == shown {
+	if rs.kept != nil && rs.kept.MoveReservation == shown {
 		return
 	}
 	rs.withdraw()
-	rs.kept = &keptRoom{Room: shown, until: rs.now.Add(leavesWithin)}
+	rs.kept = &keptReservation{MoveReservation: shown, until: rs.now.Add(leavesWithin)}
 	rs.follow()
 }
 
 // withdraw forgets the room.
-func (rs *rooms) withdraw() {
-	rs.endRoom()
+func (rs *moveReservations) withdraw() {
+	rs.endReservation()
 	rs.kept = nil
 }
 
-// endRoom stops keeping the room, which may help other pods. The Lease may still show it.
-func (rs *rooms) endRoom() {
+// endReservation frees the capacity, which may help other pods. The Lease may still show it.
+func (rs *moveReservations) endReservation() {
 	k := rs.kept
 	if k == nil || k.over {
 		return
@@ -108,20 +108,21 @@ func (rs *rooms) endRoom() {
 	}
 }
 
-// resume sets the deadline at which another core would have ended the room; zero: it kept none.
-func (rs *rooms) resume(until time.Time) {
+// resume sets the deadline at which another core would have ended the reservation; zero: it had
+// none.
+func (rs *moveReservations) resume(until time.Time) {
 	switch {
 	case rs.kept == nil:
 	case until.IsZero():
-		rs.endRoom()
+		rs.endReservation()
 	default:
 		rs.kept.until = until
 	}
 }
 
-// follow tracks the leaving pod: it creates the guest, and moves the deadline of the room. After a
-// restart, the pod may be shown after the Lease.
-func (rs *rooms) follow() {
+// follow tracks the leaving pod: it creates the guest, and moves the deadline of the reservation.
+// After a restart, the pod may be shown after the Lease.
+func (rs *moveReservations) follow() {
 	k, victim := rs.kept, rs.cluster.Pod(rs.kept.UID)
 	if victim == nil {
 		if !k.gone {
@@ -141,19 +142,20 @@ func (rs *rooms) follow() {
 	}
 }
 
-// lapse ends the room if its time is up. The state of the leaving pod is checked with every tick.
-func (rs *rooms) lapse() {
+// lapse ends the reservation if its time is up. The state of the leaving pod is checked with every
+// tick.
+func (rs *moveReservations) lapse() {
 	if rs.kept == nil || rs.kept.over {
 		return
 	}
 	rs.follow()
 	if !rs.now.Before(rs.kept.until) {
-		rs.endRoom()
+		rs.endReservation()
 	}
 }
 
-// takeRoom nominates a pod about to be tried to the node with room kept for it.
-func (rs *rooms) takeRoom(item *queue.Item) {
+// useReservation nominates a pod about to be tried to the node with the reservation for it.
+func (rs *moveReservations) useReservation(item *queue.Item) {
 	if rs.kept == nil || rs.kept.over || !rs.kept.isFor(item, rs.cluster.Pod(rs.kept.UID)) {
 		return
 	}
@@ -173,7 +175,7 @@ func (rs *rooms) takeRoom(item *queue.Item) {
 // isFor reports whether a pending pod is the successor. victim is the pod being moved, nil after
 // its deletion. The controller is read from the pod: the class has that of one of its pods,
 // possibly of a workload recreated since.
-func (k *keptRoom) isFor(item *queue.Item, victim *cluster.Pod) bool {
+func (k *keptReservation) isFor(item *queue.Item, victim *cluster.Pod) bool {
 	leaving := rules.Predecessor{Namespace: k.Namespace, Name: k.Name, UID: k.UID, Owner: k.Owner}
 	return leaving.MayBeSucceededBy(item.Pod) && (k.Ahead || victim == nil || victim.Terminating)
 }

@@ -36,7 +36,7 @@ func (c *chaos) showRoom() {
 		c.putRoom(nil)
 		return
 	}
-	c.putRoom(&Room{
+	c.putRoom(&MoveReservation{
 		Namespace: victim.Namespace, Name: victim.Name, UID: victim.UID, Owner: victim.OwnerReferences[0].UID, Node: fmt.Sprintf("n%d", c.rng.IntN(10)),
 		Begun: c.now.Format(time.RFC3339Nano),
 	})
@@ -55,19 +55,19 @@ func (c *chaos) showRoom() {
 }
 
 // putRoom shows a room in the Lease, or none for nil.
-func (w *world) putRoom(room *Room) {
+func (w *world) putRoom(room *MoveReservation) {
 	w.version++
 	w.lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: RoomNamespace, Name: RoomName, UID: "uid-room", ResourceVersion: fmt.Sprint(w.version),
+		Namespace: MoveLeaseNamespace, Name: MoveLeaseName, UID: "uid-room", ResourceVersion: fmt.Sprint(w.version),
 	}}
 	if room != nil {
 		text, err := json.Marshal(room)
 		if err != nil {
 			panic(err)
 		}
-		w.lease.Annotations = map[string]string{RoomAnnotation: string(text)}
+		w.lease.Annotations = map[string]string{MoveReservationAnnotation: string(text)}
 	}
-	w.watches[Rooms] = append(w.watches[Rooms], Seen{Rooms, w.lease})
+	w.watches[MoveLeases] = append(w.watches[MoveLeases], Seen{MoveLeases, w.lease})
 }
 
 // guest returns the pod that keeps room, or nil.

@@ -31,12 +31,12 @@ func ofDatabase(pod *v1.Pod) *v1.Pod {
 // keepRoom publishes room kept for the successor of a pod of the database.
 func (w *world) keepRoom(uid types.UID, node string) {
 	w.Helper()
-	text, err := json.Marshal(cycle.Room{Namespace: "default", Name: "db-0", UID: uid, Owner: "db", Node: node, GraceSeconds: 30})
+	text, err := json.Marshal(cycle.MoveReservation{Namespace: "default", Name: "db-0", UID: uid, Owner: "db", Node: node, GraceSeconds: 30})
 	if err != nil {
 		w.Fatal(err)
 	}
 	w.api.Put(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: cycle.RoomNamespace, Name: cycle.RoomName, Annotations: map[string]string{cycle.RoomAnnotation: string(text)},
+		Namespace: cycle.MoveLeaseNamespace, Name: cycle.MoveLeaseName, Annotations: map[string]string{cycle.MoveReservationAnnotation: string(text)},
 	}})
 }
 
@@ -101,7 +101,7 @@ func TestPodsAreScheduledWithoutThePermissionToKeepRoom(t *testing.T) {
 		victim := ofDatabase(on(aPod("db-0", "2"), "b"))
 		w.api.Put(aNode("b", "2"), aNode("c", "2"), victim)
 		w.keepRoom(victim.UID, "c")
-		w.pass(roomsAgain)
+		w.pass(leaseAgain)
 		w.api.Put(aPod("thief", "2"))
 		w.pass(10 * time.Second)
 		if node := w.nodeOf("thief"); node != "" {

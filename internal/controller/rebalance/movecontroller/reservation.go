@@ -1,0 +1,100 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package movecontroller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// reservationOf returns a move's reservation as published in the Lease, or "" without one. It is
+// identical for the same move in every process. releaseReservation compares it as text, so its
+// fields must be in a fixed order, and times in whole seconds.
+func reservationOf(move *execute.Flight) string {
+	if move == nil || move.To == "" {
+		return ""
+	}
+	text, err := json.Marshal(cycle.MoveReservation{
+		Namespace: move.Namespace, Name: move.Name, UID: move.UID, Owner: move.OwnerUID, Node: move.To,
+		Ahead: move.Surge != nil, GraceSeconds: move.Cost.GraceSeconds, Begun: move.Begun.UTC().Format(time.RFC3339),
+	})
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// writeReservation makes Berth's scheduler reserve room: it writes the reservation to the Lease,
+// replacing any other, and creates the Lease if needed. Apart from a message it fails silently,
+// because departures do not depend on it: with another scheduler, the Lease has no reader.
+func (r *requests) writeReservation(ctx context.Context, room string) {
+	if room == "" {
+		return
+	}
+	annotations := map[string]string{cycle.MoveReservationAnnotation: room}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, reserveWithin)
+	defer cancel()
+	leases := r.client.CoordinationV1().Leases(cycle.MoveLeaseNamespace)
+	_, err = leases.Patch(ctx, cycle.MoveLeaseName, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cycle.MoveLeaseNamespace,
+			Name: cycle.MoveLeaseName, Annotations: annotations}}
+		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+	}
+
+	if err != nil {
+		r.reportRoomless(ctx, err)
+	}
+}
+
+// releaseReservation releases a reservation, if there is one. A different reservation stays,
+// because another process has written it. A reservation left behind by a process killed right
+// before this expires anyway.
+//
+// The JSON patch tests the value and removes it in one request; the API server rejects it as
+// invalid if the value differs.
+func (r *requests) releaseReservation(ctx context.Context, room string) {
+	if room == "" {
+		return
+	}
+	path := "/metadata/annotations/" + strings.ReplaceAll(cycle.MoveReservationAnnotation, "/", "~1")
+	patch, err := json.Marshal([]map[string]any{{"op": "test", "path": path, "value": room}, {"op": "remove", "path": path}})
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reserveWithin)
+	defer cancel()
+	_, err = r.client.CoordinationV1().Leases(cycle.MoveLeaseNamespace).Patch(ctx, cycle.MoveLeaseName, types.JSONPatchType,
+		patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) { // invalid: it shows another room, or none
+		r.reportRoomless(ctx, err)
+	}
+}
+
+// reportRoomless reports to the log and the core that room could not be reserved. The move
+// continues: its arrival is checked.
+func (r *requests) reportRoomless(ctx context.Context, err error) {
+	klog.FromContext(ctx).Info("Cannot have the room of a successor kept; another pod may take it", "err", err)
+	if r.noReservation != nil {
+		r.noReservation(fmt.Sprintf("no room is kept for successors: the Lease %s/%s cannot be written: "+
+			"%v; each arrival is checked", cycle.MoveLeaseNamespace, cycle.MoveLeaseName, err))
+	}
+}
