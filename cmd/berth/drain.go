@@ -137,7 +137,7 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 	var ended *execute.DrainDone
 	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context,
 		c *carrying) mover {
-		return movecontroller.NewDrainer(client, running.Profiles, *o, func(a execute.DrainTold) {
+		return movecontroller.NewDrainer(client, running.Profiles, *o, func(a execute.DrainProgress) {
 			c.meter.Clear()
 			if a.Plan != nil {
 				plan = a.Plan

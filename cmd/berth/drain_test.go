@@ -28,9 +28,9 @@ import (
 func TestWhatIsToldOfEvictionsDoesNotSteerTheTerminal(t *testing.T) {
 	const evil = "no\x1b]0;title\x07\nnode/n1 drained"
 	var out bytes.Buffer
-	print.Told(&out, (&execute.DrainTold{Result: execute.Withheld, Waiting: 1, Message: evil}).Line())
-	print.Told(&out, (&execute.DrainTold{Pod: &rebalance.Departure{Namespace: "a", Name: "b"}, Result: execute.Stuck, Message: evil}).Line())
-	print.Told(&out, (&execute.Told{Message: evil}).Line())
+	print.Told(&out, (&execute.DrainProgress{Result: execute.Withheld, Waiting: 1, Message: evil}).Line())
+	print.Told(&out, (&execute.DrainProgress{Pod: &rebalance.Departure{Namespace: "a", Name: "b"}, Result: execute.Stuck, Message: evil}).Line())
+	print.Told(&out, (&execute.MoveProgress{Message: evil}).Line())
 	if got := out.String(); strings.ContainsAny(got, "\x1b\x07") || strings.Count(got, "\n") != 3 || strings.Count(got, `no\x1b]0;title\a\nnode/n1 drained`) != 3 {
 		t.Errorf("%q", got)
 	}

@@ -271,8 +271,8 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 				return goals, nil
 			},
 			Execute: execute.Options{Surge: b.surge}, Profiles: running.Profiles, Placing: b.placingMode(),
-			Told: func(a execute.Told) { c.meter.Clear(); print.Told(cmd.OutOrStdout(), a.Line()) },
-			Done: func(a execute.Done) { ended = &a; c.end() },
+			OnProgress: func(a execute.MoveProgress) { c.meter.Clear(); print.Told(cmd.OutOrStdout(), a.Line()) },
+			Done:       func(a execute.Done) { ended = &a; c.end() },
 		})
 	})
 	switch {

@@ -114,8 +114,8 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	var ended *execute.RollDone
 	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context,
 		c *carrying) mover {
-		return movecontroller.NewRoller(client, running.Profiles, options, func(a execute.DrainTold) { print.Told(progress, a.Line()) },
-			func(a execute.RollTold) {
+		return movecontroller.NewRoller(client, running.Profiles, options, func(a execute.DrainProgress) { print.Told(progress, a.Line()) },
+			func(a execute.RollProgress) {
 				c.meter.Clear()
 				if a.Plan == nil {
 					print.Told(progress, a.Line())

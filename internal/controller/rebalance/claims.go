@@ -27,15 +27,15 @@ import (
 // stand-ins for the controllers (package standin) make and bind claims like kube-controller-manager
 // and a provisioner.
 type claiming struct {
-	of       *objects.World
-	claims   standin.Claims
-	standin  standin.Controllers
-	recorded []metav1.Object // what was shown since the record began
+	world       *objects.World
+	claims      standin.Claims
+	controllers standin.Controllers
+	recorded    []metav1.Object // what was shown since the record began
 }
 
 // newClaiming returns a claiming of the world's claims. New claims are dated now.
 func newClaiming(of *objects.World, now metav1.Time) *claiming {
-	k, c := &claiming{of: of}, of.Cluster()
+	k, c := &claiming{world: of}, of.Cluster()
 	k.claims = standin.Claims{
 		Cluster: c, StorageClass: admission.DefaultStorageClass(c.StorageClasses.All()),
 		Template: func(namespace, name string) (*resourcev1.ResourceClaimTemplate, bool) {
@@ -43,7 +43,7 @@ func newClaiming(of *objects.World, now metav1.Time) *claiming {
 		},
 		Show: k.recordObject, ShowGone: k.showGone,
 	}
-	k.standin = standin.Controllers{Cluster: c, Feed: k.takeEvent, Now: func() metav1.Time { return now }}
+	k.controllers = standin.Controllers{Cluster: c, Feed: k.takeEvent, Now: func() metav1.Time { return now }}
 	return k
 }
 
@@ -62,16 +62,16 @@ func (k *claiming) takeEvent(e cycle.Event) {
 // one.
 func (k *claiming) recordObject(_ cycle.Kind, object metav1.Object) {
 	k.recorded = append(k.recorded, object)
-	k.of.Put(object)
+	k.world.Put(object)
 }
 
-func (k *claiming) showGone(_ cycle.Kind, object metav1.Object) { k.of.Delete(object) }
+func (k *claiming) showGone(_ cycle.Kind, object metav1.Object) { k.world.Delete(object) }
 
 // makeFor returns the claims that controllers make for a new pod, and names them in it. A victim of
 // the same name has been removed before. Nothing stays changed: the claims enter the tables only
 // with createClaims.
 func (k *claiming) makeFor(object *v1.Pod, before *pod) []metav1.Object {
-	defer k.of.Undo(k.of.Mark())
+	defer k.world.Undo(k.world.Mark())
 	if before != nil {
 		k.releaseOf(before)
 	}
@@ -99,11 +99,11 @@ func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 		case ofVolumes && p.hasVolumes():
 			// An error means that the node does not suit the volumes after all. The pod is placed
 			// without them: a proof has ruled this out where it matters.
-			if chosen, err := volumes.PodVolumes(k.of.Cluster(), p.Pod, n); err == nil {
-				k.standin.Bind(chosen, n)
+			if chosen, err := volumes.PodVolumes(k.world.Cluster(), p.Pod, n); err == nil {
+				k.controllers.Bind(chosen, n)
 			}
 		case !ofVolumes:
-			_ = k.of.Reserve(r, p.Pod, n) // as with volumes
+			_ = k.world.Reserve(r, p.Pod, n) // as with volumes
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 // volumes' claims are deleted with it; claims it merely names stay.
 func (k *claiming) releaseOf(p *pod) {
 	if len(p.object.Spec.ResourceClaims) > 0 || len(p.Class.Requests.Scalars) > 0 {
-		k.standin.Gone(p.Pod)
+		k.controllers.Gone(p.Pod)
 	}
 	if p.hasVolumes() {
 		k.claims.Release(p.object)

@@ -78,7 +78,7 @@ func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool 
 	}
 	mark, before := s.w.Mark(), w.gaugeValues()
 	for _, p := range list {
-		is := st.moveWish()
+		is := st.moveRequirements()
 		is.within = true
 		why := proof{}
 		if why.code, why.message = s.refusalOf(st, p); why.code == "" { // the moves before count towards limits

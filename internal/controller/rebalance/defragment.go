@@ -174,7 +174,7 @@ func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]
 		if code, _ := s.refusalOf(st, v); code != "" {
 			continue
 		}
-		is := st.moveWish()
+		is := st.moveRequirements()
 		is.within = true
 		if why := s.makeMove(st, v, is, fmt.Sprintf("make room for %s/%s on %s", p.Namespace(), p.Name, n.Name),
 			MakingRoom); why.code != "" {

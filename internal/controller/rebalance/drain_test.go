@@ -81,7 +81,7 @@ func (s *stage) cordon(a execute.Cordon) execute.Event {
 	return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
 }
 
-func (s *stage) drainTold(a execute.DrainTold) {
+func (s *stage) drainTold(a execute.DrainProgress) {
 	switch {
 	case a.Plan != nil:
 		s.say("planned:\n%s", showDraining(a.Plan))

@@ -16,7 +16,7 @@ import (
 //
 // The share is rounded up. The suitable nodes are counted once, on the first pod of the kind.
 func (st *strategy) setupDuplicates() {
-	g := &evenness{w: st.w, kinds: map[string]*kind{}, of: map[*pod]*kind{}, excluded: st.Duplicates.ExcludeOwners}
+	g := &evenness{w: st.w, kinds: map[string]*kind{}, byPod: map[*pod]*kind{}, excluded: st.Duplicates.ExcludeOwners}
 	st.gauge, st.anew = g, true
 	st.gain, st.among = g.surplusOf, g.podsInSurplus
 	st.says = func(p *pod) string { return "more of its kind than an even share are on its node" }
@@ -28,7 +28,7 @@ type evenness struct {
 	w        *world
 	excluded []string
 	kinds    map[string]*kind
-	of       map[*pod]*kind // once it was asked for
+	byPod    map[*pod]*kind // once it was asked for
 	sum      int64
 }
 
@@ -72,7 +72,7 @@ func (e *evenness) podsInSurplus(yield func(*pod) bool) {
 // kindOf returns the kind of a pod, or nil. A successor is of its victim's kind, since it has the
 // same owner and images.
 func (e *evenness) kindOf(p *pod) *kind {
-	k, known := e.of[p]
+	k, known := e.byPod[p]
 	if known {
 		return k
 	}
@@ -82,7 +82,7 @@ func (e *evenness) kindOf(p *pod) *kind {
 			e.kinds[name] = k
 		}
 	}
-	e.of[p] = k
+	e.byPod[p] = k
 	return k
 }
 

@@ -39,7 +39,7 @@ func subject(action execute.Action) (object string, ticket execute.Ticket, ok bo
 	case execute.Mark:
 		return "pod " + a.Name, a.Ticket, true
 	case execute.Scale:
-		return "scale of " + a.Of.String(), a.Ticket, true
+		return "scale of " + a.Target.String(), a.Ticket, true
 	}
 	return "", 0, false
 }
@@ -188,7 +188,7 @@ func TestATenantsLabelDoesNotHoldADrainUp(t *testing.T) {
 		s.count()
 		scales := 0
 		s.faults.respond = func(action execute.Action, do func() execute.Event) execute.Event {
-			if a, ok := action.(execute.Scale); ok && a.Of.Name == "trap" {
+			if a, ok := action.(execute.Scale); ok && a.Target.Name == "trap" {
 				scales++
 				return execute.Answered{Ticket: a.Ticket, Outcome: outcome, Message: "ConfigMap has no scale subresource"}
 			}

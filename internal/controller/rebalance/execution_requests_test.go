@@ -81,7 +81,7 @@ func (s *stage) carryOut(action execute.Action) {
 		request(func() execute.Event { return answer })
 	case execute.SetNode:
 		request(func() execute.Event { return s.setNode(a) })
-	case execute.RollTold:
+	case execute.RollProgress:
 		s.rollTold(a)
 	case execute.RollDone:
 		s.rolls = append(s.rolls, a)
@@ -101,7 +101,7 @@ func (s *stage) carryOut(action execute.Action) {
 		})
 	case execute.Mark:
 		request(func() execute.Event { return s.mark(a) })
-	case execute.DrainTold:
+	case execute.DrainProgress:
 		s.drainTold(a)
 	case execute.DrainDone:
 		s.drained = append(s.drained, a)
@@ -110,7 +110,7 @@ func (s *stage) carryOut(action execute.Action) {
 			ending = fmt.Sprintf(", %d not ended", a.Ending)
 		}
 		s.say("done: %d evicted, %d left%s; %s", a.Evicted, a.Left, ending, a.Stopped)
-	case execute.Told:
+	case execute.MoveProgress:
 		s.told(a)
 	case execute.Done:
 		s.done = append(s.done, a)
@@ -271,7 +271,7 @@ func (s *stage) up(owner types.UID) (count int) {
 	return count
 }
 
-func (s *stage) told(a execute.Told) {
+func (s *stage) told(a execute.MoveProgress) {
 	text := a.Message
 	if text != "" {
 		text = ": " + text

@@ -42,12 +42,12 @@ func (s *stage) rescale(a execute.Scale) execute.Event {
 	if s.faults.unscalable != "" {
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Refused, Message: s.faults.unscalable}
 	}
-	var object metav1.Object = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: a.Of.Namespace, Name: a.Of.Name}}
-	if a.Of.Kind == "ReplicaSet" {
-		object = &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: a.Of.Namespace, Name: a.Of.Name}}
+	var object metav1.Object = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: a.Target.Namespace, Name: a.Target.Name}}
+	if a.Target.Kind == "ReplicaSet" {
+		object = &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: a.Target.Namespace, Name: a.Target.Name}}
 	}
 	object = s.objects[s.key(object)]
-	if object == nil || object.GetUID() != a.Of.UID {
+	if object == nil || object.GetUID() != a.Target.UID {
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
 	}
 	switch label := object.GetLabels()[rebalance.SurgeLabel]; {
@@ -58,7 +58,7 @@ func (s *stage) rescale(a execute.Scale) execute.Event {
 	case label != a.Before, a.After != "" && s.replicasOf(object) != a.From:
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Conflict, Message: "it has changed"}
 	}
-	if a.Of.Through != nil {
+	if a.Target.Through != nil {
 		return s.rescaleThrough(a, object.(*appsv1.ReplicaSet))
 	}
 	to := s.setScale(object, func(object metav1.Object, replicas int32) int32 {
@@ -71,7 +71,7 @@ func (s *stage) rescale(a execute.Scale) execute.Event {
 		}
 		return replicas
 	})
-	s.say("%s is scaled to %d", a.Of, to)
+	s.say("%s is scaled to %d", a.Target, to)
 	if s.faults.lose != nil && s.faults.lose() {
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Failed, Message: "no answer"}
 	}
@@ -90,11 +90,11 @@ func (s *stage) rescaleThrough(a execute.Scale, rs *appsv1.ReplicaSet) execute.E
 		s.write(rs)
 	}
 	scale := func() {
-		if s.rollouts[a.Of.Through.Name] != a.From {
+		if s.rollouts[a.Target.Through.Name] != a.From {
 			return
 		}
-		s.rollouts[a.Of.Through.Name] = a.To
-		s.say("%s is scaled to %d", a.Of, a.To)
+		s.rollouts[a.Target.Through.Name] = a.To
+		s.say("%s is scaled to %d", a.Target, a.To)
 		s.after(50*time.Millisecond, func() {
 			s.setScale(s.objects[s.key(rs)], func(metav1.Object, int32) int32 { return a.To })
 		})

@@ -190,7 +190,7 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		s.faults.scaled = func(a execute.Scale) {
 			s.faults.scaled = nil
 			s.after(time.Second, func() {
-				s.setScale(s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Of.Name}})], func(metav1.Object, int32) int32 { return int32(n) })
+				s.setScale(s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Target.Name}})], func(metav1.Object, int32) int32 { return int32(n) })
 			})
 		}
 	case "appears": // once a surge has begun
@@ -205,7 +205,7 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 					}
 				}
 				s.count()
-				if o := s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Of.Name}})]; scale > 0 {
+				if o := s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Target.Name}})]; scale > 0 {
 					s.setScale(o, func(metav1.Object, int32) int32 { return int32(scale) })
 				}
 			})
@@ -214,13 +214,13 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		s.faults.scaled = func(a execute.Scale) {
 			s.faults.scaled = nil
 			s.after(time.Second, func() {
-				if a.Of.Through != nil {
-					rs := s.objects[s.key(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Of.Name}})].(*appsv1.ReplicaSet).DeepCopy()
+				if a.Target.Through != nil {
+					rs := s.objects[s.key(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Target.Name}})].(*appsv1.ReplicaSet).DeepCopy()
 					rs.Name, rs.UID, rs.Labels, rs.Spec.Replicas = "next", "next", nil, new(int32(1))
 					s.write(rs)
 					return
 				}
-				s.setScale(s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Of.Name}})], func(o metav1.Object, replicas int32) int32 {
+				s.setScale(s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Target.Name}})], func(o metav1.Object, replicas int32) int32 {
 					d := o.(*appsv1.Deployment)
 					d.Spec.Template.Labels = map[string]string{"version": "2"}
 					d.Generation, d.Status.ObservedGeneration = 2, 1
@@ -346,7 +346,7 @@ func TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor(t *testing.T) {
 	var told []execute.Result
 	step := func(e execute.Event) {
 		for _, action := range core.Step(begin.Add(2*time.Minute), e) {
-			if a, ok := action.(execute.Told); ok {
+			if a, ok := action.(execute.MoveProgress); ok {
 				told = append(told, a.Result)
 			}
 		}

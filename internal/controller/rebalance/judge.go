@@ -43,13 +43,13 @@ func (l *leaving) undo() {
 
 // judgeNode counts a move to one node, undoes it, and returns the gauges after the move. It only
 // counts: the scheduler has already decided whether the successor fits.
-func (l *leaving) judgeNode(n *cluster.Node, is wish) ([]int64, proof) {
+func (l *leaving) judgeNode(n *cluster.Node, is requirements) ([]int64, proof) {
 	// A pod to be renewed may return to its node: only a fresh pod is wanted.
 	if !is.renews {
 		if n == l.from || slices.Contains(l.p.been, n.Name) {
 			return nil, refuseMove(ReturnsToSameNode, "the scheduler may put it on %s again", n.Name)
 		}
-		if is.on != nil && !is.on(n) {
+		if is.allowed != nil && !is.allowed(n) {
 			return nil, refuseMove(NoBetterNode, "%s is no better", n.Name)
 		}
 	}

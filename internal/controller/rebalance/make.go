@@ -114,7 +114,7 @@ func planToEnd(state *State, policy *Policy, options Options, pinned map[types.U
 		after = plan.tail.After(after)
 		on := options
 		// The sequel counts towards the same limits as the plan before it.
-		on.Spent = options.Spent.With(plan.Moves...)
+		on.Spent = options.Spent.Plus(plan.Moves...)
 		sequel, ends := searchOnce(after, policy, on, inSequels)
 		if again := movedTwice(sequel); len(again) > 0 {
 			return nil, again

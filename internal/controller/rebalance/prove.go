@@ -22,8 +22,8 @@ import (
 // judgeNode rates them. A move is refused if any possible node is not good enough, not only if the
 // most likely one is not.
 type proof struct {
-	to *cluster.Node
-	or []*cluster.Node // as good as to
+	node         *cluster.Node
+	alternatives []*cluster.Node // as good as node
 	// code is "" if the move is proved; then to is set.
 	code    Code
 	message string
@@ -34,8 +34,8 @@ func refuseMove(code Code, format string, args ...any) proof {
 	return proof{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// wish holds the requirements for a move.
-type wish struct {
+// requirements are a strategy's conditions for a move.
+type requirements struct {
 	gauge int // the index in world.gauges of the one that has to go down
 	// within is set if the move is part of an attempt, which is measured at its end. Until then the
 	// gauge merely must not go up.
@@ -46,17 +46,17 @@ type wish struct {
 	renews bool
 	// settled is the minimum time a node must have been ready before pods are moved to it.
 	settled time.Duration
-	// on limits the nodes that count as better; nil means no limit.
-	on func(n *cluster.Node) bool
+	// allowed limits the nodes that count as better; nil means no limit.
+	allowed func(n *cluster.Node) bool
 }
 
-// anywhere is the wish of a pod that leaves regardless of its successor's node.
-var anywhere = wish{renews: true}
+// anywhere holds the requirements of a pod that leaves regardless of its successor's node.
+var anywhere = requirements{renews: true}
 
 // proveMove decides a pod's successor, both while the pod terminates and after its removal, and
 // judges every possible node of the successor. A surge's replica is decided while the pod is still
 // running.
-func (w *world) proveMove(p *pod, is wish) proof {
+func (w *world) proveMove(p *pod, is requirements) proof {
 	if p.surge != nil {
 		nodes, why := w.surges.nodesBeside(p, is)
 		if why.code != "" {
@@ -101,7 +101,7 @@ func (w *world) proveMove(p *pod, is wish) proof {
 // behindWaiting returns the possible nodes of the successor if pending pods that now fit are placed
 // before it; nil without such pods. A pending pod may have a higher priority than the successor, or
 // just be tried earlier.
-func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
+func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is requirements) ([]*cluster.Node, proof) {
 	arrived := len(w.arrivals)
 	defer w.Undo(w.Mark())
 	w.placeWaiting()
@@ -120,7 +120,7 @@ func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wi
 // landingsOf returns the possible nodes of the successor in the current cluster. A successor that
 // Decide returns to its victim's node ends the proof early: no list of equals can help, because
 // that node is among them.
-func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
+func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is requirements) ([]*cluster.Node, proof) {
 	d := s.decider.Decide(next.Pod)
 	switch {
 	case d.Err != nil:
@@ -199,7 +199,7 @@ func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node)
 //
 // Here n1, n2 and n3 are all judged, and each must be good; only n2 can be the target, because it
 // is in both. With Held a bad node is merely skipped: the scheduler is directed to the target.
-func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
+func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is requirements) proof {
 	type judged struct {
 		n     *cluster.Node
 		after []int64
@@ -224,14 +224,14 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 		}
 		// The message names one bad node: the first by name, so that it does not change from plan
 		// to plan.
-		if bad.code == "" || n.Name < bad.to.Name {
+		if bad.code == "" || n.Name < bad.node.Name {
 			bad = why
-			bad.to = n
+			bad.node = n
 		}
 	}
 
 	if bad.code != "" && w.options.Placing != Held || len(good) == 0 {
-		bad.to = nil
+		bad.node = nil
 		if bad.code == "" {
 			return refuseMove(Unproven, "where it lands depends on when its successor is decided")
 		}
@@ -243,14 +243,14 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 	slices.SortFunc(good, func(a, b judged) int {
 		return cmp.Or(slices.Compare(a.after, b.after), cmp.Compare(a.n.Name, b.n.Name))
 	})
-	found := proof{to: good[0].n}
+	found := proof{node: good[0].n}
 	for _, j := range good[1:] {
-		found.or = append(found.or, j.n)
+		found.alternatives = append(found.alternatives, j.n)
 	}
 
-	slices.SortFunc(found.or, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(found.alternatives, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
 	if w.options.Placing == Held {
-		found.or = nil
+		found.alternatives = nil
 	}
 	return found
 }

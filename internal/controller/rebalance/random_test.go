@@ -214,7 +214,7 @@ func overdrawn(s *rebalance.State, victim *v1.Pod) (names []string) {
 
 // beyond returns the limits of a policy exceeded by a plan.
 func beyond(plan *rebalance.Plan, l rebalance.Limits) (list []string) {
-	spent := rebalance.Spent{}.With(plan.Moves...)
+	spent := rebalance.Spent{}.Plus(plan.Moves...)
 	if l.Total != nil && spent.Total > *l.Total {
 		list = append(list, fmt.Sprintf("%d moves, and %d are allowed", spent.Total, *l.Total))
 	}

@@ -38,7 +38,7 @@ func (st *strategy) setupRenew() {
 	st.gauge = &renewal{left: map[*pod]bool{}, tally: tally{title: cmp.Or(st.Renew.Title, "pods to renew"),
 		// Successors count 0 even if the policy would renew them: refusalOf does not begin such
 		// moves.
-		of: func(p *pod, n *cluster.Node) int64 {
+		countOf: func(p *pod, n *cluster.Node) int64 {
 			return boolToInt(p.victim == p && st.sees(n) && st.Scope.includesPod(p) && wants(p) != "")
 		}}}
 	st.renews = true

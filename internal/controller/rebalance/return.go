@@ -17,7 +17,7 @@ import (
 func (st *strategy) goHome() {
 	r := st.Return
 	most := map[int32]int64{} // the greatest weight on any node, by class
-	g := &tally{title: "preferences missed", of: func(p *pod, n *cluster.Node) (missed int64) {
+	g := &tally{title: "preferences missed", countOf: func(p *pod, n *cluster.Node) (missed int64) {
 		if r.Weights {
 			if _, known := most[p.Class.ID]; !known {
 				most[p.Class.ID] = st.w.greatestWeight(p, func(*cluster.Node) bool { return true })
@@ -39,7 +39,7 @@ func (st *strategy) goHome() {
 		if !r.Weights {
 			return 0
 		}
-		return max(0, reachable.of(p)-st.w.affinityWeight(p, p.Node))
+		return max(0, reachable.reachOf(p)-st.w.affinityWeight(p, p.Node))
 	}
 	st.among = st.podsAway
 	st.says = func(p *pod) string {
@@ -78,9 +78,9 @@ type reach struct {
 	change int             // of the nodes, until which it is good
 }
 
-// of returns the weight for a pod's class. It scans all nodes once per class, and again after a
-// node was closed or opened.
-func (r *reach) of(p *pod) int64 {
+// reachOf returns the weight for a pod's class. It scans all nodes once per class, and again after
+// a node was closed or opened.
+func (r *reach) reachOf(p *pod) int64 {
 	if r.most == nil || r.change != r.w.closures.nodeChanges {
 		r.most, r.change = map[int32]int64{}, r.w.closures.nodeChanges
 	}

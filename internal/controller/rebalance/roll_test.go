@@ -153,7 +153,7 @@ func (s *stage) exchange(t *testing.T, name, line string) {
 	})
 }
 
-func (s *stage) rollTold(a execute.RollTold) {
+func (s *stage) rollTold(a execute.RollProgress) {
 	switch {
 	case a.Plan != nil:
 		s.say("planned:\n%s", strings.TrimSuffix(showRoll(a.Plan), "\n"))

@@ -37,7 +37,7 @@ type search struct {
 // stayed is a Stay, with the most important strategy that nominated the pod.
 type stayed struct {
 	Stay
-	of *strategy
+	strategy *strategy
 }
 
 // newSearch returns a search in a world opened with this policy. It changes the world, so a world
@@ -46,7 +46,7 @@ func newSearch(w *world, policy *Policy) *search {
 	return &search{
 		closed: w.closures.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.gaugeValues(),
 		stays: map[*pod]stayed{}, nodeStays: map[string]Stay{},
-		spent: w.options.Spent.With(),
+		spent: w.options.Spent.Plus(),
 	}
 }
 
@@ -80,7 +80,7 @@ func (s *search) runRound(st *strategy) (moved bool) {
 		}
 	}
 	for p, stay := range s.stays {
-		if stay.of == st && !rules.IsTerminal(p.object) { // removeEnded says why those stay
+		if stay.strategy == st && !rules.IsTerminal(p.object) { // removeEnded says why those stay
 			delete(s.stays, p)
 		}
 	}
@@ -96,7 +96,7 @@ func (s *search) runRound(st *strategy) (moved bool) {
 			continue
 		}
 		number, next := len(s.moves), s.nextCandidate(st, c, refusedBefore, list)
-		is := st.moveWish()
+		is := st.moveRequirements()
 		if st.price != nil {
 			is.least = st.price(c.pod)
 		}
@@ -122,7 +122,7 @@ func (s *search) recordStay(st *strategy, p *pod, code Code, message string) {
 	if node == "" {
 		node = p.object.Spec.NodeName
 	}
-	if before, has := s.stays[p]; has && slices.Index(s.strategies, before.of) < slices.Index(s.strategies, st) {
+	if before, has := s.stays[p]; has && slices.Index(s.strategies, before.strategy) < slices.Index(s.strategies, st) {
 		return
 	}
 	s.stays[p] = stayed{Stay{Namespace: p.Namespace(), Name: p.Name, Node: node, Cause: st.Name, Code: code, Message: message}, st}

@@ -12,8 +12,8 @@ import (
 
 // makeMove proves one move and makes it in the world. On success the move is appended, and undone
 // with the world; on failure the world is unchanged.
-func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing Closing) proof {
-	is.on = st.landingFilter()
+func (s *search) makeMove(st *strategy, p *pod, is requirements, attempt string, closing Closing) proof {
+	is.allowed = st.landingFilter()
 	found := s.w.proveMove(p, is)
 	if found.code != "" {
 		return found
@@ -22,7 +22,7 @@ func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing
 	m := s.describeMove(st, p, found)
 	m.Attempt, m.Closes, m.Closed = attempt, closing, s.newlyClosed()
 	before, from := s.w.gaugeValues(), p.NodeName
-	next := s.w.movePod(p, found.to)
+	next := s.w.movePod(p, found.node)
 	if !disruption.IsReady(p.object) { // its successor is, before the next move is made
 		s.w.protections.countRecovered(next)
 	}
@@ -77,10 +77,10 @@ func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
 		Surge: p.surge, NoSurge: p.noSurge, Cause: st.Name, Profile: st.Profile, Cost: s.w.protections.costOf(p), Improves: []Measure{},
 	}
 
-	if found.to != nil {
-		m.To, m.successor = found.to.Name, s.w.successorFor(p).Name
+	if found.node != nil {
+		m.To, m.successor = found.node.Name, s.w.successorFor(p).Name
 	}
-	for _, n := range found.or {
+	for _, n := range found.alternatives {
 		m.Or = append(m.Or, n.Name)
 	}
 

@@ -93,9 +93,9 @@ type FromNode struct{ Cause, Profile, Node string }
 // fromNode returns the key for counting the move towards its goal's limits.
 func (m *Move) fromNode() FromNode { return FromNode{m.Cause, m.Profile, m.From} }
 
-// With returns the count increased by the moves of a plan. The maps of the receiver are not
+// Plus returns the count increased by the moves of a plan. The maps of the receiver are not
 // changed; without moves it is a deep copy.
-func (s Spent) With(moves ...Move) Spent {
+func (s Spent) Plus(moves ...Move) Spent {
 	sum := Spent{Total: s.Total + len(moves), PerNode: map[string]int{}, PerNamespace: map[string]int{},
 		PerCause: map[string]int{}, ByGoal: map[FromNode]int{}}
 	maps.Copy(sum.PerNode, s.PerNode)

@@ -111,10 +111,10 @@ func (policy *Policy) splitGoals() (list []*Goal) {
 	return list
 }
 
-// moveWish returns the requirements for a single move of the strategy. Attempts copy it and set
-// within.
-func (st *strategy) moveWish() wish {
-	return wish{gauge: st.at, renews: st.renews, settled: st.settled, on: st.landingFilter()}
+// moveRequirements returns the requirements for a single move of the strategy. Attempts copy it and
+// set within.
+func (st *strategy) moveRequirements() requirements {
+	return requirements{gauge: st.at, renews: st.renews, settled: st.settled, allowed: st.landingFilter()}
 }
 
 // landingFilter returns the filter of nodes for successors: nodes must be allowed by the evictor
@@ -151,15 +151,15 @@ func qosRank(p *pod) int {
 // tally is a gauge summing over pods on nodes. It calls of when a pod is counted and again when it
 // is uncounted; both calls must return the same value, otherwise the sum drifts.
 type tally struct {
-	title string
-	of    func(p *pod, n *cluster.Node) int64
-	sum   int64
+	title   string
+	countOf func(p *pod, n *cluster.Node) int64
+	sum     int64
 }
 
 func (t *tally) gaugeName() string { return t.title }
 
 // countPod implements gauge.
-func (t *tally) countPod(p *pod, n *cluster.Node, by int64) { t.sum += by * t.of(p, n) }
+func (t *tally) countPod(p *pod, n *cluster.Node, by int64) { t.sum += by * t.countOf(p, n) }
 
 func (t *tally) currentValue() int64 { return t.sum }
 

@@ -325,7 +325,7 @@ func (su *surges) exclusiveVolume(p *pod) string {
 // nodesBeside returns the nodes on which the scheduler may put one more pod of a workload next to
 // this one, by name, or why there is no such node. The pod counts with all of its holdings,
 // including its host ports and its place in spread constraints.
-func (su *surges) nodesBeside(p *pod, is wish) (nodes []*cluster.Node, why proof) {
+func (su *surges) nodesBeside(p *pod, is requirements) (nodes []*cluster.Node, why proof) {
 	s := su.w.schedulerOf(p)
 	if s == nil {
 		return nil, refuseMove(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)

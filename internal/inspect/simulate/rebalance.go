@@ -134,7 +134,7 @@ func (m *moving) makeMove() {
 		return
 	}
 	m.done.Moves++
-	m.spent = m.spent.With(*move)
+	m.spent = m.spent.Plus(*move)
 	m.controllers.departPod(p, ByRebalance, move.Cause)
 	m.awaitSuccessor(move, m.controllers.departed[len(m.controllers.departed)-1], m.clock.now+landsWithin)
 }

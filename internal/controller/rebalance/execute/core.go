@@ -103,8 +103,8 @@ type Core struct {
 // The zero value is a run that has not begun. None of it is persisted: state needed by the next run
 // or process is in the journal.
 type run struct {
-	began time.Time
-	told  bool // the first plan has been reported
+	began    time.Time
+	reported bool // the first plan has been reported
 	// moves counts completed moves, and misses those with a successor that did not arrive as
 	// proved.
 	moves, misses int
@@ -154,7 +154,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	c.beginStep(now)
 	if !c.asked {
 		c.asked = true
-		c.do(Recall{})
+		c.addAction(Recall{})
 	}
 
 	switch e := event.(type) {
@@ -202,7 +202,7 @@ func (c *Core) advance() {
 			// Another process has since written the journal, so it must be read again.
 		} else if due && !c.journal.recalled {
 			c.enter(learning)
-			c.do(Recall{})
+			c.addAction(Recall{})
 		} else if due {
 			c.begin()
 		}
@@ -269,7 +269,7 @@ func (c *Core) resume() {
 
 	// The time of the eviction is unknown. Counting from now only waits longer.
 	c.move.at, c.move.left = c.now, c.now
-	c.tell(c.move, Resumed, "", "")
+	c.report(c.move, Resumed, "", "")
 	c.enter(arriving)
 	c.follow()
 }
@@ -287,7 +287,7 @@ func (c *Core) finish(why string) {
 // stopped run is followed by a pause of at least the constant suspended, because the cause, such as
 // moves that miss, rarely disappears quickly.
 func (c *Core) done() {
-	c.do(Done{Moves: c.run.moves, Misses: c.run.misses, Stopped: c.run.stopped, Plan: c.plan})
+	c.addAction(Done{Moves: c.run.moves, Misses: c.run.misses, Stopped: c.run.stopped, Plan: c.plan})
 	c.move = nil
 	if c.options.Every == 0 || c.stopping {
 		c.enter(over)

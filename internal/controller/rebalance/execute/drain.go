@@ -89,7 +89,7 @@ type Drainer struct {
 	late    int  // plans in a row that were stale when they were ready
 	next    int  // of the plan's pods
 
-	under []*departure // pods that were evicted, in order
+	inProgress []*departure // pods that were evicted, in order
 	// They count as evicted only when their pods are observed to terminate, and their pods are
 	// checked before another eviction.
 	unsure []*departure // evictions that may come yet: an answer was lost, or they were asked for
@@ -149,7 +149,7 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 		if pod, ok := e.Object.(*v1.Pod); ok && pod.Spec.NodeName != "" {
 			before := d.cluster.pod(pod.Namespace, pod.Name, pod.UID)
 			// An unforeseen pod has taken room that the plan may have assigned to a successor.
-			d.stale = d.stale || (before == nil || before.Spec.NodeName == "") && !d.foretold(pod)
+			d.stale = d.stale || (before == nil || before.Spec.NodeName == "") && !d.isPlannedSuccessor(pod)
 		}
 		// Pods waiting for this budget may be evicted now, without waiting for the next look.
 		if budget, ok := e.Object.(*policyv1.PodDisruptionBudget); ok && budget.Status.DisruptionsAllowed > 0 {
@@ -193,13 +193,13 @@ func (d *Drainer) deadline() time.Time {
 	return d.begun.Add(d.options.Timeout)
 }
 
-// foretold reports whether a newly scheduled pod is a successor on its planned node. The plan
-// already includes that pod, and stays valid.
-func (d *Drainer) foretold(pod *v1.Pod) bool {
+// isPlannedSuccessor reports whether a newly scheduled pod is a successor on its planned node. The
+// plan already includes that pod, and stays valid.
+func (d *Drainer) isPlannedSuccessor(pod *v1.Pod) bool {
 	follows := func(p *departure) bool {
 		return !p.ended && p.owner == rules.OwnerOf(pod) && p.To == pod.Spec.NodeName
 	}
-	return slices.ContainsFunc(d.under, follows) ||
+	return slices.ContainsFunc(d.inProgress, follows) ||
 		slices.ContainsFunc(d.surges.list, func(s *surge) bool { return !s.placed && follows(s.departure) })
 }
 

@@ -31,7 +31,7 @@ func (d *Drainer) outOfTime() string {
 		}
 		return why
 	}
-	for _, p := range d.under {
+	for _, p := range d.inProgress {
 		switch {
 		case p.ended:
 		case !d.options.AllowPending:
@@ -61,7 +61,7 @@ func (d *Drainer) remaining() (left, ending int) {
 		seen[uid] = true
 	}
 
-	for _, p := range d.under {
+	for _, p := range d.inProgress {
 		if p.left.IsZero() {
 			count(p.Namespace, p.Name, p.UID, true)
 		}
@@ -99,7 +99,7 @@ func (d *Drainer) close() {
 	}
 	d.stage = drained
 	for _, s := range d.surges.list {
-		d.tell(s.departure, Restored, "", fmt.Sprintf("%s is not scaled back yet; a later drain or uncordon does that", s.scaled))
+		d.report(s.departure, Restored, "", fmt.Sprintf("%s is not scaled back yet; a later drain or uncordon does that", s.scaled))
 	}
 	if p != nil {
 		d.evicting, d.unsure = nil, append(d.unsure, p)
@@ -108,7 +108,7 @@ func (d *Drainer) close() {
 	d.leaveRoom()
 	d.withdraw()
 	left, ending := d.remaining()
-	d.do(DrainDone{Evicted: d.count, Left: left, Ending: ending, Stopped: d.stopped})
+	d.addAction(DrainDone{Evicted: d.count, Left: left, Ending: ending, Stopped: d.stopped})
 }
 
 // withdraw withdraws the requests for remaining pods. Otherwise responders would evict pods after
@@ -121,6 +121,6 @@ func (d *Drainer) withdraw() {
 		}
 	}
 	if len(pods) > 0 {
-		d.do(Withdraw{Pods: pods})
+		d.addAction(Withdraw{Pods: pods})
 	}
 }

@@ -12,13 +12,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// tell reports the progress of a departure.
-func (d *Drainer) tell(p *departure, result Result, node, message string) {
-	told := DrainTold{Result: result, Node: node, Message: message}
+// report reports the progress of a departure.
+func (d *Drainer) report(p *departure, result Result, node, message string) {
+	told := DrainProgress{Result: result, Node: node, Message: message}
 	if p != nil {
 		told.Pod = &p.Departure
 	}
-	d.do(told)
+	d.addAction(told)
 }
 
 // leaving counts a pod and follows it.
@@ -27,7 +27,7 @@ func (d *Drainer) leaving(p *departure) {
 	p.ended = p.ended || p.Lost // a pod of another index is no successor
 	d.count++
 	d.waits = ""
-	d.under = append(d.under, p)
+	d.inProgress = append(d.inProgress, p)
 }
 
 // vanished marks the plan as stale, because it includes the pod's successor. Plans may still
@@ -58,7 +58,7 @@ func (d *Drainer) refused(p *departure, e Answered) {
 func (d *Drainer) follow() {
 	d.settle()
 	var still []*departure
-	for _, p := range d.under {
+	for _, p := range d.inProgress {
 		victim := d.victim(p)
 		// With --skip-wait-for-delete-timeout, a pod that takes too long to terminate counts as
 		// deleted.
@@ -73,7 +73,7 @@ func (d *Drainer) follow() {
 			p.left = d.now
 			// A StatefulSet creates no successor while the pod exists, which may be forever.
 			p.ended = p.ended || overdue && strings.HasPrefix(p.Owner, statefulSet+"/")
-			d.tell(p, Left, "", "")
+			d.report(p, Left, "", "")
 		}
 		if !p.ended {
 			d.followSuccessor(p)
@@ -86,7 +86,7 @@ func (d *Drainer) follow() {
 			return
 		}
 	}
-	d.under = still
+	d.inProgress = still
 }
 
 // followSuccessor follows the successor of one pod.
@@ -111,7 +111,7 @@ func (d *Drainer) followSuccessor(p *departure) {
 		if slices.Contains(d.options.Nodes, node) {
 			d.options.Returned[next.UID] = true
 		}
-		d.tell(p, result, node, next.Name)
+		d.report(p, result, node, next.Name)
 	case d.accepts(p, next):
 		d.leavePending(p, next)
 	case p.left.IsZero():
@@ -125,7 +125,7 @@ func (d *Drainer) followSuccessor(p *departure) {
 	case d.now.Before(p.left.Add(pendingFor)):
 		if !p.awaited {
 			p.awaited = true
-			d.tell(p, Awaited, "", homeless(next))
+			d.report(p, Awaited, "", homeless(next))
 		}
 		d.wake(p.left.Add(pendingFor))
 	default:
@@ -144,5 +144,5 @@ func (d *Drainer) accepts(p *departure, next *v1.Pod) bool {
 // one is stale.
 func (d *Drainer) leavePending(p *departure, next *v1.Pod) {
 	p.ended, d.stale = true, true
-	d.tell(p, Pending, "", homeless(next))
+	d.report(p, Pending, "", homeless(next))
 }

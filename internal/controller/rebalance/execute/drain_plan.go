@@ -37,7 +37,7 @@ func (d *Drainer) ask(then stage) {
 	for _, s := range d.surges.list {
 		leaving.Surging[s.UID] = true
 	}
-	d.do(PlanDrain{State: &rebalance.State{AsOf: d.wall(), World: d.cluster.Fork()}, Leaving: &leaving})
+	d.addAction(PlanDrain{State: &rebalance.State{AsOf: d.wall(), World: d.cluster.Fork()}, Leaving: &leaving})
 }
 
 // replanned handles a plan.
@@ -56,7 +56,7 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 	// In a busy cluster, some pod is scheduled during every plan; this plan is then used anyway.
 	d.stale = d.stale && d.late < mostStale
 	if first {
-		d.do(DrainTold{Result: Proved, Plan: plan})
+		d.addAction(DrainProgress{Result: Proved, Plan: plan})
 	}
 	why := d.options.prevents(plan.Refused, plan.Stranded(), len(plan.Pods))
 	switch {
@@ -107,12 +107,12 @@ func (d *Drainer) cordon() {
 	d.stage = cordoning
 	for _, name := range d.options.Nodes {
 		if n := d.cluster.node(name); n != nil && n.Spec.Unschedulable {
-			d.tell(nil, Cordoned, name, "already cordoned")
+			d.report(nil, Cordoned, name, "already cordoned")
 			continue
 		}
 		ticket := d.nextTicket()
 		d.waiting[ticket] = name
-		d.do(Cordon{Ticket: ticket, Node: name})
+		d.addAction(Cordon{Ticket: ticket, Node: name})
 	}
 }
 
@@ -136,5 +136,5 @@ func (d *Drainer) cordonAnswered(e Answered) {
 		d.end(fmt.Sprintf("node %s cannot be cordoned: %s", name, e.Message))
 		return
 	}
-	d.tell(nil, Cordoned, name, "cordoned")
+	d.report(nil, Cordoned, name, "cordoned")
 }

@@ -106,7 +106,7 @@ func (d *Drainer) proceed() {
 			return
 		}
 	}
-	for _, p := range d.under {
+	for _, p := range d.inProgress {
 		// Pods of a silent node may end never: the others leave meanwhile.
 		until := p.expected()
 		if p.ended || !p.follows() || until.IsZero() && d.cluster.holdsPods(p.From) {
@@ -137,7 +137,7 @@ func (d *Drainer) proceed() {
 			continue
 		}
 		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
-		if victim != nil && d.surges.of(victim) != nil {
+		if victim != nil && d.surges.surgeOf(victim) != nil {
 			continue
 		}
 		// Replan only now, with a pod to evict: a stale plan does no harm while no pod can leave.
@@ -197,7 +197,7 @@ func (d *Drainer) rest() {
 		}
 		left++
 		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
-		if victim == nil || victim.DeletionTimestamp != nil || d.surges.of(victim) != nil {
+		if victim == nil || victim.DeletionTimestamp != nil || d.surges.surgeOf(victim) != nil {
 			continue
 		}
 		why := p.Waits
@@ -215,16 +215,16 @@ func (d *Drainer) rest() {
 
 	ending := slices.ContainsFunc(d.plan.Ending, func(k rebalance.Kept) bool { return d.cluster.pod(k.Namespace, k.Name, k.UID) != nil })
 	switch {
-	case d.stale, retry, left > 0 && len(waits) == 0 && len(d.under)+len(d.surges.list) == 0, len(waits) > 0 && !d.now.Before(again):
+	case d.stale, retry, left > 0 && len(waits) == 0 && len(d.inProgress)+len(d.surges.list) == 0, len(waits) > 0 && !d.now.Before(again):
 		d.ask(replanning)
 	case len(waits) > 0:
 		d.wake(again)
 		// Report the wait when it changes, not on each look.
 		if text := strings.Join(waits, "\n"); text != d.waits {
 			d.waits = text
-			d.do(DrainTold{Result: Withheld, Waiting: len(waits), Message: waits[0], Held: told})
+			d.addAction(DrainProgress{Result: Withheld, Waiting: len(waits), Message: waits[0], Held: told})
 		}
-	case len(d.under)+len(d.surges.list) == 0 && !ending:
+	case len(d.inProgress)+len(d.surges.list) == 0 && !ending:
 		d.end(strings.Join(slices.Sorted(maps.Values(d.stays)), "; "))
 		return
 	case ending && d.options.Overdue > 0 && !d.now.Before(d.planned.Add(retryAfter)):
@@ -233,24 +233,24 @@ func (d *Drainer) rest() {
 		d.wake(d.planned.Add(retryAfter))
 	}
 	if d.stage == emptying {
-		d.tellHeld()
+		d.reportHeld()
 	}
 }
 
-// tellHeld reports the pods that stay in Terminating on silent nodes, by node: more of them than
+// reportHeld reports the pods that stay in Terminating on silent nodes, by node: more of them than
 // before. The drain waits for them like kubectl, but for what has to be said.
-func (d *Drainer) tellHeld() {
+func (d *Drainer) reportHeld() {
 	held := d.heldPods()
 	for _, node := range slices.Sorted(maps.Keys(held)) {
 		if len(held[node]) <= d.silent[node] {
 			continue
 		}
 		d.silent[node] = len(held[node])
-		a := DrainTold{Result: Awaited, Node: node, Message: disruption.WhyHeld(node)}
+		a := DrainProgress{Result: Awaited, Node: node, Message: disruption.WhyHeld(node)}
 		for _, p := range held[node] {
 			a.Held = append(a.Held, Held{p, a.Message})
 		}
-		d.do(a)
+		d.addAction(a)
 	}
 }
 
@@ -263,7 +263,7 @@ func (d *Drainer) heldPods() map[string][]*rebalance.Departure {
 			held[p.From] = append(held[p.From], p)
 		}
 	}
-	for _, p := range d.under {
+	for _, p := range d.inProgress {
 		if p.left.IsZero() {
 			add(&p.Departure)
 		}

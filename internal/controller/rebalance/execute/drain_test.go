@@ -32,7 +32,7 @@ func TestAPodThatLeavesLateTakesNoAnswerFromAnother(t *testing.T) {
 			switch a := action.(type) {
 			case Evict:
 				asked = a.Ticket
-			case DrainTold:
+			case DrainProgress:
 				if a.Result == Evicted {
 					evicted++
 				}

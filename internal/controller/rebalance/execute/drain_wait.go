@@ -95,8 +95,8 @@ func (ss *surges) explain(s *surge, victim, next *v1.Pod) {
 	case !ready(next):
 		why = "its successor " + unreadiness(next)
 	}
-	if why != "" && why != s.told {
-		s.told = why
-		ss.policy.tell(s.departure, Awaited, "", why)
+	if why != "" && why != s.reported {
+		s.reported = why
+		ss.policy.report(s.departure, Awaited, "", why)
 	}
 }

@@ -35,7 +35,7 @@ func (c *Core) end() {
 // note writes the current journal. The response goes to noted.
 func (c *Core) note() {
 	c.journal.write = c.nextTicket()
-	c.do(Note{Ticket: c.journal.write, Journal: c.journal.copied(), Version: c.journal.version})
+	c.addAction(Note{Ticket: c.journal.write, Journal: c.journal.copied(), Version: c.journal.version})
 }
 
 // noted continues once the journal has been written.

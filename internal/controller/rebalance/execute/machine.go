@@ -22,8 +22,8 @@ type machine struct {
 // beginStep begins a step at the given time and without actions.
 func (m *machine) beginStep(now time.Time) { m.now, m.actions = now, nil }
 
-// do adds an action to the result of this step.
-func (m *machine) do(action Action) { m.actions = append(m.actions, action) }
+// addAction adds an action to the result of this step.
+func (m *machine) addAction(action Action) { m.actions = append(m.actions, action) }
 
 // nextTicket returns the ticket of a new request. It never returns 0, which means no request in
 // flight.

@@ -143,7 +143,7 @@ type (
 	// left unchanged. If set, Room first replaces any other reservation.
 	Scale struct {
 		Ticket        Ticket
-		Of            rebalance.Scaled
+		Target        rebalance.Scaled
 		From, To      int32
 		Before, After string
 		Reservation   *Flight
@@ -158,8 +158,8 @@ type (
 	}
 	// ReleaseReservation releases the reservation of an Evict.
 	ReleaseReservation struct{ Reservation *Flight }
-	// Told reports progress.
-	Told struct {
+	// MoveProgress reports progress.
+	MoveProgress struct {
 		Result  Result
 		Move    *rebalance.Move // nil for what is not about one
 		Node    string          // where the successor is
@@ -173,8 +173,8 @@ type (
 		// Plan is the last one.
 		Plan *rebalance.Plan
 	}
-	// DrainTold reports the progress of a drain.
-	DrainTold struct {
+	// DrainProgress reports the progress of a drain.
+	DrainProgress struct {
 		Result  Result
 		Plan    *rebalance.Draining  // with Proved
 		Pod     *rebalance.Departure // nil for what is not about one
@@ -203,12 +203,12 @@ func (Scale) action()              {}
 func (Mark) action()               {}
 func (ReleaseReservation) action() {}
 func (Withdraw) action()           {}
-func (Told) action()               {}
+func (MoveProgress) action()       {}
 func (Done) action()               {}
 
 type (
-	// RollTold reports the progress of a roll. The progress of its pods is a DrainTold.
-	RollTold struct {
+	// RollProgress reports the progress of a roll. The progress of its pods is a DrainProgress.
+	RollProgress struct {
 		Result  Result
 		Plan    *rebalance.Roll // with Proved
 		Node    string          // "" for what is not about one
@@ -225,15 +225,15 @@ type (
 	}
 )
 
-func (PlanRoll) action() {}
-func (SetNode) action()  {}
-func (RollTold) action() {}
-func (RollDone) action() {}
+func (PlanRoll) action()     {}
+func (SetNode) action()      {}
+func (RollProgress) action() {}
+func (RollDone) action()     {}
 
-func (PlanDrain) action() {}
-func (Cordon) action()    {}
-func (DrainTold) action() {}
-func (DrainDone) action() {}
+func (PlanDrain) action()     {}
+func (Cordon) action()        {}
+func (DrainProgress) action() {}
+func (DrainDone) action()     {}
 
 // Ticket matches a response to its request.
 type Ticket uint64

@@ -63,7 +63,7 @@ func (c *Core) tryEviction() {
 // drop forgets a move, and withdraws any EvictionRequest for a pod that has not left.
 func (c *Core) drop() {
 	if m := c.move; m != nil && !m.asked.IsZero() && m.at.IsZero() {
-		c.do(Withdraw{Pods: map[types.UID]bool{m.UID: true}})
+		c.addAction(Withdraw{Pods: map[types.UID]bool{m.UID: true}})
 	}
 	c.freeRoom()
 	c.move, c.evicting = nil, nil
@@ -202,7 +202,7 @@ func (c *Core) wait(until time.Time, result Result, message string) {
 // the journal.
 func (c *Core) conclude(result Result, node, message string) {
 	m := c.move
-	c.tell(m, result, node, message)
+	c.report(m, result, node, message)
 	workload := m.flight.Workload()
 	switch {
 	// Its proof was not wrong, so it does not count as a miss, and the journal's rests stay
@@ -215,7 +215,7 @@ func (c *Core) conclude(result Result, node, message string) {
 	default:
 		c.run.moves++
 		c.run.withheld = 0
-		c.run.spent = c.run.spent.With(m.flight.Move)
+		c.run.spent = c.run.spent.Plus(m.flight.Move)
 		if m.To != "" || result.missed() { // removing a pod that has ended disturbs nobody
 			c.rest(workload, result.missed())
 		}
@@ -245,9 +245,9 @@ func (c *Core) conclude(result Result, node, message string) {
 	}
 }
 
-// tell reports progress. The result of a move after a surge is reported at its end.
-func (c *Core) tell(m *departure, result Result, node, message string) {
-	told := Told{Result: result, Node: node, Message: message}
+// report reports progress. The result of a move after a surge is reported at its end.
+func (c *Core) report(m *departure, result Result, node, message string) {
+	told := MoveProgress{Result: result, Node: node, Message: message}
 	switch {
 	case c.phase == surging && (result == Arrived || result == Restored):
 		return
@@ -257,7 +257,7 @@ func (c *Core) tell(m *departure, result Result, node, message string) {
 	default:
 		told.Move = &m.flight.Move
 	}
-	c.do(told)
+	c.addAction(told)
 }
 
 // latest returns the later of two times; the zero time is earlier than any other.

@@ -49,8 +49,8 @@ type mover struct {
 
 // policy distinguishes a drain from a run of moves. Its methods are called within a step.
 type policy interface {
-	// tell reports the progress of a departure; nil means a report unrelated to a departure.
-	tell(p *departure, result Result, node, message string)
+	// report reports the progress of a departure; nil means a report unrelated to a departure.
+	report(p *departure, result Result, node, message string)
 	// leaving takes over a pod that leaves from now on, after it has been reported.
 	leaving(p *departure)
 	// vanished handles a pod that left for another reason.
@@ -79,9 +79,9 @@ func (m *mover) take(event Event) {
 			delete(m.paces, gone.Object.GetUID())
 		}
 	case NoReservation:
-		m.policy.tell(nil, Unreserved, "", e.Why)
+		m.policy.report(nil, Unreserved, "", e.Why)
 	case Unanswered:
-		m.policy.tell(nil, Direct, "", e.Why)
+		m.policy.report(nil, Direct, "", e.Why)
 	case Stop:
 		m.stopping = true
 	case Answered:
@@ -100,7 +100,7 @@ func (m *mover) evict(p *departure) {
 	m.keepRoom(p)
 	m.paced(p.UID)
 	m.evicting, p.ticket = p, m.nextTicket()
-	m.do(Evict{Ticket: p.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: p.grace, Delete: p.past, Reservation: p.flight})
+	m.addAction(Evict{Ticket: p.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: p.grace, Delete: p.past, Reservation: p.flight})
 }
 
 // paced records a request about a pod and returns the earliest time for the next one.
@@ -180,7 +180,7 @@ func (m *mover) leave(p *departure) {
 	if p.ended {
 		result = Replaced
 	}
-	m.policy.tell(p, result, "", "")
+	m.policy.report(p, result, "", "")
 	m.policy.leaving(p)
 }
 
@@ -219,7 +219,7 @@ func (m *mover) keepRoom(p *departure) {
 func (m *mover) freeRoom() {
 	if p := m.reserving; p != nil {
 		m.reserving = nil
-		m.do(ReleaseReservation{Reservation: p.flight})
+		m.addAction(ReleaseReservation{Reservation: p.flight})
 	}
 }
 

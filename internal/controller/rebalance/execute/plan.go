@@ -28,7 +28,7 @@ func (c *Core) ask() {
 	for workload, rest := range c.run.resting {
 		resting[workload] = rest.Until.Time
 	}
-	c.do(MakePlan{
+	c.addAction(MakePlan{
 		State:   &rebalance.State{AsOf: c.wall(), World: c.cluster.opened()},
 		Options: rebalance.Options{Surge: c.options.Surge, Resting: resting, Arrived: maps.Clone(c.run.arrived), Spent: c.run.spent},
 	})
@@ -63,9 +63,9 @@ func (c *Core) planned(plan *rebalance.Plan) {
 	case len(plan.Moves) == 0 && lags(plan) && c.now.Before(c.run.settling):
 		c.later(2 * time.Second)
 		return
-	case !c.run.told:
-		c.run.told = true
-		c.do(Told{Result: Proved, Message: plan.Summary()})
+	case !c.run.reported:
+		c.run.reported = true
+		c.addAction(MoveProgress{Result: Proved, Message: plan.Summary()})
 	}
 
 	c.close(closed(plan))

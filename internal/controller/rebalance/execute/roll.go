@@ -193,9 +193,9 @@ func (r *Roller) pass(event Event) {
 	r.cluster.see(event)
 	switch e := event.(type) {
 	case NoReservation:
-		r.do(DrainTold{Result: Unreserved, Message: e.Why})
+		r.addAction(DrainProgress{Result: Unreserved, Message: e.Why})
 	case Unanswered:
-		r.do(DrainTold{Result: Direct, Message: e.Why})
+		r.addAction(DrainProgress{Result: Direct, Message: e.Why})
 	}
 }
 
@@ -219,12 +219,12 @@ func (r *Roller) drain(event Event) {
 		switch a := action.(type) {
 		case DrainDone:
 			r.drained(a)
-		case DrainTold:
+		case DrainProgress:
 			if a.Result != Cordoned && a.Result != Proved { // the roll has said that
-				r.do(a)
+				r.addAction(a)
 			}
 		default:
-			r.do(a)
+			r.addAction(a)
 		}
 	}
 }
@@ -285,7 +285,7 @@ func (r *Roller) find() (complete bool) {
 	for _, n := range r.nodes() {
 		note, ok := noteOf(n)
 		complete = complete || ok && note.State == rollComplete
-		finished = finished && r.is(n, rollDone)
+		finished = finished && r.isIn(n, rollDone)
 	}
 	if complete && !r.options.Restart {
 		return true
@@ -305,15 +305,15 @@ func (r *Roller) find() (complete bool) {
 	}
 	r.total = len(r.nodes())
 	if resumed {
-		r.do(RollTold{Result: Resumed, Message: fmt.Sprintf("going on with the roll that began at "+
+		r.addAction(RollProgress{Result: Resumed, Message: fmt.Sprintf("going on with the roll that began at "+
 			"%s: %d of %d nodes are done", r.begun.UTC().Format(time.RFC3339), r.done(), r.total)})
 	}
 	return false
 }
 
-// is reports whether the roll of a node has reached a state. A node created after the roll began is
-// done: it is as new as a rolled node, and needs no turn.
-func (r *Roller) is(n *v1.Node, state RollState) bool {
+// isIn reports whether the roll of a node has reached a state. A node created after the roll began
+// is done: it is as new as a rolled node, and needs no turn.
+func (r *Roller) isIn(n *v1.Node, state RollState) bool {
 	note, ok := noteOf(n)
 	switch {
 	case ok && note.Begun.Equal(&r.begun):
@@ -340,7 +340,7 @@ func (r *Roller) rolling() *rebalance.Rolling {
 	plan.Nodes = nil
 	for _, n := range r.nodes() {
 		switch {
-		case r.is(n, rollDone):
+		case r.isIn(n, rollDone):
 			// Nodes with a note are listed first: they determine the zone to continue in.
 			if _, noted := noteOf(n); noted {
 				plan.Done = slices.Insert(plan.Done, 0, n.Name)
@@ -348,7 +348,7 @@ func (r *Roller) rolling() *rebalance.Rolling {
 				plan.Done = append(plan.Done, n.Name)
 			}
 			continue
-		case r.is(n, rollTurn):
+		case r.isIn(n, rollTurn):
 			plan.Begun = append(plan.Begun, n.Name)
 		}
 		plan.Nodes = append(plan.Nodes, n.Name)
@@ -366,7 +366,7 @@ func (r *Roller) ask(stage rollStage) {
 		return
 	}
 	r.stage, r.at = stage, time.Time{}
-	r.do(PlanRoll{State: &rebalance.State{AsOf: r.wall(), World: r.cluster.Fork()}, Rolling: rolling, Next: stage == turnPlanning})
+	r.addAction(PlanRoll{State: &rebalance.State{AsOf: r.wall(), World: r.cluster.Fork()}, Rolling: rolling, Next: stage == turnPlanning})
 }
 
 // planned handles a plan. A refusal or a pod without a node in any turn ends the roll before any
@@ -374,7 +374,7 @@ func (r *Roller) ask(stage rollStage) {
 func (r *Roller) planned(e RollPlanned) {
 	switch r.stage {
 	case rollPlanning:
-		r.do(RollTold{Result: Proved, Plan: e.Plan})
+		r.addAction(RollProgress{Result: Proved, Plan: e.Plan})
 		switch why := r.options.prevents(e.Plan.Refused(), e.Plan.Stranded(), e.Plan.Pods); {
 		case why != "":
 			r.stop(why)

@@ -35,7 +35,7 @@ func (r *Roller) endTurn() {
 		if node != "" {
 			r.want(node, r.closed[node], done)
 		}
-		r.do(RollTold{Result: Arrived, Node: name, Message: message})
+		r.addAction(RollProgress{Result: Arrived, Node: name, Message: message})
 	}
 }
 
@@ -60,7 +60,7 @@ func (r *Roller) stop(why string) {
 		return
 	}
 	for _, n := range r.noted() {
-		if r.is(n, rollNext) {
+		if r.isIn(n, rollNext) {
 			r.wanted[n.Name] = SetNode{Node: n.Name, Cordoned: r.closed[n.Name]}
 		}
 	}
@@ -107,11 +107,11 @@ func (r *Roller) end() {
 	r.stage = rollOver
 	var turn []string
 	for _, n := range r.nodes() {
-		if r.is(n, rollTurn) {
+		if r.isIn(n, rollTurn) {
 			turn = append(turn, n.Name)
 		}
 	}
-	r.do(RollDone{Done: r.rolled, Nodes: r.total, Evicted: r.evicted, Turn: turn, Stopped: r.stopped})
+	r.addAction(RollDone{Done: r.rolled, Nodes: r.total, Evicted: r.evicted, Turn: turn, Stopped: r.stopped})
 }
 
 // overdue reports whether an ending roll has waited long enough to observe its writes to nodes. The

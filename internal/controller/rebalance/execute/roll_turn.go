@@ -43,10 +43,10 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 		before := beforeOf(n)
 		// Its turn began before this process started. The note has the node's state from then; by
 		// now the node may have restarted.
-		if note, ok := noteOf(n); ok && r.is(n, rollTurn) {
+		if note, ok := noteOf(n); ok && r.isIn(n, rollTurn) {
 			before = note.Before
 		} else {
-			r.do(RollTold{Result: Cordoned, Node: name,
+			r.addAction(RollProgress{Result: Cordoned, Node: name,
 				Message: fmt.Sprintf("its turn begins, %d of %d nodes are done", r.done(), r.total)})
 		}
 		r.uids[name], r.before[name] = n.UID, before
@@ -61,7 +61,7 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 // done counts the rolled nodes.
 func (r *Roller) done() (count int) {
 	for _, n := range r.nodes() {
-		if r.is(n, rollDone) {
+		if r.isIn(n, rollDone) {
 			count++
 		}
 	}
@@ -106,7 +106,7 @@ func (r *Roller) settled() bool {
 		default:
 			write.ticket = r.nextTicket()
 			want.Ticket = write.ticket
-			r.do(want)
+			r.addAction(want)
 		}
 	}
 
@@ -283,7 +283,7 @@ func (r *Roller) exchanged() bool {
 	if told := strings.Join(waits, "; "); told != r.waits {
 		r.waits = told
 		if told != "" {
-			r.do(RollTold{Result: Withheld, Message: told})
+			r.addAction(RollProgress{Result: Withheld, Message: told})
 		}
 	}
 	return len(waits) == 0

@@ -102,8 +102,8 @@ type surge struct {
 	final    bool // trying again would not help
 	outdated bool // the plan was: trying again with another one may help
 	// why is "" for a successful surge. giveUp sets it before the scale is restored.
-	why  string // why it was given up
-	told string // what it was last said to wait for
+	why      string // why it was given up
+	reported string // what it was last said to wait for
 }
 
 // surges are the departures of a mover that create the successor first. Its policy calls follow
@@ -116,9 +116,9 @@ type surges struct {
 	expires time.Time
 }
 
-// of returns the surge of a pod, or of its workload. A workload has at most one surge at a time:
-// with two, neither the pods' successors nor the scale to restore could be determined.
-func (ss *surges) of(p *v1.Pod) *surge {
+// surgeOf returns the surge of a pod, or of its workload. A workload has at most one surge at a
+// time: with two, neither the pods' successors nor the scale to restore could be determined.
+func (ss *surges) surgeOf(p *v1.Pod) *surge {
 	for _, s := range ss.list {
 		if s.UID == p.UID || s.owner == rules.OwnerOf(p) {
 			return s
@@ -148,22 +148,22 @@ func (ss *surges) begin(p *departure) {
 // label, the annotations or the pod's UID.
 func (ss *surges) request(s *surge) {
 	s.ticket = ss.nextTicket()
-	change := Scale{Ticket: s.ticket, Of: s.scaled, From: s.note.replicas, To: s.note.replicas + 1, After: s.note.String()}
+	change := Scale{Ticket: s.ticket, Target: s.scaled, From: s.note.replicas, To: s.note.replicas + 1, After: s.note.String()}
 	switch s.step {
 	case raising:
 		ss.keepRoom(s.departure)
 		change.Reservation = s.flight
-		ss.do(change)
+		ss.addAction(change)
 	case marking, sparing, clearing:
-		ss.do(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID,
+		ss.addAction(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID,
 			Clear: s.step == clearing, Keep: s.step == sparing})
 	case leaving:
-		ss.do(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: s.grace, Direct: true})
+		ss.addAction(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: s.grace, Direct: true})
 	case lowering:
 		// The note is removed together with the scale. If the scale has since been changed by
 		// another client, only the note is removed.
 		change.From, change.To, change.Before, change.After = change.To, change.From, change.After, ""
-		ss.do(change)
+		ss.addAction(change)
 	}
 }
 
@@ -254,7 +254,7 @@ func (ss *surges) requested(s *surge) {
 	switch s.step {
 	case raising:
 		s.enter(growing, ss.now)
-		ss.policy.tell(s.departure, Raised, "", fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1))
+		ss.policy.report(s.departure, Raised, "", fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1))
 
 	case marking, sparing, leaving:
 		s.enter(lowering, ss.now)
@@ -290,7 +290,7 @@ func (ss *surges) follow(stopped string) {
 		switch {
 		case s.ticket != 0 || s.step == restored:
 		case s.step == growing && stopped != "":
-			ss.giveUp(s, strings.TrimSuffix(stopped+": "+s.told, ": "))
+			ss.giveUp(s, strings.TrimSuffix(stopped+": "+s.reported, ": "))
 		case s.step == growing:
 			ss.grow(s)
 		case s.step == removing:
@@ -313,7 +313,7 @@ func (ss *surges) follow(stopped string) {
 			return false
 		}
 		if s.why != "" {
-			ss.policy.tell(s.departure, Restored, "", s.why)
+			ss.policy.report(s.departure, Restored, "", s.why)
 		}
 		ss.policy.surgeEnded(s)
 		return true

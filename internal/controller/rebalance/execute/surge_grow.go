@@ -41,7 +41,7 @@ func (ss *surges) grow(s *surge) {
 	next := ss.successorOf(s.departure)
 	if next != nil && next.Spec.NodeName != "" && !s.placed {
 		s.placed = true
-		ss.policy.tell(s.departure, Arrived, next.Spec.NodeName, next.Name)
+		ss.policy.report(s.departure, Arrived, next.Spec.NodeName, next.Name)
 	}
 	if why := ss.hopeless(s, next); why != "" {
 		ss.giveUp(s, why)

@@ -74,7 +74,7 @@ func (c *Core) close(wanted map[string]string) {
 		taint := SetTaint{Ticket: c.nextTicket(), Node: n.Name, Value: want}
 		c.waiting[taint.Ticket] = taint
 		c.written[n.Name] = want
-		c.do(taint)
+		c.addAction(taint)
 	}
 	c.closedAll()
 }

@@ -12,7 +12,7 @@ import (
 
 // Line returns a human-readable description of a drain's progress, or "" for events of no interest
 // to the user or shown on other lines, such as a plan.
-func (a *DrainTold) Line() string {
+func (a *DrainProgress) Line() string {
 	if a.Pod == nil {
 		switch a.Result {
 		case Cordoned:
@@ -69,7 +69,7 @@ func (r Result) line(name, from, message string) string {
 }
 
 // Line returns a human-readable description of a roll's progress.
-func (a *RollTold) Line() string {
+func (a *RollProgress) Line() string {
 	if a.Node == "" {
 		return a.Message
 	}
@@ -78,7 +78,7 @@ func (a *RollTold) Line() string {
 
 // Line returns a human-readable description of a move's progress. For notes unrelated to a move, it
 // is only the message.
-func (a *Told) Line() string {
+func (a *MoveProgress) Line() string {
 	if a.Move == nil {
 		return a.Message
 	}

@@ -48,9 +48,9 @@ func (e askedError) Error() string { return e.why }
 // the first request not observed in time ends the use of EvictionRequests for the rest of the
 // process.
 type asker struct {
-	client kubernetes.Interface
-	name   string // of the requester, without its domain
-	told   func(why string)
+	client     kubernetes.Interface
+	name       string // of the requester, without its domain
+	onFallback func(why string)
 
 	// Requests run on several goroutines. mu guards the fields below.
 	mu sync.Mutex
@@ -66,7 +66,7 @@ type asker struct {
 // identifies the component: it is part of the names and of a label of its requests, for a later
 // process to find them.
 func newAsker(client kubernetes.Interface, name string, told func(why string)) *asker {
-	return &asker{client: client, name: name, told: told, since: map[types.UID]time.Time{}, refused: map[string]bool{}}
+	return &asker{client: client, name: name, onFallback: told, since: map[types.UID]time.Time{}, refused: map[string]bool{}}
 }
 
 // isServed reports whether the API server serves EvictionRequests. It queries the server until the
@@ -95,7 +95,7 @@ func (a *asker) giveUp(why string) {
 	a.direct = true
 	a.mu.Unlock()
 	if first {
-		a.told("EvictionRequests are served, but " + why + ": pods are evicted directly")
+		a.onFallback("EvictionRequests are served, but " + why + ": pods are evicted directly")
 	}
 }
 
@@ -107,7 +107,7 @@ func (a *asker) refuse(namespace string) {
 	a.refused[namespace] = true
 	a.mu.Unlock()
 	if first {
-		a.told("EvictionRequests may not be created in namespace " + namespace + ": pods there are evicted directly")
+		a.onFallback("EvictionRequests may not be created in namespace " + namespace + ": pods there are evicted directly")
 	}
 }
 

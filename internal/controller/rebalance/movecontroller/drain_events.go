@@ -30,7 +30,7 @@ func newDrainEvents(client kubernetes.Interface) *drainEvents {
 }
 
 // recordEvents writes the events resulting from a drain's progress report.
-func (e *drainEvents) recordEvents(a *execute.DrainTold) {
+func (e *drainEvents) recordEvents(a *execute.DrainProgress) {
 	for _, h := range a.Held {
 		e.recordEvent(h.Pod, v1.EventTypeNormal, "DrainWaiting", h.Why)
 	}

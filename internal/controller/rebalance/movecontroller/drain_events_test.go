@@ -30,12 +30,12 @@ func TestAPodThatWaitsHasAnEvent(t *testing.T) {
 	}
 	pod := &rebalance.Departure{Namespace: "shop", Name: "web-0", UID: "1"}
 	for _, why := range []string{"the budget allows none", "the budget allows none", "web-1 is not ready"} {
-		e.recordEvents(&execute.DrainTold{Result: execute.Withheld, Waiting: 1, Message: why, Held: []execute.Held{{Pod: pod, Why: why}}})
+		e.recordEvents(&execute.DrainProgress{Result: execute.Withheld, Waiting: 1, Message: why, Held: []execute.Held{{Pod: pod, Why: why}}})
 	}
 	for _, result := range []execute.Result{execute.Awaited, execute.Restored} { // with the same reason
-		e.recordEvents(&execute.DrainTold{Result: result, Pod: pod, Message: "its successor does not start"})
+		e.recordEvents(&execute.DrainProgress{Result: result, Pod: pod, Message: "its successor does not start"})
 	}
-	e.recordEvents(&execute.DrainTold{Result: execute.Arrived, Pod: pod, Node: "b"})
+	e.recordEvents(&execute.DrainProgress{Result: execute.Arrived, Pod: pod, Node: "b"})
 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 // NewDrainer returns a Mover that drains nodes. profiles are the scheduler's; told and done are
 // called as the drain proceeds, and must not block.
 func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions,
-	told func(execute.DrainTold), done func(execute.DrainDone)) *Mover {
+	told func(execute.DrainProgress), done func(execute.DrainDone)) *Mover {
 	options.Wall = wallTime
 	return newDrainer(client, profiles, &options, execute.NewDrainer(options), told, func(action execute.Action) bool {
 		a, ok := action.(execute.DrainDone)
@@ -34,12 +34,12 @@ func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 // nodes to rolled. The functions are called like NewDrainer's.
 func NewRoller(
 	client kubernetes.Interface, profiles []*plugins.Profile, options execute.RollOptions,
-	told func(execute.DrainTold), rolled func(execute.RollTold), done func(execute.RollDone),
+	told func(execute.DrainProgress), rolled func(execute.RollProgress), done func(execute.RollDone),
 ) *Mover {
 	options.Wall = wallTime
 	return newDrainer(client, profiles, &options.DrainOptions, execute.NewRoller(options), told, func(action execute.Action) bool {
 		switch a := action.(type) {
-		case execute.RollTold:
+		case execute.RollProgress:
 			rolled(a)
 		case execute.RollDone:
 			done(a)
@@ -56,14 +56,14 @@ func NewRoller(
 // In addition to the kinds needed by moves, it reads DaemonSets: kubectl drain checks that a pod's
 // DaemonSet exists.
 func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options *execute.DrainOptions, core core,
-	told func(execute.DrainTold), tell func(execute.Action) bool) *Mover {
+	told func(execute.DrainProgress), tell func(execute.Action) bool) *Mover {
 	m := newMover(client, drainRequester, core, rebalance.Options{Profiles: profiles}, options.Surge)
 	m.kinds = append(m.kinds, kind{client.AppsV1().RESTClient(), "daemonsets",
 		func() runtime.Object { return &appsv1.DaemonSetList{} }, false})
 	events := newDrainEvents(client)
 	m.dry, m.beside = options.DryRun, append(m.beside, events.log.Run)
-	m.tell = func(_ context.Context, action execute.Action) bool {
-		a, ok := action.(execute.DrainTold)
+	m.report = func(_ context.Context, action execute.Action) bool {
+		a, ok := action.(execute.DrainProgress)
 		if ok {
 			events.recordEvents(&a)
 			told(a)
@@ -75,7 +75,7 @@ func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 	// user can withdraw them.
 	m.finish = func(ctx context.Context) {
 		if err := m.requests.left.Load(); err != nil {
-			m.tell(ctx, execute.DrainTold{Result: execute.Direct, Message: fmt.Sprintf("pods that stay may still be evicted, because "+
+			m.report(ctx, execute.DrainProgress{Result: execute.Direct, Message: fmt.Sprintf("pods that stay may still be evicted, because "+
 				"EvictionRequests could not be withdrawn: %v: kubectl delete evictionrequests -A -l berth.dev/requester=%s",
 				*err, drainRequester)})
 		}

@@ -40,7 +40,7 @@ func Metrics() []metrics.Registerable {
 }
 
 // countMove counts evictions, and moves by result. Other results are progress.
-func countMove(a execute.Told) {
+func countMove(a execute.MoveProgress) {
 	switch a.Result {
 	case execute.Evicted:
 		evictions.Inc()

@@ -32,9 +32,9 @@ type Mover struct {
 	options  rebalance.Options // of all plans; Scales is set by Run before the loop begins
 	policy   *rebalance.Policy // of moves, set by prepare
 
-	// tell handles actions that are reports, and returns false for all others. It is called on the
-	// loop's goroutine.
-	tell func(ctx context.Context, action execute.Action) bool
+	// report handles actions that are reports, and returns false for all others. It is called on
+	// the loop's goroutine.
+	report func(ctx context.Context, action execute.Action) bool
 	// prepare, if set, is called when Run begins, and finish when it ends; beside runs meanwhile.
 	prepare func(ctx context.Context) error
 	finish  func(ctx context.Context)
@@ -55,7 +55,7 @@ type core interface {
 // newMover returns a Mover of a core. The name is also the requester's in EvictionRequests.
 func newMover(client kubernetes.Interface, name string, core core, options rebalance.Options, surge bool) *Mover {
 	m := &Mover{Loop: loop.New[execute.Event, execute.Action](name), client: client, options: options, kinds: kindsOf(client), surge: surge}
-	m.requests = newRequests(client, saidOnce(m.See))
+	m.requests = newRequests(client, reportOnce(m.See))
 	m.requests.asker = newAsker(client, name, func(why string) { m.See(execute.Unanswered{Why: why}) })
 	if surge {
 		m.kinds = append(m.kinds, surgeKinds(client)...)
@@ -76,9 +76,9 @@ func newMover(client kubernetes.Interface, name string, core core, options rebal
 // the monotonic reading, which is meaningless to other processes.
 func wallTime(time.Time) time.Time { return time.Now().Round(0).UTC() }
 
-// saidOnce returns a function that reports only the first failure to reserve room to a core. Each
+// reportOnce returns a function that reports only the first failure to reserve room to a core. Each
 // failed request would report the same.
-func saidOnce(see func(execute.Event)) func(why string) {
+func reportOnce(see func(execute.Event)) func(why string) {
 	var once sync.Once
 	return func(why string) { once.Do(func() { see(execute.NoReservation{Why: why}) }) }
 }
@@ -125,7 +125,7 @@ func (m *Mover) Run(ctx context.Context) (err error) {
 // runAction handles an action of the core. It handles reports immediately, and returns requests to
 // be run on another goroutine.
 func (m *Mover) runAction(ctx context.Context, action execute.Action) func(context.Context) execute.Event {
-	if m.tell(ctx, action) {
+	if m.report(ctx, action) {
 		return nil
 	}
 	return func(ctx context.Context) execute.Event {

@@ -237,7 +237,7 @@ func (a *api) move(t *testing.T) (told []string, done execute.Done) {
 			return &rebalance.Policy{Goals: []rebalance.Goal{*rebalance.OwnGoal("heal", 0)}}, nil
 		},
 		Profiles: configuration.Profiles,
-		Told: func(e execute.Told) {
+		OnProgress: func(e execute.MoveProgress) {
 			a.said = append(a.said, e.Result)
 			if e.Move != nil {
 				told = append(told, fmt.Sprintf("%s %s", e.Move.Name, e.Result))
@@ -333,8 +333,8 @@ func TestWhatHasNoEffectInAPolicyIsSaid(t *testing.T) {
 		Policy: func(policy.Priorities) (*rebalance.Policy, error) {
 			return &rebalance.Policy{Notes: []string{"policy.yaml:3: nodeFit is no field"}}, nil
 		},
-		Told: func(e execute.Told) { told = append(told, e.Message) },
-		Done: func(execute.Done) { cancel() },
+		OnProgress: func(e execute.MoveProgress) { told = append(told, e.Message) },
+		Done:       func(execute.Done) { cancel() },
 	})
 	if err := m.Run(ctx); err != nil || len(told) == 0 || told[0] != "note: policy.yaml:3: nodeFit is no field" {
 		t.Errorf("told %q, %v", told, err)
@@ -362,7 +362,7 @@ func (a *api) drain(t *testing.T) (told []string, done execute.DrainDone) {
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}}}
-	drainer := movecontroller.NewDrainer(kubernetes.NewForConfigOrDie(a.Config), configuration.Profiles, options, func(a execute.DrainTold) {
+	drainer := movecontroller.NewDrainer(kubernetes.NewForConfigOrDie(a.Config), configuration.Profiles, options, func(a execute.DrainProgress) {
 		told = append(told, string(a.Result))
 		if a.Result == execute.Unreserved {
 			told = append(told, a.Message)

@@ -30,9 +30,9 @@ type Options struct {
 	// must match the running scheduler, which cannot be checked here.
 	Profiles []*plugins.Profile
 	Placing  rebalance.Placing
-	// Told and Done, if set, are called as a run proceeds. They must not block.
-	Told func(execute.Told)
-	Done func(execute.Done)
+	// OnProgress and Done, if set, are called as a run proceeds. They must not block.
+	OnProgress func(execute.MoveProgress)
+	Done       func(execute.Done)
 }
 
 // New returns a Mover that makes moves by a policy. Events about pods go to events. It sends no
@@ -43,12 +43,12 @@ func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mo
 	planning := rebalance.Options{Profiles: options.Profiles, Placing: options.Placing}
 	m := newMover(client, Name, execute.New(options.Execute), planning, options.Execute.Surge)
 	m.prepare = func(ctx context.Context) error { return m.readPolicy(ctx, &options) }
-	m.tell = func(ctx context.Context, action execute.Action) bool {
+	m.report = func(ctx context.Context, action execute.Action) bool {
 		switch a := action.(type) {
-		case execute.Told:
+		case execute.MoveProgress:
 			countMove(a)
-			if options.Told != nil {
-				options.Told(a)
+			if options.OnProgress != nil {
+				options.OnProgress(a)
 			}
 			reportProgress(ctx, events, a)
 		case execute.Done:
@@ -86,8 +86,8 @@ func (m *Mover) readPolicy(ctx context.Context, options *Options) error {
 
 	for _, note := range m.policy.Notes {
 		klog.FromContext(ctx).Info("Policy", "note", note)
-		if options.Told != nil {
-			options.Told(execute.Told{Message: "note: " + note})
+		if options.OnProgress != nil {
+			options.OnProgress(execute.MoveProgress{Message: "note: " + note})
 		}
 	}
 	return nil
@@ -95,7 +95,7 @@ func (m *Mover) readPolicy(ctx context.Context, options *Options) error {
 
 // reportProgress logs progress, and writes events about pods. Events refer to the victim, never to
 // its successor.
-func reportProgress(ctx context.Context, events *eventlog.Log, a execute.Told) {
+func reportProgress(ctx context.Context, events *eventlog.Log, a execute.MoveProgress) {
 	switch a.Result {
 	case execute.Unreserved:
 		klog.FromContext(ctx).Info("Moves go on, but no room is kept for successors", "reason", a.Message)

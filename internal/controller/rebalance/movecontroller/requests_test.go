@@ -358,7 +358,7 @@ func TestRequestsThatAreLeftAreToldOf(t *testing.T) {
 			return !may, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "evictionrequests"}, request.Name, nil)
 		})
 		var told []string
-		d := NewDrainer(client, nil, execute.DrainOptions{}, func(a execute.DrainTold) { told = append(told, a.Message) }, nil)
+		d := NewDrainer(client, nil, execute.DrainOptions{}, func(a execute.DrainProgress) { told = append(told, a.Message) }, nil)
 		d.Do(t.Context(), execute.Withdraw{Pods: map[types.UID]bool{"1": true}})(t.Context())
 		d.finish(t.Context())
 		if said := len(told) == 1 && strings.Contains(told[0], "could not be withdrawn"); said == may || len(told) > 1 {

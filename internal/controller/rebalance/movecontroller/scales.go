@@ -79,7 +79,7 @@ func resourceWithScale(list *metav1.APIResourceList, kind string) string {
 //	       its label, other replicas           label off: another client changed the scale
 //	       another label, or none              nothing to do
 func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
-	of := a.Of
+	of := a.Target
 	changes := func(object metav1.Object, replicas *int32) (map[string]any, error) {
 		switch label, wants := object.GetLabels()[rebalance.SurgeLabel], ptr.Deref(replicas, 1); {
 		case object.GetUID() != of.UID:
@@ -169,15 +169,15 @@ func (r *requests) markPod(ctx context.Context, a execute.Mark) error {
 // A process that dies in between leaves a label without a higher scale, never a higher scale
 // without a label.
 func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
-	scale, err := r.readScale(ctx, a.Of)
+	scale, err := r.readScale(ctx, a.Target)
 	switch {
-	case apierrors.IsNotFound(err) && a.After == "", err == nil && scale.UID != a.Of.Through.UID && a.After == "":
+	case apierrors.IsNotFound(err) && a.After == "", err == nil && scale.UID != a.Target.Through.UID && a.After == "":
 		return r.noteOn(ctx, a) // the controller has gone, and its scale with it
 	case err != nil:
 		return err
 	// Another object has taken its name and is not the controller of this ReplicaSet.
-	case scale.UID != a.Of.Through.UID:
-		return apierrors.NewNotFound(appsv1.Resource(a.Of.Kind), a.Of.Name)
+	case scale.UID != a.Target.Through.UID:
+		return apierrors.NewNotFound(appsv1.Resource(a.Target.Kind), a.Target.Name)
 	case a.After == "":
 		if err := r.putBack(ctx, scale, a); err != nil {
 			return err
@@ -191,9 +191,9 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 	switch scale.Spec.Replicas {
 	case a.To: // done before, and the answer was lost
 	case a.From:
-		err = r.setScale(ctx, a.Of, scale, a.To)
+		err = r.setScale(ctx, a.Target, scale, a.To)
 	default:
-		err = apierrors.NewConflict(appsv1.Resource(a.Of.Kind), a.Of.Name, errors.New("it was scaled meanwhile"))
+		err = apierrors.NewConflict(appsv1.Resource(a.Target.Kind), a.Target.Name, errors.New("it was scaled meanwhile"))
 	}
 	// After Failed it is unknown whether it was scaled; the label must stay until that is known.
 	if result := outcomeOf(err); result == execute.OK || result == execute.Failed {
@@ -208,7 +208,7 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 // surge belongs to another process. The ReplicaSet's label identifies the surge. If the ReplicaSet
 // has been deleted, only the scale decides.
 func (r *requests) putBack(ctx context.Context, scale *autoscalingv1.Scale, a execute.Scale) error {
-	set, err := r.client.AppsV1().ReplicaSets(a.Of.Namespace).Get(ctx, a.Of.Name, metav1.GetOptions{})
+	set, err := r.client.AppsV1().ReplicaSets(a.Target.Namespace).Get(ctx, a.Target.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 	case err != nil:
@@ -219,23 +219,23 @@ func (r *requests) putBack(ctx context.Context, scale *autoscalingv1.Scale, a ex
 	if scale.Spec.Replicas != a.From {
 		return nil
 	}
-	return r.setScale(ctx, a.Of, scale, a.To)
+	return r.setScale(ctx, a.Target, scale, a.To)
 }
 
 // noteOn sets or removes the label of a ReplicaSet. It leaves a label that already has the wanted
 // value or belongs to another surge.
 func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
-	sets := r.client.AppsV1().ReplicaSets(a.Of.Namespace)
-	return changeObject(ctx, a.Of.Name, metav1.PatchOptions{}, sets.Get, sets.Patch, func(set *appsv1.ReplicaSet) (map[string]any, error) {
+	sets := r.client.AppsV1().ReplicaSets(a.Target.Namespace)
+	return changeObject(ctx, a.Target.Name, metav1.PatchOptions{}, sets.Get, sets.Patch, func(set *appsv1.ReplicaSet) (map[string]any, error) {
 		switch label := set.Labels[rebalance.SurgeLabel]; {
-		case set.UID != a.Of.UID:
-			return nil, apierrors.NewNotFound(appsv1.Resource(a.Of.Kind), a.Of.Name)
+		case set.UID != a.Target.UID:
+			return nil, apierrors.NewNotFound(appsv1.Resource(a.Target.Kind), a.Target.Name)
 		case label == a.After, a.After == "" && label != a.Before:
 			return nil, nil
 		case a.After == "":
 			return map[string]any{"metadata": surgeLabel(nil)}, nil
 		case label != "" || set.Spec.Replicas == nil || *set.Spec.Replicas != a.From:
-			return nil, apierrors.NewConflict(appsv1.Resource(a.Of.Kind), a.Of.Name, errors.New("it was scaled meanwhile"))
+			return nil, apierrors.NewConflict(appsv1.Resource(a.Target.Kind), a.Target.Name, errors.New("it was scaled meanwhile"))
 		}
 		return map[string]any{"metadata": surgeLabel(a.After)}, nil
 	})

@@ -113,7 +113,7 @@ func TestScaleThrough(t *testing.T) {
 			client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 			r := newRequests(client, nil)
 			through := &rebalance.Through{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web", UID: "owner"}
-			change := execute.Scale{Of: rebalance.Scaled{Kind: "ReplicaSet", Namespace: "default", Name: "web-1", UID: "set", Through: through},
+			change := execute.Scale{Target: rebalance.Scaled{Kind: "ReplicaSet", Namespace: "default", Name: "web-1", UID: "set", Through: through},
 				From: 3, To: 2, Before: "note"}
 			if c.raise {
 				change.From, change.To, change.Before, change.After = 2, 3, "", "note"
@@ -147,7 +147,7 @@ func TestOwnersOfOtherNamespacesAreNotScaled(t *testing.T) {
 		client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 		r := newRequests(client, nil)
 		answer := r.carryOut(t.Context(), execute.Scale{From: 3, To: 2, Before: "note",
-			Of: rebalance.Scaled{Kind: "ReplicaSet", Namespace: "default", Name: "web-1", UID: "set", Through: &through}}).(execute.Answered)
+			Target: rebalance.Scaled{Kind: "ReplicaSet", Namespace: "default", Name: "web-1", UID: "set", Through: &through}}).(execute.Answered)
 		server.Close()
 		for _, path := range requested {
 			if path != "/apis/argoproj.io/v1alpha1" {
@@ -175,7 +175,7 @@ func TestDroppedLabelsLeaveTheScaleAsItIs(t *testing.T) {
 			})
 			r := newRequests(api.Client(), nil)
 			answer := r.carryOut(t.Context(), execute.Scale{From: 3, To: 4, After: "3_x_1",
-				Of: rebalance.Scaled{Kind: "Deployment", Namespace: "default", Name: "web", UID: "d"}}).(execute.Answered)
+				Target: rebalance.Scaled{Kind: "Deployment", Namespace: "default", Name: "web", UID: "d"}}).(execute.Answered)
 			d := fakeapi.All(api, &appsv1.Deployment{})[0]
 			if answer.Outcome != execute.Refused || *d.Spec.Replicas != 3 || len(d.Labels) > 0 {
 				t.Errorf("answered %+v, %d replicas, labels %v", answer, *d.Spec.Replicas, d.Labels)

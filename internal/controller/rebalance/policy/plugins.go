@@ -25,8 +25,8 @@ import (
 //	-> a goal Heal for NoSchedule taints, and a goal Return for PreferNoSchedule taints
 type plugin struct {
 	point string // deschedule or balance
-	// into sets one field of the goal, and r.second if the arguments require two goals.
-	into func(r *reader, goal *rebalance.Goal, args *yaml.Node)
+	// translate sets one field of the goal, and r.second if the arguments require two goals.
+	translate func(r *reader, goal *rebalance.Goal, args *yaml.Node)
 }
 
 // catalog holds the plugins by name. Other plugins are refused, as the descheduler refuses unknown

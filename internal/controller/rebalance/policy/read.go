@@ -187,7 +187,7 @@ func (r *reader) readProfile(n *yaml.Node) (balance []rebalance.Goal) {
 		goals := []rebalance.Goal{{Name: plugin, Profile: name, Line: f.value.Line, Evictor: evictor}}
 		// r.second belongs to a single plugin.
 		r.second = nil
-		read.into(r, &goals[0], args)
+		read.translate(r, &goals[0], args)
 		// Both goals have the plugin's name, so limits treat them as one.
 		if r.second != nil {
 			goals = append(goals, *r.second)
