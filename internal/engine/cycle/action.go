@@ -94,9 +94,9 @@ type ReleaseClaim struct {
 	Holder types.UID // the pod or the PodGroup
 }
 
-// GiveBackClaim frees the devices of a claim unusable for a pending pod, by writing the given
+// DeallocateClaim frees the devices of a claim unusable for a pending pod, by writing the given
 // status or deleting the claim.
-type GiveBackClaim struct {
+type DeallocateClaim struct {
 	Ticket Ticket
 	Claim  *resourcev1.ResourceClaim
 	Delete bool
@@ -105,10 +105,10 @@ type GiveBackClaim struct {
 // Remove deletes a victim after writing the condition with the reason. Its outcome arrives when the
 // deletion was accepted, before the pod has terminated.
 type Remove struct {
-	Ticket Ticket
-	Victim v1.ObjectReference
-	By     string    // scheduler name of the preemptor
-	For    types.UID // the preemptor
+	Ticket    Ticket
+	Victim    v1.ObjectReference
+	Preemptor string    // scheduler name of the preemptor
+	For       types.UID // the preemptor
 	// Generation is the victim's generation, for the observedGeneration of its condition.
 	Generation int64
 }
@@ -147,7 +147,7 @@ type RecordBinding struct{ Attempt *Attempt }
 type ReadPod struct{ Name cluster.Name }
 
 // Compared reports another scheduler's placement of a pod served by a profile, with every plugin's
-// verdict on every node before it; see hindsight. Only a shadow core returns it.
+// verdict on every node before it; see reconstruction. Only a shadow core returns it.
 type Compared struct {
 	Pod  *v1.Pod
 	Node string
@@ -173,15 +173,15 @@ func (Cancel) isAction() {}
 func (Hold) isAction()    {}
 func (Release) isAction() {}
 
-func (WriteVolumes) isAction()  {}
-func (WriteClaims) isAction()   {}
-func (ReleaseClaim) isAction()  {}
-func (GiveBackClaim) isAction() {}
-func (Remove) isAction()        {}
-func (WriteStatus) isAction()   {}
-func (WriteGroup) isAction()    {}
-func (RecordEvent) isAction()   {}
-func (RecordBinding) isAction() {}
-func (ReadPod) isAction()       {}
-func (Compared) isAction()      {}
-func (Panicked) isAction()      {}
+func (WriteVolumes) isAction()    {}
+func (WriteClaims) isAction()     {}
+func (ReleaseClaim) isAction()    {}
+func (DeallocateClaim) isAction() {}
+func (Remove) isAction()          {}
+func (WriteStatus) isAction()     {}
+func (WriteGroup) isAction()      {}
+func (RecordEvent) isAction()     {}
+func (RecordBinding) isAction()   {}
+func (ReadPod) isAction()         {}
+func (Compared) isAction()        {}
+func (Panicked) isAction()        {}

@@ -59,16 +59,16 @@ func (as *attempts) suspendAttempt(b *placement, err error) bool {
 		as.requeueFailed(b, errAsideFull)
 	default:
 		as.asking++
-		as.addAction(Ask{as.issueErrand(askErrand{as, b.item, question, b.questions + 1}), &b.Attempt, question})
+		as.addAction(Ask{as.issueHandled(askHandler{as, b.item, question, b.questions + 1}), &b.Attempt, question})
 	}
 
 	return true
 }
 
-// askErrand receives the answer to an Ask and decides the pod again, unless the pod was deleted or
+// askHandler receives the answer to an Ask and decides the pod again, unless the pod was deleted or
 // is no longer served by any profile.
-type askErrand struct {
-	as        *attempts
+type askHandler struct {
+	attempts  *attempts
 	item      *queue.Item
 	question  *plugins.Aside
 	questions int
@@ -87,7 +87,7 @@ func (as *attempts) startPreparing(b *placement) bool {
 			as.requeueFailed(b, errPreparing)
 		default:
 			as.preparing[namespace]++
-			as.addAction(Ask{as.issueErrand(prepareErrand{askErrand{as, b.item, question, b.questions + 1}, namespace}),
+			as.addAction(Ask{as.issueHandled(prepareHandler{askHandler{as, b.item, question, b.questions + 1}, namespace}),
 				&b.Attempt, question})
 		}
 		return true
@@ -95,8 +95,8 @@ func (as *attempts) startPreparing(b *placement) bool {
 	return false
 }
 
-// prepareErrand decides the pod once its preparation is done.
-type prepareErrand struct {
-	askErrand
+// prepareHandler decides the pod once its preparation is done.
+type prepareHandler struct {
+	askHandler
 	namespace string
 }

@@ -61,7 +61,7 @@ func TestAnAnswerForAPodThatIsGone(t *testing.T) {
 	for _, a := range w.core.Step(w.now, Answered{Ticket: asked}) {
 		t.Errorf("for a pod that is gone: %s", a)
 	}
-	if b := w.core.Books(); b.Errands+len(b.Assumed) != 0 {
+	if b := w.core.Books(); b.Handlers+len(b.Assumed) != 0 {
 		t.Errorf("under way: %+v", b)
 	}
 	next := aPod("p", "1")

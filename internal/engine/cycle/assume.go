@@ -36,7 +36,7 @@ func (ps *placements) assumePod(b *placement, n *cluster.Node) {
 
 	ps.cluster.Place(b.Waiting, n)
 	ps.enter(b)
-	ps.news.podAdded(b.Waiting, nil)
+	ps.events.podAdded(b.Waiting, nil)
 	if err := ps.reserveOutside(b); err != nil {
 		ps.takeBack(b, err)
 		return
@@ -151,7 +151,7 @@ func (ps *placements) confirmBound(b *placement) {
 
 // handleOutcome ends the placement according to the outcome and to the watch events received
 // meanwhile. A watch takes precedence over an outcome: it shows the state stored by the API server.
-func (e bindErrand) handleOutcome(o Outcome) {
+func (e bindHandler) handleOutcome(o Outcome) {
 	ps, b := e.ps, e.b
 	if o.Fault == nil && !o.Withdrawn {
 		ps.addAction(RecordBinding{&b.Attempt})

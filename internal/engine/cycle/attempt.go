@@ -24,7 +24,7 @@ import (
 // reservations are released in the same step, or with the last outcome of its actions.
 type attempts struct {
 	*common
-	news             *happenings
+	events           *clusterEvents
 	nominations      *nominations
 	moveReservations *moveReservations
 	decisions        *decisions
@@ -33,7 +33,7 @@ type attempts struct {
 	reserved         *reservations
 	preemptions      *preemptions
 	profiles         *profiles
-	hindsight        *hindsight
+	reconstruction   *reconstruction
 
 	asking    int            // questions asked aside and not answered yet
 	preparing map[string]int // pods for which something is prepared aside, by namespace

@@ -190,7 +190,7 @@ func (pr *preemptions) forgetCounted() {
 			reduced, _ := pr.cluster.Budgets.Get(name.Namespace, name.Name)
 			now := pr.reduceBudget(used.shown, "")
 			pr.cluster.Budgets.Set(now)
-			pr.news.addEvent(queue.Event{Resource: queue.Budget, Action: queue.Update,
+			pr.events.addEvent(queue.Event{Resource: queue.Budget, Action: queue.Update,
 				Label: string(queue.Budget) + "Update", Old: orNil(reduced), New: now})
 		}
 		pr.recountBudget(used)

@@ -347,7 +347,7 @@ func (c *chaos) judge() {
 	}
 	c.judgeWhereabouts(known)
 	books := c.core.Books()
-	if n := len(books.Assumed) + len(books.Held) + len(books.Preemptor) + len(books.Leaving) + len(books.Unserved) + len(books.Yielding) + books.Awaiting + books.Errands; n != 0 {
+	if n := len(books.Assumed) + len(books.Held) + len(books.Preemptor) + len(books.Leaving) + len(books.Unserved) + len(books.Yielding) + books.Awaiting + books.Handlers; n != 0 {
 		c.breaks("left over: %+v", books)
 	}
 	if c.reserves != nil && len(c.reserves.open) > 0 {

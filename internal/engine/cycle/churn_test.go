@@ -154,7 +154,7 @@ func (c *churn) tell(e Event) {
 				c.put(ResourceClaims, claim.DeepCopy())
 			}
 			c.tell(Answered{a.Ticket, o})
-		case GiveBackClaim:
+		case DeallocateClaim:
 			claim := a.Claim.DeepCopy()
 			c.tell(Answered{a.Ticket, Outcome{}})
 			if c.objects[ResourceClaims][nameOf(claim)] != nil {

@@ -128,15 +128,15 @@ func (l *sharedClaims) noteReleased(claim *resourcev1.ResourceClaim) {
 	}
 }
 
-// releaseErrand handles the outcome of the release of a pod group's reservation.
-type releaseErrand struct {
+// releaseHandler handles the outcome of the release of a pod group's reservation.
+type releaseHandler struct {
 	l    *sharedClaims
 	name cluster.Name
 }
 
 // handleOutcome leaves the update to the watch, unless the watch has already shown the claim at the
 // version returned by the API server: then the reservation did not exist.
-func (e releaseErrand) handleOutcome(o Outcome) {
+func (e releaseHandler) handleOutcome(o Outcome) {
 	known, ok := e.l.cluster.ResourceClaims.Get(e.name.Namespace, e.name.Name)
 	switch {
 	case o.Fault != nil || !ok:
@@ -153,7 +153,7 @@ func (l *sharedClaims) releaseClaims(list []*plugins.ReservedClaim) {
 		name := nameOf(r.Claim)
 		if _, already := l.releasing[name]; !already {
 			l.releasing[name] = r.Holder.UID
-			l.addAction(ReleaseClaim{l.issueErrand(releaseErrand{l, name}), r.Claim, r.Holder.UID})
+			l.addAction(ReleaseClaim{l.issueHandled(releaseHandler{l, name}), r.Claim, r.Holder.UID})
 		}
 	}
 }

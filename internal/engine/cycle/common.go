@@ -18,8 +18,8 @@ import (
 // common is the state shared by all components of the core: the model of the cluster, the queue,
 // and the current step with its actions. Each component embeds a pointer to the same instance.
 //
-// errands holds every action with an errand until its outcome arrives. The shell reports an outcome
-// for every action, including cancelled ones.
+// handlers holds every action with a handler until its outcome arrives. The shell reports an
+// outcome for every action, including cancelled ones.
 type common struct {
 	options Options    // set by newCommon, constant from then on
 	rng     *rand.Rand // the only source of chance; a draw more or fewer changes all later ones
@@ -28,13 +28,13 @@ type common struct {
 	queue   *queue.Queue
 	groups  *groups.Set // empty if pod groups are off
 
-	now     time.Time     // of the current step
-	ahead   time.Duration // see WallSet
-	actions []Action      // of the current step
-	tickets Ticket        // the last one issued
-	errands map[Ticket]errand
+	now      time.Time     // of the current step
+	ahead    time.Duration // see WallSet
+	actions  []Action      // of the current step
+	tickets  Ticket        // the last one issued
+	handlers map[Ticket]outcomeHandler
 
-	mostErrands int // see cluster.Shrunk
+	mostHandlers int // see cluster.Shrunk
 }
 
 // newCommon creates the queue, the cluster model and the set of groups, all empty. Missing options
@@ -61,7 +61,7 @@ func newCommon(o Options) *common {
 	set.Nested = o.Groups.Composite
 	return &common{
 		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: c, queue: q, groups: set,
-		errands: map[Ticket]errand{},
+		handlers: map[Ticket]outcomeHandler{},
 	}
 }
 
@@ -73,9 +73,10 @@ func (s *common) newDecider(p *plugins.Profile, seed uint64) *decide.Decider {
 	return d
 }
 
-// errand handles the outcome of one action. It is called once, in the step of the [Answered]; its
-// purpose may have ended meanwhile, so each implementation first checks that it still matters.
-type errand interface{ handleOutcome(o Outcome) }
+// outcomeHandler handles the outcome of one action. It is called once, in the step of the
+// [Answered]; its purpose may have ended meanwhile, so each implementation first checks that it
+// still matters.
+type outcomeHandler interface{ handleOutcome(o Outcome) }
 
 // beginStep begins a step: it drops the actions of the previous step and reuses their slice.
 func (s *common) beginStep(now time.Time) {
@@ -92,19 +93,19 @@ func (s *common) issueTicket() Ticket {
 	return s.tickets
 }
 
-// issueErrand issues the ticket for an action with its outcome handled by e.
-func (s *common) issueErrand(e errand) Ticket {
+// issueHandled issues the ticket for an action with its outcome handled by e.
+func (s *common) issueHandled(e outcomeHandler) Ticket {
 	t := s.issueTicket()
-	s.errands[t] = e
-	s.errands = cluster.Shrunk(s.errands, &s.mostErrands)
+	s.handlers[t] = e
+	s.handlers = cluster.Shrunk(s.handlers, &s.mostHandlers)
 	return t
 }
 
-// routeAnswer passes an outcome to its errand. A second outcome of the same action is ignored.
+// routeAnswer passes an outcome to its handler. A second outcome of the same action is ignored.
 func (s *common) routeAnswer(a Answered) {
-	if e, ok := s.errands[a.Ticket]; ok {
-		delete(s.errands, a.Ticket)
-		s.errands = cluster.Shrunk(s.errands, &s.mostErrands)
+	if e, ok := s.handlers[a.Ticket]; ok {
+		delete(s.handlers, a.Ticket)
+		s.handlers = cluster.Shrunk(s.handlers, &s.mostHandlers)
 		e.handleOutcome(a.Outcome)
 	}
 }

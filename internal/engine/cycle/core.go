@@ -22,15 +22,15 @@ import (
 // called concurrently.
 //
 // It consists of parts, in the order of the fields. A part uses the parts before it and calls none
-// after it; the end of a placement is reported through the interface aftermath. Each part's type
-// documents its invariants. The invariants of the whole: a pod to be scheduled is an item of the
-// queue until a watch shows it bound or deleted, and its place there is queue.Taken during an
+// after it; the end of a placement is reported through the interface placementListener. Each part's
+// type documents its invariants. The invariants of the whole: a pod to be scheduled is an item of
+// the queue until a watch shows it bound or deleted, and its place there is queue.Taken during an
 // attempt. Every placement, outstanding action and wait has an event or a deadline that ends it. No
 // decision is made before all kinds are listed and this scheduler leads.
 type Core struct {
 	*common
 	ready            *readiness
-	news             *happenings
+	events           *clusterEvents
 	nominations      *nominations
 	moveReservations *moveReservations
 	decisions        *decisions
@@ -40,7 +40,7 @@ type Core struct {
 	reserved         *reservations
 	preemptions      *preemptions
 	profiles         *profiles
-	hindsight        *hindsight
+	reconstruction   *reconstruction
 	attempts         *attempts
 	intake           *intake
 	mirrors          map[Kind]mirror
@@ -63,7 +63,7 @@ const flushEvery = 30 * time.Second
 // pending. It is never later than the next flush, so a caller sleeping until then needs no
 // additional timer.
 func (c *Core) Wake(now time.Time) time.Time {
-	if len(c.news.events) > 0 || c.news.objects || c.ready.mayDecide() && !c.ready.begun {
+	if len(c.events.events) > 0 || c.events.objects || c.ready.mayDecide() && !c.ready.begun {
 		return now
 	}
 	next := c.flushed.Add(flushEvery)
@@ -94,7 +94,7 @@ func (c *Core) Due() (next time.Time, ok bool) {
 	if at := c.placements.conditions.nextDeadline(); !at.IsZero() {
 		sooner(at)
 	}
-	if at, waits := c.hindsight.nextDue(); waits {
+	if at, waits := c.reconstruction.nextDue(); waits {
 		sooner(at)
 	}
 
@@ -161,7 +161,7 @@ type Books struct {
 	Unserved  []types.UID // pending pods of scheduler names without a profile
 	Claims    int         // device claims in use or given up of which no watch has shown that
 	Awaiting  int         // waits for objects
-	Errands   int         // actions not answered yet
+	Handlers  int         // actions not answered yet
 	Decisions int         // remembered decisions about pending pods
 }
 
@@ -171,7 +171,7 @@ func (c *Core) Books() Books {
 		Assumed: slices.Sorted(maps.Keys(c.placements.byPod)), Preemptor: slices.Sorted(maps.Keys(c.preemptions.rounds)),
 		Leaving: slices.Sorted(maps.Keys(c.preemptions.leaving)), Unserved: slices.Sorted(maps.Keys(c.intake.unserved)),
 		Claims:   len(c.claims.byName) + len(c.claims.releasing),
-		Awaiting: len(c.placements.conditions), Errands: len(c.errands), Decisions: len(c.decisions.waiting),
+		Awaiting: len(c.placements.conditions), Handlers: len(c.handlers), Decisions: len(c.decisions.waiting),
 	}
 	for _, held := range c.placements.held {
 		b.Held = append(b.Held, held.Pod.UID)

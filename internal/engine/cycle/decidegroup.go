@@ -51,7 +51,7 @@ func (a *groupAttempt) settleGroup() Result {
 	began := a.clock()
 	a.suspendNominations()
 	err := a.attempt.Place()
-	var found groupRescue
+	var found groupPostFilterOutcome
 	if err != nil || !a.attempt.HasEnough() {
 		a.attempt.Rewind()
 		a.resumeNominations()

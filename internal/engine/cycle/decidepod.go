@@ -117,9 +117,9 @@ func (as *attempts) handleNoFit(b *placement) {
 	var messages, more []string
 	// As upstream, PostFilter is not run in an empty cluster.
 	if failure.Nodes > 0 {
-		as.news.rescuing = true // a victim that is not bound yet goes at once; its event must be noted before this pod waits
+		as.events.inPostFilter = true // a victim that is not bound yet goes at once; its event must be noted before this pod waits
 		nominate, messages, more, _ = as.runPostFilters(b, b.profile.rescue)
-		as.news.rescuing = false
+		as.events.inPostFilter = false
 		if as.suspendAttempt(b, b.unasked) {
 			return
 		}
@@ -152,7 +152,7 @@ func (as *attempts) handleNoFit(b *placement) {
 
 // runPostFilters runs PostFilter plugins in order until one is final. If one fails, the nominations
 // of earlier plugins are discarded, and the pod keeps its previous nomination.
-func (as *attempts) runPostFilters(b *placement, by []rescuer) (nominate *string, messages, rejectors []string, final bool) {
+func (as *attempts) runPostFilters(b *placement, by []postFilter) (nominate *string, messages, rejectors []string, final bool) {
 	began := as.clock()
 	helped := false
 	for _, rescue := range by {
@@ -189,49 +189,49 @@ func (as *attempts) runPostFilters(b *placement, by []rescuer) (nominate *string
 
 // askRescuer runs one plugin. An out-of-tree plugin takes precedence over one of Berth's with the
 // same name.
-func (as *attempts) askRescuer(by *rescuer, b *placement) Rescue {
+func (as *attempts) askRescuer(by *postFilter, b *placement) PostFilterResult {
 	switch {
 	case by.outside != nil:
-		return by.outside.Rescue(&b.Attempt, func() *decide.Evaluation { return b.profile.Plain().Evaluate(b.Waiting) })
+		return by.outside.RunPostFilter(&b.Attempt, func() *decide.Evaluation { return b.profile.Plain().Evaluate(b.Waiting) })
 	case by.releaser != nil:
 		return as.giveBackDevices(b, by.releaser)
 	}
 	return as.preemptions.preemptFor(b)
 }
 
-// giveBackErrand handles the outcome of a GiveBackClaim.
-type giveBackErrand struct {
-	as    *attempts
-	pod   types.UID
-	group releaseErrand // if the claim was reserved for the pod's group
+// deallocateHandler handles the outcome of a DeallocateClaim.
+type deallocateHandler struct {
+	attempts *attempts
+	pod      types.UID
+	group    releaseHandler // if the claim was reserved for the pod's group
 }
 
 // handleOutcome retries the pod after its back-off if the devices could not be released: the change
 // expected to wake it will not happen.
-func (e giveBackErrand) handleOutcome(o Outcome) {
+func (e deallocateHandler) handleOutcome(o Outcome) {
 	if e.group.l != nil {
 		e.group.handleOutcome(o)
 	}
 	if o.Fault != nil {
-		e.as.queue.Retry(e.pod, queue.ForceActivate, e.as.now)
+		e.attempts.queue.Retry(e.pod, queue.ForceActivate, e.attempts.now)
 	}
 }
 
 // giveBackDevices runs a plugin's PostFilter: it releases devices held by a claim of the pod but
 // unusable for the pod.
-func (as *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) Rescue {
+func (as *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) PostFilterResult {
 	message, change, remove := plugin.PostFilter(as.cluster, b.Waiting, as.placements.isUnused(b))
 	if change != nil {
-		errand := giveBackErrand{as: as, pod: b.Pod.UID}
+		errand := deallocateHandler{attempts: as, pod: b.Pod.UID}
 		if claim, ok := as.cluster.ResourceClaims.Get(change.Namespace, change.Name); ok && !remove {
 			if group, ok := plugins.GroupOf(claim); ok {
 				claims := as.placements.claims
-				errand.group, claims.releasing[nameOf(claim)] = releaseErrand{claims, nameOf(claim)}, group.UID
+				errand.group, claims.releasing[nameOf(claim)] = releaseHandler{claims, nameOf(claim)}, group.UID
 			}
 		}
-		as.addAction(GiveBackClaim{as.issueErrand(errand), change, remove})
+		as.addAction(DeallocateClaim{as.issueHandled(errand), change, remove})
 	}
-	return Rescue{Message: message}
+	return PostFilterResult{Message: message}
 }
 
 // ungrouped reports, at a pod's first attempt, that its group is ignored because pod groups are
@@ -249,23 +249,23 @@ func (as *attempts) ungrouped(item *queue.Item) {
 
 // handleOutcome continues the attempt regardless of the result: decidePod finds any error among the
 // answers.
-func (e askErrand) handleOutcome(Outcome) {
-	e.as.asking--
+func (e askHandler) handleOutcome(Outcome) {
+	e.attempts.asking--
 	e.resumeAttempt()
 }
 
 // resumeAttempt decides the pod again, unless the pod or its profile was deleted. It starts from
 // the beginning, with the answers at hand.
-func (e askErrand) resumeAttempt() {
-	if e.as.queue.Get(e.item.Pod.UID) == e.item && e.as.profiles.byName[e.item.Pod.Spec.SchedulerName] != nil {
-		e.as.decidePod(e.item, e.question.Answers, e.questions)
+func (e askHandler) resumeAttempt() {
+	if e.attempts.queue.Get(e.item.Pod.UID) == e.item && e.attempts.profiles.byName[e.item.Pod.Spec.SchedulerName] != nil {
+		e.attempts.decidePod(e.item, e.question.Answers, e.questions)
 	}
 }
 
 // handleOutcome passes the prepared result to the plugin, and then begins the attempt.
-func (e prepareErrand) handleOutcome(Outcome) {
-	if e.as.preparing[e.namespace]--; e.as.preparing[e.namespace] == 0 {
-		delete(e.as.preparing, e.namespace)
+func (e prepareHandler) handleOutcome(Outcome) {
+	if e.attempts.preparing[e.namespace]--; e.attempts.preparing[e.namespace] == 0 {
+		delete(e.attempts.preparing, e.namespace)
 	}
 	e.question.Done()
 	e.resumeAttempt()

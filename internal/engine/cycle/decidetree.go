@@ -91,7 +91,7 @@ func (t *treeAttempt) placeSomehow() (settled bool, err error) {
 // placeInSomeOrder places the tree in upstream's order. If that fails, the failed groups are placed
 // first. It reports whether enough pods are placed.
 func (t *treeAttempt) placeInSomeOrder() (settled bool, err error) {
-	if settled, err = t.placeTree(manner{}); settled || err != nil {
+	if settled, err = t.placeTree(placeOptions{}); settled || err != nil {
 		return settled, err
 	}
 	if !t.placed || t.shortened {
@@ -101,7 +101,7 @@ func (t *treeAttempt) placeInSomeOrder() (settled bool, err error) {
 	for _, a := range t.leaves {
 		failed[a.group] = !a.attempt.HasEnough() && slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Failure != nil })
 	}
-	return t.placeTree(manner{first: failed})
+	return t.placeTree(placeOptions{first: failed})
 }
 
 // recoverPanic, deferred by scheduleTree, ends the attempt of a tree after a panic in its decision.

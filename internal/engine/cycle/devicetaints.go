@@ -16,8 +16,8 @@ import (
 func (c *Core) applyTaintRule(name string, rule *resourcev1.DeviceTaintRule) {
 	for _, was := range c.cluster.Retaint(name, rule) {
 		is, _ := c.cluster.ResourceSlices.Get("", was.Name)
-		c.news.objects = true
-		c.news.addEvent(queue.Event{
+		c.events.objects = true
+		c.events.addEvent(queue.Event{
 			Resource: queue.ResourceSlice, Action: queue.Update, Label: string(queue.ResourceSlice) + "Update", Old: was, New: is,
 		})
 	}

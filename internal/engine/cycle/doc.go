@@ -21,7 +21,7 @@
 // pod group are decided together; see scheduleGroup. If a step fails, the placement releases its
 // reservations and the pod returns to the queue.
 //
-// The parts, each using only the preceding ones (enforced by a test): happenings are the events
+// The parts, each using only the preceding ones (enforced by a test): clusterEvents are the events
 // that may help waiting pods; nominations hold room for nominated pods; decisions keep a record of
 // past decisions; sharedClaims are the device claims of pods being placed; placements take pods
 // from the decision to the binding; podGroups count the pods missing from each group; reservations

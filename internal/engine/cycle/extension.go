@@ -84,17 +84,17 @@ type Gate interface {
 	Admit(pod *v1.Pod) *plugins.Rejection
 }
 
-// Rescuer is called when no node can take the pod (PostFilter), in the order of the profile, among
-// DynamicResources and DefaultPreemption. On the owner.
-type Rescuer interface {
+// PostFilterer is called when no node can take the pod (PostFilter), in the order of the profile,
+// among DynamicResources and DefaultPreemption. On the owner.
+type PostFilterer interface {
 	Extension
-	// Rescue may inspect every node's verdict; evaluate computes them on its first call.
-	Rescue(a *Attempt, evaluate func() *decide.Evaluation) Rescue
+	// RunPostFilter may inspect every node's verdict; evaluate computes them on its first call.
+	RunPostFilter(a *Attempt, evaluate func() *decide.Evaluation) PostFilterResult
 }
 
-// Rescue is a rescuer's result. The zero value means that the plugin could not help and leaves the
-// nomination unchanged.
-type Rescue struct {
+// PostFilterResult is a PostFilterer's result. The zero value means that the plugin could not help and
+// leaves the nomination unchanged.
+type PostFilterResult struct {
 	// Nominate, if not nil, becomes the pod's nominated node; an empty name clears the nomination.
 	Nominate *string
 	// Rejectors lists plugins that keep the pod waiting, in addition to the plugins that rejected

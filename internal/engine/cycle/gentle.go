@@ -29,23 +29,23 @@ import (
 // reuseEvictions finds room without a new victim for a pod of a profile with gentle preemption: on
 // nodes with terminating victims of earlier preemptions or, during its delay, possibly on a new
 // node. done is false if the pod may choose victims.
-func (pr *preemptions) reuseEvictions(b *placement) (r Rescue, done bool) {
+func (pr *preemptions) reuseEvictions(b *placement) (r PostFilterResult, done bool) {
 	if !b.profile.GentlePreemption || neverPreempts(b.Waiting.Class) {
-		return Rescue{}, false
+		return PostFilterResult{}, false
 	}
 	n, err := pr.roomOfLeavers(b)
 	aside := (*plugins.Aside)(nil)
 
 	switch {
 	case errors.As(err, &aside):
-		return Rescue{Err: aside}, true
+		return PostFilterResult{Err: aside}, true
 	case errors.Is(err, decide.ErrTooLong):
-		return Rescue{Err: err}, true
+		return PostFilterResult{Err: err}, true
 	case n != nil:
 		message := fmt.Sprintf("preemption: the pod waits for node %s, which pods preempted earlier are leaving.", n.Name)
-		return Rescue{Nominate: &n.Name, Message: message, Final: true}, true
+		return PostFilterResult{Nominate: &n.Name, Message: message, Final: true}, true
 	case !pr.mustDelay(b.item):
-		return Rescue{}, false
+		return PostFilterResult{}, false
 	}
 
 	r.Message = fmt.Sprintf("preemption: not before the pod has been unschedulable for %s.", b.profile.PreemptionDelay)

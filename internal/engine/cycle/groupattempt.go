@@ -57,12 +57,12 @@ type groupHost struct{ *groupAttempt }
 //
 // It has more methods than other types because one pass needs all of its state. Separate files hold
 // the order of groups (treeattempt), the domains (treedomains), the room made by other pods
-// (treerescue), the rollback (treestate) and the started placements (treeoutcome).
+// (treepostfilter), the rollback (treestate) and the started placements (treeoutcome).
 type treeAttempt struct {
 	*attempts
-	root   *groups.Composite
-	leaves []*groupAttempt // groups with pending pods, in upstream's order
-	of     map[*groups.Group]*groupAttempt
+	root      *groups.Composite
+	leaves    []*groupAttempt // groups with pending pods, in upstream's order
+	attemptOf map[*groups.Group]*groupAttempt
 
 	until     int       // of the decider's work: where the attempt ends
 	shortened bool      // it did
@@ -77,8 +77,8 @@ type treeAttempt struct {
 // confine limits pods to the nodes of one domain.
 type confine struct{ key, domain string }
 
-// groupRescue is a plugin's result for a group that does not fit.
-type groupRescue struct {
+// groupPostFilterOutcome is a plugin's result for a group that does not fit.
+type groupPostFilterOutcome struct {
 	nodes   map[*member]string // where members are nominated; nil: nowhere
 	plan    *gang.RoomPlan     // DefaultPreemption's; nil if it does not help
 	message string
@@ -228,7 +228,7 @@ func (a *groupAttempt) takeOff() {
 // limit gives the attempt for a group the tree's remaining effort.
 func (t *treeAttempt) limit(r *gang.Request) {
 	r.Limits.Work = max(1, t.until-r.Decider.Work())
-	r.Limits.Search /= max(1, len(t.of))
+	r.Limits.Search /= max(1, len(t.attemptOf))
 	r.Earlier = gang.Memory{}
 	if len(t.within) > 0 {
 		within := slices.Clone(t.within)

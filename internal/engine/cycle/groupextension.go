@@ -50,15 +50,15 @@ type GroupBeginner interface {
 	EndGroup(a *GroupAttempt)
 }
 
-// GroupRescuer is called when a group does not fit (PodGroupPostFilter), in the order of the
+// GroupPostFilterer is called when a group does not fit (PodGroupPostFilter), in the order of the
 // profile, among DynamicResources and DefaultPreemption. On the owner.
-type GroupRescuer interface {
+type GroupPostFilterer interface {
 	Extension
-	RescueGroup(a *GroupAttempt) GroupRescue
+	RunGroupPostFilter(a *GroupAttempt) GroupPostFilterResult
 }
 
-// GroupRescue is the result of a group rescuer.
-type GroupRescue struct {
+// GroupPostFilterResult is the result of a GroupPostFilterer.
+type GroupPostFilterResult struct {
 	// Helped: the group can be scheduled once the plugin's action has completed. Nodes are then the
 	// nominated nodes of the members.
 	Helped bool

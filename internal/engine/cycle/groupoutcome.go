@@ -46,9 +46,9 @@ func (a *groupAttempt) enterPlacements() (placed []*member) {
 	for _, m := range placed {
 		a.decisions.rememberPlaced(m.placement, m.Node, m.asked.Found.Total, m.asked.Found.Feasible)
 		a.placements.enter(m.placement)
-		a.news.podAdded(m.Waiting, nil)
+		a.events.podAdded(m.Waiting, nil)
 		if was := m.asked.Nominee; was != nil && was.Nominated != m.Node {
-			a.news.podRemoved(was, a.cluster.Node(was.Nominated), nil)
+			a.events.podRemoved(was, a.cluster.Node(was.Nominated), nil)
 		}
 	}
 

@@ -66,9 +66,9 @@ func (a *groupAttempt) describePlacement(from gang.Placement) GroupPlacement {
 }
 
 // rescueOutside runs an out-of-tree plugin at PodGroupPostFilter.
-func (a *groupAttempt) rescueOutside(by GroupRescuer) groupRescue {
-	r := by.RescueGroup(a.shown)
-	said := groupRescue{message: r.Message, final: r.Final || r.Helped, err: r.Err}
+func (a *groupAttempt) rescueOutside(by GroupPostFilterer) groupPostFilterOutcome {
+	r := by.RunGroupPostFilter(a.shown)
+	said := groupPostFilterOutcome{message: r.Message, final: r.Final || r.Helped, err: r.Err}
 	if r.Helped {
 		said.nodes = map[*member]string{}
 		for _, m := range a.members {

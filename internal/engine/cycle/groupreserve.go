@@ -63,7 +63,7 @@ func (a *groupAttempt) releaseRoom() {
 	a.group.Since = time.Time{}
 	for _, p := range a.suspended {
 		if placed := a.cluster.Pod(p.UID); placed == nil || placed.NodeName != p.Nominated {
-			a.news.podRemoved(p, a.cluster.Node(p.Nominated), nil)
+			a.events.podRemoved(p, a.cluster.Node(p.Nominated), nil)
 		}
 	}
 }

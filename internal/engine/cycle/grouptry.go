@@ -75,7 +75,7 @@ func (c *Core) tryTree(root *groups.Composite, g *groups.Group) *decision.GroupT
 	for _, a := range t.leaves {
 		a.trial = true
 	}
-	a := t.of[g]
+	a := t.attemptOf[g]
 	if discord := c.attempts.findDiscord(tree, items); discord != nil {
 		return &decision.GroupTrial{Tried: len(a.members), Needed: a.attempt.Need, Message: discord.Error()}
 	}

@@ -22,7 +22,7 @@ import (
 // one day. A pod removed from the queue has neither a nomination nor a recorded failure.
 type intake struct {
 	*common
-	news        *happenings
+	events      *clusterEvents
 	nominations *nominations
 	decisions   *decisions
 	placements  *placements
@@ -85,7 +85,7 @@ func (in *intake) pendingPod(pod *v1.Pod) {
 	nominated := in.nominations.followClient(item, pod, p)
 	in.nominations.renewPod(p, pod)
 	var least queue.Action
-	if in.news.outside && item.Pod.ResourceVersion != pod.ResourceVersion {
+	if in.events.outside && item.Pod.ResourceVersion != pod.ResourceVersion {
 		least = queue.Update // plugins interested in pod updates hear of every one
 	}
 	in.updateItem(item, pod, p, least)
@@ -218,13 +218,13 @@ func (in *intake) placedPod(pod, old *v1.Pod) {
 	after := in.setPod(pod)
 	switch {
 	case before == nil && after != nil:
-		in.news.podAdded(after, pod)
+		in.events.podAdded(after, pod)
 	case before != nil && after == nil:
-		in.news.podRemoved(&was, at, pod)
+		in.events.podRemoved(&was, at, pod)
 	case before != nil && before != after:
-		in.news.changedPlaced(&was, at, after, old, pod)
-	case before != nil && in.news.outside && old != nil && old.Spec.NodeName == pod.Spec.NodeName && !sameVersion(old, pod):
-		in.news.addEvent(queue.Event{
+		in.events.changedPlaced(&was, at, after, old, pod)
+	case before != nil && in.events.outside && old != nil && old.Spec.NodeName == pod.Spec.NodeName && !sameVersion(old, pod):
+		in.events.addEvent(queue.Event{
 			Resource: queue.Pod, Action: podChanges(old, pod, true), Label: "AssignedPodUpdate", PodBefore: before,
 			Pod: after, Node: after.Node,
 			Old: old, New: pod,
@@ -268,7 +268,7 @@ func (in *intake) losePod(last *v1.Pod, uid types.UID) {
 	n := p.Node
 	in.cluster.RemovePod(uid)
 	in.preemptions.isGone(uid)
-	in.news.podRemoved(p, n, last)
+	in.events.podRemoved(p, n, last)
 }
 
 // seeNode processes a node shown by the API. An update irrelevant to decisions produces no event.
@@ -282,7 +282,7 @@ func (in *intake) seeNode(node *v1.Node, old *v1.Node) {
 		before = &was
 	}
 	n := in.cluster.SetNode(node)
-	in.news.nodeChanged(before, n, old, node)
+	in.events.nodeChanged(before, n, old, node)
 }
 
 // loseNode forgets a deleted node. Pods being placed on it return to the queue. Its running pods
@@ -306,6 +306,6 @@ func (in *intake) loseNode(name string, last *v1.Node) {
 	for _, p := range nominated { // they are tried again, and go elsewhere or lose their nomination
 		in.queue.Wake(p.UID, "NodeDelete", in.now)
 	}
-	in.news.objects = true
-	in.news.addEvent(queue.Event{Resource: queue.Node, Action: queue.Delete, Label: "NodeDelete", NodeBefore: before, Old: orNil(last)})
+	in.events.objects = true
+	in.events.addEvent(queue.Event{Resource: queue.Node, Action: queue.Delete, Label: "NodeDelete", NodeBefore: before, Old: orNil(last)})
 }

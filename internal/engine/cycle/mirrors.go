@@ -18,7 +18,7 @@ import (
 // include events missed by a watch.
 type mirrored[T metav1.Object] struct {
 	*common
-	news   *happenings
+	events *clusterEvents
 	kind   queue.Resource
 	set    func(object, old T)
 	forget func(name cluster.Name, uid types.UID, last T)
@@ -58,9 +58,9 @@ type mirror interface {
 
 // newMirror returns the mirror of a kind. set is called for every shown object, with its previous
 // state if kept; forget for a deleted one, with its last state if known.
-func newMirror[T metav1.Object](c *common, news *happenings, kind queue.Resource, set func(object, old T),
+func newMirror[T metav1.Object](c *common, news *clusterEvents, kind queue.Resource, set func(object, old T),
 	forget func(cluster.Name, types.UID, T)) *mirrored[T] {
-	return &mirrored[T]{common: c, news: news, kind: kind, set: set, forget: forget,
+	return &mirrored[T]{common: c, events: news, kind: kind, set: set, forget: forget,
 		known: map[cluster.Name]types.UID{}, kept: map[cluster.Name]T{}}
 }
 
@@ -124,7 +124,7 @@ func (m *mirrored[T]) applySeen(o metav1.Object) {
 			object = m.single(object)
 		}
 	}
-	if m.news.outside {
+	if m.events.outside {
 		m.kept[name] = object
 	}
 

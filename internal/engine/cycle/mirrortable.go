@@ -18,7 +18,7 @@ import (
 // newMirrors creates the mirrors of all kinds. Most kinds are just a table of the cluster model;
 // see mirrorTable. The listing order of kinds does not matter: all are listed before any decision.
 func (c *Core) newMirrors() map[Kind]mirror {
-	s, h, in := c.common, c.news, c.intake
+	s, h, in := c.common, c.events, c.intake
 	pods := newMirror(s, h, queue.Pod, func(pod, old *v1.Pod) {
 		if pod.ManagedFields != nil { // others may read what a journal was given
 			pod.ManagedFields = nil // half of the object's size, and unused here
@@ -90,7 +90,7 @@ func (c *Core) claimSeen(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeCl
 
 // mirrorTable mirrors a kind with objects stored in a table of the cluster model, converted by as
 // if as is not nil. Their changes may help pending pods.
-func mirrorTable[T metav1.Object](c *common, news *happenings, table *cluster.Table[T], resource queue.Resource,
+func mirrorTable[T metav1.Object](c *common, news *clusterEvents, table *cluster.Table[T], resource queue.Resource,
 	as func(T) T) *mirrored[T] {
 	return newMirror(c, news, resource,
 		func(object, _ T) {

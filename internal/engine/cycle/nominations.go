@@ -22,8 +22,8 @@ import (
 // gates have let it in. A pod kept out by its group loses its nomination with the next lapse.
 type nominations struct {
 	*common
-	ready *readiness
-	news  *happenings
+	ready  *readiness
+	events *clusterEvents
 	// ofGroups: group priorities are enabled.
 	ofGroups bool
 	// keepsOut reports whether a group keeps its pods out: it is incomplete, or a gate keeps one of
@@ -39,7 +39,7 @@ func (ns *nominations) clearNomination(uid types.UID) {
 	delete(ns.lent, uid)
 	if p := ns.cluster.Nominated(uid); p != nil {
 		ns.cluster.Unnominate(uid)
-		ns.news.podRemoved(p, ns.cluster.Node(p.Nominated), nil)
+		ns.events.podRemoved(p, ns.cluster.Node(p.Nominated), nil)
 	}
 }
 
@@ -128,7 +128,7 @@ func (ns *nominations) renewPod(p *cluster.Pod, pod *v1.Pod) {
 	is := ns.asContender(p, pod)
 	ns.cluster.Renew(is)
 	if was.Class != is.Class {
-		ns.news.podRemoved(was, ns.cluster.Node(was.Nominated), nil)
+		ns.events.podRemoved(was, ns.cluster.Node(was.Nominated), nil)
 	}
 }
 
@@ -199,23 +199,23 @@ func (ns *nominations) clearGated() {
 func (b *placement) takesLong() bool {
 	return slices.ContainsFunc(slices.Concat(b.prepare.groups...), func(plugin string) bool {
 		own := b.ownWork(plugin)
-		return own == nil || own.then.needed == nil || own.then.needed(b)
+		return own == nil || own.next.needed == nil || own.next.needed(b)
 	})
 }
 
 // nominateStep replaces a plugin's name in preparation.running for the write of the nomination.
 const nominateStep = "-"
 
-// nominateErrand handles the outcome of the write of the nomination. If that failed, the pod
+// nominateHandler handles the outcome of the write of the nomination. If that failed, the pod
 // continues without it.
-type nominateErrand struct {
+type nominateHandler struct {
 	ps *placements
 	b  *placement
 }
 
 // handleOutcome starts the first group unless the pod is still held: then the last PermitAllowed
 // does.
-func (e nominateErrand) handleOutcome(o Outcome) {
+func (e nominateHandler) handleOutcome(o Outcome) {
 	b := e.b
 	// No watch will show it.
 	if n := b.item.Nominating; n != nil && n.Node == b.Node && (o.Fault != nil || o.Withdrawn) {

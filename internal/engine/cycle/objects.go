@@ -74,7 +74,7 @@ var devicesReady = waitFor{
 }
 
 // awaitCondition makes a placement wait, if needed, until a plugin's written objects are ready. The
-// objects may be ready already: news.objects makes the next tick check.
+// objects may be ready already: events.objects makes the next tick check.
 func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
 	if w.needed != nil && !w.needed(b) {
 		return
@@ -84,7 +84,7 @@ func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
 	}
 	b.prepare.waiting++
 	ps.conditions = append(ps.conditions, &objectWait{b, w, plugin, ps.now, ps.now.Add(w.within(b))})
-	ps.news.objects = true
+	ps.events.objects = true
 }
 
 // nextDeadline returns the next deadline, or zero.
@@ -126,7 +126,7 @@ func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver
 		return nil, err
 	}
 	b.volumes = volumes
-	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeVolumes, failed: bindingVolumesFailed, then: volumesBound})
+	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeVolumes, failed: bindingVolumesFailed, next: volumesBound})
 	return volumes.Assume(ps.cluster), nil
 }
 
@@ -155,7 +155,7 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 	}
 
 	b.devices.ReservedClaims = claims
-	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeClaims, written: claimsWritten, then: devicesReady})
+	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeClaims, written: claimsWritten, next: devicesReady})
 	for i := range claims.Claims {
 		use := ps.claims.addUser(&claims.Claims[i])
 		b.devices.uses, b.devices.shared = append(b.devices.uses, use), append(b.devices.shared, use.sharedClaim)
@@ -249,7 +249,7 @@ func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 	giveBack(b)
 	for _, assumed := range b.volumes.Volumes {
 		if volume, ok := ps.cluster.Volumes.Get("", assumed.Name); ok && volume.Spec.ClaimRef == nil {
-			ps.news.addEvent(queue.Event{Resource: queue.Volume, Action: queue.Update, Label: string(queue.Volume) +
+			ps.events.addEvent(queue.Event{Resource: queue.Volume, Action: queue.Update, Label: string(queue.Volume) +
 				"Update", Old: assumed, New: volume})
 		}
 	}
@@ -262,7 +262,7 @@ func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 			}
 			e.Action, e.Label, e.New = queue.Update, string(queue.ResourceClaim)+"Update", is
 		}
-		ps.news.addEvent(e)
+		ps.events.addEvent(e)
 	}
 }
 

@@ -48,7 +48,7 @@ func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
 				switch a := action.(type) {
 				case Bind:
 					key, ticket = "bind "+a.Attempt.Pod.Name, a.Ticket
-				case GiveBackClaim:
+				case DeallocateClaim:
 					key, ticket = "release devices of "+a.Claim.Name, a.Ticket
 				case Remove:
 					key, ticket = "remove "+a.Victim.Name, a.Ticket

@@ -30,7 +30,7 @@ func TestPartsStandInOrder(t *testing.T) {
 	if len(before) < 12 {
 		t.Errorf("only %d parts were looked at", len(before))
 	}
-	if ends := reflect.TypeFor[aftermath](); !before[len(before)-2].Implements(ends) {
+	if ends := reflect.TypeFor[placementListener](); !before[len(before)-2].Implements(ends) {
 		t.Errorf("%v does not take what placements come to", before[len(before)-2])
 	}
 	// Types instantiated per pod refer to no part: parts act on them.

@@ -49,9 +49,9 @@ func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
 		b.permit.pending[name] = wait{most, ps.now.Add(most)}
 	}
 	ps.held[b.permit.ticket] = b
-	ps.news.held = len(ps.held)
+	ps.events.held = len(ps.held)
 	ps.nominations.clearGated() // before Held: its own assumption is no event that may help it
-	ps.news.flushEvents()
+	ps.events.flushEvents()
 	ps.queue.Held(b.item)
 	ps.addAction(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: ps.now})
 }
@@ -65,7 +65,7 @@ func (ps *placements) endPermitWait(b *placement, how string) {
 	}
 	p.over, p.pending = true, nil
 	delete(ps.held, p.ticket)
-	ps.news.held = len(ps.held)
+	ps.events.held = len(ps.held)
 	ps.observer().Permitted(how, ps.now.Sub(p.since))
 	ps.addAction(Release{p.ticket, how, ps.now.Sub(p.since)})
 }

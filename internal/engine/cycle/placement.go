@@ -30,7 +30,7 @@ type placement struct {
 	watch   time.Time      // by the stopwatch
 
 	questions int   // asked aside so far in this attempt
-	unasked   error // a rescuer's error; it may be a question to be asked aside
+	unasked   error // a PostFilter plugin's error; it may be a query to run asynchronously
 
 	undo    []func()        // gives back what Berth's own plugins reserved, in reverse order
 	asked   bool            // out-of-tree Reserve plugins were called, so Unreserve must be, too
@@ -81,20 +81,20 @@ const (
 // proceeding.
 type placements struct {
 	*common
-	news        *happenings
+	events      *clusterEvents
 	nominations *nominations
 	claims      *sharedClaims
 	conditions  objectWaits
-	outcome     aftermath
+	outcome     placementListener
 
 	byPod map[types.UID]*placement
 	most  int                   // of byPod; see cluster.Shrunk
 	held  map[Ticket]*placement // those waiting at Permit, by the ticket of their Hold
 }
 
-// aftermath is called when a placement or its binding ends. It is implemented by attempts, on which
-// placements must not depend.
-type aftermath interface {
+// placementListener is called when a placement or its binding ends. It is implemented by attempts,
+// on which placements must not depend.
+type placementListener interface {
 	// requeuePlacement: the pod is not bound, and returns to the queue.
 	requeuePlacement(b *placement, why error)
 	// noteBound: the pod is bound.
@@ -118,9 +118,9 @@ type rejection struct {
 	*plugins.Rejection
 }
 
-// bindErrand handles the outcome of a Bind. A bound pod stays in byPod until a watch shows it on
+// bindHandler handles the outcome of a Bind. A bound pod stays in byPod until a watch shows it on
 // its node. Until then it counts on the node all the same.
-type bindErrand struct {
+type bindHandler struct {
 	ps *placements
 	b  *placement
 }
@@ -156,7 +156,7 @@ type ownWork struct {
 	write  func(b *placement, ticket Ticket) Action
 	// written, if set, handles the outcome, whatever it is.
 	written func(ps *placements, b *placement, o Outcome)
-	then    waitFor
+	next    waitFor
 	failed  func(ps *placements) // if set, counts that writing it, or waiting for it, has failed
 }
 
@@ -170,7 +170,7 @@ type deviceWork struct {
 
 // objectWaits holds the placements' waits for the cluster's objects, in the order of their
 // beginning. They are checked after a change of an object they may depend on: see
-// happenings.objects. They are few at a time, so a list suffices.
+// clusterEvents.objects. They are few at a time, so a list suffices.
 type objectWaits []*objectWait
 
 // objectWait is one wait. It is met when the plugin's objects are in the state required by the
@@ -194,9 +194,9 @@ type waitFor struct {
 }
 
 // newPlacements leaves outcome to be set by assembleCore.
-func newPlacements(s *common, news *happenings, n *nominations, l *sharedClaims) *placements {
+func newPlacements(s *common, news *clusterEvents, n *nominations, l *sharedClaims) *placements {
 	return &placements{
-		common: s, news: news, nominations: n, claims: l, byPod: map[types.UID]*placement{}, held: map[Ticket]*placement{},
+		common: s, events: news, nominations: n, claims: l, byPod: map[types.UID]*placement{}, held: map[Ticket]*placement{},
 	}
 }
 
@@ -252,7 +252,7 @@ func (ps *placements) uncountPod(b *placement) {
 	if p := ps.cluster.Pod(b.Pod.UID); p != nil { // a copy of what was placed, if the pod was marked as leaving
 		n := p.Node
 		ps.cluster.RemovePod(b.Pod.UID)
-		ps.news.podRemoved(p, n, nil)
+		ps.events.podRemoved(p, n, nil)
 	}
 }
 
@@ -269,7 +269,7 @@ func (ps *placements) cancelBind(b *placement, why *Fault) {
 // the pod.
 func (ps *placements) bindPod(b *placement) {
 	b.stage = binding
-	b.binding = ps.issueErrand(bindErrand{ps, b})
+	b.binding = ps.issueHandled(bindHandler{ps, b})
 	ps.addAction(Bind{b.binding, &b.Attempt, &b.profile.Stages})
 }
 

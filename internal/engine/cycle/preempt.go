@@ -32,7 +32,7 @@ func (pr *preemptions) forgetVictim(victim types.UID) { delete(pr.leaving, victi
 // preemptFor looks for victims to make room for a pod that fits on no node. As upstream, the
 // preemptor is not placed now: it is nominated, and retried when the removals have completed or its
 // victims have terminated. The victims count as leaving from this step on.
-func (pr *preemptions) preemptFor(b *placement) Rescue {
+func (pr *preemptions) preemptFor(b *placement) PostFilterResult {
 	if r, done := pr.reuseEvictions(b); done {
 		return r
 	}
@@ -40,12 +40,12 @@ func (pr *preemptions) preemptFor(b *placement) Rescue {
 	found := pr.victimsFor(b)
 	// An extender must be called first; the metric is not updated until its result arrives.
 	if aside := (*plugins.Aside)(nil); errors.As(found.Err, &aside) {
-		return Rescue{Err: aside}
+		return PostFilterResult{Err: aside}
 	}
 	took := pr.clock().Sub(began)
 	if errors.Is(found.Err, decide.ErrTooLong) {
 		pr.observer().Preempted(Preempted{Outcome: Broken, Searched: true, Took: took})
-		return Rescue{Err: found.Err}
+		return PostFilterResult{Err: found.Err}
 	}
 
 	// A victim in a gang takes its whole unit along.
@@ -56,7 +56,7 @@ func (pr *preemptions) preemptFor(b *placement) Rescue {
 		Outcome: preemptionOutcome(found), Searched: true, Took: took, Victims: len(found.Victims), Violations: found.Violations,
 	})
 	if found.Node == nil {
-		r := Rescue{Message: found.Text(), Rejectors: found.Plugins}
+		r := PostFilterResult{Message: found.Text(), Rejectors: found.Plugins}
 		if !found.Ineligible {
 			none := ""
 			r.Nominate = &none
@@ -65,7 +65,7 @@ func (pr *preemptions) preemptFor(b *placement) Rescue {
 	}
 
 	pr.makeRoom(b, found)
-	return Rescue{Nominate: &found.Node.Name, Message: found.Text(), Final: true}
+	return PostFilterResult{Nominate: &found.Node.Name, Message: found.Text(), Final: true}
 }
 
 // preemptionOutcome names the outcome for the metric.
@@ -146,7 +146,7 @@ func (pr *preemptions) evictUnits(units [][]*cluster.Pod, by preemptor) (names [
 			victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
 				Name: victim.Name, UID: victim.UID},
 			generation: victim.Generation,
-			by:         by.profile, pod: by.uid,
+			preemptor:  by.profile, pod: by.uid,
 			message: fmt.Sprintf("Preempted by %s %v on node cluster", by.kind, by.uid), round: all,
 		})
 	}
@@ -173,7 +173,7 @@ func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 			victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
 				Name: victim.Name, UID: victim.UID},
 			generation: victim.Generation,
-			by:         b.Profile, pod: b.Pod.UID, message: fmt.Sprintf("Preempted by pod %v on node %v", b.Pod.UID, n.Name), round: all,
+			preemptor:  b.Profile, pod: b.Pod.UID, message: fmt.Sprintf("Preempted by pod %v on node %v", b.Pod.UID, n.Name), round: all,
 		}
 		pr.evictVictim(victim, r)
 	}
@@ -216,12 +216,12 @@ func (pr *preemptions) expectAnswer(r *removal) {
 
 // tellPreempted records the event about the victim, with kube-scheduler's wording.
 func (pr *preemptions) tellPreempted(r *removal, suffix string) {
-	pr.addAction(RecordEvent{Profile: r.by, Regarding: r.victim, Type: v1.EventTypeNormal, Reason: "Preempted", Message: r.message + suffix})
+	pr.addAction(RecordEvent{Profile: r.preemptor, Regarding: r.victim, Type: v1.EventTypeNormal, Reason: "Preempted", Message: r.message + suffix})
 }
 
 // removeVictim requests the deletion of a victim.
 func (pr *preemptions) removeVictim(r *removal) {
-	pr.addAction(Remove{Ticket: pr.issueErrand(removeErrand{pr, r}), Victim: r.victim, By: r.by, For: r.pod, Generation: r.generation})
+	pr.addAction(Remove{Ticket: pr.issueHandled(removeHandler{pr, r}), Victim: r.victim, Preemptor: r.preemptor, For: r.pod, Generation: r.generation})
 }
 
 // bindAnswered continues with a victim chosen during its binding. The binding was withdrawn,
@@ -258,14 +258,14 @@ func (pr *preemptions) stillAwaits(r *removal) bool {
 	return pr.queue.Get(r.pod) != nil || pr.groupFor(r.pod) != nil
 }
 
-// removeErrand handles the outcome of a Remove.
-type removeErrand struct {
+// removeHandler handles the outcome of a Remove.
+type removeHandler struct {
 	pr *preemptions
 	*removal
 }
 
 // handleOutcome reports a deleted victim, or lets it count as running again.
-func (e removeErrand) handleOutcome(o Outcome) {
+func (e removeHandler) handleOutcome(o Outcome) {
 	if o.Fault == nil {
 		e.pr.tellPreempted(e.removal, "")
 	} else {
@@ -310,7 +310,7 @@ func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 func (pr *preemptions) markLeaving(victim *cluster.Pod) {
 	pr.leaving[victim.UID] = true
 	was, n := *victim, victim.Node
-	pr.news.changedPlaced(&was, n, pr.replaceAs(victim, true), nil, nil)
+	pr.events.changedPlaced(&was, n, pr.replaceAs(victim, true), nil, nil)
 }
 
 // unmarkLeaving undoes markLeaving for a victim that could not be removed. Other pods may be

@@ -20,7 +20,7 @@ import (
 // has an outstanding removal, or one to be requested at the end of a binding, or it is settling.
 type preemptions struct {
 	*common
-	news        *happenings
+	events      *clusterEvents
 	nominations *nominations
 	placements  *placements
 	podGroups   *podGroups
@@ -66,7 +66,7 @@ type round struct {
 type removal struct {
 	victim     v1.ObjectReference
 	generation int64     // the victim's
-	by         string    // scheduler name of the preemptor
+	preemptor  string    // scheduler name of the preemptor
 	pod        types.UID // the preemptor
 	message    string
 	also       []*removal // of others who chose the victim before its binding was over
@@ -99,9 +99,9 @@ type usedVictim struct {
 type usedBudgets map[cluster.Name]*usedBudget
 
 // newPreemptions leaves delays to be set with the profiles.
-func newPreemptions(s *common, news *happenings, n *nominations, ps *placements, gs *podGroups) *preemptions {
+func newPreemptions(s *common, news *clusterEvents, n *nominations, ps *placements, gs *podGroups) *preemptions {
 	return &preemptions{
-		common: s, news: news, nominations: n, placements: ps, podGroups: gs,
+		common: s, events: news, nominations: n, placements: ps, podGroups: gs,
 		rounds: map[types.UID]*round{}, leaving: map[types.UID]bool{}, binding: map[*placement]*removal{}, budgets: usedBudgets{},
 		leavers: map[types.UID]bool{},
 	}

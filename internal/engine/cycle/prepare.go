@@ -34,7 +34,7 @@ func (ps *placements) startPreparation(b *placement, waits map[string]time.Durat
 	}
 	if len(b.profile.PreBind) > 0 {
 		// The Preflight runs while the pod is held: Permit plugins may take minutes.
-		ticket := ps.issueErrand(preflightErrand{ps, b})
+		ticket := ps.issueHandled(preflightHandler{ps, b})
 		b.prepare.running[ticket] = ""
 		ps.addAction(Preflight{ticket, &b.Attempt, &b.profile.Stages})
 		return
@@ -52,15 +52,15 @@ func (b *placement) ownWork(plugin string) *ownWork {
 	return nil
 }
 
-// preflightErrand handles the outcome of a Preflight.
-type preflightErrand struct {
+// preflightHandler handles the outcome of a Preflight.
+type preflightHandler struct {
 	ps *placements
 	b  *placement
 }
 
 // handleOutcome continues with the groups of PreBind plugins. The placement may have been stopped
 // while the Preflight was outstanding; it was then only waiting for this outcome.
-func (e preflightErrand) handleOutcome(o Outcome) {
+func (e preflightHandler) handleOutcome(o Outcome) {
 	ps, b := e.ps, e.b
 	clear(b.prepare.running)
 	if b.ending == nil && o.Fault != nil {
@@ -118,7 +118,7 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	expected := (b.permit != nil || b.takesLong()) && b.Pod.Status.NominatedNodeName != b.Node
 	if expected && !ps.options.Disabled.Expectation { // tells autoscalers to keep the node
 		node := b.Node
-		ticket := ps.issueErrand(nominateErrand{ps, b})
+		ticket := ps.issueHandled(nominateHandler{ps, b})
 		b.prepare.running[ticket] = nominateStep
 		ps.addAction(WriteStatus{Ticket: ticket, Pod: b.Pod, Nominate: &node})
 		ps.noteNominating(b.item, node)
@@ -150,7 +150,7 @@ func (ps *placements) nextGroup(b *placement) {
 	group := p.groups[0]
 	p.groups = p.groups[1:]
 	for _, name := range group {
-		ticket := ps.issueErrand(preBindErrand{ps, b, name})
+		ticket := ps.issueHandled(preBindHandler{ps, b, name})
 		p.running[ticket] = name
 		if own := b.ownWork(name); own != nil {
 			ps.addAction(own.write(b, ticket))
@@ -162,8 +162,8 @@ func (ps *placements) nextGroup(b *placement) {
 	}
 }
 
-// preBindErrand handles the outcome of a plugin's work.
-type preBindErrand struct {
+// preBindHandler handles the outcome of a plugin's work.
+type preBindHandler struct {
 	ps     *placements
 	b      *placement
 	plugin string
@@ -171,7 +171,7 @@ type preBindErrand struct {
 
 // handleOutcome records the written objects even if the placement is being stopped: they must be
 // released again.
-func (e preBindErrand) handleOutcome(o Outcome) {
+func (e preBindHandler) handleOutcome(o Outcome) {
 	ps, b, p := e.ps, e.b, &e.b.prepare
 	for _, ticket := range slices.Sorted(maps.Keys(p.running)) {
 		if p.running[ticket] == e.plugin {
@@ -191,7 +191,7 @@ func (e preBindErrand) handleOutcome(o Outcome) {
 	}
 
 	if own != nil && fault == nil && b.ending == nil {
-		ps.awaitCondition(b, e.plugin, own.then)
+		ps.awaitCondition(b, e.plugin, own.next)
 	}
 	ps.workDone(b, e.plugin, fault)
 }
@@ -325,8 +325,8 @@ func (ps *placements) timeOut() {
 // themselves only after a change of an object; the deadlines always. A condition met at its
 // deadline counts as met.
 func (ps *placements) checkConditions() {
-	looked := ps.news.objects
-	ps.news.objects = false
+	looked := ps.events.objects
+	ps.events.objects = false
 	for _, one := range slices.Clone(ps.conditions) {
 		b := one.placement
 		if !slices.Contains(ps.conditions, one) { // dropped because another condition of its placement failed
@@ -358,7 +358,7 @@ func (ps *placements) checkConditions() {
 
 // replaceStandIn replaces the placeholder by the claim created for a pod's extended resources.
 func (l *sharedClaims) replaceStandIn(e ClaimMade) {
-	errand, ok := l.errands[e.Ticket].(preBindErrand)
+	errand, ok := l.handlers[e.Ticket].(preBindHandler)
 	if !ok {
 		return
 	}

@@ -73,7 +73,7 @@ func (a ReleaseClaim) String() string {
 	return said
 }
 
-func (a GiveBackClaim) String() string {
+func (a DeallocateClaim) String() string {
 	how := "deallocate"
 	if a.Delete {
 		how = "delete"

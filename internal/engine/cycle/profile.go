@@ -22,8 +22,8 @@ type servedProfile struct {
 	assumed     []Assumer
 	end         []Ender
 	gates       []func(*queue.Item) (plugin string)
-	rescue      []rescuer
-	rescueGroup []groupRescuer
+	rescue      []postFilter
+	rescueGroup []groupPostFilter
 	reserve     []Reserver
 	permit      []Permitter
 	prepare     []plugins.Preparer
@@ -38,30 +38,30 @@ type servedProfile struct {
 	failed failure // the last attempt that failed for all pods of its class
 }
 
-// rescuer is a plugin at PostFilter, of Berth or out-of-tree, depending on which field is set.
+// postFilter is a plugin at PostFilter, of Berth or out-of-tree, depending on which field is set.
 // Calling it is up to the attempts: a profile knows its plugins, and does not depend on attempts.
-type rescuer struct {
-	ownRescuer
+type postFilter struct {
+	ownPostFilter
 	plugin  string
-	outside Rescuer
+	outside PostFilterer
 }
 
-// groupRescuer is the same at PodGroupPostFilter. PostFilter is not run for the pods of a group.
-type groupRescuer struct {
-	ownRescuer
+// groupPostFilter is the same at PodGroupPostFilter. PostFilter is not run for the pods of a group.
+type groupPostFilter struct {
+	ownPostFilter
 	plugin  string
-	outside GroupRescuer
+	outside GroupPostFilterer
 }
 
-// ownRescuer is the function of one of Berth's plugins at either point, if any.
-type ownRescuer struct {
+// ownPostFilter is the function of one of Berth's plugins at either point, if any.
+type ownPostFilter struct {
 	releaser plugins.ClaimReleaser
 	preempts bool
 }
 
-// ownRescuerOf returns the function of one of Berth's plugins there; the zero value if it has none
-// there, or if plugin is nil, as for an out-of-tree plugin.
-func ownRescuerOf(plugin any) (made ownRescuer) {
+// ownPostFilterOf returns the function of one of Berth's plugins there; the zero value if it has
+// none there, or if plugin is nil, as for an out-of-tree plugin.
+func ownPostFilterOf(plugin any) (made ownPostFilter) {
 	switch own := plugin.(type) {
 	case plugins.ClaimReleaser:
 		made.releaser = own
@@ -95,8 +95,8 @@ func (p *servedProfile) bindsVolumes(plugin string) bool {
 // addRescuers adds the plugins at PostFilter.
 func (p *servedProfile) addRescuers(byName map[string]Extension) {
 	for _, name := range p.At[plugins.PostFilter] {
-		made := rescuer{plugin: name, ownRescuer: ownRescuerOf(p.Plugin(name))}
-		made.outside, _ = byName[name].(Rescuer)
+		made := postFilter{plugin: name, ownPostFilter: ownPostFilterOf(p.Plugin(name))}
+		made.outside, _ = byName[name].(PostFilterer)
 		if made.outside != nil || made.releaser != nil || made.preempts {
 			p.rescue = append(p.rescue, made)
 		}
@@ -106,8 +106,8 @@ func (p *servedProfile) addRescuers(byName map[string]Extension) {
 // addGroupRescuers adds the plugins at PodGroupPostFilter.
 func (p *servedProfile) addGroupRescuers(byName map[string]Extension) {
 	for _, name := range p.At[plugins.PodGroupPostFilter] {
-		made := groupRescuer{plugin: name, ownRescuer: ownRescuerOf(p.Plugin(name))}
-		made.outside, _ = byName[name].(GroupRescuer)
+		made := groupPostFilter{plugin: name, ownPostFilter: ownPostFilterOf(p.Plugin(name))}
+		made.outside, _ = byName[name].(GroupPostFilterer)
 		if made.outside != nil || made.releaser != nil || made.preempts {
 			p.rescueGroup = append(p.rescueGroup, made)
 		}

@@ -18,7 +18,7 @@ import (
 // profiles holds the active profiles by scheduler name.
 type profiles struct {
 	*common
-	news        *happenings
+	events      *clusterEvents
 	podGroups   *podGroups
 	preemptions *preemptions
 
@@ -203,12 +203,12 @@ func (fs *profiles) useConfiguration(f *configuration) {
 	fs.byName = f.byName
 	fs.preemptions.keepsBudgets = slices.ContainsFunc(f.list, func(p Profile) bool { return p.KeepBudgets })
 	fs.preemptions.delays = map[string]time.Duration{}
-	fs.news.outside = false
+	fs.events.outside = false
 	for _, p := range f.list {
 		if p.Preemption && p.GentlePreemption {
 			fs.preemptions.delays[p.SchedulerName] = p.PreemptionDelay
 		}
-		fs.news.outside = fs.news.outside ||
+		fs.events.outside = fs.events.outside ||
 			slices.ContainsFunc(p.Extensions, func(e Extension) bool { _, ok := e.(Interested); return ok })
 		fs.queue.SetInterests(p.SchedulerName, f.interests[p.SchedulerName])
 	}

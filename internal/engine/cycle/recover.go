@@ -43,5 +43,5 @@ func (as *attempts) reportPanic(b *placement, value any) {
 		p := as.profiles.byName[name]
 		p.Decider, p.failed = as.newDecider(p.Profile.Profile, as.rng.Uint64()), failure{}
 	}
-	as.news.rescuing = false
+	as.events.inPostFilter = false
 }

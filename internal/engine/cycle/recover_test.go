@@ -90,9 +90,9 @@ func (x *bursts) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
 	return nil, 0
 }
 
-func (x *bursts) Rescue(a *Attempt, _ func() *decide.Evaluation) Rescue {
+func (x *bursts) RunPostFilter(a *Attempt, _ func() *decide.Evaluation) PostFilterResult {
 	x.at("PostFilter", a.Pod.Name)
-	return Rescue{}
+	return PostFilterResult{}
 }
 
 func (x *bursts) Reads() plugins.Part { return plugins.Contents | plugins.Objects | plugins.Others }
@@ -144,7 +144,7 @@ func TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt(t *testing.T) {
 				t.Errorf("the pod is %+v", item)
 			}
 			books := w.core.Books()
-			if len(books.Assumed)+books.Errands != 0 || w.core.View().Cluster.Pods() != 0 || w.core.View().Cluster.Recount() != 0 {
+			if len(books.Assumed)+books.Handlers != 0 || w.core.View().Cluster.Pods() != 0 || w.core.View().Cluster.Recount() != 0 {
 				t.Errorf("under way: %+v, %d on nodes", books, w.core.View().Cluster.Pods())
 			}
 			if reserved := point == "Reserve" || point == "Permit" || point == "Assumed"; reserved != (x.given == 1) {

@@ -26,8 +26,8 @@ func (as *attempts) compare(pod *v1.Pod) {
 	for _, e := range p.begin {
 		e.Begin(&b.Attempt)
 	}
-	said, unclear := as.hindsight.evaluatePast(item, pod.Spec.NodeName, func() *decide.Evaluation { return p.Plain().Evaluate(b.Waiting) })
+	said, unclear := as.reconstruction.evaluatePast(item, pod.Spec.NodeName, func() *decide.Evaluation { return p.Plain().Evaluate(b.Waiting) })
 	as.addAction(Compared{pod, pod.Spec.NodeName, said, unclear})
 	b.endAttempt(false)
-	as.hindsight.rememberBound(item)
+	as.reconstruction.rememberBound(item)
 }

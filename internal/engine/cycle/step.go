@@ -34,13 +34,13 @@ func assembleCore(s *common) *Core {
 	c := &Core{common: s}
 	gates := s.options.Groups
 	c.ready = &readiness{unlisted: map[Kind]bool{}}
-	c.news = &happenings{common: s}
-	c.nominations = &nominations{common: s, ready: c.ready, news: c.news, ofGroups: gates.Generic, lent: map[types.UID]bool{}}
+	c.events = &clusterEvents{common: s}
+	c.nominations = &nominations{common: s, ready: c.ready, events: c.events, ofGroups: gates.Generic, lent: map[types.UID]bool{}}
 	c.moveReservations = &moveReservations{common: s, nominations: c.nominations}
 	c.decisions = newDecisions(s)
 	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
 
-	c.placements = newPlacements(s, c.news, c.nominations, c.claims)
+	c.placements = newPlacements(s, c.events, c.nominations, c.claims)
 	c.podGroups = &podGroups{
 		common: s, ready: c.ready, placements: c.placements, gates: gates,
 		progress: groupProgress{common: s, placements: c.placements},
@@ -51,16 +51,16 @@ func assembleCore(s *common) *Core {
 	}
 	c.podGroups.units = gang.Units{Cluster: s.cluster, Groups: s.groups}
 	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
-	c.preemptions = newPreemptions(s, c.news, c.nominations, c.placements, c.podGroups)
+	c.preemptions = newPreemptions(s, c.events, c.nominations, c.placements, c.podGroups)
 	c.nominations.keepsOut = c.podGroups.keepsOut
-	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}
-	c.hindsight = &hindsight{common: s, ready: c.ready, coming: map[types.UID]struct{}{}, foreseen: map[types.UID]*v1.Pod{},
+	c.profiles = &profiles{common: s, events: c.events, podGroups: c.podGroups, preemptions: c.preemptions}
+	c.reconstruction = &reconstruction{common: s, ready: c.ready, coming: map[types.UID]struct{}{}, foreseen: map[types.UID]*v1.Pod{},
 		rejected: map[types.UID]struct{}{}, generations: map[types.UID]int64{}}
 
 	c.attempts = &attempts{
-		common: s, news: c.news, nominations: c.nominations, moveReservations: c.moveReservations, decisions: c.decisions,
+		common: s, events: c.events, nominations: c.nominations, moveReservations: c.moveReservations, decisions: c.decisions,
 		placements: c.placements, podGroups: c.podGroups,
-		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, hindsight: c.hindsight, preparing: map[string]int{},
+		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, reconstruction: c.reconstruction, preparing: map[string]int{},
 		limits: gang.Limits{
 			Search: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), Work: max(gang.DefaultWorkLimit, s.options.SearchLimit),
 			Unhurried: s.options.Unhurried,
@@ -69,7 +69,7 @@ func assembleCore(s *common) *Core {
 
 	c.placements.outcome = c.attempts
 	c.intake = &intake{
-		common: s, news: c.news, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
+		common: s, events: c.events, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
 		preemptions: c.preemptions, profiles: c.profiles, attempts: c.attempts,
 		unserved: map[types.UID]unservedPod{},
 	}
@@ -88,7 +88,7 @@ func (c *Core) replaceProfiles(list []Profile) error {
 	}
 	c.intake.keepWhole(f.whole)
 	c.profiles.useConfiguration(f)
-	if !c.news.outside {
+	if !c.events.outside {
 		for _, m := range c.mirrors {
 			m.forgetStates()
 		}
@@ -106,9 +106,9 @@ func (c *Core) replaceProfiles(list []Profile) error {
 func (c *Core) Step(now time.Time, e Event) []Action {
 	c.beginStep(now)
 	c.decisions.clearStep()
-	// A shadow processes watch events with a delay; see hindsight.
+	// A shadow processes watch events with a delay; see reconstruction.
 	if c.options.Shadow {
-		c.hindsight.delayEvent(e, c.applyEvent)
+		c.reconstruction.delayEvent(e, c.applyEvent)
 	} else {
 		c.applyEvent(e)
 	}
@@ -180,7 +180,7 @@ func (c *Core) applyTick() {
 	if c.now.Sub(c.flushed) >= flushEvery {
 		c.flushed = c.now
 		c.queue.Flush(c.now)
-		c.news.objects = true
+		c.events.objects = true
 		c.dropUnused()
 	}
 
@@ -191,7 +191,7 @@ func (c *Core) applyTick() {
 	c.preemptions.wakeDelayed()
 	c.preemptions.settle()
 	c.preemptions.forgetCounted()
-	c.news.flushEvents()
+	c.events.flushEvents()
 	if !c.ready.mayDecide() {
 		return
 	}

@@ -184,7 +184,7 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "books":
 		b := s.core.Books()
 		said := fmt.Sprintf("on their way %v, held %v, preempting %v, leaving %v, unserved %v, unanswered %d\n",
-			b.Assumed, b.Held, b.Preemptor, b.Leaving, b.Unserved, b.Errands)
+			b.Assumed, b.Held, b.Preemptor, b.Leaving, b.Unserved, b.Handlers)
 		if r := s.core.View().Reserved; r != nil {
 			said += fmt.Sprintf("reserved for %s from %s to %s:", r.Group, r.Since.Sub(begin), r.Until.Sub(begin))
 			for _, uid := range sorted(r.Nodes) {

@@ -38,7 +38,7 @@ func (Resumed) isEvent() {}
 // given the result of Save, has the same state as this one, except for caches, and for the count of
 // attempts continued with their content.
 func (c *Core) Calm() bool {
-	if !c.Synced() || len(c.placements.byPod)+len(c.errands)+len(c.preemptions.rounds)+len(c.preemptions.leaving) > 0 ||
+	if !c.Synced() || len(c.placements.byPod)+len(c.handlers)+len(c.preemptions.rounds)+len(c.preemptions.leaving) > 0 ||
 		len(c.claims.byName)+len(c.claims.releasing)+len(c.placements.conditions) > 0 {
 		return false
 	}
@@ -55,7 +55,7 @@ func (c *Core) Calm() bool {
 func (c *Core) Save() Resumed {
 	// Both would be done by the next tick, which this core will not see.
 	c.nominations.clearGated()
-	c.news.flushEvents() // what has happened may help pods that wait
+	c.events.flushEvents() // what has happened may help pods that wait
 	r := Resumed{
 		Pods: c.queue.Save(), Rooms: map[types.UID]string{}, Waits: map[types.UID]time.Time{},
 		Reserved: c.reserved.held, Rests: c.reserved.rests, Flushed: c.flushed,
@@ -129,7 +129,7 @@ func (c *Core) resume(r Resumed) {
 		}
 	}
 	c.preemptions.countVictims("")
-	c.news.dropEvents() // the objects are no news
+	c.events.dropEvents() // the objects are no news
 }
 
 // Succeed replaces another, saved core by this one: it adopts the recorded decisions, which do not

@@ -15,7 +15,7 @@ import (
 
 // newTree returns an attempt for pending pods of a tree, given in decision order within each group.
 func (as *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAttempt {
-	t := &treeAttempt{attempts: as, root: root, of: map[*groups.Group]*groupAttempt{}}
+	t := &treeAttempt{attempts: as, root: root, attemptOf: map[*groups.Group]*groupAttempt{}}
 	byGroup := map[*groups.Group][]*queue.Item{}
 	for _, item := range items {
 		byGroup[as.groupOf(item)] = append(byGroup[as.groupOf(item)], item)
@@ -25,7 +25,7 @@ func (as *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAt
 	for _, g := range tree {
 		if list := byGroup[g]; len(list) > 0 {
 			a := as.newGroup(g, list, t)
-			t.leaves, t.of[g] = append(t.leaves, a), a
+			t.leaves, t.attemptOf[g] = append(t.leaves, a), a
 		}
 	}
 	for _, item := range items {
@@ -63,7 +63,7 @@ func (t *treeAttempt) renew(c *groups.Composite) {
 // below lists the attempts for the groups below a composite.
 func (t *treeAttempt) below(c *groups.Composite) (list []*groupAttempt) {
 	for _, g := range c.Leaves() {
-		if a := t.of[g]; a != nil {
+		if a := t.attemptOf[g]; a != nil {
 			list = append(list, a)
 		}
 	}
@@ -81,15 +81,15 @@ func (t *treeAttempt) rewind(c *groups.Composite) {
 func (t *treeAttempt) anyPlaced(of groups.Child) bool {
 	isPlaced := func(a *groupAttempt) bool { return a != nil && len(a.attempt.Placed()) > 0 }
 	if of.Group != nil {
-		return isPlaced(t.of[of.Group])
+		return isPlaced(t.attemptOf[of.Group])
 	}
 	return slices.ContainsFunc(t.below(of.Composite), isPlaced)
 }
 
 // placeGroup places one group. A group with its requirement met is settled, wherever the rest of
 // its pods may go.
-func (t *treeAttempt) placeGroup(of groups.Child, how manner) (settled bool, err error) {
-	a := t.of[of.Group]
+func (t *treeAttempt) placeGroup(of groups.Child, how placeOptions) (settled bool, err error) {
+	a := t.attemptOf[of.Group]
 	if a == nil {
 		return t.podGroups.progress.isSettled(of), nil
 	}
@@ -112,7 +112,7 @@ func (t *treeAttempt) placeGroup(of groups.Child, how manner) (settled bool, err
 		t.placed = true
 		return true, nil
 	}
-	if a.attempt.Rewind(); how.room != nil && how.room.MakeFor(a.attempt) {
+	if a.attempt.Rewind(); how.preemption != nil && how.preemption.MakeFor(a.attempt) {
 		return true, nil
 	}
 	return before, nil
@@ -144,7 +144,7 @@ func (t *treeAttempt) mayHelpToRepeat() bool {
 	alone := map[*groups.Group]bool{}
 	for _, a := range t.leaves {
 		a.renew()
-		if settled, err := t.placeGroup(groups.Child{Group: a.group}, manner{}); err == nil && settled {
+		if settled, err := t.placeGroup(groups.Child{Group: a.group}, placeOptions{}); err == nil && settled {
 			alone[a.group] = len(a.attempt.Placed()) > 0
 		}
 		a.attempt.Rewind()
@@ -239,7 +239,7 @@ func (t *treeAttempt) failingAbove(g *groups.Group) *groups.Composite {
 // firstFailing returns the first group below a composite that does not fit.
 func (t *treeAttempt) firstFailing(c *groups.Composite) *groupAttempt {
 	for _, g := range c.Leaves() {
-		if a := t.of[g]; a != nil && a.lacksOwn() {
+		if a := t.attemptOf[g]; a != nil && a.lacksOwn() {
 			return a
 		}
 	}

@@ -27,18 +27,18 @@ type treePlacement struct {
 	failing map[*groups.Composite]int
 }
 
-// manner holds the options for placing a tree.
-type manner struct {
+// placeOptions holds the options for placing a tree.
+type placeOptions struct {
 	// first holds groups to place, with the composites above them, before the other children.
 	first map[*groups.Group]bool
-	// room makes room by preemption for groups that do not fit; nil: no preemption.
-	room *gang.TreeRoom
+	// preemption makes room by preemption for groups that do not fit; nil: no preemption.
+	preemption *gang.TreeRoom
 }
 
 // placeInDomains places the pods below a composite in one domain of its topology key: the domain
 // with the least important victims, if any, and among these the one with the best score, which is
 // upstream's: the fill level of the domain, and the number of the composite's pods placed there.
-func (t *treeAttempt) placeInDomains(c *groups.Composite, how manner) (settled bool, err error) {
+func (t *treeAttempt) placeInDomains(c *groups.Composite, how placeOptions) (settled bool, err error) {
 	t.inDomain = true
 	key := c.TopologyKey()
 	domains, err := t.listDomains(c, key)
@@ -65,7 +65,7 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, how manner) (settled b
 		if t.cannotBeBest(&in, fitting, how) {
 			continue
 		}
-		left := how.room.Len()
+		left := how.preemption.Len()
 		t.failing = maps.Clone(outside)
 		settled, err := t.placeConfined(c, confine{key, in.Domain}, how)
 		if err != nil {
@@ -77,11 +77,11 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, how manner) (settled b
 				p.full = in.Full
 			}
 			t.rewind(c)
-			p.leave = how.room.Restore(left)
+			p.leave = how.preemption.Restore(left)
 			fitting = append(fitting, p)
 			continue
 		}
-		how.room.Restore(left)
+		how.preemption.Restore(left)
 		if t.failing[c] > most {
 			most, failing = t.failing[c], t.failing
 			closest = t.listFailures(c, key)
@@ -98,7 +98,7 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, how manner) (settled b
 	}
 	best := bestOf(fitting)
 	t.failing = best.failing
-	how.room.Remove(best.leave)
+	how.preemption.Remove(best.leave)
 	return true, t.restoreGroups(best.groups)
 }
 
@@ -108,7 +108,7 @@ func (t *treeAttempt) isOver() bool {
 }
 
 // placeConfined places the pods below a composite in a domain.
-func (t *treeAttempt) placeConfined(c *groups.Composite, to confine, how manner) (settled bool, err error) {
+func (t *treeAttempt) placeConfined(c *groups.Composite, to confine, how placeOptions) (settled bool, err error) {
 	t.within = append(t.within, to)
 	defer func() { t.within = t.within[:len(t.within)-1] }()
 	t.renew(c)
@@ -166,7 +166,7 @@ func (t *treeAttempt) describePlacement(c *groups.Composite, in confine) treePla
 	p.all = true
 	for i := range p.groups {
 		p.pods += len(p.groups[i].places)
-		p.all = p.all && len(p.groups[i].places) == len(p.groups[i].of.members)
+		p.all = p.all && len(p.groups[i].places) == len(p.groups[i].target.members)
 	}
 	p.full = t.leaves[0].attempt.PercentFull(in.key, in.domain, func(n *cluster.Node) bool { return isWithin(n, t.within) })
 	return p
@@ -205,7 +205,7 @@ func (t *treeAttempt) nameDomains(c *groups.Composite, key string) {
 
 // place places the pods below a child and reports whether the child is then settled; otherwise it
 // takes its placements back.
-func (t *treeAttempt) place(of groups.Child, how manner) (settled bool, err error) {
+func (t *treeAttempt) place(of groups.Child, how placeOptions) (settled bool, err error) {
 	switch {
 	case of.Group != nil:
 		return t.placeGroup(of, how)
@@ -217,8 +217,8 @@ func (t *treeAttempt) place(of groups.Child, how manner) (settled bool, err erro
 
 // placeChildren places the children of a composite one after the other. Preemption is limited to as
 // many unfitting children as the composite lacks.
-func (t *treeAttempt) placeChildren(c *groups.Composite, how manner) (settled bool, err error) {
-	count, least, left := 0, t.podGroups.progress.leastGroups(c), how.room.Len()
+func (t *treeAttempt) placeChildren(c *groups.Composite, how placeOptions) (settled bool, err error) {
+	count, least, left := 0, t.podGroups.progress.leastGroups(c), how.preemption.Len()
 	children := c.Children()
 	slices.SortStableFunc(children, func(a, b groups.Child) int {
 		return boolToInt(hasAny(b, how.first)) - boolToInt(hasAny(a, how.first))
@@ -226,14 +226,14 @@ func (t *treeAttempt) placeChildren(c *groups.Composite, how manner) (settled bo
 
 	var rest []groups.Child // that have nothing placed
 	for _, child := range children {
-		settled, err := t.place(child, manner{first: how.first})
+		settled, err := t.place(child, placeOptions{first: how.first})
 		if err != nil {
 			return false, err
 		}
 		if settled {
 			count++
 		}
-		if how.room != nil && !t.anyPlaced(child) {
+		if how.preemption != nil && !t.anyPlaced(child) {
 			rest = append(rest, child)
 		}
 	}
@@ -260,13 +260,13 @@ func (t *treeAttempt) placeChildren(c *groups.Composite, how manner) (settled bo
 	}
 	t.failing[c] = count
 	t.rewind(c)
-	how.room.Restore(left)
+	how.preemption.Restore(left)
 	return false, nil
 }
 
 // placeTree places the tree from scratch. It reports whether enough pods are placed, and at least
 // one.
-func (t *treeAttempt) placeTree(how manner) (settled bool, err error) {
+func (t *treeAttempt) placeTree(how placeOptions) (settled bool, err error) {
 	t.failing = map[*groups.Composite]int{}
 	t.renew(t.root)
 	root := groups.Child{Composite: t.root}

@@ -19,7 +19,7 @@ import (
 // groupState is one of them: the nodes of its pods and their requests, so that this placement can
 // be restored, and the pods can be moved within the domains that confined them.
 type groupState struct {
-	of      *groupAttempt
+	target  *groupAttempt
 	attempt *gang.Attempt
 	places  []gang.Place
 	asked   []askedState // of its pods, in their order
@@ -37,7 +37,7 @@ type askedState struct {
 // rememberGroups returns the current state of the groups below a composite.
 func (t *treeAttempt) rememberGroups(c *groups.Composite) (list []groupState) {
 	for _, a := range t.below(c) {
-		s := groupState{of: a, attempt: a.attempt, places: a.attempt.CurrentPlaces()}
+		s := groupState{target: a, attempt: a.attempt, places: a.attempt.CurrentPlaces()}
 		for _, m := range a.members {
 			s.asked = append(s.asked, askedState{m.asked.Pod, m.asked.Asked, m.asked.Failure, m.asked.Err, m.asked.Rejectors})
 		}
@@ -49,14 +49,14 @@ func (t *treeAttempt) rememberGroups(c *groups.Composite) (list []groupState) {
 // restoreGroups restores this state of the groups. None of their pods may be placed.
 func (t *treeAttempt) restoreGroups(list []groupState) (err error) {
 	for _, s := range list {
-		s.of.attempt = s.attempt
-		for i, m := range s.of.members {
+		s.target.attempt = s.attempt
+		for i, m := range s.target.members {
 			was := &s.asked[i]
 			m.asked.Pod, m.asked.Asked, m.asked.Failure, m.asked.Err, m.asked.Rejectors =
 				was.pod, was.asked, was.failure, was.err, was.rejectors
 		}
 		if !s.attempt.PlaceAll(s.places) {
-			err = fmt.Errorf("pods of group %q do not fit where they were found to", s.of.group.Name.Name)
+			err = fmt.Errorf("pods of group %q do not fit where they were found to", s.target.group.Name.Name)
 		}
 	}
 	return err

@@ -102,15 +102,15 @@ type extension struct {
 }
 
 var (
-	_ cycle.Sorter     = &extension{}
-	_ cycle.Gate       = &extension{}
-	_ cycle.Rescuer    = &extension{}
-	_ cycle.Reserver   = &extension{}
-	_ cycle.Permitter  = &extension{}
-	_ cycle.PreBinder  = &extension{}
-	_ cycle.Binder     = &extension{}
-	_ cycle.PostBinder = &extension{}
-	_ cycle.Interested = &extension{}
+	_ cycle.Sorter       = &extension{}
+	_ cycle.Gate         = &extension{}
+	_ cycle.PostFilterer = &extension{}
+	_ cycle.Reserver     = &extension{}
+	_ cycle.Permitter    = &extension{}
+	_ cycle.PreBinder    = &extension{}
+	_ cycle.Binder       = &extension{}
+	_ cycle.PostBinder   = &extension{}
+	_ cycle.Interested   = &extension{}
 )
 
 // Name is the plugin's name in the configuration and in Profile.At.
@@ -170,19 +170,19 @@ func (x *extension) Admit(pod *v1.Pod) *plugins.Rejection {
 	return toRejection(status, x.name)
 }
 
-// Rescue implements cycle.Rescuer. The verdicts of all nodes are computed before the plugin is
-// called, since PostFilter gets them as an argument.
+// RunPostFilter implements cycle.PostFilterer. The verdicts of all nodes are computed before the
+// plugin is called, since PostFilter gets them as an argument.
 //
 // The status follows upstream's rules: Success and UnschedulableAndUnresolvable end the round of
 // PostFilter plugins, Unschedulable continues with the next, everything else is an error. A result
 // in override mode with an empty node name clears the nomination; other modes leave it unchanged.
-func (x *extension) Rescue(a *cycle.Attempt, evaluate func() *decide.Evaluation) cycle.Rescue {
+func (x *extension) RunPostFilter(a *cycle.Attempt, evaluate func() *decide.Evaluation) cycle.PostFilterResult {
 	y := x.sessionOf(a)
 	var result *fwk.PostFilterResult
 	var status *fwk.Status
 	verdicts := newVerdicts(evaluate())
 	y.whileOpen(func() { result, status = x.plugin.(fwk.PostFilterPlugin).PostFilter(y.ctx, y.state, y.pod, verdicts) })
-	answer := cycle.Rescue{Message: status.Message()}
+	answer := cycle.PostFilterResult{Message: status.Message()}
 	if result != nil && result.Mode() == fwk.ModeOverride {
 		node := result.NominatedNodeName
 		answer.Nominate = &node

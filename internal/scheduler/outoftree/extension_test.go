@@ -234,12 +234,12 @@ func TestStatusesOfPostFilter(t *testing.T) {
 		name   string
 		result *fwk.PostFilterResult
 		status *fwk.Status
-		want   cycle.Rescue
+		want   cycle.PostFilterResult
 	}{
-		{"success", there, nil, cycle.Rescue{Nominate: &there.NominatedNodeName, Final: true}},
-		{"no help", nil, fwk.NewStatus(fwk.Unschedulable, "sorry"), cycle.Rescue{Message: "sorry"}},
-		{"no help for anybody", nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "sorry"), cycle.Rescue{Message: "sorry", Final: true}},
-		{"no word on the node", &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatingMode: fwk.ModeNoop}}, fwk.NewStatus(fwk.Unschedulable), cycle.Rescue{}},
+		{"success", there, nil, cycle.PostFilterResult{Nominate: &there.NominatedNodeName, Final: true}},
+		{"no help", nil, fwk.NewStatus(fwk.Unschedulable, "sorry"), cycle.PostFilterResult{Message: "sorry"}},
+		{"no help for anybody", nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "sorry"), cycle.PostFilterResult{Message: "sorry", Final: true}},
+		{"no word on the node", &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatingMode: fwk.ModeNoop}}, fwk.NewStatus(fwk.Unschedulable), cycle.PostFilterResult{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t, &fakePlugin{name: "A", quiet: true, post: func(*v1.Pod, fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
@@ -262,8 +262,8 @@ func TestStatusesOfPostFilter(t *testing.T) {
 	}
 }
 
-func rescue(f *fixture, a *cycle.Attempt) cycle.Rescue {
-	return extensionOf[cycle.Rescuer](f, "A").Rescue(a, evaluation(f, a))
+func rescue(f *fixture, a *cycle.Attempt) cycle.PostFilterResult {
+	return extensionOf[cycle.PostFilterer](f, "A").RunPostFilter(a, evaluation(f, a))
 }
 
 // TestPostFilterReadsWhatFiltersSaid of every node, Berth's own and those from outside.

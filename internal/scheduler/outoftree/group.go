@@ -103,14 +103,15 @@ func (g *groupSession) restart(y *session) {
 }
 
 var (
-	_ cycle.GroupRescuer    = &extension{}
-	_ cycle.PlacementScorer = &extension{}
+	_ cycle.GroupPostFilterer = &extension{}
+	_ cycle.PlacementScorer   = &extension{}
 )
 
-// RescueGroup implements cycle.GroupRescuer. The plugin runs in the session of the first member,
-// may call schedule to try the whole group again, and may change the snapshot before that (see
-// mutableLister). Its changes are undone when it returns, whether or not it called EndMutations.
-func (x *extension) RescueGroup(a *cycle.GroupAttempt) cycle.GroupRescue {
+// RunGroupPostFilter implements cycle.GroupPostFilterer. The plugin runs in the session of the
+// first member, may call schedule to try the whole group again, and may change the snapshot before
+// that (see mutableLister). Its changes are undone when it returns, whether or not it called
+// EndMutations.
+func (x *extension) RunGroupPostFilter(a *cycle.GroupAttempt) cycle.GroupPostFilterResult {
 	g := x.f.group
 	y := x.sessionOf(a.Members[0])
 	y.takeSnapshot(a.Cluster)
@@ -138,7 +139,7 @@ func (x *extension) RescueGroup(a *cycle.GroupAttempt) cycle.GroupRescue {
 		result, status = x.plugin.(fwk.PodGroupPostFilterPlugin).PodGroupPostFilter(y.ctx, g.state, infoOf(a), schedule)
 	})
 
-	answer := cycle.GroupRescue{Message: status.Message(), Helped: status.IsSuccess()}
+	answer := cycle.GroupPostFilterResult{Message: status.Message(), Helped: status.IsSuccess()}
 	switch {
 	case status.IsSuccess():
 		answer.Nodes = nominationsOf(a, result)
@@ -279,13 +280,13 @@ type mutableLister struct {
 
 var _ fwk.MutableSnapshotSharedLister = mutableLister{}
 
-// session returns the attempt receiving the changes, and errNotRescuing if no plugin at
+// session returns the attempt receiving the changes, and errNotInPostFilter if no plugin at
 // PodGroupPostFilter is running.
 func (l mutableLister) session() (*groupSession, error) {
 	if g := l.f.group; g != nil && g.rescuing {
 		return g, nil
 	}
-	return nil, errNotRescuing
+	return nil, errNotInPostFilter
 }
 
 // NodeInfos lists the nodes in their current state, including the changes.

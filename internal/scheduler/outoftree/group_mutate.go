@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// errNotRescuing is returned to a plugin changing the snapshot at the wrong time.
-var errNotRescuing = errors.New("the snapshot can be changed from PodGroupPostFilter, while that runs, and at no other time")
+// errNotInPostFilter is returned to a plugin changing the snapshot at the wrong time.
+var errNotInPostFilter = errors.New("the snapshot can be changed from PodGroupPostFilter, while that runs, and at no other time")
 
 // RemovePod implements fwk.MutableSnapshotSharedLister. It removes a placed pod, or a member
 // counted on the node for the attempt, from the node until endMutations. The pod is found by its
@@ -86,7 +86,7 @@ func (h *handle) MutableSnapshotSharedLister() fwk.MutableSnapshotSharedLister {
 // devices. Like upstream, the first failure ends the calls, and the caller must unreserve.
 func (h *handle) RunReservePluginsReserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	if g := h.f.group; g == nil || !g.rescuing {
-		return fwk.AsStatus(errNotRescuing)
+		return fwk.AsStatus(errNotInPostFilter)
 	}
 	for _, plugin := range pluginsAt[fwk.ReservePlugin](h.f, plugins.Reserve) {
 		if status := plugin.Reserve(ctx, state, pod, node); !status.IsSuccess() {

@@ -110,9 +110,9 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 			}
 			return outcomeOf(err)
 		})
-	case cycle.GiveBackClaim:
+	case cycle.DeallocateClaim:
 		s.queueTask(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
-			err := s.writer.giveBackClaim(ctx, a)
+			err := s.writer.deallocateClaim(ctx, a)
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim))
 			}

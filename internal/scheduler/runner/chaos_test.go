@@ -277,8 +277,8 @@ func (c *chaos) judge() {
 		if c.Failed() {
 			c.dump()
 		}
-		if len(c.s.core.Books().Preemptor)+len(c.s.core.Books().Leaving)+len(c.s.core.Books().Held)+c.s.core.Books().Errands != 0 { // every action ends with an event, whatever becomes of its requests
-			c.Errorf("left over: %v, %v, %d, %d unanswered", c.s.core.Books().Preemptor, c.s.core.Books().Leaving, len(c.s.core.Books().Held), c.s.core.Books().Errands)
+		if len(c.s.core.Books().Preemptor)+len(c.s.core.Books().Leaving)+len(c.s.core.Books().Held)+c.s.core.Books().Handlers != 0 { // every action ends with an event, whatever becomes of its requests
+			c.Errorf("left over: %v, %v, %d, %d unanswered", c.s.core.Books().Preemptor, c.s.core.Books().Leaving, len(c.s.core.Books().Held), c.s.core.Books().Handlers)
 		}
 	})
 }

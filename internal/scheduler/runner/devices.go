@@ -305,9 +305,9 @@ func (w *writer) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *reso
 	return nil
 }
 
-// giveBackClaim frees the devices of a claim, or deletes a claim created for a pod. The update
+// deallocateClaim frees the devices of a claim, or deletes a claim created for a pod. The update
 // carries the core's resource version, so that it never overwrites another client's change.
-func (w *writer) giveBackClaim(ctx context.Context, a cycle.GiveBackClaim) error {
+func (w *writer) deallocateClaim(ctx context.Context, a cycle.DeallocateClaim) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	if a.Delete {

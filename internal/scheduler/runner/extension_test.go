@@ -114,9 +114,9 @@ func (o *outsider) PostBind(_ context.Context, a *cycle.Attempt) {
 	o.say("postbind", a)
 	o.hang("postbind", a)
 }
-func (o *outsider) Rescue(a *cycle.Attempt, evaluate func() *decide.Evaluation) cycle.Rescue {
+func (o *outsider) RunPostFilter(a *cycle.Attempt, evaluate func() *decide.Evaluation) cycle.PostFilterResult {
 	o.say(fmt.Sprintf("rescue with %d verdicts", len(evaluate().Nodes)), a)
-	return cycle.Rescue{Message: "nothing to be done"}
+	return cycle.PostFilterResult{Message: "nothing to be done"}
 }
 func (o *outsider) Interests() ([]queue.Interest, error) { return o.desired, nil }
 

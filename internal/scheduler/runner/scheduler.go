@@ -253,7 +253,7 @@ func (s *Scheduler) awaitLoop(returned <-chan struct{}) error {
 // writes the resulting events; it begins nothing new.
 func (s *Scheduler) finishActions() {
 	if s.shadow != nil { // bindings seen and not judged yet
-		for _, action := range s.giveEvent(s.loop.Now().Add(cycle.Lookout), cycle.Tick{}) {
+		for _, action := range s.giveEvent(s.loop.Now().Add(cycle.MaxBindingDelay), cycle.Tick{}) {
 			if a, ok := action.(cycle.Compared); ok {
 				s.shadow.Bound(a.Pod, a.Node, a.Said, a.Unclear)
 			}

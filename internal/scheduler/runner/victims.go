@@ -29,7 +29,7 @@ func (w *writer) removeVictim(ctx context.Context, a cycle.Remove) error {
 		"metadata": map[string]any{"uid": victim.UID},
 		"status": map[string]any{"conditions": []v1.PodCondition{{
 			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,
-			Message: fmt.Sprintf("%s: preempting to accommodate a higher priority pod", a.By), LastTransitionTime: metav1.Now(),
+			Message: fmt.Sprintf("%s: preempting to accommodate a higher priority pod", a.Preemptor), LastTransitionTime: metav1.Now(),
 			ObservedGeneration: a.Generation,
 		}}},
 	})

@@ -47,7 +47,7 @@ func (c *Controllers) CarryOut(action cycle.Action) bool {
 		if a.Ticket != 0 {
 			c.answer(a.Ticket, cycle.Outcome{})
 		}
-	case cycle.GiveBackClaim:
+	case cycle.DeallocateClaim:
 		c.change(a.Claim, a.Delete)
 		c.answer(a.Ticket, cycle.Outcome{})
 	default:

@@ -20,7 +20,7 @@ type treeRoom struct{ *treeAttempt }
 
 // Place places the tree in upstream's order, or in any.
 func (t treeRoom) Place(anyhow bool) bool {
-	place := func() (bool, error) { return t.placeTree(manner{}) }
+	place := func() (bool, error) { return t.placeTree(placeOptions{}) }
 	if anyhow {
 		place = t.placeInSomeOrder
 	}
@@ -30,7 +30,7 @@ func (t treeRoom) Place(anyhow bool) bool {
 
 // PlaceWith places the tree in upstream's order, with preemption.
 func (t treeRoom) PlaceWith(room *gang.TreeRoom) bool {
-	settled, err := t.placeTree(manner{room: room})
+	settled, err := t.placeTree(placeOptions{preemption: room})
 	return err == nil && settled
 }
 
@@ -72,23 +72,23 @@ func (t *treeAttempt) requestFor(list []*groupAttempt) *gang.Request {
 
 // listProspects lists the domains of a key that may have room for the pods below a composite, the
 // best first, or starting with another one after each attempt that was ended early.
-func (t *treeAttempt) listProspects(c *groups.Composite, key string, domains []string, how manner) []gang.Prospect {
+func (t *treeAttempt) listProspects(c *groups.Composite, key string, domains []string, how placeOptions) []gang.Prospect {
 	below := t.below(c)
 	if len(below) == 0 {
 		return nil
 	}
 	r := t.requestFor(below)
 	r.TopologyKey, r.Need = key, t.countNeeded(groups.Child{Composite: c})
-	list := gang.New(r).ListProspects(domains, how.room != nil)
+	list := gang.New(r).ListProspects(domains, how.preemption != nil)
 	from := t.root.Shortened * 7 % len(list)
 	return slices.Concat(list[from:], list[:from])
 }
 
 // cannotBeBest reports whether a domain cannot improve on the fitting placements of a composite: it
 // requires more important victims, or would be less full with all pods.
-func (t *treeAttempt) cannotBeBest(in *gang.Prospect, fitting []treePlacement, how manner) bool {
+func (t *treeAttempt) cannotBeBest(in *gang.Prospect, fitting []treePlacement, how placeOptions) bool {
 	return slices.ContainsFunc(fitting, func(p treePlacement) bool {
-		if how.room != nil {
+		if how.preemption != nil {
 			return !in.MayCostLess(p.leave)
 		}
 		return p.all && (p.full > in.Full || p.full == in.Full && p.domain < in.Domain)

@@ -26,7 +26,7 @@ type rivalPod struct {
 
 // podsAround returns the pods pending at the same time. ordered is set if the order of their
 // decisions is known.
-func (h *hindsight) podsAround(item *queue.Item) (list []rivalPod, ordered bool) {
+func (h *reconstruction) podsAround(item *queue.Item) (list []rivalPod, ordered bool) {
 	since := h.earliest(item)
 	for _, b := range h.bound {
 		if p := h.cluster.Pod(b.Pod.UID); !b.at.Before(since) && p != nil && p.Node != nil {
@@ -54,14 +54,14 @@ func (h *hindsight) podsAround(item *queue.Item) (list []rivalPod, ordered bool)
 }
 
 // isOrdered reports whether a pod was decided in arrival order: at its first attempt.
-func (h *hindsight) isOrdered(item *queue.Item) bool {
+func (h *reconstruction) isOrdered(item *queue.Item) bool {
 	_, rejected := h.rejected[item.Pod.UID]
 	return !rejected && !item.Patient && item.Since.After(h.began)
 }
 
 // evaluateWith evaluates the nodes with only the previously decided pods placed, and restores the
 // state.
-func (h *hindsight) evaluateWith(around []rivalPod, before func(*rivalPod) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
+func (h *reconstruction) evaluateWith(around []rivalPod, before func(*rivalPod) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
 	var undo []func()
 	for i := range around {
 		o := &around[i]

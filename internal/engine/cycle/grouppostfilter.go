@@ -17,7 +17,7 @@ import (
 
 // findRoom runs the plugins at PodGroupPostFilter for a group that does not fit, in the order of
 // the profile. It joins their results, except for a final one.
-func (a *groupAttempt) findRoom() (found groupRescue) {
+func (a *groupAttempt) findRoom() (found groupPostFilterOutcome) {
 	if len(a.members) < a.attempt.Need {
 		return found
 	}
@@ -50,7 +50,7 @@ func (a *groupAttempt) findRoom() (found groupRescue) {
 }
 
 // askRescuer runs one plugin.
-func (a *groupAttempt) askRescuer(by *groupRescuer) groupRescue {
+func (a *groupAttempt) askRescuer(by *groupPostFilter) groupPostFilterOutcome {
 	switch {
 	case by.releaser != nil:
 		return a.rescueClaims(by.releaser)
@@ -61,12 +61,12 @@ func (a *groupAttempt) askRescuer(by *groupRescuer) groupRescue {
 }
 
 // rescueByPlan is DefaultPreemption's part: it plans the victims for the group as a whole.
-func (a *groupAttempt) rescueByPlan() groupRescue {
+func (a *groupAttempt) rescueByPlan() groupPostFilterOutcome {
 	began := a.clock()
 	plan := a.planRoom()
 	outcome := outcomeOf(a.attempt, plan)
 	a.observePlan(plan, outcome, a.clock().Sub(began))
-	return groupRescue{plan: plan, toMembers: a.words().wordsOf(outcome), alone: outcome == Unresolvable, final: plan != nil}
+	return groupPostFilterOutcome{plan: plan, toMembers: a.words().wordsOf(outcome), alone: outcome == Unresolvable, final: plan != nil}
 }
 
 // outcomeOf returns the result of the search for victims.
@@ -108,7 +108,7 @@ func (a *groupAttempt) planRoom() *gang.RoomPlan {
 // members counted on their nodes. It considers all nodes regardless of the topology constraint: a
 // claim is not released because another domain is the closest. As upstream, it does not end the
 // search for room.
-func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (said groupRescue) {
+func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (said groupPostFilterOutcome) {
 	if !a.podGroups.gates.Topology || a.group.Object.Spec.SchedulingConstraints == nil {
 		said.toMembers = "deallocation and deletion of ResourceClaims completed" // upstream says so of no claims, too
 	}
@@ -123,8 +123,8 @@ func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (said groupRescue)
 		return said
 	}
 
-	a.news.rescuing = true
-	defer func() { a.news.rescuing = false }()
+	a.events.inPostFilter = true
+	defer func() { a.events.inPostFilter = false }()
 	for _, m := range a.members {
 		if m.Node != "" || !hasClaims(m) || m.asked.Failure == nil || m.asked.Failure.Nodes == 0 {
 			continue
@@ -132,7 +132,7 @@ func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (said groupRescue)
 		a.profile.Diagnose(m.Waiting) // the plugin goes by what it said of the nodes last
 		r := a.attempts.giveBackDevices(m.placement, by)
 		if r.Err != nil {
-			return groupRescue{err: r.Err}
+			return groupPostFilterOutcome{err: r.Err}
 		}
 		if r.Message != "" {
 			m.claims = r.Message

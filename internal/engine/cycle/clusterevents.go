@@ -20,26 +20,26 @@ import (
 // waiting pods. Events have kube-scheduler's labels and actions, so that metrics and hints of
 // plugins are the same.
 
-// happenings are the events that have not reached the queue yet.
+// clusterEvents are the events that have not reached the queue yet.
 //
 // Events are kept only while a pod could be waiting for one: in the queue, at Permit, or because
 // its victims are being chosen in this very step. The next tick passes them on, so that hints see
 // the model with all changes until then.
-type happenings struct {
+type clusterEvents struct {
 	*common
 	events []queue.Event
 	// objects: an object changed, and a placement may be waiting for it; see objectWaits.
 	objects bool
 	outside bool // an out-of-tree plugin sees the objects of events
 	held    int  // pods that wait at Permit
-	// rescuing: a preemption is being decided, so its preemptor is not in the queue yet but must
-	// not miss the following events.
-	rescuing bool
+	// inPostFilter: a preemption is being decided, so its preemptor is not in the queue yet but
+	// must not miss the following events.
+	inPostFilter bool
 }
 
 // addEvent records an event that may help pending pods. If no pod could be waiting for it, it is
 // dropped.
-func (h *happenings) addEvent(e queue.Event) {
+func (h *clusterEvents) addEvent(e queue.Event) {
 	if h.hasListeners() {
 		h.events = append(h.events, e)
 	}
@@ -47,12 +47,12 @@ func (h *happenings) addEvent(e queue.Event) {
 
 // hasListeners reports whether a pod could be waiting for an event. Active pods and pods in
 // back-off need none.
-func (h *happenings) hasListeners() bool {
-	return h.rescuing || h.queue.Len(queue.Waiting)+h.queue.Len(queue.Gated)+h.held > 0
+func (h *clusterEvents) hasListeners() bool {
+	return h.inPostFilter || h.queue.Len(queue.Waiting)+h.queue.Len(queue.Gated)+h.held > 0
 }
 
 // flushEvents passes the recorded events to the queue.
-func (h *happenings) flushEvents() {
+func (h *clusterEvents) flushEvents() {
 	for i := range h.events {
 		h.queue.Happened(&h.events[i], h.now)
 	}
@@ -61,14 +61,14 @@ func (h *happenings) flushEvents() {
 
 // dropEvents discards the recorded events. It reuses their slice, unless a burst has made it very
 // large.
-func (h *happenings) dropEvents() {
+func (h *clusterEvents) dropEvents() {
 	clear(h.events)
 	h.events = cluster.ShrunkList(h.events[:0])
 }
 
 // podAdded records that a pod now takes room on its node. It may help a pod with an affinity to it.
 // object is nil if only the model is known.
-func (h *happenings) podAdded(p *cluster.Pod, object *v1.Pod) {
+func (h *clusterEvents) podAdded(p *cluster.Pod, object *v1.Pod) {
 	if h.hasListeners() {
 		h.addEvent(queue.Event{
 			Resource: queue.Pod, Action: queue.Add, Label: "AssignedPodAdd", Pod: p, Node: p.Node, New: h.podObject(p, object),
@@ -78,7 +78,7 @@ func (h *happenings) podAdded(p *cluster.Pod, object *v1.Pod) {
 
 // podRemoved records that a pod no longer takes, or claims, room on a node. It may still exist in
 // the API, after losing its nomination or failing its placement.
-func (h *happenings) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
+func (h *clusterEvents) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
 	if !h.hasListeners() && (n == nil || len(n.Nominated) == 0) {
 		return
 	}
@@ -94,7 +94,7 @@ func (h *happenings) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.Pod)
 
 // changedPlaced records a relevant change of a placed pod. The objects may be nil. A pod changing
 // its node counts as one removed and one added.
-func (h *happenings) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod) {
+func (h *clusterEvents) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod) {
 	if was.NodeName != p.NodeName {
 		h.podRemoved(was, at, nil)
 		h.podAdded(p, object)
@@ -142,7 +142,7 @@ func takesLess(was, is *cluster.Resources) bool {
 
 // podObject returns the out-of-tree plugins' view of a pod: the API object or, if that is not kept,
 // the cluster model's data. It has no other readers, and events are kept for a while.
-func (h *happenings) podObject(p *cluster.Pod, object *v1.Pod) any {
+func (h *clusterEvents) podObject(p *cluster.Pod, object *v1.Pod) any {
 	switch {
 	case !h.outside:
 		return nil
@@ -154,7 +154,7 @@ func (h *happenings) podObject(p *cluster.Pod, object *v1.Pod) any {
 
 // nodeChanged records the changes of a node. before is nil for a new node, old if the object was
 // not kept.
-func (h *happenings) nodeChanged(before, n *cluster.Node, old, object *v1.Node) {
+func (h *clusterEvents) nodeChanged(before, n *cluster.Node, old, object *v1.Node) {
 	e := queue.Event{Resource: queue.Node, Label: "NodeAdd", Action: queue.Add, NodeBefore: before, Node: n, New: object}
 	if before != nil {
 		e.Action, e.Label = nodeActions(before, n), "NodeUpdate"
@@ -219,7 +219,7 @@ func conditionStatuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 
 // groupChanged records the change of a PodGroup to object, or its deletion, for out-of-tree
 // plugins. Pods waiting for a group because of Berth itself are woken by name.
-func (h *happenings) groupChanged(name cluster.Name, object *groups.PodGroup) {
+func (h *clusterEvents) groupChanged(name cluster.Name, object *groups.PodGroup) {
 	if !h.outside {
 		return
 	}

@@ -63,7 +63,7 @@ func (w *watched) step(e Event) {
 
 // end lets the shadow judge all remaining events.
 func (w *watched) end() {
-	w.now = w.now.Add(Lookout)
+	w.now = w.now.Add(MaxBindingDelay)
 	w.step(Tick{})
 }
 
@@ -161,7 +161,7 @@ func TestADifferenceThatIsOneInAllStatesIsTold(t *testing.T) {
 		other := onNode(aPod("other", "100m"), "large")
 		other.Spec.SchedulerName = "another"
 		w.step(Seen{Pods, other})
-		w.now = w.now.Add(2 * Lookout)
+		w.now = w.now.Add(2 * MaxBindingDelay)
 		var pods []*v1.Pod
 		for i := range row.pods {
 			p := aPod(fmt.Sprintf("p%d", i), "100m")

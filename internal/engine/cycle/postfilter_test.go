@@ -17,11 +17,11 @@ import (
 )
 
 // saver is an out-of-tree plugin at PostFilter.
-type saver struct{ answers Rescue }
+type saver struct{ answers PostFilterResult }
 
 func (*saver) Name() string { return "Saver" }
 
-func (s *saver) Rescue(*Attempt, func() *decide.Evaluation) Rescue { return s.answers }
+func (s *saver) RunPostFilter(*Attempt, func() *decide.Evaluation) PostFilterResult { return s.answers }
 
 // secondSaver is another out-of-tree plugin at PostFilter.
 type secondSaver struct{ *saver }
@@ -34,16 +34,16 @@ func TestARescueThatFailsNominatesNothing(t *testing.T) {
 	node := "n"
 	for _, row := range []struct {
 		name      string
-		second    Rescue
+		second    PostFilterResult
 		nominated bool
 		message   string
 	}{
-		{"it cannot help either", Rescue{Message: "no luck"}, true, "wait for n, no luck"},
-		{"it fails", Rescue{Err: errors.New("broken"), Final: true}, false, "broken"},
-		{"it fails and nominates", Rescue{Err: errors.New("broken"), Final: true, Nominate: &node}, false, "broken"},
+		{"it cannot help either", PostFilterResult{Message: "no luck"}, true, "wait for n, no luck"},
+		{"it fails", PostFilterResult{Err: errors.New("broken"), Final: true}, false, "broken"},
+		{"it fails and nominates", PostFilterResult{Err: errors.New("broken"), Final: true, Nominate: &node}, false, "broken"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			first, second := &saver{answers: Rescue{Nominate: &node, Message: "wait for n"}}, secondSaver{&saver{answers: row.second}}
+			first, second := &saver{answers: PostFilterResult{Nominate: &node, Message: "wait for n"}}, secondSaver{&saver{answers: row.second}}
 			d := plugins.Default()
 			points := map[plugins.Point][]string{}
 			for point, names := range d.At {

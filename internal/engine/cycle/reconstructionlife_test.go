@@ -300,7 +300,7 @@ func (s *shadowed) live(bursts int) {
 			s.pass(time.Duration(s.rng.Int64N(int64(10 * time.Second))))
 		}
 	}
-	s.pass(4*s.life.slowest + 3*Lookout)
+	s.pass(4*s.life.slowest + 3*MaxBindingDelay)
 }
 
 // happen triggers one random event in addition to the burst.

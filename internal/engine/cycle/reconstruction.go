@@ -19,10 +19,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Lookout is the assumed maximum time between a scheduler's decision about a pod and the arrival of
-// its binding. A kube-scheduler with its default limit of 50 requests a second needs 20 s to write
-// the bindings of a burst of 1,000 pods.
-const Lookout = 30 * time.Second
+// MaxBindingDelay is the assumed maximum time between a scheduler's decision about a pod and the
+// arrival of its binding. A kube-scheduler with its default limit of 50 requests a second needs 20
+// s to write the bindings of a burst of 1,000 pods.
+const MaxBindingDelay = 30 * time.Second
 
 // skew is the maximum lag of a scheduler behind the shadow in seeing a change: kinds are watched
 // separately.
@@ -32,16 +32,16 @@ const skew = time.Second
 // number of orders is two to the power of it.
 const mostUnordered = 6
 
-// hindsight reconstructs the state in which another scheduler decided a pod.
+// reconstruction restores the state in which another scheduler decided a pod.
 //
 // Bindings arrive in the order of their writes, which differs from the order of decisions: a
 // scheduler writes many at a time, and decides each pod against a cluster with all previously
-// decided pods on their nodes. Therefore a shadow processes events a Lookout later. When it then
-// judges a binding, it also knows the later ones, and finds the possible states at the pod's
+// decided pods on their nodes. Therefore a shadow processes events a MaxBindingDelay later. When it
+// then judges a binding, it also knows the later ones, and finds the possible states at the pod's
 // decision: schedulers decide pods of one priority in arrival order. For example, pods A and B
 // arrive in this order, and B's binding arrives first. When B is judged, A is foreseen: its binding
 // is among the held events. So B is judged with A also on its node.
-type hindsight struct {
+type reconstruction struct {
 	*common
 	ready *readiness
 
@@ -56,10 +56,10 @@ type hindsight struct {
 	began       time.Time // when everything was listed: pods from before came in an unknown order
 	changed     time.Time // when something else than a binding has changed the cluster
 	lost        time.Time // when a pending pod went that may have had a node
-	late        time.Time // when a binding was seen more than a Lookout after its pod came
+	late        time.Time // when a binding was seen more than a MaxBindingDelay after its pod came
 }
 
-// heldEvent is an event held back until Lookout after at.
+// heldEvent is an event held back until MaxBindingDelay after at.
 type heldEvent struct {
 	Event
 	at time.Time
@@ -72,7 +72,7 @@ type boundItem struct {
 }
 
 // delayEvent holds an event back, and processes the events held for long enough.
-func (h *hindsight) delayEvent(e Event, take func(Event)) {
+func (h *reconstruction) delayEvent(e Event, take func(Event)) {
 	watched := false
 	switch e := e.(type) {
 	case Seen:
@@ -97,7 +97,7 @@ func (h *hindsight) delayEvent(e Event, take func(Event)) {
 	if h.began.IsZero() && h.ready.hasSynced() {
 		h.began = h.now
 	}
-	for len(h.held) > 0 && h.now.Sub(h.held[0].at) >= Lookout {
+	for len(h.held) > 0 && h.now.Sub(h.held[0].at) >= MaxBindingDelay {
 		due := h.held[0]
 		h.held = h.held[1:]
 		h.takeLate(due, take)
@@ -105,7 +105,7 @@ func (h *hindsight) delayEvent(e Event, take func(Event)) {
 }
 
 // foresee records the implications of a held pod event for earlier pods.
-func (h *hindsight) foresee(pod *v1.Pod) {
+func (h *reconstruction) foresee(pod *v1.Pod) {
 	switch {
 	case pod.Spec.NodeName != "": // as it was bound: one that leaves does not count where pods are spread
 		if h.foreseen[pod.UID] == nil {
@@ -120,7 +120,7 @@ func (h *hindsight) foresee(pod *v1.Pod) {
 }
 
 // takeLate processes an event, and records whether it changes more than the node of the judged pod.
-func (h *hindsight) takeLate(e heldEvent, take func(Event)) {
+func (h *reconstruction) takeLate(e heldEvent, take func(Event)) {
 	position, judged := h.cluster.Log.Len(), false
 	seen, _ := e.Event.(Seen)
 	pod, ofPod := seen.Object.(*v1.Pod)
@@ -172,7 +172,7 @@ func isSame(changes []cluster.Change) bool {
 
 // sameSpec reports whether an object other than a pod or node was seen before with the same fields
 // relevant to placements: for a workload its selector, which never changes.
-func (h *hindsight) sameSpec(object metav1.Object) bool {
+func (h *reconstruction) sameSpec(object metav1.Object) bool {
 	if object == nil {
 		return false // something is gone, or listed anew
 	}
@@ -203,17 +203,17 @@ func isRejected(pod *v1.Pod) bool {
 
 // nextDue returns the time at which the next held event is processed. ok is false without held
 // events.
-func (h *hindsight) nextDue() (at time.Time, ok bool) {
+func (h *reconstruction) nextDue() (at time.Time, ok bool) {
 	if len(h.held) == 0 {
 		return at, false
 	}
-	return h.held[0].at.Add(Lookout), true
+	return h.held[0].at.Add(MaxBindingDelay), true
 }
 
 // rememberBound records a judged pod. The list is cleaned up only after it has doubled: each
 // clean-up scans all pending pods.
-func (h *hindsight) rememberBound(item *queue.Item) {
-	if h.isOrdered(item) && h.now.Sub(item.Since) > Lookout {
+func (h *reconstruction) rememberBound(item *queue.Item) {
+	if h.isOrdered(item) && h.now.Sub(item.Since) > MaxBindingDelay {
 		h.late = h.now
 	}
 	if len(h.bound) > h.most {
@@ -225,8 +225,8 @@ func (h *hindsight) rememberBound(item *queue.Item) {
 
 // forgetPod drops the judged pods irrelevant to the order of further decisions: deleted pods, and
 // pods bound before all pending pods arrived.
-func (h *hindsight) forgetPod() {
-	oldest := h.now.Add(-Lookout)
+func (h *reconstruction) forgetPod() {
+	oldest := h.now.Add(-MaxBindingDelay)
 	for item := range h.queue.Each {
 		if since := h.earliest(item); since.Before(oldest) {
 			oldest = since
@@ -239,11 +239,11 @@ func (h *hindsight) forgetPod() {
 
 // earliest returns the earliest possible time of a pod's decision, if its binding arrives now. A
 // pod found unschedulable before waited for a change, assumed to be recent.
-func (h *hindsight) earliest(item *queue.Item) time.Time {
+func (h *reconstruction) earliest(item *queue.Item) time.Time {
 	if h.isOrdered(item) {
 		return item.Since
 	}
-	return laterOf(item.Since, h.now.Add(-Lookout))
+	return laterOf(item.Since, h.now.Add(-MaxBindingDelay))
 }
 
 // evaluatePast evaluates the nodes in their possible states at the pod's decision. If the chosen
@@ -251,7 +251,7 @@ func (h *hindsight) earliest(item *queue.Item) time.Time {
 // with pods decided in their order. unclear is set if there may be other states, which were not
 // tried. Each state costs an evaluation of all nodes, and there are at most 64 more; see
 // mostUnordered.
-func (h *hindsight) evaluatePast(item *queue.Item, node string,
+func (h *reconstruction) evaluatePast(item *queue.Item, node string,
 	evaluate func() *decide.Evaluation) (said *decide.Evaluation, unclear bool) {
 	if said = evaluate(); isBest(said, node) { // as bindings were written
 		return said, false
@@ -284,9 +284,9 @@ func (h *hindsight) evaluatePast(item *queue.Item, node string,
 
 // isKnown reports whether the observed bindings are the only possible changes of the cluster since
 // the pod arrived.
-func (h *hindsight) isKnown(item *queue.Item) bool {
+func (h *reconstruction) isKnown(item *queue.Item) bool {
 	since := h.earliest(item).Add(-skew)
-	if !h.changed.Before(since) || !h.lost.Add(Lookout).Before(since) || h.isBehind() && !h.isOrdered(item) {
+	if !h.changed.Before(since) || !h.lost.Add(MaxBindingDelay).Before(since) || h.isBehind() && !h.isOrdered(item) {
 		return false
 	}
 
@@ -306,13 +306,13 @@ func (h *hindsight) isKnown(item *queue.Item) bool {
 
 // isBehind reports whether the scheduler's bindings are late, or were a short time ago: then the
 // binding of a pod found unschedulable before may also be late.
-func (h *hindsight) isBehind() bool {
-	return !h.late.IsZero() && h.now.Sub(h.late) < 10*Lookout
+func (h *reconstruction) isBehind() bool {
+	return !h.late.IsZero() && h.now.Sub(h.late) < 10*MaxBindingDelay
 }
 
 // mayHaveNode reports whether the scheduler may have decided another pod before the judged one
 // although its binding has not arrived.
-func (h *hindsight) mayHaveNode(pending, item *queue.Item) bool {
+func (h *reconstruction) mayHaveNode(pending, item *queue.Item) bool {
 	if pending.Place() == queue.Gated || pending.Pod.Spec.SchedulerName != item.Pod.Spec.SchedulerName {
 		return false
 	}

@@ -23,13 +23,13 @@ import (
 // groupSaver is an out-of-tree plugin at PodGroupPostFilter.
 type groupSaver struct {
 	asked   []string // members, with where they would go with a pod gone
-	answers GroupRescue
+	answers GroupPostFilterResult
 	without types.UID // the pod
 }
 
 func (*groupSaver) Name() string { return "Saver" }
 
-func (s *groupSaver) RescueGroup(a *GroupAttempt) GroupRescue {
+func (s *groupSaver) RunGroupPostFilter(a *GroupAttempt) GroupPostFilterResult {
 	said := fmt.Sprint(len(a.Members), " of ", a.Group.Name)
 	if gone := a.Cluster.Pod(s.without); gone != nil {
 		n := gone.Node
@@ -100,19 +100,19 @@ func TestOutOfTreePluginsAreAskedAboutGroups(t *testing.T) {
 		name     string
 		first    bool
 		priority int32 // of the pod on the node
-		answers  GroupRescue
+		answers  GroupPostFilterResult
 		without  types.UID
 		asked    string
 		said     []string
 		not      string
 	}{
-		{"nobody can be preempted", false, 200, GroupRescue{Message: "no luck"}, "", before, []string{"Unschedulable: 2 of 3 pods fit", ", no luck"}, "remove"},
-		{"preemption helps, so that it is not asked", false, 0, GroupRescue{Message: "no luck"}, "", "", []string{"remove"}, "no luck"},
-		{"it is asked before preemption", true, 0, GroupRescue{Message: "no luck"}, "", before, []string{"remove", "preempting 1 victims"}, "no luck"},
-		{"it makes room itself", true, 0, GroupRescue{Helped: true, Nodes: map[types.UID]string{"uid-m0": "n", "uid-m2": "n"}, Message: "moved"}, "uid-low", without,
+		{"nobody can be preempted", false, 200, GroupPostFilterResult{Message: "no luck"}, "", before, []string{"Unschedulable: 2 of 3 pods fit", ", no luck"}, "remove"},
+		{"preemption helps, so that it is not asked", false, 0, GroupPostFilterResult{Message: "no luck"}, "", "", []string{"remove"}, "no luck"},
+		{"it is asked before preemption", true, 0, GroupPostFilterResult{Message: "no luck"}, "", before, []string{"remove", "preempting 1 victims"}, "no luck"},
+		{"it makes room itself", true, 0, GroupPostFilterResult{Helped: true, Nodes: map[types.UID]string{"uid-m0": "n", "uid-m2": "n"}, Message: "moved"}, "uid-low", without,
 			[]string{`m0, nominated "n"`, `m1, nominated ""`, `m2, nominated "n"`, "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, moved"}, "remove"},
-		{"it knows that none can help", true, 0, GroupRescue{Message: "never", Final: true}, "", before, []string{", never"}, "remove"},
-		{"it fails", true, 0, GroupRescue{Err: errors.New("broken")}, "", before,
+		{"it knows that none can help", true, 0, GroupPostFilterResult{Message: "never", Final: true}, "", before, []string{", never"}, "remove"},
+		{"it fails", true, 0, GroupPostFilterResult{Err: errors.New("broken")}, "", before,
 			[]string{`SchedulerError: error in "Saver" PodGroupPostFilter plugins: broken`}, "remove"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestMembersGiveUpDevicesThatTheyCannotUse(t *testing.T) {
 	}
 	for _, action := range core.Step(begin, Tick{}) {
 		said += action.String() + "\n"
-		if back, ok := action.(GiveBackClaim); ok && back.Claim.Name == "c0" {
+		if back, ok := action.(DeallocateClaim); ok && back.Claim.Name == "c0" {
 			return
 		}
 	}
