@@ -147,8 +147,8 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 func spareFraction(n *cluster.Node, p *pod) float64 {
 	least := 1.0
 	for name := range p.Class.Requests.Scalars {
-		all := float64(n.Size.Of(name))
-		least = min(least, (all-float64(n.Requested.Of(name)))/max(all, 1))
+		all := float64(n.Size.Amount(name))
+		least = min(least, (all-float64(n.Requested.Amount(name)))/max(all, 1))
 	}
 	least = min(least, float64(n.Size.MilliCPU-n.Requested.MilliCPU)/max(float64(n.Size.MilliCPU), 1))
 	return min(least, float64(n.Size.Memory-n.Requested.Memory)/max(float64(n.Size.Memory), 1))

@@ -93,7 +93,7 @@ func (g *usage) fullnessOf(n *cluster.Node) *fullness {
 func (g *usage) countPod(p *pod, n *cluster.Node, by int64) {
 	f := g.fullnessOf(n)
 	for i, name := range g.resources {
-		part, all := p.Class.Requests.Of(name), g.sizeOf(n, i)
+		part, all := p.Class.Requests.Amount(name), g.sizeOf(n, i)
 		if name == v1.ResourcePods {
 			part = 1
 		}
@@ -113,7 +113,7 @@ func (g *usage) sizeOf(n *cluster.Node, i int) int64 {
 	if g.resources[i] == v1.ResourcePods {
 		return n.Size.Pods
 	}
-	return n.Size.Of(g.resources[i])
+	return n.Size.Amount(g.resources[i])
 }
 
 // shareOf returns a pod's share of a node, in millionths. It is rounded for each pod, not for the

@@ -88,7 +88,7 @@ func TestSumsOfHugeRequests(t *testing.T) {
 
 func checkSums(t *rapid.T, n *Node) {
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, "example.com/gpu"} {
-		sumUp(t, string(name), n.Requested.Of(name), n.Pods, func(c *PodClass) int64 { return c.Requests.Of(name) })
+		sumUp(t, string(name), n.Requested.Amount(name), n.Pods, func(c *PodClass) int64 { return c.Requests.Amount(name) })
 	}
 }
 

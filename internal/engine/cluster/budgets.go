@@ -96,7 +96,7 @@ func (x *budgetIndex) coveringClass(table *Table[*policyv1.PodDisruptionBudget],
 
 	covering, known := s.covering[class]
 	if !known {
-		for _, object := range table.In(class.Namespace) {
+		for _, object := range table.InNamespace(class.Namespace) {
 			b := s.byName[object.Name]
 			if b.selector == nil {
 				continue

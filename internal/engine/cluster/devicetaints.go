@@ -17,7 +17,7 @@ import (
 func (o *Objects) Tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
 	delete(o.published, slice.Name)
 	tainted := slice
-	for _, rule := range o.DeviceTaintRules.In("") {
+	for _, rule := range o.DeviceTaintRules.InNamespace("") {
 		tainted = taintDevices(tainted, slice, rule)
 	}
 	if tainted != slice {

@@ -293,9 +293,9 @@ func (t *Table[T]) All() []T {
 	return all
 }
 
-// In returns the objects of one namespace, sorted by name. The list must not be modified, and is
-// valid until the next change of the table.
-func (t *Table[T]) In(namespace string) []T {
+// InNamespace returns the objects of one namespace, sorted by name. The list must not be modified,
+// and is valid until the next change of the table.
+func (t *Table[T]) InNamespace(namespace string) []T {
 	if s := t.spaces[namespace]; s != nil {
 		return s.inOrder()
 	}

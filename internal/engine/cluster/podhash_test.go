@@ -218,8 +218,8 @@ func TestPodsOfAClassRequestTheSame(t *testing.T) {
 				pod.Spec.Containers = append(pod.Spec.Containers, container)
 			}
 			got, want := c.Pending(pod).Class.Requests, NewResources(rules.Requests(pod))
-			if got.Of(name) != want.Of(name) {
-				t.Fatalf("%d containers of %s %s: the class requests %d, the pod %d", len(pod.Spec.Containers), like, name, got.Of(name), want.Of(name))
+			if got.Amount(name) != want.Amount(name) {
+				t.Fatalf("%d containers of %s %s: the class requests %d, the pod %d", len(pod.Spec.Containers), like, name, got.Amount(name), want.Amount(name))
 			}
 		}
 	})

@@ -51,8 +51,8 @@ func NewResources(list v1.ResourceList) Resources {
 	return r
 }
 
-// Of returns the amount of one resource by name, or 0 for one that is not counted.
-func (r *Resources) Of(name v1.ResourceName) int64 {
+// Amount returns the amount of one resource by name, or 0 for one that is not counted.
+func (r *Resources) Amount(name v1.ResourceName) int64 {
 	switch name {
 	case v1.ResourceCPU:
 		return r.MilliCPU

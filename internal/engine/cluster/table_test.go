@@ -36,7 +36,7 @@ func TestTableHoldsWhatAMapHolds(t *testing.T) {
 					}
 				}
 				slices.SortFunc(all, func(x, y *v1.Service) int { return cmp.Compare(x.Name, y.Name) })
-				if got := table.In("a"); !slices.Equal(got, all) {
+				if got := table.InNamespace("a"); !slices.Equal(got, all) {
 					t.Fatalf("in a: %v, want %v", names(got), names(all))
 				}
 			default:

@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// mostAside limits the pods waiting for asynchronous questions. Pods beyond it back off: each
+// mostQueries limits the pods waiting for asynchronous questions. Pods beyond it back off: each
 // question holds its nodes in memory, and an extender that slow should receive no more.
-const mostAside = 32
+const mostQueries = 32
 
 // mostQuestions limits the questions of one attempt. Each extender receives three; but if the
 // cluster changes before the reply arrives, the question covers other nodes and must be repeated.
@@ -25,8 +25,8 @@ const mostPreparing, mostPreparations = 32, 3
 var (
 	errPreparing = &Fault{Message: "too many pods of the namespace wait for their device selectors to be compiled; " +
 		"the pod is tried again after its back-off"}
-	errAsideFull = &Fault{Message: "too many pods wait for extenders to answer; the pod is tried again after its back-off"}
-	errNoEnd     = &Fault{Message: "the cluster changed faster than the extenders answered; the pod is tried again after its back-off"}
+	errTooManyQueries = &Fault{Message: "too many pods wait for extenders to answer; the pod is tried again after its back-off"}
+	errNoEnd          = &Fault{Message: "the cluster changed faster than the extenders answered; the pod is tried again after its back-off"}
 )
 
 // Ask requests the answer to a question that would block the deciding goroutine, such as a call to
@@ -34,7 +34,7 @@ var (
 type Ask struct {
 	Ticket  Ticket
 	Attempt *Attempt
-	Aside   *plugins.Aside
+	Query   *plugins.PendingQuery
 }
 
 func (Ask) isAction() {}
@@ -46,7 +46,7 @@ func (as *attempts) suspendAttempt(b *placement, err error) bool {
 	if err == nil {
 		return false
 	}
-	var question *plugins.Aside
+	var question *plugins.PendingQuery
 	if !errors.As(err, &question) {
 		return false
 	}
@@ -55,8 +55,8 @@ func (as *attempts) suspendAttempt(b *placement, err error) bool {
 	switch {
 	case b.questions >= mostQuestions:
 		as.requeueFailed(b, errNoEnd)
-	case as.asking >= mostAside:
-		as.requeueFailed(b, errAsideFull)
+	case as.asking >= mostQueries:
+		as.requeueFailed(b, errTooManyQueries)
 	default:
 		as.asking++
 		as.addAction(Ask{as.issueHandled(askHandler{as, b.item, question, b.questions + 1}), &b.Attempt, question})
@@ -70,7 +70,7 @@ func (as *attempts) suspendAttempt(b *placement, err error) bool {
 type askHandler struct {
 	attempts  *attempts
 	item      *queue.Item
-	question  *plugins.Aside
+	question  *plugins.PendingQuery
 	questions int
 }
 

@@ -20,7 +20,7 @@ func (wonders) Name() string                 { return "Wonders" }
 func (wonders) Interested(*cluster.Pod) bool { return true }
 func (e wonders) Filter(*cluster.Cluster, *cluster.Pod, []*cluster.Node) (map[*cluster.Node]*plugins.Rejection, error) {
 	if !*e.answered {
-		return nil, &plugins.Aside{Whom: e.Name(), Ask: func(context.Context) {}}
+		return nil, &plugins.PendingQuery{Target: e.Name(), Run: func(context.Context) {}}
 	}
 	return nil, nil
 }

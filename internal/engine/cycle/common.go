@@ -121,7 +121,7 @@ func (s *common) wallTime() time.Time { return s.now.Add(s.ahead) }
 func (s *common) clock() time.Time { return s.options.Stopwatch() }
 
 // groupOf returns the group of an item, or nil.
-func (s *common) groupOf(item *queue.Item) *groups.Group { return s.groups.Of(item.Pod.UID) }
+func (s *common) groupOf(item *queue.Item) *groups.Group { return s.groups.GroupOf(item.Pod.UID) }
 
 // readiness tracks whether the core may decide: every followed kind has been listed, and this
 // scheduler leads. Both stay true, except that a newly added kind must be listed first.

@@ -212,7 +212,7 @@ func (c *Core) Decided() []*decision.Decision {
 		if p := c.cluster.Nominated(o.uid); p != nil {
 			d.NominatedNode = p.Nominated
 		}
-		if g := c.groups.Of(o.uid); g != nil {
+		if g := c.groups.GroupOf(o.uid); g != nil {
 			if told[g] == nil {
 				told[g] = c.podGroups.describeGroup(g)
 			}
@@ -260,7 +260,7 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 	if p := c.cluster.Nominated(uid); p != nil {
 		d.NominatedNode = p.Nominated
 	}
-	if g := c.groups.Of(uid); g != nil {
+	if g := c.groups.GroupOf(uid); g != nil {
 		d.Group = c.podGroups.describeGroup(g)
 	}
 	return d

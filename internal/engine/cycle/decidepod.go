@@ -36,7 +36,7 @@ func (as *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	p := as.profiles.byName[item.Pod.Spec.SchedulerName]
 	as.ungrouped(item)
 	b := as.newPlacement(p, item)
-	b.Aside, b.Answers, b.questions = true, answers, questions
+	b.Async, b.Answers, b.questions = true, answers, questions
 	defer as.recoverAttempt(b)
 	// A recorded failure does not hold for a pod allowed into reserved room: the failed pod may
 	// have been kept out of it.

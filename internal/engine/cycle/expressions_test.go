@@ -120,7 +120,7 @@ func TestExpressionsAreCompiledAside(t *testing.T) {
 	}
 
 	other := slices.IndexFunc(asked, func(a Ask) bool { return a.Attempt.Pod.Namespace == "other" })
-	asked[other].Aside.Ask(context.Background())
+	asked[other].Query.Run(context.Background())
 	said = ""
 	for _, a := range s.tell(Answered{Ticket: asked[other].Ticket}) {
 		said += a.String() + "\n"

@@ -44,9 +44,9 @@ type Attempt struct {
 	Sampled bool
 	// State belongs to the out-of-tree plugins, to keep data between extension points.
 	State any
-	// Aside: potentially blocking questions must be issued asynchronously; see [Ask].
-	Aside bool
-	// Answers holds the results of this attempt's asynchronous questions; see plugins.Aside.
+	// Async: potentially blocking questions must be issued asynchronously; see [Ask].
+	Async bool
+	// Answers holds the results of this attempt's asynchronous questions; see plugins.PendingQuery.
 	Answers any
 }
 
@@ -92,8 +92,8 @@ type PostFilterer interface {
 	RunPostFilter(a *Attempt, evaluate func() *decide.Evaluation) PostFilterResult
 }
 
-// PostFilterResult is a PostFilterer's result. The zero value means that the plugin could not help and
-// leaves the nomination unchanged.
+// PostFilterResult is a PostFilterer's result. The zero value means that the plugin could not help
+// and leaves the nomination unchanged.
 type PostFilterResult struct {
 	// Nominate, if not nil, becomes the pod's nominated node; an empty name clears the nomination.
 	Nominate *string

@@ -34,7 +34,7 @@ func (pr *preemptions) reuseEvictions(b *placement) (r PostFilterResult, done bo
 		return PostFilterResult{}, false
 	}
 	n, err := pr.roomOfLeavers(b)
-	aside := (*plugins.Aside)(nil)
+	aside := (*plugins.PendingQuery)(nil)
 
 	switch {
 	case errors.As(err, &aside):

@@ -138,7 +138,7 @@ func (w *world) checkVictim(victim *cluster.Pod, preemptor types.UID) {
 // priorityOf returns the waiting priority of a pod or its replacement.
 func (w *world) priorityOf(uid types.UID, own int32) int32 {
 	if all := w.core.View().Groups; all != nil {
-		if g := all.Of(uid); g != nil && g.Object != nil {
+		if g := all.GroupOf(uid); g != nil && g.Object != nil {
 			return g.Priority()
 		}
 	}

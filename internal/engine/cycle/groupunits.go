@@ -21,7 +21,7 @@ func (gs *podGroups) couldPreempt(item *queue.Item, victim *cluster.Pod, gentle 
 		return lower
 	}
 
-	switch g := gs.groups.Of(victim.UID); {
+	switch g := gs.groups.GroupOf(victim.UID); {
 	case g == nil: // it is gone, and how it counted is not known
 		return false
 	case g.Object == nil:

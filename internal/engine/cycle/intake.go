@@ -172,7 +172,7 @@ func (in *intake) fetchServed() {
 
 // dropPending removes a pod from the queue and from all state about pending pods.
 func (in *intake) dropPending(uid types.UID) {
-	if g := in.groups.Of(uid); g != nil {
+	if g := in.groups.GroupOf(uid); g != nil {
 		in.podGroups.held.noteHeld(g, uid, "")
 	}
 	in.queue.Remove(uid)

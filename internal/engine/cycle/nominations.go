@@ -152,7 +152,7 @@ func (ns *nominations) asContender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	if !ns.ofGroups {
 		return p
 	}
-	g := ns.groups.Of(p.UID)
+	g := ns.groups.GroupOf(p.UID)
 	if g == nil || g.Object == nil || g.Priority() == p.Class.Priority {
 		return p
 	}

@@ -23,8 +23,8 @@ import (
 
 // This file makes room for one pod: it finds victims, requests their removal, and retries the
 // preemptor after all outcomes have arrived. Pending removals are kept in preemptions; groups make
-// room in grouprescue.go, disruption budgets are reduced in budgets.go, and gentle.go decides when
-// a pod must wait instead.
+// room in grouppostfilter.go, disruption budgets are reduced in budgets.go, and gentle.go decides
+// when a pod must wait instead.
 
 // forgetVictim forgets a victim after its deletion, or after it turned out to stay.
 func (pr *preemptions) forgetVictim(victim types.UID) { delete(pr.leaving, victim) }
@@ -39,7 +39,7 @@ func (pr *preemptions) preemptFor(b *placement) PostFilterResult {
 	began := pr.clock()
 	found := pr.victimsFor(b)
 	// An extender must be called first; the metric is not updated until its result arrives.
-	if aside := (*plugins.Aside)(nil); errors.As(found.Err, &aside) {
+	if aside := (*plugins.PendingQuery)(nil); errors.As(found.Err, &aside) {
 		return PostFilterResult{Err: aside}
 	}
 	took := pr.clock().Sub(began)

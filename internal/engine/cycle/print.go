@@ -122,7 +122,7 @@ func (a Compared) String() string {
 	return fmt.Sprintf("compared %s on %s", podName(a.Pod), a.Node)
 }
 
-func (a Ask) String() string { return fmt.Sprintf("ask %s about %s", a.Aside.Whom, a.Attempt) }
+func (a Ask) String() string { return fmt.Sprintf("ask %s about %s", a.Query.Target, a.Attempt) }
 
 func (a Panicked) String() string {
 	text := fmt.Sprintf("panic while %s/%s was decided: %s", a.Pod.Namespace, a.Pod.Name, a.Value)

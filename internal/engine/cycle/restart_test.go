@@ -353,7 +353,7 @@ func takesBack(view View, action Action, podOf func(types.UID) *v1.Pod) bool {
 	if !ok || view.Groups == nil {
 		return false
 	}
-	by, g := podOf(a.For), view.Groups.Of(a.Victim.UID)
+	by, g := podOf(a.For), view.Groups.GroupOf(a.Victim.UID)
 	return by != nil && g != nil && g.Object != nil && g.Object.Spec.Priority != nil && g.Priority() >= *by.Spec.Priority
 }
 
@@ -364,7 +364,7 @@ func sleeping(view View, uid types.UID) (said string, asleep bool) {
 		if view.Groups == nil {
 			return nil
 		}
-		return cmp.Or(view.Groups.ByUID(uid), view.Groups.Of(uid))
+		return cmp.Or(view.Groups.ByUID(uid), view.Groups.GroupOf(uid))
 	}
 	group := of(uid)
 	for item := range view.Queue.Each {

@@ -171,7 +171,7 @@ func (c *crowd) timed(of *cost, which string, e Event) (took time.Duration) {
 	for _, a := range slices.Clone(actions) {
 		if ask, is := a.(Ask); is { // what is asked aside holds nobody up
 			before := processorTime(c.T)
-			ask.Aside.Ask(context.Background())
+			ask.Query.Run(context.Background())
 			of.aside = max(of.aside, processorTime(c.T)-before)
 			c.timed(of, which+", an answer from aside", Answered{Ticket: ask.Ticket})
 		}

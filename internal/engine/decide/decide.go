@@ -89,7 +89,7 @@ func (d *Decider) tryNominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.N
 	}
 
 	rejected, err := extenderRejections(j, []*cluster.Node{n})
-	if aside := (*plugins.Aside)(nil); errors.As(err, &aside) {
+	if aside := (*plugins.PendingQuery)(nil); errors.As(err, &aside) {
 		return nil, err
 	}
 	if err != nil || rejected[n] != nil {

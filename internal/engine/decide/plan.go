@@ -29,7 +29,7 @@ type plan struct {
 	perNode         bool
 	taint, affinity rawScore
 	image           rawScore
-	worth           string // what these depend on besides pod and node; see plugins.Worthy
+	scoreKey        string // what these depend on besides pod and node; see plugins.ScoreKeyer
 
 	// The judges and scores that depend on the pods on a node and its remaining room. room, if set,
 	// computes the results of the RoomFilter and of all these scores, faster.

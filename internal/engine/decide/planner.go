@@ -22,7 +22,7 @@ type planner struct {
 	meter   *effort.Meter
 	ix      *index
 
-	worth        func(*cluster.Pod) string // see plugins.Worthy; nil: no scorer is one
+	scoreKey     func(*cluster.Pod) string // see plugins.ScoreKeyer; nil: no scorer is one
 	skeletons    map[string]*skeleton      // by the key that skeletonFor makes
 	nextSkeleton uint32
 	key          []byte // scratch space
@@ -31,17 +31,17 @@ type planner struct {
 func newPlanner(ix *index, profile *plugins.Profile) *planner {
 	pn := &planner{c: ix.c, profile: profile, limits: ix.limits, meter: ix.meter, ix: ix, skeletons: map[string]*skeleton{}}
 	for _, s := range profile.Scorers {
-		f, is := s.Scorer.(plugins.Worthy)
+		f, is := s.Scorer.(plugins.ScoreKeyer)
 		if !is {
 			continue
 		}
 
-		before := pn.worth
-		pn.worth = func(p *cluster.Pod) string {
+		before := pn.scoreKey
+		pn.scoreKey = func(p *cluster.Pod) string {
 			if before != nil {
-				return before(p) + f.Worth(pn.c, p)
+				return before(p) + f.ScoreKey(pn.c, p)
 			}
-			return f.Worth(pn.c, p)
+			return f.ScoreKey(pn.c, p)
 		}
 	}
 	return pn
@@ -93,7 +93,7 @@ func (pn *planner) needsScan(pl *plan) bool {
 // depend on API objects and on the labels of the pods themselves.
 func (pn *planner) signatureOf(pl *plan) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, pn.ix.learntVersion(), pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.worth)
+	fmt.Fprintln(&b, pn.ix.learntVersion(), pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.scoreKey)
 	for i := range pl.asked {
 		fmt.Fprintln(&b, pl.asked[i].filter.Name())
 	}
@@ -240,8 +240,8 @@ func (pn *planner) planScorer(pl *plan, s plugins.Weighted) bool {
 	if f, ok := s.Scorer.(plugins.ReadsPerPod); ok {
 		pl.perNode = pl.perNode || f.ReadsFor(pl.example)&plugins.Identity != 0
 	}
-	if f, ok := s.Scorer.(plugins.Worthy); ok {
-		pl.worth += f.Worth(pn.c, pl.example)
+	if f, ok := s.Scorer.(plugins.ScoreKeyer); ok {
+		pl.scoreKey += f.ScoreKey(pn.c, pl.example)
 	}
 	return true
 }

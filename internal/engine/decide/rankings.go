@@ -27,7 +27,7 @@ func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	} else {
 		now.terms = ca.ix.terms.versionFor(p.Class.Labels)
 	}
-	if m != nil && m.versions.images != now.images && !m.dropped && (ca.planner.worth == nil || ca.planner.worth(p) == m.plan.worth) {
+	if m != nil && m.versions.images != now.images && !m.dropped && (ca.planner.scoreKey == nil || ca.planner.scoreKey(p) == m.plan.scoreKey) {
 		m.versions.images = now.images // none of the class's
 	}
 	if m != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {

@@ -49,7 +49,7 @@ func (s *roomScore) setAmounts(cpu, memory int64) {
 }
 
 func (r *room) addScore(by *plugins.RoomScore, weight int64) {
-	s := roomScore{weight: weight, of: by.Of, rule: by.Rule}
+	s := roomScore{weight: weight, of: by.Score, rule: by.Rule}
 	s.setAmounts(by.CPU, by.Memory)
 	switch {
 	case by.Rule == plugins.LeastAllocatedRule && r.least.weight == 0:

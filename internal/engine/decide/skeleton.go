@@ -19,8 +19,8 @@ func (pn *planner) skeletonFor(p *cluster.Pod) *skeleton {
 	key := binary.NativeEndian.AppendUint64(pn.key[:0], class.Static[0])
 	key = binary.NativeEndian.AppendUint64(key, class.Static[1])
 	key = binary.NativeEndian.AppendUint64(key, pn.c.DeviceClasses.Version)
-	if pn.worth != nil {
-		key = append(key, pn.worth(p)...)
+	if pn.scoreKey != nil {
+		key = append(key, pn.scoreKey(p)...)
 	}
 	pn.key = key
 	sk := pn.skeletons[string(key)]

@@ -80,7 +80,7 @@ func (c *clearance) plan() *RoomPlan {
 func (c *clearance) removeLeaving(gone *RemovedPods) {
 	highest := c.highestPriority()
 	for _, p := range c.Host.Leaving() {
-		if c.Profile.GentlePreemption || p.Class.Priority < highest || c.isLowUnit(c.Units.Groups.Of(p.UID)) {
+		if c.Profile.GentlePreemption || p.Class.Priority < highest || c.isLowUnit(c.Units.Groups.GroupOf(p.UID)) {
 			gone.Remove(p)
 		}
 	}
@@ -117,7 +117,7 @@ func (c *clearance) victimRule() leaveRule {
 		if p.Preempted {
 			return leftAlready, true
 		}
-		return int64(p.Class.Priority), p.Class.Priority < highest || c.isLowUnit(c.Units.Groups.Of(p.UID))
+		return int64(p.Class.Priority), p.Class.Priority < highest || c.isLowUnit(c.Units.Groups.GroupOf(p.UID))
 	}
 }
 
@@ -212,10 +212,10 @@ func (c *clearance) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (neede
 func (c *clearance) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (units [][]*cluster.Pod) {
 	lowest := c.LowestPriority()
 	for _, p := range slices.Clone(n.Pods) {
-		if p.Node == nil || p.Class.Priority >= lowest || c.Units.Groups.Of(p.UID).SharesTree(c.Group) {
+		if p.Node == nil || p.Class.Priority >= lowest || c.Units.Groups.GroupOf(p.UID).SharesTree(c.Group) {
 			continue
 		}
-		unit := c.Units.Of(p)
+		unit := c.Units.UnitOf(p)
 		if c.keepsBudgets() && c.Units.BreakBudget(unit) {
 			continue
 		}

@@ -49,7 +49,7 @@ func (r *RoomMaker) planReservation() []Place {
 // mayEnd is the rule for pods that leave without eviction: those expected to end, except the
 // group's.
 func (r *RoomMaker) mayEnd(p *cluster.Pod) (priority int64, leaves bool) {
-	return 0, endsByItself(p) && r.Units.Groups.Of(p.UID) != r.Group
+	return 0, endsByItself(p) && r.Units.Groups.GroupOf(p.UID) != r.Group
 }
 
 // endsByItself reports whether a pod is expected to end. Static pods and pods of controllers that

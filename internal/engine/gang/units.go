@@ -23,10 +23,10 @@ type Units struct {
 	Groups  *groups.Set
 }
 
-// Of returns the pods that leave together with a victim, the victim first.
-func (u Units) Of(victim *cluster.Pod) []*cluster.Pod {
+// UnitOf returns the pods that leave together with a victim, the victim first.
+func (u Units) UnitOf(victim *cluster.Pod) []*cluster.Pod {
 	unit := []*cluster.Pod{victim}
-	if g := u.Groups.Of(victim.UID); g != nil && g.Whole() {
+	if g := u.Groups.GroupOf(victim.UID); g != nil && g.Whole() {
 		for _, p := range u.Together(g) {
 			if p != victim {
 				unit = append(unit, p)
@@ -43,7 +43,7 @@ func (u Units) Complete(victims []*cluster.Pod) (all []*cluster.Pod) {
 	}
 	for _, victim := range victims {
 		if !slices.Contains(all, victim) {
-			all = append(all, u.Of(victim)...)
+			all = append(all, u.UnitOf(victim)...)
 		}
 	}
 	return all
@@ -235,7 +235,7 @@ func (u Units) compareImportance(x, y []*cluster.Pod) int {
 
 // rankOf returns the priority and the kind of a pod's unit.
 func (u Units) rankOf(p *cluster.Pod) (priority int32, kind int) {
-	g := u.Groups.Of(p.UID)
+	g := u.Groups.GroupOf(p.UID)
 	switch {
 	case g == nil || g.Object == nil:
 		return p.Class.Priority, 0

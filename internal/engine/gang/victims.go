@@ -118,10 +118,10 @@ func (r *RoomMaker) removeVictims(victims []*cluster.Pod, gone *RemovedPods) (un
 		if victim.Node == nil {
 			continue // it left together with another one
 		}
-		if r.Units.Groups.Of(victim.UID).SharesTree(r.Group) {
+		if r.Units.Groups.GroupOf(victim.UID).SharesTree(r.Group) {
 			return nil, false
 		}
-		unit := r.Units.Of(victim)
+		unit := r.Units.UnitOf(victim)
 		r.bound.addEffort(costOfRemoval * len(unit))
 		gone.Remove(unit...)
 		units = append(units, unit)

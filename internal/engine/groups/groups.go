@@ -28,10 +28,10 @@ type PodGroup = schedulingv1beta1.PodGroup
 // object's UID. A pod is a member of at most one group, recorded in of; the API does not allow
 // changing it.
 type Set struct {
-	byName map[cluster.Name]*Group
-	byUID  map[types.UID]*Group // by the UID of the object
-	of     map[types.UID]*Group // by member
-	whole  int                  // how many groups, and composites, are disrupted as a whole
+	byName   map[cluster.Name]*Group
+	byUID    map[types.UID]*Group // by the UID of the object
+	byMember map[types.UID]*Group // by member
+	whole    int                  // how many groups, and composites, are disrupted as a whole
 
 	// Nested allows groups in composites. Without it, a PodGroup's reference to a parent is
 	// ignored.
@@ -88,7 +88,7 @@ func (g *Group) Forget() {
 // New returns a set without groups.
 func New() *Set {
 	return &Set{
-		byName: map[cluster.Name]*Group{}, byUID: map[types.UID]*Group{}, of: map[types.UID]*Group{},
+		byName: map[cluster.Name]*Group{}, byUID: map[types.UID]*Group{}, byMember: map[types.UID]*Group{},
 		composites: map[cluster.Name]*Composite{}, compositesByUID: map[types.UID]*Composite{},
 	}
 }
@@ -104,8 +104,8 @@ func NameOf(pod *v1.Pod) string {
 // Get returns the group with that name, or nil.
 func (s *Set) Get(name cluster.Name) *Group { return s.byName[name] }
 
-// Of returns the group of a member, or nil.
-func (s *Set) Of(uid types.UID) *Group { return s.of[uid] }
+// GroupOf returns the group of a member, or nil.
+func (s *Set) GroupOf(uid types.UID) *Group { return s.byMember[uid] }
 
 // ByUID returns the group with that object UID, or nil.
 func (s *Set) ByUID(uid types.UID) *Group { return s.byUID[uid] }
@@ -182,7 +182,7 @@ func (s *Set) SetPod(pod *v1.Pod, ours bool) (g *Group, by int) {
 	}
 	g = s.group(cluster.Name{Namespace: pod.Namespace, Name: name})
 	was, counts := g.members[pod.UID], ours && pod.DeletionTimestamp == nil
-	g.members[pod.UID], s.of[pod.UID] = counts, g
+	g.members[pod.UID], s.byMember[pod.UID] = counts, g
 	switch {
 	case counts && !was:
 		by = 1
@@ -196,7 +196,7 @@ func (s *Set) SetPod(pod *v1.Pod, ours bool) (g *Group, by int) {
 // LosePod removes a deleted or terminated pod, and returns its group, or nil. by is the resulting
 // change of the group's count.
 func (s *Set) LosePod(uid types.UID) (g *Group, by int) {
-	if g = s.of[uid]; g == nil {
+	if g = s.byMember[uid]; g == nil {
 		return nil, 0
 	}
 	if g.members[uid] {
@@ -204,7 +204,7 @@ func (s *Set) LosePod(uid types.UID) (g *Group, by int) {
 	}
 	g.counted += by
 	delete(g.members, uid)
-	delete(s.of, uid)
+	delete(s.byMember, uid)
 	s.drop(g)
 	return g, by
 }

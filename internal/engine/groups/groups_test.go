@@ -58,7 +58,7 @@ func TestMembersCount(t *testing.T) {
 		Spec:       groups.PodGroup{}.Spec,
 	})
 	g.Object.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: 3}
-	if g.MinCount() != 3 || g.Count() != 2 || s.Of("a") != g || s.ByUID("1") != g {
+	if g.MinCount() != 3 || g.Count() != 2 || s.GroupOf("a") != g || s.ByUID("1") != g {
 		t.Errorf("group %+v", g)
 	}
 	leaves := member("foreign", "g")

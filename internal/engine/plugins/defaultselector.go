@@ -19,7 +19,7 @@ import (
 // The result changes with Services and controllers, so callers must not cache it.
 func defaultSelector(c *cluster.Cluster, class *cluster.PodClass) *rules.Selector {
 	var set labels.Set
-	for _, service := range c.Services.In(class.Namespace) {
+	for _, service := range c.Services.InNamespace(class.Namespace) {
 		// A Service without a selector selects nothing; an empty selector selects everything.
 		if service.Spec.Selector != nil && includesAll(class.Labels, service.Spec.Selector) {
 			set = labels.Merge(set, service.Spec.Selector)

@@ -484,7 +484,7 @@ func TestExamplesAreForgottenUnderTheirLock(t *testing.T) {
 		wait.Go(func() {
 			for range 20_000 {
 				undo := s.keepExample(likeness{taken: fmt.Sprint(i)}, nil, noDevices)
-				s.giftLike(nil, like, nil)
+				s.allocationsLike(nil, like, nil)
 				undo()
 			}
 		})

@@ -38,9 +38,9 @@ type nodeContent struct {
 	pools   []poolID
 	devices []structured.DeviceID
 	shared  []int // indices of devices with shares
-	// like is the node's likeness as of the index's counter at.
-	like likeness
-	at   uint64
+	// likeness is the node's likeness as of the index's counter at.
+	likeness likeness
+	at       uint64
 }
 
 // mostContents bounds the number of distinct contents. Drivers that give devices unique attributes
@@ -64,10 +64,10 @@ func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID
 	if of.content.content == nil {
 		return likeness{}, nil, false
 	}
-	if of.content.like.content == nil || of.content.at != of.changed {
-		of.content.like, of.content.at = likeness{of.content.content, string(x.takenOf(of.content))}, of.changed
+	if of.content.likeness.content == nil || of.content.at != of.changed {
+		of.content.likeness, of.content.at = likeness{of.content.content, string(x.takenOf(of.content))}, of.changed
 	}
-	return of.content.like, of.content.pools, true
+	return of.content.likeness, of.content.pools, true
 }
 
 // takenOf encodes the taken part of a node's devices, in the order of their content. Amounts are
@@ -153,19 +153,19 @@ func (x *deviceIndex) loseContent(of *nodeDevices) {
 	of.slices, of.content = nil, nil
 }
 
-// exampleGift is the offer of one of several like nodes, and the names of its pools, in the common
-// order of all nodes like it.
-type exampleGift struct {
-	*gift
+// exampleAllocations is the offer of one of several like nodes, and the names of its pools, in the
+// common order of all nodes like it.
+type exampleAllocations struct {
+	*claimAllocations
 	pools []poolID
 }
 
 // mostExamples bounds the examples kept per shape.
 const mostExamples = 1 << 10
 
-// giftLike returns the known offer of a node like n, translated to n, or nil. A rejection is the
-// same for both.
-func (s *deviceShape) giftLike(n *cluster.Node, like likeness, pools []poolID) *gift {
+// allocationsLike returns the known offer of a node like n, translated to n, or nil. A rejection is
+// the same for both.
+func (s *deviceShape) allocationsLike(n *cluster.Node, like likeness, pools []poolID) *claimAllocations {
 	s.mutex.Lock()
 	example, ok := s.examples[like]
 	s.mutex.Unlock()
@@ -173,19 +173,19 @@ func (s *deviceShape) giftLike(n *cluster.Node, like likeness, pools []poolID) *
 		return nil
 	}
 	if example.rejection != nil {
-		return example.gift
+		return example.claimAllocations
 	}
 	return example.moveTo(n.Name, pools)
 }
 
 // keepExample stores a node's offer for the nodes like it. undo removes it.
-func (s *deviceShape) keepExample(like likeness, pools []poolID, found *gift) (undo func()) {
+func (s *deviceShape) keepExample(like likeness, pools []poolID, found *claimAllocations) (undo func()) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if s.examples == nil || len(s.examples) >= mostExamples {
-		s.examples = map[likeness]exampleGift{}
+		s.examples = map[likeness]exampleAllocations{}
 	}
-	s.examples[like] = exampleGift{found, pools}
+	s.examples[like] = exampleAllocations{found, pools}
 	return func() {
 		s.mutex.Lock()
 		defer s.mutex.Unlock()
@@ -195,8 +195,8 @@ func (s *deviceShape) keepExample(like likeness, pools []poolID, found *gift) (u
 
 // moveTo translates the example to another node by replacing the names of pools, and of the node in
 // the selector. It does not modify the example.
-func (e exampleGift) moveTo(node string, pools []poolID) *gift {
-	moved := &gift{results: make([]resourcev1.AllocationResult, len(e.results))}
+func (e exampleAllocations) moveTo(node string, pools []poolID) *claimAllocations {
+	moved := &claimAllocations{results: make([]resourcev1.AllocationResult, len(e.results))}
 	for i := range e.results {
 		result := e.results[i].DeepCopy()
 		for j := range result.Devices.Results {

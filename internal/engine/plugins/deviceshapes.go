@@ -26,25 +26,25 @@ type deviceShapes struct {
 // deviceShape holds each node's offer to claims with equal content. Several goroutines search nodes
 // concurrently; each writes only the slot of its node.
 type deviceShape struct {
-	nodes []atomic.Pointer[nodeGift] // by the nodes' numbers
+	nodes []atomic.Pointer[nodeAllocations] // by the nodes' numbers
 	// used is the value of deviceShapes.asked at the shape's last use.
 	used uint64
 
 	mutex    sync.Mutex
-	examples map[likeness]exampleGift
+	examples map[likeness]exampleAllocations
 }
 
-// nodeGift is a node's offer and the state it was computed from.
-type nodeGift struct {
-	*gift
+// nodeAllocations is a node's offer and the state it was computed from.
+type nodeAllocations struct {
+	*claimAllocations
 	node individual
 	own  *nodeDevices
 	at   uint64 // the index's counter at the time
 }
 
-// gift is the allocations for claims, in the order of the claims, or the reason for their absence.
-// It is shared and must not be modified.
-type gift struct {
+// claimAllocations is the allocations for claims, in the order of the claims, or the reason for
+// their absence. It is shared and must not be modified.
+type claimAllocations struct {
 	results   []resourcev1.AllocationResult
 	rejection *Rejection
 	names     bool // the rejection names the claim or a pool, so it is limited to one attempt
@@ -52,11 +52,14 @@ type gift struct {
 
 // ofAttempt reports whether the finding is limited to one attempt: an error, or a rejection that
 // must not be repeated for similar claims and nodes.
-func (g *gift) ofAttempt() bool { return g.rejection != nil && g.rejection.Err != nil || g.names }
+func (g *claimAllocations) ofAttempt() bool {
+	return g.rejection != nil && g.rejection.Err != nil || g.names
+}
 
-// mostGifts bounds the entries cached over all shapes: about 40 MB. mostAsked, in bytes, bounds the
-// total of cached claim contents, which the entries repeat in part: the claims may no longer exist.
-const mostGifts, mostAsked = 1 << 16, cluster.MostBulk / 2
+// mostAllocations bounds the entries cached over all shapes: about 40 MB. mostAsked, in bytes,
+// bounds the total of cached claim contents, which the entries repeat in part: the claims may no
+// longer exist.
+const mostAllocations, mostAsked = 1 << 16, cluster.MostBulk / 2
 
 // shapeOf returns the shape of claims, or nil if their content cannot be encoded. A shape of very
 // long claims is not cached: it serves this attempt only. The slots of a shape grow with the
@@ -78,7 +81,7 @@ func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.Resource
 		s.makeRoom(key, len(c.Nodes))
 		// A new shape, because other goroutines may still hold the old one, with too few slots for
 		// new nodes.
-		grown := &deviceShape{nodes: make([]atomic.Pointer[nodeGift], len(c.Nodes)+len(c.Nodes)/8)}
+		grown := &deviceShape{nodes: make([]atomic.Pointer[nodeAllocations], len(c.Nodes)+len(c.Nodes)/8)}
 		if shape != nil {
 			for i := range shape.nodes {
 				grown.nodes[i].Store(shape.nodes[i].Load())
@@ -100,7 +103,7 @@ func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.Resource
 // makeRoom evicts the least recently used shapes, except for the given one. Each eviction scans all
 // of them; they are few, because each has a slot for every node.
 func (s *deviceShapes) makeRoom(except string, nodes int) {
-	for len(s.byKey) > 0 && ((len(s.byKey)+1)*nodes > mostGifts || s.size+len(except) > mostAsked) {
+	for len(s.byKey) > 0 && ((len(s.byKey)+1)*nodes > mostAllocations || s.size+len(except) > mostAsked) {
 		oldest, found := "", false
 		for key, shape := range s.byKey {
 			if key != except && (!found || shape.used < s.byKey[oldest].used) {
@@ -130,10 +133,10 @@ func shapeKey(claims []*resourcev1.ResourceClaim) (string, bool) {
 	return string(key), true
 }
 
-// giftAt returns a node's offer, or nil if it is unknown or outdated by a change of the node's
-// devices, of devices not tied to one node, or of the node itself. The comparison with the index's
-// counters needs no lock.
-func (s *deviceShape) giftAt(n *cluster.Node, x *deviceIndex) *gift {
+// allocationsAt returns a node's offer, or nil if it is unknown or outdated by a change of the
+// node's devices, of devices not tied to one node, or of the node itself. The comparison with the
+// index's counters needs no lock.
+func (s *deviceShape) allocationsAt(n *cluster.Node, x *deviceIndex) *claimAllocations {
 	if int(n.Index) >= len(s.nodes) {
 		return nil
 	}
@@ -141,14 +144,14 @@ func (s *deviceShape) giftAt(n *cluster.Node, x *deviceIndex) *gift {
 	if g == nil || g.at < g.own.changed || g.at < x.sharedAt || g.node != individualOf(n) {
 		return nil
 	}
-	return g.gift
+	return g.claimAllocations
 }
 
-// keepGift stores a node's offer, previously unknown. undo removes it.
-func (s *deviceShape) keepGift(n *cluster.Node, x *deviceIndex, found *gift) (undo func()) {
+// keepAllocations stores a node's offer, previously unknown. undo removes it.
+func (s *deviceShape) keepAllocations(n *cluster.Node, x *deviceIndex, found *claimAllocations) (undo func()) {
 	if int(n.Index) >= len(s.nodes) {
 		return func() {}
 	}
-	s.nodes[n.Index].Store(&nodeGift{gift: found, node: individualOf(n), own: x.devicesOf(n.Name), at: x.now})
+	s.nodes[n.Index].Store(&nodeAllocations{claimAllocations: found, node: individualOf(n), own: x.devicesOf(n.Name), at: x.now})
 	return func() { s.nodes[n.Index].Store(nil) }
 }

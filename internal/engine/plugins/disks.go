@@ -99,8 +99,8 @@ type ofClasses struct {
 // Up to fewVolumes are examined again rather than cached, which is cheaper than the lock.
 const fewVolumes = 8
 
-// of returns the finding for a class. It is safe for concurrent use.
-func (o *ofClasses) of(class *cluster.PodClass) bool {
+// isSelected returns the finding for a class. It is safe for concurrent use.
+func (o *ofClasses) isSelected(class *cluster.PodClass) bool {
 	if len(class.Spec.Volumes) <= fewVolumes {
 		return o.find(class)
 	}
@@ -119,13 +119,13 @@ func (o *ofClasses) of(class *cluster.PodClass) bool {
 
 // anyPod reports whether the finding is true for one of the node's pods.
 func (o *ofClasses) anyPod(n *cluster.Node) bool {
-	return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return o.of(p.Class) })
+	return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return o.isSelected(p.Class) })
 }
 
 // countPods counts the node's pods with a true finding.
 func (o *ofClasses) countPods(n *cluster.Node) (count int) {
 	for _, p := range n.Pods {
-		if o.of(p.Class) {
+		if o.isSelected(p.Class) {
 			count++
 		}
 	}

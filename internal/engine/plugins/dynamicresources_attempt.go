@@ -28,7 +28,7 @@ import (
 type attempt struct {
 	d   *DynamicResources
 	c   *cluster.Cluster
-	of  attemptKey
+	key attemptKey
 	pod *v1.Pod
 
 	// err and rejection, if set, rule out all nodes. The rest is then empty.
@@ -59,10 +59,10 @@ type attempt struct {
 	alternatives bool
 
 	mutex    sync.Mutex
-	shared   *grounds             // of all slices, if nodes share devices; made on demand
-	undo     []func()             // discards the findings since then
-	found    int                  // number of nodes with a known offer
-	failures map[individual]*gift // of nodes that failed
+	shared   *grounds                         // of all slices, if nodes share devices; made on demand
+	undo     []func()                         // discards the findings since then
+	found    int                              // number of nodes with a known offer
+	failures map[individual]*claimAllocations // of nodes that failed
 	// unavailable reports, by index in claims, whether some node cannot reach the devices of an
 	// allocated claim.
 	unavailable []atomic.Bool
@@ -94,7 +94,7 @@ func (d *DynamicResources) attemptFor(c *cluster.Cluster, p *cluster.Pod) *attem
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	of := attemptKey{c, p.UID, p.Class, c.ResourceClaims.Version, c.ResourceSlices.Version, c.DeviceClasses.Version, c.PodGroups.Version}
-	if d.last == nil || d.last.of != of {
+	if d.last == nil || d.last.key != of {
 		d.last = d.newAttempt(c, p, of)
 	}
 	return d.last
@@ -103,7 +103,7 @@ func (d *DynamicResources) attemptFor(c *cluster.Cluster, p *cluster.Pod) *attem
 // newAttempt reads the node-independent facts about the pod, and stops at the first reason to
 // reject all nodes. The caller holds the mutex.
 func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of attemptKey) *attempt {
-	a := &attempt{d: d, c: c, of: of, pod: p.Object(), limit: searchLimit{most: int64((d.filterTimeout + searchCost - 1) / searchCost)}}
+	a := &attempt{d: d, c: c, key: of, pod: p.Object(), limit: searchLimit{most: int64((d.filterTimeout + searchCost - 1) / searchCost)}}
 	if a.claims, a.holders, a.rejection = claimsOf(c, a.pod); a.rejection != nil {
 		return a
 	}
@@ -255,7 +255,7 @@ func (a *attempt) offerAt(n *cluster.Node) (o offer) {
 		open, shape = x.open, x.shape
 	}
 	if len(open) > 0 {
-		found := a.findGift(n, open, shape)
+		found := a.findAllocations(n, open, shape)
 		if o.results, o.rejection = found.results, found.rejection; o.rejection != nil {
 			return o
 		}

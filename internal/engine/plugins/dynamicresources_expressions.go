@@ -172,7 +172,7 @@ func (s *expressionSets) awaitTurn(ctx context.Context, namespace string) (leave
 
 // Prepare implements [Preparer]. It compiles the expressions of the pod's claims before the pod is
 // decided.
-func (d *DynamicResources) Prepare(c *cluster.Cluster, p *cluster.Pod) *Aside {
+func (d *DynamicResources) Prepare(c *cluster.Cluster, p *cluster.Pod) *PendingQuery {
 	if !needsDevices(c, p) {
 		return nil
 	}
@@ -180,10 +180,10 @@ func (d *DynamicResources) Prepare(c *cluster.Cluster, p *cluster.Pod) *Aside {
 	if set == nil || set.ready || len(set.list) == 0 {
 		return nil
 	}
-	return &Aside{
-		Whom: "the compiler of device selectors",
-		Ask:  func(ctx context.Context) { d.sets.compileSet(ctx, p.Namespace(), set) },
-		Done: func() { set.ready = true },
+	return &PendingQuery{
+		Target: "the compiler of device selectors",
+		Run:    func(ctx context.Context) { d.sets.compileSet(ctx, p.Namespace(), set) },
+		Done:   func() { set.ready = true },
 	}
 }
 

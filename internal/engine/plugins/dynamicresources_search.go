@@ -25,11 +25,12 @@ var allocatorFeatures = structured.Features{
 	ConsumableCapacity: true,
 }
 
-// findGift returns the node's offer to the claims. Its sources, from the cheapest to the dearest,
-// are the cached offer of this node and shape, the cached offer of a node like it, and a search.
-func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
+// findAllocations returns the node's offer to the claims. Its sources, from the cheapest to the
+// dearest, are the cached offer of this node and shape, the cached offer of a node like it, and a
+// search.
+func (a *attempt) findAllocations(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *claimAllocations {
 	if shape != nil {
-		if known := shape.giftAt(n, &a.d.index); known != nil {
+		if known := shape.allocationsAt(n, &a.d.index); known != nil {
 			return known
 		}
 	}
@@ -38,8 +39,8 @@ func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, sh
 		// From here on a search serves all nodes like this one.
 		like, pools, alike := a.d.index.likenessOf(n)
 		if alike {
-			if known := shape.giftLike(n, like, pools); known != nil {
-				a.keepGift(n, shape, known)
+			if known := shape.allocationsLike(n, like, pools); known != nil {
+				a.keepAllocations(n, shape, known)
 				return known
 			}
 			found := a.searchOnce(n, open, shape)
@@ -57,7 +58,7 @@ func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, sh
 // searchOnce searches the node, unless a search has failed, and keeps the result. A failure is kept
 // with the attempt rather than the shape: it fails the attempt, and is independent of the node's
 // devices.
-func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
+func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *claimAllocations {
 	where := individualOf(n)
 	a.mutex.Lock()
 	failed := a.failures[where]
@@ -78,20 +79,20 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 	case failure && final:
 		a.mutex.Lock()
 		if a.failures == nil {
-			a.failures = map[individual]*gift{}
+			a.failures = map[individual]*claimAllocations{}
 		}
 		a.failures[where] = found
 		a.mutex.Unlock()
 	case !failure && shape != nil:
-		a.keepGift(n, shape, found)
+		a.keepAllocations(n, shape, found)
 	}
 	return found
 }
 
-// keepGift caches a finding about a node for the shape, and notes its undo. It adds the node to the
-// attempt's count of findings, which Unfinished reports.
-func (a *attempt) keepGift(n *cluster.Node, shape *deviceShape, found *gift) {
-	forget := shape.keepGift(n, &a.d.index, found)
+// keepAllocations caches a finding about a node for the shape, and notes its undo. It adds the node
+// to the attempt's count of findings, which Unfinished reports.
+func (a *attempt) keepAllocations(n *cluster.Node, shape *deviceShape, found *claimAllocations) {
+	forget := shape.keepAllocations(n, &a.d.index, found)
 	a.mutex.Lock()
 	a.found++
 	a.mutex.Unlock()
@@ -189,20 +190,20 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 // searchDevices searches the node for devices for all open claims. The search may need all
 // combinations of devices, so it is cut off, like upstream's. Its result is then not final: with a
 // higher limit it could differ.
-func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
+func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *claimAllocations, final bool) {
 	if err := tooMany(open); err != nil {
-		return &gift{rejection: &Rejection{Err: err}}, true
+		return &claimAllocations{rejection: &Rejection{Err: err}}, true
 	}
 	on, err := a.groundsOf(n)
 	if err != nil {
-		return &gift{rejection: &Rejection{Err: err}}, true
+		return &claimAllocations{rejection: &Rejection{Err: err}}, true
 	}
 	return a.searchOn(on, n, open)
 }
 
 // searchOn searches the grounds, which may hold fewer devices than the node: chooseDevices offers
 // the best ones first.
-func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
+func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.ResourceClaim) (found *claimAllocations, final bool) {
 	expressions, over := a.costOfExpressions(open, on)
 	if over {
 		return a.timedOut(n), false
@@ -215,17 +216,17 @@ func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.Reso
 	case errors.Is(err, context.DeadlineExceeded):
 		return a.timedOut(n), false
 	case err != nil && asksForUnreadyPool(err):
-		return &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "%v", err), names: true}, true
+		return &claimAllocations{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "%v", err), names: true}, true
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
-		return &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "%v", err)}, true
+		return &claimAllocations{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "%v", err)}, true
 	case err != nil:
-		return &gift{rejection: &Rejection{Err: err}}, true
+		return &claimAllocations{rejection: &Rejection{Err: err}}, true
 	// For insufficient devices the allocator returns neither results nor an error.
 	case len(results) != len(open):
 		return noDevices, true
 	}
 
-	return &gift{results: results}, true
+	return &claimAllocations{results: results}, true
 }
 
 // tooMany refuses claims with the allocator's error for more devices than a claim can hold. It only
@@ -278,17 +279,17 @@ func (u *Unfinished) Error() string {
 
 // timedOut is the offer of a node at which the limit was exceeded. Under a strict limit the attempt
 // fails for good, so its progress does not matter.
-func (a *attempt) timedOut(n *cluster.Node) *gift {
+func (a *attempt) timedOut(n *cluster.Node) *claimAllocations {
 	if a.d.strict {
-		return &gift{rejection: &Rejection{Err: &Unfinished{Node: n.Name}}}
+		return &claimAllocations{rejection: &Rejection{Err: &Unfinished{Node: n.Name}}}
 	}
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
-	return &gift{rejection: &Rejection{Err: &Unfinished{n.Name, a.found}}}
+	return &claimAllocations{rejection: &Rejection{Err: &Unfinished{n.Name, a.found}}}
 }
 
 // tooHard is the offer of nodes that need more than the limit of a whole attempt.
-var tooHard = &gift{rejection: rejectUnresolvable(codeDevicesTooHard, "finding devices takes too long")}
+var tooHard = &claimAllocations{rejection: rejectUnresolvable(codeDevicesTooHard, "finding devices takes too long")}
 
 // asksForUnreadyPool reports whether a request for all devices met an incomplete or invalid pool.
 // That concerns only this node, and the remaining nodes are still tried, but v1.37's allocator
@@ -298,7 +299,7 @@ func asksForUnreadyPool(err error) bool {
 }
 
 // noDevices is the offer of nodes that cannot satisfy all claims.
-var noDevices = &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
+var noDevices = &claimAllocations{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
 
 // grounds are the searched slices of a node: its local slices, or, if nodes share pools, all slices
 // of the cluster. In the latter case all nodes have the same grounds.

@@ -20,30 +20,30 @@ type Extender interface {
 	// reasons.
 	Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) (map[*cluster.Node]*Rejection, error)
 	// Score returns the addition to each node's total, in the order of the nodes; nil adds nothing.
-	// Its only error is an Aside.
+	// Its only error is a PendingQuery.
 	Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) ([]int64, error)
 	// Spare filters the places for preemption, and may replace their victims.
 	Spare(c *cluster.Cluster, p *cluster.Pod, places []Place) ([]Place, error)
 }
 
-// Aside is the error of a pending query, for which the deciding goroutine must not wait. Ask
+// PendingQuery is the error of a pending query, for which the deciding goroutine must not wait. Run
 // obtains the result on any goroutine. Then the pod is decided again, with the Answers in its
 // Attempt.
-type Aside struct {
-	Whom    string
-	Ask     func(ctx context.Context)
+type PendingQuery struct {
+	Target  string
+	Run     func(ctx context.Context)
 	Answers any
-	// Done, if set, is called by the deciding goroutine after Ask returned.
+	// Done, if set, is called by the deciding goroutine after Run returned.
 	Done func()
 }
 
 // Error implements error.
-func (a *Aside) Error() string { return fmt.Sprintf("%s was not asked yet", a.Whom) }
+func (a *PendingQuery) Error() string { return fmt.Sprintf("%s was not asked yet", a.Target) }
 
 // Preparer is a plugin with a computation about a pod, possibly slow, that precedes the decision.
 type Preparer interface {
 	// Prepare returns the query to run aside first, which has empty Answers, or nil.
-	Prepare(c *cluster.Cluster, p *cluster.Pod) *Aside
+	Prepare(c *cluster.Cluster, p *cluster.Pod) *PendingQuery
 	// Forget discards prepared results. Prepare then depends only on later calls of the plugin.
 	Forget()
 }

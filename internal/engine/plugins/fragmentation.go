@@ -38,8 +38,8 @@ type Fragmentation struct {
 	driver   string // of devices held by claims; empty: they do not affect scores
 	claims   *driverDevices
 	// coming is the expected workload. All calls of the plugin share it; it has a separate lock.
-	coming *coming
-	desks  sync.Pool // of *desk
+	coming    *coming
+	scratches sync.Pool // of *scratch
 }
 
 // NewFragmentation returns the plugin; nil args select the defaults.
@@ -54,7 +54,7 @@ func NewFragmentation(args *FragmentationArgs) (*Fragmentation, error) {
 	}
 	f := &Fragmentation{resource: args.Resource, driver: args.Driver, devices: fragmentation.Devices{Unit: args.Unit}}
 	f.coming = newComing(args, f.devices)
-	f.desks.New = func() any { return &desk{} }
+	f.scratches.New = func() any { return &scratch{} }
 	return f, nil
 }
 
@@ -67,13 +67,13 @@ func (*Fragmentation) Reads() Part { return Contents }
 // Steady implements Steady.
 func (*Fragmentation) Steady() {}
 
-// desk is scratch space for examining one node. Nodes are scored concurrently, each goroutine with
-// a separate desk.
-type desk struct{ room fragmentation.Room }
+// scratch is scratch space for examining one node. Nodes are scored concurrently, each goroutine
+// with a separate one.
+type scratch struct{ room fragmentation.Room }
 
 // readNode reads the free amounts of a node in the units of package fragmentation: devices in
-// steps. It overwrites the desk.
-func (d *desk) readNode(f *Fragmentation, n *cluster.Node) {
+// steps. It overwrites the scratch space.
+func (d *scratch) readNode(f *Fragmentation, n *cluster.Node) {
 	d.room.CPU = n.Size.MilliCPU - n.Requested.MilliCPU
 	d.room.Memory = n.Size.Memory - n.Requested.Memory
 	d.room.WholeCPU = n.Size.MilliCPU
@@ -172,8 +172,8 @@ func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	full := &Rejection{Code: CodeNoDeviceFits, Reasons: []string{reason}}
 	never := &Rejection{Code: CodeNoDeviceFits, Reasons: []string{reason}, Unresolvable: true}
 	return Judge{Node: func(n *cluster.Node) *Rejection {
-		d := f.desks.Get().(*desk)
-		defer f.desks.Put(d)
+		d := f.scratches.Get().(*scratch)
+		defer f.scratches.Put(d)
 		switch d.readNode(f, n); {
 		case fragmentation.Fits(d.room.Devices, amount, f.devices.Whole()):
 			return nil
@@ -198,8 +198,8 @@ func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 	}
 	future, task := f.coming.currentFuture(f, c), f.taskOf(p)
 	exact := func(n *cluster.Node) (score, fine int64) {
-		d := f.desks.Get().(*desk)
-		defer f.desks.Put(d)
+		d := f.scratches.Get().(*scratch)
+		defer f.scratches.Put(d)
 		d.readNode(f, n)
 		o := future.outlookOf(n)
 		if !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) { // the filter is not enabled
@@ -236,7 +236,7 @@ func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 // chooseDevices returns the best devices for a pod, or nil if it does not fit. A share goes to the
 // device with the lowest cost; whole devices are interchangeable, so the first free ones are taken.
 func (f *Fragmentation) chooseDevices(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, amount int64) (shares cluster.DeviceShares) {
-	d, task := &desk{}, f.taskOf(p)
+	d, task := &scratch{}, f.taskOf(p)
 	d.readNode(f, n)
 	if !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) {
 		return nil
@@ -288,7 +288,7 @@ func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cl
 	future, task, whole := f.coming.currentFuture(f, c), f.taskOf(p), f.devices.Whole()
 	// The same for all nodes.
 	comes := future.describe(f.IsGiven())
-	place := func(d *desk, n *cluster.Node) (before, after *fragmentation.Room, device int) {
+	place := func(d *scratch, n *cluster.Node) (before, after *fragmentation.Room, device int) {
 		d.readNode(f, n)
 		if !fragmentation.Fits(d.room.Devices, task.Amount, whole) {
 			return nil, nil, noDeviceFits
@@ -297,13 +297,13 @@ func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cl
 		return &d.room, d.room.After(&task, device, whole), device
 	}
 	if f.ScoresByObjects() {
-		place = func(d *desk, n *cluster.Node) (before, after *fragmentation.Room, device int) {
+		place = func(d *scratch, n *cluster.Node) (before, after *fragmentation.Room, device int) {
 			return f.placeClaims(f.claims.attemptFor(c, p), future, d, p, n)
 		}
 	}
 
 	return func(n *cluster.Node) string {
-		roomBefore, roomAfter, device := place(&desk{}, n)
+		roomBefore, roomAfter, device := place(&scratch{}, n)
 		if device == noDeviceFits {
 			return "no device fits"
 		}

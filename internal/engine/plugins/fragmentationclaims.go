@@ -40,7 +40,7 @@ const rounding = 1e-6
 // claims holding their devices, change. All belong to one future: learning drops them all.
 type claimScores struct {
 	future *future
-	of     map[claimScoresKey][]claimScore // by the nodes' numbers
+	scores map[claimScoresKey][]claimScore // by the nodes' numbers
 }
 
 // claimScoresKey holds a pod's demands. Pods with equal keys cost the same on every node.
@@ -70,14 +70,14 @@ const mostClaimScores = 1 << 18
 // nil node.
 func (s *claimScores) keptFor(u *future, key claimScoresKey, nodes int) []claimScore {
 	// Before the bound applies: existing entries take no more memory.
-	if known := s.of[key]; s.future == u && len(known) >= nodes {
+	if known := s.scores[key]; s.future == u && len(known) >= nodes {
 		return known
 	}
-	if s.future != u || (len(s.of)+1)*nodes > mostClaimScores {
-		s.future, s.of = u, map[claimScoresKey][]claimScore{}
+	if s.future != u || (len(s.scores)+1)*nodes > mostClaimScores {
+		s.future, s.scores = u, map[claimScoresKey][]claimScore{}
 	}
-	s.of[key] = make([]claimScore, nodes+nodes/8)
-	return s.of[key]
+	s.scores[key] = make([]claimScore, nodes+nodes/8)
+	return s.scores[key]
 }
 
 // scoreByClaims is Score for nodes with devices held by claims. Each goroutine writes only the
@@ -127,8 +127,8 @@ func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scorin
 // costByClaims is the pod's cost to the worth of a node, and its total demand. task serves to
 // compare the cost with the size of the pod: its amount covers all of its claims.
 func (f *Fragmentation) costByClaims(a *attempt, u *future, p *cluster.Pod, n *cluster.Node) (cost int64, task fragmentation.Task) {
-	d := f.desks.Get().(*desk)
-	defer f.desks.Put(d)
+	d := f.scratches.Get().(*scratch)
+	defer f.scratches.Put(d)
 	task = f.taskOf(p)
 	task.Amount = 0
 	before, after, device := f.placeClaims(a, u, d, p, n)
@@ -146,10 +146,10 @@ func (f *Fragmentation) costByClaims(a *attempt, u *future, p *cluster.Pod, n *c
 const noDeviceFits = fragmentation.NoDevice - 1
 
 // placeClaims returns the free room of a node before and after a placement of the pod and its open
-// claims at the lowest cost, and the device of the last share, or noDeviceFits. It uses the desk:
-// the result is valid until the next use of the desk. The driver's devices count only if the node
+// claims at the lowest cost, and the device of the last share, or noDeviceFits. It uses the scratch
+// space: the result is valid until the next use of it. The driver's devices count only if the node
 // lacks the extended resource.
-func (f *Fragmentation) placeClaims(a *attempt, u *future, d *desk, p *cluster.Pod, n *cluster.Node) (
+func (f *Fragmentation) placeClaims(a *attempt, u *future, d *scratch, p *cluster.Pod, n *cluster.Node) (
 	before, after *fragmentation.Room, device int,
 ) {
 	next, amounts := f.taskOf(p), []int64(nil)

@@ -29,11 +29,11 @@ func TestKeptClaimScoresOutliveLookups(t *testing.T) {
 		}
 
 		scores.keptFor(u, claimScoresKey{cpu: -1}, c.nodes)
-		if len(scores.of) != 1 {
-			t.Errorf("%s: %d kinds are kept, want only the new one", c.name, len(scores.of))
+		if len(scores.scores) != 1 {
+			t.Errorf("%s: %d kinds are kept, want only the new one", c.name, len(scores.scores))
 		}
-		if scores.keptFor(&future{}, claimScoresKey{cpu: -1}, c.nodes); len(scores.of) != 1 {
-			t.Errorf("%s: of another future %d kinds are kept, want 1", c.name, len(scores.of))
+		if scores.keptFor(&future{}, claimScoresKey{cpu: -1}, c.nodes); len(scores.scores) != 1 {
+			t.Errorf("%s: of another future %d kinds are kept, want 1", c.name, len(scores.scores))
 		}
 	}
 }

@@ -38,8 +38,8 @@ func (f *Fragmentation) Loss(c *cluster.Cluster, n *cluster.Node, pods []*cluste
 // Worth is the value of a node's free capacity to future pods; see package fragmentation for the
 // unit. Only differences are meaningful.
 func (f *Fragmentation) Worth(c *cluster.Cluster, n *cluster.Node) int64 {
-	d := f.desks.Get().(*desk)
-	defer f.desks.Put(d)
+	d := f.scratches.Get().(*scratch)
+	defer f.scratches.Put(d)
 	d.readNode(f, n)
 	return f.coming.currentFuture(f, c).outlookOf(n).Worth(&d.room)
 }
@@ -48,13 +48,13 @@ func (f *Fragmentation) Worth(c *cluster.Cluster, n *cluster.Node) int64 {
 // nil. ok is false if the new pod then does not fit. Exchange modifies nothing: a plan evaluates
 // many pairs, and carries out few.
 func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, comes *cluster.Pod) (rise int64, ok bool) {
-	d := f.desks.Get().(*desk)
-	defer f.desks.Put(d)
+	d := f.scratches.Get().(*scratch)
+	defer f.scratches.Put(d)
 	d.readNode(f, n)
 	o := f.coming.currentFuture(f, c).outlookOf(n)
 	before := o.Worth(&d.room)
 
-	// The desk's copy: the node keeps its pod.
+	// A copy in scratch space: the node keeps its pod.
 	f.returnRoom(n, leaves, &d.room)
 	if comes == nil {
 		return o.Worth(&d.room) - before, true

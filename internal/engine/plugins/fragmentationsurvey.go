@@ -73,8 +73,8 @@ func (f *Fragmentation) LearnPod(p *cluster.Pod) {
 
 // RoomOf measures the devices of a node. Without devices all fields are 0.
 func (f *Fragmentation) RoomOf(c *cluster.Cluster, n *cluster.Node) DeviceRoom {
-	d := f.desks.Get().(*desk)
-	defer f.desks.Put(d)
+	d := f.scratches.Get().(*scratch)
+	defer f.scratches.Put(d)
 	d.readNode(f, n)
 	future, whole := f.coming.currentFuture(f, c), f.devices.Whole()
 	terms := future.outlookOf(n).Terms(&d.room)
@@ -162,7 +162,7 @@ func (u *future) wanted() (sum int64) {
 type Coming struct {
 	FragmentationTask
 	Share   float64
-	of      comingShape
+	shape   comingShape
 	devices int64
 }
 
@@ -209,13 +209,13 @@ func (f *Fragmentation) ComingOf(p *cluster.Pod) Coming {
 // by devices, CPU, memory and pod slots. It returns 0 for a kind without devices or not eligible
 // for the node.
 func (f *Fragmentation) Fitting(n *cluster.Node, kind *Coming) int64 {
-	t, whole := &kind.of.task, f.devices.Whole()
-	if t.Amount == 0 || !kind.of.where.match(n) {
+	t, whole := &kind.shape.task, f.devices.Whole()
+	if t.Amount == 0 || !kind.shape.where.match(n) {
 		return 0
 	}
 
-	d := f.desks.Get().(*desk)
-	defer f.desks.Put(d)
+	d := f.scratches.Get().(*scratch)
+	defer f.scratches.Put(d)
 	d.readNode(f, n)
 
 	var count, devices int64

@@ -121,9 +121,9 @@ func completeImage(name string) string {
 	return name
 }
 
-// Worth encodes the inputs of the pod's image scores: equal encodings mean equal scores. It is
+// ScoreKey encodes the inputs of the pod's image scores: equal encodings mean equal scores. It is
 // empty if no node can score, because too little of the images is on nodes.
-func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
+func (ImageLocality) ScoreKey(c *cluster.Cluster, p *cluster.Pod) string {
 	spec, sum := p.Spec(), int64(0)
 	// In the order of the spec, which is the same for all pods that share it.
 	each := func(use func(image string, state *cluster.ImageState)) {

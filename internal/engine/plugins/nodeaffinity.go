@@ -69,10 +69,10 @@ func readRequired(required *v1.NodeSelector) requiredTerms {
 // needs it several times. The spec never changes, so its pointer identifies it, and holding the
 // pointer prevents reuse of the address.
 type lastRead[From, To any] struct {
-	mutex sync.Mutex
-	from  *From
-	to    To
-	err   error
+	mutex  sync.Mutex
+	from   *From
+	result To
+	err    error
 }
 
 // worthKeeping is the least number of terms, requirements and values that makes a result worth
@@ -97,10 +97,10 @@ func (l *lastRead[From, To]) readOnce(from *From, parts int, read func() (To, er
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if l.from != from {
-		l.to, l.err = read()
+		l.result, l.err = read()
 		l.from = from
 	}
-	return l.to, l.err
+	return l.result, l.err
 }
 
 // The rejections of NodeAffinity, shared by all judges. Preemption cannot help against any of them:

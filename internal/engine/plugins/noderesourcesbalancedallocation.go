@@ -82,7 +82,7 @@ func (b *NodeResourcesBalancedAllocation) readerFor(c *cluster.Cluster, p *clust
 // them every node is balanced.
 func (b *NodeResourcesBalancedAllocation) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
 	reader, skips := b.readerFor(c, p)
-	by := RoomScore{Skips: skips, Only: reader.roomOnly(), Of: b.roomScore}
+	by := RoomScore{Skips: skips, Only: reader.roomOnly(), Score: b.roomScore}
 	by.CPU, by.Memory = reader.cpuAndMemory()
 	if b.cpu && b.memory {
 		by.Rule = EvennessRule

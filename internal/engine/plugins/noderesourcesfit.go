@@ -242,7 +242,7 @@ func (f *NodeResourcesFit) Scored() []config.ResourceSpec { return f.specs }
 // omits them; any other weights require a call of Of.
 func (f *NodeResourcesFit) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
 	reader := f.readerFor(c, p)
-	by := RoomScore{Only: reader.roomOnly(), Of: f.roomScore}
+	by := RoomScore{Only: reader.roomOnly(), Score: f.roomScore}
 	by.CPU, by.Memory = reader.cpuAndMemory()
 	if f.strategy == config.LeastAllocated && f.cpuWeight == f.memoryWeight && f.cpuWeight > 0 {
 		by.Rule = LeastAllocatedRule

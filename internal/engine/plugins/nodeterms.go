@@ -39,9 +39,9 @@ type weightedNodeTerm struct {
 // fieldRequirement compares a field of the node with one value, or excludes it (not). The name is
 // the only field; any other is empty, on every node.
 type fieldRequirement struct {
-	name  bool
-	value string
-	not   bool
+	name    bool
+	value   string
+	negated bool
 }
 
 // nodeOperators maps the API's operators to the label library's. An unlisted operator maps to "",
@@ -121,7 +121,7 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 			continue
 		}
 		term.fields = append(term.fields, fieldRequirement{
-			name: f.Key == metav1.ObjectNameField, value: f.Values[0], not: f.Operator == v1.NodeSelectorOpNotIn,
+			name: f.Key == metav1.ObjectNameField, value: f.Values[0], negated: f.Operator == v1.NodeSelectorOpNotIn,
 		})
 	}
 	return term
@@ -191,7 +191,7 @@ func (t *nodeTerm) matchFields(n *cluster.Node) bool {
 }
 
 // match compares the field's value.
-func (f fieldRequirement) match(value string) bool { return (value == f.value) != f.not }
+func (f fieldRequirement) match(value string) bool { return (value == f.value) != f.negated }
 
 // namesWanted returns the requirements of the fields on the node's name, one per operator. Two
 // different required names leave an In without values, which no node meets.
@@ -199,7 +199,7 @@ func namesWanted(fields []fieldRequirement) []labelRequirement {
 	var t nodeTerm
 	for _, f := range fields {
 		operator := selection.In
-		if f.not {
+		if f.negated {
 			operator = selection.NotIn
 		}
 		if f.name {

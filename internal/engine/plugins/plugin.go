@@ -171,10 +171,10 @@ type ReadsPerPod interface {
 	ReadsFor(p *cluster.Pod) Part
 }
 
-// Worthy is implemented by fixed scorers with a further input besides pod and node. Equal results
-// mean equal scores.
-type Worthy interface {
-	Worth(c *cluster.Cluster, p *cluster.Pod) string
+// ScoreKeyer is implemented by fixed scorers with a further input besides pod and node. Equal
+// results mean equal scores.
+type ScoreKeyer interface {
+	ScoreKey(c *cluster.Cluster, p *cluster.Pod) string
 }
 
 // normalizeScores scales scores to 0..MaxScore by their maximum. reverse turns the highest score

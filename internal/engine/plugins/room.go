@@ -34,9 +34,9 @@ type RoomScore struct {
 
 	// CPU and Memory are the pod's amounts as counted by the score.
 	CPU, Memory int64
-	// Of scores a node for a pod with the given amounts. It does not allocate.
-	Of   func(room *cluster.Room, cpu, memory int64) int64
-	Rule RoomRule
+	// Score scores a node for a pod with the given amounts. It does not allocate.
+	Score func(room *cluster.Room, cpu, memory int64) int64
+	Rule  RoomRule
 }
 
 // RoomRule identifies the formula of Of for bulk scoring, which computes it without a call per

@@ -46,7 +46,7 @@ func TestRoomScoreIsTheScore(t *testing.T) {
 				continue
 			}
 			want, _ := scoring.Node(node)
-			if got := by.Of(room, by.CPU, by.Memory); got != want {
+			if got := by.Score(room, by.CPU, by.Memory); got != want {
 				t.Errorf("%s: by room %d, Score %d", scorer.Name(), got, want)
 			}
 			if len(pod.Class.Requests.Scalars) > 0 || by.Rule == NoRule {

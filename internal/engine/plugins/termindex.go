@@ -29,7 +29,7 @@ const fewRequirements = 32
 //	terms   0: zone In a   1: zone In b, disk Exists   2: zone NotIn a
 //	node    zone=a, without disk
 //	111 -> 101  term 1 needs the label disk           (needNoOther)
-//	101 -> 101  zone=a is listed by term 0 ...        (valueIndex.in)
+//	101 -> 101  zone=a is listed by term 0 ...        (valueIndex.equal)
 //	101 -> 001  ... and excluded by term 2            (valueIndex.notIn; bit 0 is on the right)
 type termIndex struct {
 	terms   nodeTerms
@@ -78,7 +78,7 @@ type keyRequirement struct {
 // valueIndex holds the requirements on the value of one label. It omits Exists: a node with the
 // label always meets it, and needed excludes a node without it.
 type valueIndex struct {
-	in      valueTerms
+	equal   valueTerms
 	notIn   valueTerms
 	absent  termSet // terms with DoesNotExist
 	greater boundTerms
@@ -103,7 +103,7 @@ func (k *indexedKey) buildIndex(words int) {
 	for _, r := range k.all {
 		switch r.operator {
 		case selection.In:
-			x.in.addTerm(r.term, r.labelRequirement, len(k.all))
+			x.equal.addTerm(r.term, r.labelRequirement, len(k.all))
 		case selection.NotIn:
 			x.notIn.addTerm(r.term, r.labelRequirement, len(k.all))
 		case selection.DoesNotExist:
@@ -117,7 +117,7 @@ func (k *indexedKey) buildIndex(words int) {
 
 	// all served to build the index, and would only cost memory from here on.
 	k.all, k.index = nil, x
-	x.in.packSets(words)
+	x.equal.packSets(words)
 	x.notIn.packSets(words)
 	x.absent.pack(words)
 	x.greater.packBounds(words)
@@ -140,7 +140,7 @@ func (k *indexedKey) excludeTerms(w *termSearch, value string) {
 // excludeTerms is the indexed version. Lt is stored as Gt of the complements: number < bound is the
 // same as ^number > ^bound, including the lowest number, which cannot be negated.
 func (k *valueIndex) excludeTerms(w *termSearch, value string) {
-	k.in.all.excludeFrom(w.left, k.in.termsOf(value), w)
+	k.equal.all.excludeFrom(w.left, k.equal.termsOf(value), w)
 	if of := k.notIn.termsOf(value); of != nil {
 		of.excludeFrom(w.left, nil, w)
 	}

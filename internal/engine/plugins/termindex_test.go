@@ -36,7 +36,7 @@ func TestIndexedTermsMatchWhatEachOfThemDoes(t *testing.T) {
 		x := indexTerms(terms, weights)
 		for _, k := range x.keys {
 			if k.index != nil {
-				masks, lists = masks+len(k.index.in.all.mask), lists+len(k.index.in.all.list)
+				masks, lists = masks+len(k.index.equal.all.mask), lists+len(k.index.equal.all.list)
 			}
 			few += len(k.all)
 		}

@@ -283,7 +283,7 @@ func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	// The sum over all shortages of the fraction covered by removing the pod, each at most 1.
 	helps := func(p *cluster.Pod) (part float64) {
 		for i := range short {
-			part += min(1, float64(p.Class.Requests.Of(short[i].Name))/(float64(short[i].Wanted)-float64(short[i].Free)))
+			part += min(1, float64(p.Class.Requests.Amount(short[i].Name))/(float64(short[i].Wanted)-float64(short[i].Free)))
 		}
 		return part
 	}
@@ -307,7 +307,7 @@ func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 		for i := range short {
 			free := short[i].Free
 			for _, o := range going {
-				free = rules.Sum(free, o.Class.Requests.Of(short[i].Name))
+				free = rules.Sum(free, o.Class.Requests.Amount(short[i].Name))
 			}
 			enough = enough && free >= short[i].Wanted
 		}

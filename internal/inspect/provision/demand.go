@@ -219,7 +219,7 @@ func (d *demand) measure(pods []*cluster.Pod) {
 		list := make([]int64, len(d.names))
 		for r, name := range d.names {
 			// A node too small for its DaemonSets has zero room, not less.
-			list[r] = max(room.Of(name)-daemons.Of(name), 0)
+			list[r] = max(room.Amount(name)-daemons.Amount(name), 0)
 		}
 		d.rooms = append(d.rooms, list)
 	}
@@ -240,7 +240,7 @@ func (d *demand) measure(pods []*cluster.Pod) {
 func (d *demand) sizeOf(p *cluster.Pod) []int64 {
 	list := make([]int64, len(d.names))
 	for r, name := range d.names {
-		if list[r] = p.Class.Requests.Of(name); name == v1.ResourcePods {
+		if list[r] = p.Class.Requests.Amount(name); name == v1.ResourcePods {
 			list[r] = 1
 		}
 	}

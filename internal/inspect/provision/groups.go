@@ -187,9 +187,9 @@ func (d *demand) roomsIn(key, domain string) (list []*room) {
 		}
 		r := &room{node: n, free: make([]int64, len(d.names))}
 		for i, name := range d.names {
-			r.free[i] = n.Size.Of(name) - n.Requested.Of(name)
+			r.free[i] = n.Size.Amount(name) - n.Requested.Amount(name)
 			if name == v1.ResourcePods {
-				r.free[i] = n.Size.Of(name) - int64(len(n.Pods))
+				r.free[i] = n.Size.Amount(name) - int64(len(n.Pods))
 			}
 		}
 		list = append(list, r)

@@ -139,7 +139,7 @@ func (s *scheduler) groupOf(p *cluster.Pod) *groups.Group {
 	if s.groups == nil || p == nil {
 		return nil
 	}
-	return s.groups.Of(p.UID)
+	return s.groups.GroupOf(p.UID)
 }
 
 // hearTogether records the decisions of one step and returns their pods, nil for a pod no longer

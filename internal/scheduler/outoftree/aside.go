@@ -20,9 +20,9 @@ import (
 //
 // An extender may take seconds, and the deciding goroutine must not wait for it: all other pods
 // would wait as well. In an attempt of the cycle, a missing response therefore ends the decision
-// with a plugins.Aside; another goroutine sends the request, and the pod is decided again with the
-// response. Outside of an attempt, for explanations and comparisons, the request is made in place.
-// kube-scheduler waits in both cases.
+// with a plugins.PendingQuery; another goroutine sends the request, and the pod is decided again
+// with the response. Outside of an attempt, for explanations and comparisons, the request is made
+// in place. kube-scheduler waits in both cases.
 type extenderAnswers struct {
 	of map[*extended]*extenderAnswer // by extender; added by answersOf on first use
 }
@@ -82,19 +82,20 @@ func (e *extended) answersOf(y *session) *extenderAnswer {
 }
 
 // askExtender calls ask: immediately or, in an attempt of the cycle, aside. In the second case it
-// returns a plugins.Aside as the error, and ask runs later on another goroutine: it must read
-// neither the session nor the cluster, only the variables captured before.
+// returns a plugins.PendingQuery as the error, and ask runs later on another goroutine: it must
+// read neither the session nor the cluster, only the variables captured before.
 func (e *extended) askExtender(y *session, ask func()) error {
 	if !y.aside {
 		ask()
 		return nil
 	}
-	return &plugins.Aside{Whom: "extender " + e.Name(), Answers: y.answers, Ask: func(context.Context) { ask() }}
+	return &plugins.PendingQuery{Target: "extender " + e.Name(), Answers: y.answers, Run: func(context.Context) { ask() }}
 }
 
-// askFilter returns the extender's response about the nodes, or an Aside if the request must be
-// sent first. A response about a superset of the nodes serves as well: a pod decided again may have
-// fewer candidates than before. If any node is missing from it, the request is repeated for all.
+// askFilter returns the extender's response about the nodes, or a PendingQuery if the request must
+// be sent first. A response about a superset of the nodes serves as well: a pod decided again may
+// have fewer candidates than before. If any node is missing from it, the request is repeated for
+// all.
 func (e *extended) askFilter(y *session, infos []fwk.NodeInfo) (*filterAnswer, error) {
 	pod := y.pod // captured here: ask must not read the session
 	kept := e.answersOf(y)

@@ -47,7 +47,7 @@ func (k keeper) Begin(a *cycle.Attempt) {
 	y.beginCycle()
 	k.f.set.countAttempts(1, false)
 	a.State, k.f.current = y, y
-	y.aside = a.Aside
+	y.aside = a.Async
 	if kept, ok := a.Answers.(*extenderAnswers); ok {
 		y.answers = kept
 	}

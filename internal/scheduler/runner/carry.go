@@ -84,7 +84,7 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	case cycle.Release:
 		s.permits.releasePod(a.Ticket)
 	case cycle.Ask:
-		return func(context.Context) cycle.Event { return s.askAside(a) }
+		return func(context.Context) cycle.Event { return s.runQuery(a) }
 	case cycle.Panicked:
 		err := fmt.Errorf("panic: %s\n%s", a.Value, a.Stack)
 		klog.Background().Error(err, "A decision panicked; its pod backs off", "pod",
@@ -192,14 +192,14 @@ func (s *Scheduler) cancelTask(a cycle.Cancel) {
 	}
 }
 
-// askAside waits for an extender's response while it can still be used to decide the pod. When the
-// scheduler stops, askAside returns an Activate without pods, which changes nothing. The goroutine
+// runQuery waits for an extender's response while it can still be used to decide the pod. When the
+// scheduler stops, runQuery returns an Activate without pods, which changes nothing. The goroutine
 // of the request may outlive the wait, but the request ends with the scheduler.
-func (s *Scheduler) askAside(a cycle.Ask) cycle.Event {
+func (s *Scheduler) runQuery(a cycle.Ask) cycle.Event {
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		a.Aside.Ask(s.life.running)
+		a.Query.Run(s.life.running)
 	}()
 	select {
 	case <-asked:

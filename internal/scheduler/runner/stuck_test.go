@@ -125,7 +125,7 @@ type hesitant struct{}
 func (hesitant) Name() string                 { return "hesitant" }
 func (hesitant) Interested(*cluster.Pod) bool { return true }
 func (hesitant) Filter(*cluster.Cluster, *cluster.Pod, []*cluster.Node) (map[*cluster.Node]*plugins.Rejection, error) {
-	return nil, &plugins.Aside{Whom: "hesitant", Ask: func(context.Context) { time.Sleep(time.Hour) }}
+	return nil, &plugins.PendingQuery{Target: "hesitant", Run: func(context.Context) { time.Sleep(time.Hour) }}
 }
 func (hesitant) Score(*cluster.Cluster, *cluster.Pod, []*cluster.Node) ([]int64, error) {
 	return nil, nil
