@@ -150,7 +150,7 @@ func TestVotesBeyondAnInt32AreNotWrapped(t *testing.T) {
 		c := benchCluster(4, false)
 		d := New(c, plugins.Default(), 1)
 		d.limits.FewDomains, d.limits.RankingCost = 0, -1
-		if apart { // what strangers say is summed by node
+		if apart { // foreign terms are summed by node
 			d.limits.BaseGroups, d.limits.RankingGroups, d.limits.SumsCost = 0, 0, -1
 		}
 		loved := func(node string, weight int32) {

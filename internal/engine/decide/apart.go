@@ -136,8 +136,8 @@ func (s *survey) lacksNominatedRoom(node int32) bool {
 	if !s.plan.room.fits(&room) {
 		return true
 	}
-	if s.plan.strangersSummed && slices.ContainsFunc(guests, func(g *cluster.Pod) bool {
-		return slices.ContainsFunc(s.plan.others.of(g.Class.Affinities).repelled, n.Has)
+	if s.plan.foreignSummed && slices.ContainsFunc(guests, func(g *cluster.Pod) bool {
+		return slices.ContainsFunc(s.plan.others.effectsOf(g.Class.Affinities).repelled, n.Has)
 	}) {
 		return true
 	}
@@ -145,7 +145,7 @@ func (s *survey) lacksNominatedRoom(node int32) bool {
 		return false
 	}
 
-	with := &s.with
+	with := &s.nominatedCounts
 	with.fitTallies(len(s.tallies))
 	for k, t := range s.tallies {
 		domain := t.topology.domain[node]

@@ -44,13 +44,13 @@ type base struct {
 	statics  []*static
 	byStatic map[baseStatic]int32
 
-	// The sums of strangers' terms about all the classes; nil: no such terms, or not summed. Nodes
+	// The sums of foreign terms about all the classes; nil: no such terms, or not summed. Nodes
 	// repelling the classes by such a term have separate groups.
 	votes, repelling *sums
 	perVote          float64 // the width of one vote in a cell of a tree
 	// moved counts the nodes moved by sums, and served the decisions made.
 	moved, served int
-	said          *saidEffort // for the strangers' terms that are summed; nil: none are
+	effort        *sharedEffort // for the foreign terms that are summed; nil: none are
 
 	looked  int     // counts what was looked at in trees
 	changed []int32 // scratch space
@@ -78,7 +78,7 @@ const rejected = none
 // topologies given.
 func newBase(ix *index, pl *plan, axes []topologyAxis) *base {
 	b := &base{ix: ix, plan: pl, axes: axes}
-	if pl.strangersSummed {
+	if pl.foreignSummed {
 		b.votes, b.repelling = pl.others.sumTerms(ix, pl.example.Class.Affinities)
 	}
 	b.rebuild()
@@ -108,16 +108,16 @@ func (b *base) pointAt(node int32) point {
 	return pointOf(b.roomOf(node), b.balanceOf(node), b.votesOf(node))
 }
 
-// votesOf returns the votes of strangers for a node, if the base sums them.
+// votesOf returns the votes of foreign terms for a node, if the base sums them.
 func (b *base) votesOf(node int32) int64 {
 	if b.votes == nil {
 		return 0
 	}
-	return b.votes.of[node]
+	return b.votes.byNode[node]
 }
 
-// isRepelled reports whether strangers repel the classes from a node, if the base sums that.
-func (b *base) isRepelled(node int32) bool { return b.repelling != nil && b.repelling.of[node] > 0 }
+// isRepelled reports whether foreign terms repel the classes from a node, if the base sums that.
+func (b *base) isRepelled(node int32) bool { return b.repelling != nil && b.repelling.byNode[node] > 0 }
 
 // scoreRoom returns a node's score for room, or noRoom if it has too little.
 func (b *base) scoreRoom(node int32, q *room) int16 {
@@ -201,7 +201,7 @@ func (b *base) catchUp() {
 	}
 }
 
-// countSums recomputes the sums of strangers' terms.
+// countSums recomputes the sums of foreign terms.
 func (b *base) countSums() {
 	if b.repelling != nil {
 		b.repelling.countAll()
@@ -211,8 +211,8 @@ func (b *base) countSums() {
 	}
 	b.votes.countAll()
 	b.perVote = 0
-	if len(b.votes.of) > 0 {
-		if most, least := slices.Max(b.votes.of), slices.Min(b.votes.of); most > least {
+	if len(b.votes.byNode) > 0 {
+		if most, least := slices.Max(b.votes.byNode), slices.Min(b.votes.byNode); most > least {
 			b.perVote = plugins.MaxScore / float64(most-least)
 		}
 	}
@@ -339,9 +339,9 @@ func (b *base) findStatic(n *cluster.Node) int32 {
 	return index
 }
 
-// saidEffort is the effort spent on deciding pods with equal strangers' terms about them, by many
+// sharedEffort is the effort spent on deciding pods with equal foreign terms about them, by many
 // keys.
-type saidEffort struct {
+type sharedEffort struct {
 	work int
 	used uint64 // when, by the decider's clock
 }
@@ -349,7 +349,7 @@ type saidEffort struct {
 // costsMore reports whether the sums of a base have cost more than they saved: adding or removing a
 // pod with such terms moves all nodes of its domains.
 func (b *base) costsMore() bool {
-	return b.said != nil && b.moved > 8*len(b.at)+b.served*b.ix.limits.BaseGroups
+	return b.effort != nil && b.moved > 8*len(b.at)+b.served*b.ix.limits.BaseGroups
 }
 
 // inclusionFor returns the inclusion set for the constraint of a tally; keys are those of all hard

@@ -27,7 +27,7 @@ const (
 	usedMemory
 	perCPU
 	perMemory
-	votes // of strangers, where a base sums them
+	votes // of foreign terms, where a base sums them
 	axes
 )
 

@@ -39,8 +39,8 @@ type cache struct {
 	plans [recent]recentPlan // by class, modulo their number
 	bases map[string]*base   // by the key that findBase makes
 
-	effort     map[int32]classEffort  // by class
-	saidEffort map[uint64]*saidEffort // by a hash of what strangers' terms say; see said.describeTerms
+	effort        map[int32]classEffort    // by class
+	sharedEfforts map[uint64]*sharedEffort // by a hash of the effects of foreign terms; see termEffects.describeTerms
 
 	unused uint64 // what was not used since is dropped by dropUnused, by the decider's clock
 
@@ -54,7 +54,7 @@ func newCache(ix *index, planner *planner) *cache {
 		idle:     idle,
 		rankings: map[rankingKey]*ranking{}, byClass: map[int32]*member{},
 		bases: map[string]*base{}, candidates: map[*ranking]*candidates{},
-		effort: map[int32]classEffort{}, saidEffort: map[uint64]*saidEffort{},
+		effort: map[int32]classEffort{}, sharedEfforts: map[uint64]*sharedEffort{},
 	}
 }
 
@@ -100,16 +100,16 @@ func (ca *cache) bytesOf(r *ranking) int {
 // the nodes or when sums start or cease to pay off.
 type recentPlan struct {
 	class    *cluster.PodClass
-	full     *plan       // with a tally for all that matters
-	plan     *plan       // the same, or without what the base sums
-	versions versions    // what the plan was made from
-	terms    int         // version of all terms up to which versions.terms is known to hold
-	nodes    uint64      // version of the nodes when the base was found
-	base     *base       // nil: there is none
-	axisOf   []int       // by tally
-	said     *saidEffort // for what strangers' terms say; nil: it is little, or a base sums it
-	used     uint64      // when, by the decider's clock
-	soon     bool        // it had been used within the few decisions before that
+	full     *plan         // with a tally for all that matters
+	plan     *plan         // the same, or without what the base sums
+	versions versions      // what the plan was made from
+	terms    int           // version of all terms up to which versions.terms is known to hold
+	nodes    uint64        // version of the nodes when the base was found
+	base     *base         // nil: there is none
+	axisOf   []int         // by tally
+	effort   *sharedEffort // for the effects of foreign terms; nil: it is little, or a base sums it
+	used     uint64        // when, by the decider's clock
+	soon     bool          // it had been used within the few decisions before that
 }
 
 // classEffort is the cost of the surveys of a class so far.

@@ -15,7 +15,7 @@ import (
 // unchanged between two preemptions, so only changed nodes are recomputed. The cheapest node of
 // every block of 64 is kept, so the overall cheapest is found by comparing blocks.
 //
-// It is valid up to a position of the log and of budgetNews, and for the current verdicts of the
+// It is valid up to a position of the log and of budgetChanges, and for the current verdicts of the
 // filtering tallies on each node.
 //
 // It ignores filters that must run on each node: their verdict on one pod need not hold for another

@@ -27,7 +27,7 @@ func (pl *plan) countedLooks(ix *index) (looks []*lookPods, all bool) {
 
 	if pl.filtersPods || pl.scoresPods {
 		for _, users := range ix.terms.usersFor(pl.example.Class.Labels) {
-			if pl.strangersSummed && pl.isApart(users.class.Affinities) {
+			if pl.foreignSummed && pl.isApart(users.class.Affinities) {
 				continue
 			}
 			p.findLooks(&p.byTerms, cluster.ShortHash(users.class.Affinities[0]))

@@ -10,7 +10,7 @@ func (r *ranking) countTallies() {
 		return
 	}
 
-	r.counted.in = newMarks(len(r.ix.c.Nodes), r.plan.spreadTallies())
+	r.counted.tallies = newMarks(len(r.ix.c.Nodes), r.plan.spreadTallies())
 	r.counted.effects = map[[2]uint64][]effect{}
 	for i := range r.plan.tallies {
 		r.tallies = append(r.tallies, r.plan.tallies[i].startTally(r.ix))
@@ -23,7 +23,7 @@ func (r *ranking) countTallies() {
 		if n == nil {
 			continue
 		}
-		counts := r.counted.in.of(n.Index)
+		counts := r.counted.tallies.tallies(n.Index)
 		r.plan.countsPodsOf(n, counts)
 		for k := range r.plan.hard {
 			if t := r.tallies[k]; counts.has(k) {
@@ -37,11 +37,11 @@ func (r *ranking) countTallies() {
 	r.counted.inDomains = r.domainChanges()
 }
 
-// sumUp merges the tallies of strangers' terms into one per purpose.
+// sumUp merges the tallies of foreign terms into one per purpose.
 func (r *ranking) sumUp() {
 	kept, sums := r.tallies[:0:0], map[purpose]int{}
 	for i, t := range r.tallies {
-		if !r.plan.tallies[i].strangers || r.plan.combinations <= r.ix.limits.RankingGroups {
+		if !r.plan.tallies[i].foreign || r.plan.combinations <= r.ix.limits.RankingGroups {
 			r.counted.places[i].tally = len(kept)
 			kept = append(kept, t)
 			continue
@@ -108,7 +108,7 @@ func (r *ranking) countPods() {
 // and whether the nodes of that domain must be regrouped.
 func (r *ranking) countPod(node int32, e effect, sign int64, terminating bool) (domain int32, regroup bool) {
 	t := r.tallies[e.tally]
-	if t.purpose <= spreadSoft && (terminating || !r.counted.in.of(node).has(e.tally)) {
+	if t.purpose <= spreadSoft && (terminating || !r.counted.tallies.tallies(node).has(e.tally)) {
 		return none, false
 	}
 	if t.parts != nil {

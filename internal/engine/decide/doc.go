@@ -36,7 +36,7 @@
 //     [effort.Meter] counts work, [effort.Budget] bounds one attempt.
 //   - plain (plain, judges, evaluation, extend, failure, parallel): every plugin, every node. No
 //     state.
-//   - index (index, topology, labelkeys, terms, saying, placed, namedkeys, versions, budgetnews,
+//   - index (index, topology, labelkeys, terms, effectcache, placed, namedkeys, versions, budgetchanges,
 //     looks): the view of the cluster shared by all plans. It follows the log, and is current
 //     before any layer below reads it.
 //   - plan (planner, plan, skeleton, plantallies, room, counted, questions): the results of all

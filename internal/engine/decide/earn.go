@@ -14,8 +14,8 @@ func (ca *cache) recordCost(known *recentPlan, s *survey) {
 	if ca.meter.Looked += s.work; s.work < little && !known.soon {
 		return
 	}
-	if known.said != nil && s.work >= little {
-		known.said.work += s.work
+	if known.effort != nil && s.work >= little {
+		known.effort.work += s.work
 	}
 
 	e := ca.effort[known.class.ID]

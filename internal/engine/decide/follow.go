@@ -66,7 +66,7 @@ func (r *ranking) keepsTallies(node int32) bool {
 	}
 	r.counted.marks = r.counted.marks.sized(r.plan.spreadTallies())
 	r.plan.countsPodsOf(n, r.counted.marks)
-	return slices.Equal(r.counted.marks, r.counted.in.of(node))
+	return slices.Equal(r.counted.marks, r.counted.tallies.tallies(node))
 }
 
 // followRooms applies the leading changes that are pod additions and removals, and returns their

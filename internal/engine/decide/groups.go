@@ -22,11 +22,11 @@ func (t *groupTable) find(static int32, values []int64) (index int32, key groupK
 
 	copy(key.values[:], values)
 	slot := t.recent.slotFor(static, values)
-	if slot.of == t && slot.key == key {
+	if slot.table == t && slot.key == key {
 		return slot.index, key, "", true
 	}
 	if index, known = t.byKey[key]; known {
-		slot.of, slot.key, slot.index = t, key, index
+		slot.table, slot.key, slot.index = t, key, index
 	}
 	return index, key, "", known
 }
@@ -64,8 +64,8 @@ func (t *groupTable) remove(g *group, index int32) bool {
 	} else {
 		delete(t.byKey, g.key)
 	}
-	if slot := t.recent.slotFor(g.key.static, g.values); slot.of == t && slot.index == index {
-		slot.of = nil
+	if slot := t.recent.slotFor(g.key.static, g.values); slot.table == t && slot.index == index {
+		slot.table = nil
 	}
 	t.vacant = append(t.vacant, index)
 	return true

@@ -71,7 +71,7 @@ func (t *hypothesis) countPod(o *cluster.Pod, sign int64) {
 		}
 
 		spreads := of.purpose <= spreadSoft
-		if spreads && (o.Terminating || !t.r.counted.in.of(t.node.Index).has(e.tally)) {
+		if spreads && (o.Terminating || !t.r.counted.tallies.tallies(t.node.Index).has(e.tally)) {
 			continue
 		}
 

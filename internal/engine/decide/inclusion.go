@@ -17,15 +17,15 @@ type inclusionSet struct {
 	constraint plugins.SpreadConstraint
 	topology   *topology
 
-	of       []int32 // by node: the domain that it is counted in, or none
+	domains  []int32 // by node: the domain that it is counted in, or none
 	included []int32 // nodes by domain
 	present  int     // domains with nodes
 }
 
 // updateNode recounts a node; n is nil for a deleted one.
 func (s *inclusionSet) updateNode(node int32, n *cluster.Node, by *plugins.SpreadInclusion) {
-	for int(node) >= len(s.of) {
-		s.of = append(s.of, none)
+	for int(node) >= len(s.domains) {
+		s.domains = append(s.domains, none)
 	}
 	now := none
 	if n != nil && !slices.ContainsFunc(s.keys, func(t *topology) bool { return t.domain[node] == none }) &&
@@ -36,12 +36,12 @@ func (s *inclusionSet) updateNode(node int32, n *cluster.Node, by *plugins.Sprea
 	for len(s.included) < s.topology.domainCount() {
 		s.included = append(s.included, 0)
 	}
-	before := s.of[node]
+	before := s.domains[node]
 	if before == now {
 		return
 	}
 
-	s.of[node] = now
+	s.domains[node] = now
 	if now != none {
 		if s.included[now]++; s.included[now] == 1 {
 			s.present++

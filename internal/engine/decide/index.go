@@ -34,9 +34,9 @@ type index struct {
 	keys         labelKeys
 
 	terms   terms
-	about   []byte // scratch space of termEffects
+	scratch []byte // scratch space of termEffects
 	placed  placed
-	budgets budgetNews
+	budgets budgetChanges
 	guests  map[int32][]*cluster.PodClass // by node: of nominated pods, as terms counts them
 
 	// parts assigns a number to the shared parts of each node, by node. manyParts is the count of

@@ -36,8 +36,8 @@ type lookIndex struct {
 	also  map[uint32]map[*lookPods]bool // beyond the first
 }
 
-// with yields the looks with that hash.
-func (x *lookIndex) with(hash uint32) iter.Seq[*lookPods] {
+// withHash yields the looks with that hash.
+func (x *lookIndex) withHash(hash uint32) iter.Seq[*lookPods] {
 	return func(yield func(*lookPods) bool) {
 		first := x.firstWith(hash)
 		if first == nil || !yield(first) {
@@ -153,8 +153,8 @@ func (c *nodeCounts) all(yield func(node int32, n podCount) bool) {
 	}
 }
 
-// on returns the pods of the class on a node.
-func (c *nodeCounts) on(node int32) podCount {
+// countOn returns the pods of the class on a node.
+func (c *nodeCounts) countOn(node int32) podCount {
 	switch {
 	case c.manyCounts == nil:
 	case c.many != nil:
@@ -340,7 +340,7 @@ func (p *placed) beginSearch() {
 
 // findLooks adds the looks with a hash to the list, except those already found in this round.
 func (p *placed) findLooks(index *lookIndex, hash uint32) {
-	for pods := range index.with(hash) {
+	for pods := range index.withHash(hash) {
 		if pods.found != p.round {
 			pods.found = p.round
 			p.found = append(p.found, pods)

@@ -54,15 +54,15 @@ type plan struct {
 	onlyOwnVotes   bool // and scores only pods with preferences of their own
 	voteWeight     int64
 
-	others said // what the terms of other pods say about the class
+	others termEffects // what the terms of other pods say about the class
 
 	tallies []tallyPlan
-	// Strangers are pods with affinity terms different from the pending pod's; pods of one workload
-	// have the same terms. strangersApart: strangers' terms have separate tallies, since together
-	// they make too many combinations of domains. strangersSummed: they have no tallies, since a
-	// base sums them.
-	strangersApart, strangersSummed bool
-	combinations                    int // about how many groups of nodes the tallies make
+	// Foreign terms are those of pods with other affinity terms than the pending pod's; pods of one
+	// workload have the same terms. foreignApart: foreign terms have separate tallies, since
+	// together they make too many combinations of domains. foreignSummed: they have no tallies,
+	// since a base sums them.
+	foreignApart, foreignSummed bool
+	combinations                int // about how many groups of nodes the tallies make
 
 	// The filters to run for every pod, on the nodes that pass everything else.
 	asked       []askedFilter
@@ -168,8 +168,8 @@ type tallyPlan struct {
 	key        string
 	constraint *plugins.SpreadConstraint
 	self       int64 // see SpreadConstraint.Self
-	// strangers: it counts the terms of strangers only.
-	strangers bool
+	// foreign: it counts foreign terms only.
+	foreign bool
 	// lackingCount: nodes without the label count with those that have an empty value.
 	lackingCount bool
 }

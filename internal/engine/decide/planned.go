@@ -48,11 +48,11 @@ func (ca *cache) plannedFromBase(p *cluster.Pod) *recentPlan {
 	const few = 32
 	known.terms, known.used, known.soon = ca.ix.terms.version, ca.meter.Clock, ca.meter.Clock-known.used <= few
 	if b := known.base; b != nil && !b.dropped && b.costsMore() {
-		b.said.work = 0
+		b.effort.work = 0
 		ca.dropBase(b.name)
 	}
 
-	if known.nodes != ca.ix.nodesVersion || known.base != nil && known.base.dropped || known.said != nil && ca.worthSums(known.said) {
+	if known.nodes != ca.ix.nodesVersion || known.base != nil && known.base.dropped || known.effort != nil && ca.worthSums(known.effort) {
 		known.nodes = ca.ix.nodesVersion
 		ca.findBase(known)
 	}
@@ -66,18 +66,18 @@ func (ca *cache) plannedFromBase(p *cluster.Pod) *recentPlan {
 // findBase finds or creates the base for a plan. The classes of one base share the skeleton and the
 // relevant topologies.
 func (ca *cache) findBase(known *recentPlan) {
-	known.base, known.plan, known.said = nil, known.full, nil
+	known.base, known.plan, known.effort = nil, known.full, nil
 	key, list, ok := ca.axesOf(known)
 	if !ok {
 		return
 	}
 
 	said := ""
-	if pl := known.full; pl.strangersApart {
+	if pl := known.full; pl.foreignApart {
 		said = string(pl.others.describeTerms(pl.example.Class.Affinities))
-		known.said = ca.effortOf(said)
-		if ca.worthSums(known.said) {
-			known.plan = pl.withStrangersSummed()
+		known.effort = ca.effortOf(said)
+		if ca.worthSums(known.effort) {
+			known.plan = pl.withForeignSummed()
 			if key, list, ok = ca.axesOf(known); !ok {
 				return
 			}
@@ -107,28 +107,28 @@ func (ca *cache) findBase(known *recentPlan) {
 	}
 
 	known.base = b
-	if known.plan.strangersSummed {
-		b.said, known.said = known.said, nil
+	if known.plan.foreignSummed {
+		b.effort, known.effort = known.effort, nil
 	}
 }
 
-var saidSeed = maphash.MakeSeed()
+var effectSeed = maphash.MakeSeed()
 
-// effortOf returns the effort spent on strangers' terms, identified by the text of
-// said.describeTerms.
-func (ca *cache) effortOf(said string) *saidEffort {
-	key := maphash.String(saidSeed, said) // the text is long where many terms say something
-	known := ca.saidEffort[key]
+// effortOf returns the effort spent on foreign terms, identified by the text of
+// termEffects.describeTerms.
+func (ca *cache) effortOf(said string) *sharedEffort {
+	key := maphash.String(effectSeed, said) // the text is long where many terms say something
+	known := ca.sharedEfforts[key]
 	if known == nil {
-		known = &saidEffort{}
-		ca.saidEffort[key] = known
+		known = &sharedEffort{}
+		ca.sharedEfforts[key] = known
 	}
 	known.used = ca.meter.Clock
 	return known
 }
 
 // worthSums reports whether these decisions have cost as much as summing the terms would.
-func (ca *cache) worthSums(said *saidEffort) bool {
+func (ca *cache) worthSums(said *sharedEffort) bool {
 	return said.work > ca.limits.SumsCost*len(ca.c.Nodes)
 }
 

@@ -103,7 +103,7 @@ func (pn *planner) signatureOf(pl *plan) string {
 	}
 	for i := range pl.tallies {
 		t := &pl.tallies[i]
-		fmt.Fprintf(&b, "%d %t %s", t.purpose, t.strangers, t.key)
+		fmt.Fprintf(&b, "%d %t %s", t.purpose, t.foreign, t.key)
 		if t.constraint != nil {
 			fmt.Fprintf(&b, " %x %d", t.constraint.Selector.Digest(), t.self)
 		}

@@ -36,10 +36,10 @@ func (pn *planner) planTallies(pl *plan) {
 	if pl.filtersPods || pl.scoresPods {
 		pl.others = pl.saidTo(pn.ix)
 	}
-	pl.strangersApart, pl.strangersSummed = false, false
+	pl.foreignApart, pl.foreignSummed = false, false
 	pn.planTerms(pl)
-	if pl.combinations = pn.groupsFor(pl); len(pl.others.by) > 0 && pl.combinations > min(pn.limits.BaseGroups, pn.limits.RankingGroups) {
-		pl.strangersApart = true
+	if pl.combinations = pn.groupsFor(pl); len(pl.others.byAffinity) > 0 && pl.combinations > min(pn.limits.BaseGroups, pn.limits.RankingGroups) {
+		pl.foreignApart = true
 		pl.tallies = pl.tallies[:len(pl.hard)+len(pl.soft)]
 		pn.planTerms(pl)
 	}
@@ -96,10 +96,10 @@ func (pn *planner) planTerms(pl *plan) {
 		for i := range own.RequiredAntiAffinity {
 			pn.addTally(pl, tallyPlan{purpose: repel, key: own.RequiredAntiAffinity[i].TopologyKey})
 		}
-		for i := range pl.others.by {
-			by := &pl.others.by[i]
+		for i := range pl.others.byAffinity {
+			by := &pl.others.byAffinity[i]
 			for _, key := range by.repelled {
-				pn.addTally(pl, tallyPlan{purpose: repelledBy, key: key, strangers: pl.isApart(by.affinities)})
+				pn.addTally(pl, tallyPlan{purpose: repelledBy, key: key, foreign: pl.isApart(by.affinities)})
 			}
 		}
 	}
@@ -110,10 +110,10 @@ func (pn *planner) planTerms(pl *plan) {
 				pn.addTally(pl, tallyPlan{purpose: vote, key: list[i].TopologyKey})
 			}
 		}
-		for i := range pl.others.by {
-			by := &pl.others.by[i]
+		for i := range pl.others.byAffinity {
+			by := &pl.others.byAffinity[i]
 			for _, v := range by.votes {
-				pn.addTally(pl, tallyPlan{purpose: vote, key: v.Key, strangers: pl.isApart(by.affinities)})
+				pn.addTally(pl, tallyPlan{purpose: vote, key: v.Key, foreign: pl.isApart(by.affinities)})
 			}
 		}
 	}
@@ -132,23 +132,23 @@ func (pn *planner) attractingTallies(keys []string) (all []tallyPlan) {
 	return all
 }
 
-// isApart reports whether pods with these affinities are strangers with separate tallies.
+// isApart reports whether pods with these affinities have foreign terms with separate tallies.
 func (pl *plan) isApart(affinities [2]uint64) bool {
-	return pl.strangersApart && affinities != pl.example.Class.Affinities
+	return pl.foreignApart && affinities != pl.example.Class.Affinities
 }
 
-// withStrangersSummed returns a copy of the plan without the tallies of strangers' terms.
-func (pl *plan) withStrangersSummed() *plan {
+// withForeignSummed returns a copy of the plan without the tallies of foreign terms.
+func (pl *plan) withForeignSummed() *plan {
 	summed := *pl
-	summed.strangersSummed = true
-	summed.tallies = slices.DeleteFunc(slices.Clone(pl.tallies), func(t tallyPlan) bool { return t.strangers })
+	summed.foreignSummed = true
+	summed.tallies = slices.DeleteFunc(slices.Clone(pl.tallies), func(t tallyPlan) bool { return t.foreign })
 	return &summed
 }
 
 // addTally adds a tally of terms unless present, if any node has the key.
 func (pn *planner) addTally(pl *plan, tally tallyPlan) {
 	for i := range pl.tallies {
-		if t := &pl.tallies[i]; t.purpose == tally.purpose && t.strangers == tally.strangers && t.key == tally.key {
+		if t := &pl.tallies[i]; t.purpose == tally.purpose && t.foreign == tally.foreign && t.key == tally.key {
 			return
 		}
 	}
@@ -194,7 +194,7 @@ func newMarks(nodes, tallies int) marks {
 	return marks{make([]uint8, nodes*each), each}
 }
 
-func (m marks) of(node int32) tallySet { return m.bits[int(node)*m.each : int(node+1)*m.each] }
+func (m marks) tallies(node int32) tallySet { return m.bits[int(node)*m.each : int(node+1)*m.each] }
 
 func hasKeys(n *cluster.Node, constraints []plugins.SpreadConstraint) bool {
 	for i := range constraints {
@@ -213,7 +213,7 @@ func (pl *plan) effectsOf(class *cluster.PodClass) (effects []effect) {
 		attracts = pl.affinities.Attracts(class)
 	}
 
-	says, repels := pl.others.of(class.Affinities), pl.affinities.Repels(class)
+	says, repels := pl.others.effectsOf(class.Affinities), pl.affinities.Repels(class)
 	var own []plugins.Vote
 	if pl.countsVotes() {
 		own = pl.affinities.OwnVotes(class)
@@ -234,14 +234,14 @@ func (pl *plan) effectsOf(class *cluster.PodClass) (effects []effect) {
 		case repel:
 			weight = countOf(repels, t.key)
 		case repelledBy:
-			if t.strangers == pl.isApart(class.Affinities) && slices.Contains(says.repelled, t.key) {
+			if t.foreign == pl.isApart(class.Affinities) && slices.Contains(says.repelled, t.key) {
 				weight = 1
 			}
 		case vote:
-			if !t.strangers {
+			if !t.foreign {
 				weight = votesFor(t.key, own)
 			}
-			if t.strangers == pl.isApart(class.Affinities) {
+			if t.foreign == pl.isApart(class.Affinities) {
 				weight += votesFor(t.key, says.votes)
 			}
 		}
@@ -280,7 +280,7 @@ type effect struct {
 
 // saidTo returns the effects of all terms on the pending pod of a plan, without keys absent from
 // all nodes.
-func (pl *plan) saidTo(ix *index) (s said) {
+func (pl *plan) saidTo(ix *index) (s termEffects) {
 	own := pl.example.Class
 	for _, users := range ix.terms.usersFor(own.Labels) {
 		by := ix.termEffects(users, own, pl.affinities)
@@ -291,9 +291,9 @@ func (pl *plan) saidTo(ix *index) (s said) {
 			by.votes = nil
 		}
 		if len(by.repelled)+len(by.votes) > 0 {
-			s.by = append(s.by, by)
+			s.byAffinity = append(s.byAffinity, by)
 		}
 	}
-	slices.SortFunc(s.by, func(a, b saidBy) int { return slices.Compare(a.affinities[:], b.affinities[:]) })
+	slices.SortFunc(s.byAffinity, func(a, b affinityEffects) int { return slices.Compare(a.affinities[:], b.affinities[:]) })
 	return s
 }

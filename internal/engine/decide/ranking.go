@@ -82,7 +82,7 @@ type position struct {
 // bytes estimates the memory of the ranking.
 func (r *ranking) bytes() int {
 	const alone = 8 << 10 // for a cluster of any size
-	n := alone + 8*len(r.fine) + 2*len(r.bucket) + 8*len(r.at) + len(r.counted.in.bits)
+	n := alone + 8*len(r.fine) + 2*len(r.bucket) + 8*len(r.at) + len(r.counted.tallies.bits)
 	if r.flat == nil {
 		// The buckets, half as large again as their contents.
 		n += 6*len(r.bucket) + 24*(r.plan.maxRoom+1)*len(r.groups)
@@ -158,7 +158,7 @@ type groupTable struct {
 type recentGroups [64]recentGroup
 
 type recentGroup struct {
-	of    *groupTable
+	table *groupTable
 	key   groupKey
 	index int32
 }
@@ -185,7 +185,7 @@ type staticTable struct {
 // by their constraint. in holds these nodes; it is valid as long as no node has moved to another
 // domain, as detected by inDomains.
 type countedPods struct {
-	in        marks                  // of each node, the spread tallies that count its pods
+	tallies   marks                  // of each node, the spread tallies that count its pods
 	inDomains int                    // what domainChanges was when the tallies were counted
 	effects   map[[2]uint64][]effect // by PodClass.Look of placed pods
 	// A moving pod is added and removed several times in a row, so the latest look is checked

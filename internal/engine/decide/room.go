@@ -36,7 +36,7 @@ type room struct {
 type roomScore struct {
 	weight      int64 // 0: there is no such score
 	cpu, memory int64 // what counts for the pod
-	of          func(room *cluster.Room, cpu, memory int64) int64
+	score       func(room *cluster.Room, cpu, memory int64) int64
 	rule        plugins.RoomRule
 	// plain holds the amounts as floating-point numbers, which cannot overflow when added to the
 	// requested amounts.
@@ -49,7 +49,7 @@ func (s *roomScore) setAmounts(cpu, memory int64) {
 }
 
 func (r *room) addScore(by *plugins.RoomScore, weight int64) {
-	s := roomScore{weight: weight, of: by.Score, rule: by.Rule}
+	s := roomScore{weight: weight, score: by.Score, rule: by.Rule}
 	s.setAmounts(by.CPU, by.Memory)
 	switch {
 	case by.Rule == plugins.LeastAllocatedRule && r.least.weight == 0:
@@ -106,14 +106,14 @@ func (r *room) scoreUnlimited(room *cluster.Room, balance int8) int16 {
 	}
 	var sum int64
 	if r.least.weight != 0 {
-		sum += r.least.weight * r.least.of(room, r.least.cpu, r.least.memory)
+		sum += r.least.weight * r.least.score(room, r.least.cpu, r.least.memory)
 	}
 	if r.even.weight != 0 {
-		sum += r.even.weight * r.even.of(room, r.even.cpu, r.even.memory)
+		sum += r.even.weight * r.even.score(room, r.even.cpu, r.even.memory)
 	}
 	for i := range r.others {
 		s := &r.others[i]
-		sum += s.weight * s.of(room, s.cpu, s.memory)
+		sum += s.weight * s.score(room, s.cpu, s.memory)
 	}
 	return int16(sum)
 }

@@ -84,7 +84,7 @@ func (s *summit) highestOf() peak {
 			s.marked[a] = 0
 			s.above[a] = joinPeaks(s.blocks[a<<6 : min(a<<6+64, len(s.blocks))])
 		}
-		top = top.with(s.above[a])
+		top = top.join(s.above[a])
 	}
 	return top
 }
@@ -144,13 +144,13 @@ func peakOf(numbers []int16) peak {
 func joinPeaks(peaks []peak) peak {
 	top := peak{height: foot}
 	for _, p := range peaks {
-		top = top.with(p)
+		top = top.join(p)
 	}
 	return top
 }
 
-// with returns the higher of two peaks, or their sum if they are equally high.
-func (p peak) with(o peak) peak {
+// join returns the higher of two peaks, or their sum if they are equally high.
+func (p peak) join(o peak) peak {
 	switch {
 	case o.height > p.height:
 		return o

@@ -16,9 +16,9 @@ import (
 // Invariant: of[n] is the sum over parts of the effects of the pods in n's domain. A node that
 // moves to another domain triggers a recount of all sums, since the parts keep no counts by domain.
 type sums struct {
-	ix   *index
-	says map[[2]uint64][]effect // what one pod counts in the parts, by PodClass.Affinities
-	of   []int64                // by node
+	ix     *index
+	says   map[[2]uint64][]effect // what one pod counts in the parts, by PodClass.Affinities
+	byNode []int64                // by node
 
 	parts []sumsPart
 }
@@ -44,7 +44,7 @@ func (s *sums) addTerm(ix *index, affinities [2]uint64, key string, weight int64
 }
 
 // bytes estimates the memory of the sums.
-func (s *sums) bytes() int { return (8 + 4*len(s.parts)) * len(s.of) }
+func (s *sums) bytes() int { return (8 + 4*len(s.parts)) * len(s.byNode) }
 
 // sumsParts returns the parts, or nil if s is nil.
 func (s *sums) sumsParts() []sumsPart {
@@ -56,15 +56,15 @@ func (s *sums) sumsParts() []sumsPart {
 
 // countAll recounts the whole cluster.
 func (s *sums) countAll() {
-	s.of = make([]int64, len(s.ix.c.Nodes))
-	s.ix.meter.Looked += len(s.parts) * len(s.of)
+	s.byNode = make([]int64, len(s.ix.c.Nodes))
+	s.ix.meter.Looked += len(s.parts) * len(s.byNode)
 	counts := make([][]int64, len(s.parts))
 	for i := range s.parts {
 		counts[i] = make([]int64, s.parts[i].domainCount())
 	}
 
 	for affinities, effects := range s.says {
-		for pods := range s.ix.placed.byTerms.with(cluster.ShortHash(affinities[0])) {
+		for pods := range s.ix.placed.byTerms.withHash(cluster.ShortHash(affinities[0])) {
 			if pods.class.Affinities != affinities {
 				continue
 			}
@@ -83,7 +83,7 @@ func (s *sums) countAll() {
 		p.read = append(p.read[:0], p.domain...)
 		for node, domain := range p.read {
 			if domain != none {
-				s.of[node] += counts[i][domain]
+				s.byNode[node] += counts[i][domain]
 			}
 		}
 	}
@@ -94,10 +94,10 @@ func (s *sums) countAll() {
 func (s *sums) followChanges(changes []cluster.Change, moved []int32) []int32 {
 	for i := range changes {
 		if changes[i].Kind == cluster.NodeChanged && s.isAnother(changes[i].Node) {
-			before := s.of
+			before := s.byNode
 			s.countAll()
-			for node := range s.of {
-				if node < len(before) && s.of[node] != before[node] {
+			for node := range s.byNode {
+				if node < len(before) && s.byNode[node] != before[node] {
 					moved = append(moved, int32(node))
 				}
 			}
@@ -119,7 +119,7 @@ func (s *sums) followChanges(changes []cluster.Change, moved []int32) []int32 {
 			part := &s.parts[e.part]
 			if domain := part.domain[change.Node]; domain != none {
 				part.eachNode(domain, func(node int32) {
-					s.of[node] += sign * e.weight
+					s.byNode[node] += sign * e.weight
 					moved = append(moved, node)
 				})
 			}
@@ -131,14 +131,14 @@ func (s *sums) followChanges(changes []cluster.Change, moved []int32) []int32 {
 
 // isAnother reports whether a node is new or has changed domains.
 func (s *sums) isAnother(node int32) bool {
-	return int(node) >= len(s.of) || slices.ContainsFunc(s.parts, func(p sumsPart) bool { return p.read[node] != p.domain[node] })
+	return int(node) >= len(s.byNode) || slices.ContainsFunc(s.parts, func(p sumsPart) bool { return p.read[node] != p.domain[node] })
 }
 
 // sumTerms adds up the votes, and the terms that repel the pending pod, except for those of pods
 // with the given affinities. A nil result means there are no such terms.
-func (s *said) sumTerms(ix *index, but [2]uint64) (votes, repelling *sums) {
-	for i := range s.by {
-		by := &s.by[i]
+func (s *termEffects) sumTerms(ix *index, but [2]uint64) (votes, repelling *sums) {
+	for i := range s.byAffinity {
+		by := &s.byAffinity[i]
 		if by.affinities == but {
 			continue
 		}

@@ -32,15 +32,15 @@ type survey struct {
 	isLone []int32 // by node: its number in apart, from 1
 	lone   []int32 // by group: how many of its nodes stand apart
 
-	axisOf  []int        // by tally
-	keys    []*topology  // of the hard constraints
-	spare   []*tally     // by tally: reused by every decision
-	touched [][]int32    // by tally: domains that count something
-	stock   []*group     // reused by every decision
-	counts  tallySet     // the spread tallies that count the pods of one node
-	weights []float64    // of the soft constraints, by tally
-	with    domainCounts // of one node, with the pods nominated to it
-	fixed   []int64      // by group of the base: its score but for room
+	axisOf          []int        // by tally
+	keys            []*topology  // of the hard constraints
+	spare           []*tally     // by tally: reused by every decision
+	touched         [][]int32    // by tally: domains that count something
+	stock           []*group     // reused by every decision
+	counts          tallySet     // the spread tallies that count the pods of one node
+	weights         []float64    // of the soft constraints, by tally
+	nominatedCounts domainCounts // of one node, with the pods nominated to it
+	fixed           []int64      // by group of the base: its score but for room
 
 	search
 }
@@ -56,8 +56,8 @@ func (s *survey) beginDecision(b *base, plan *plan, axisOf []int, p *cluster.Pod
 	b.looked = 0
 	b.catchUp()
 	b.used = b.ix.meter.Clock
-	if b.said != nil {
-		b.said.used = b.ix.meter.Clock // other classes of which the same is said are to find the base
+	if b.effort != nil {
+		b.effort.used = b.ix.meter.Clock // other classes of which the same is said are to find the base
 	}
 	b.served++
 	s.pod, s.tie, s.ix, s.scratch = p, t, b.ix, &s.own
@@ -134,7 +134,7 @@ func (s *survey) countPods(judged int32) bool {
 		}
 		if judged != none && s.repelsAlone(effects, judged) {
 			s.work++
-			s.countNode(effects, judged, pods.nodes.on(judged))
+			s.countNode(effects, judged, pods.nodes.countOn(judged))
 			continue
 		}
 		s.work += pods.nodes.len()

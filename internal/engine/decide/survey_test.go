@@ -203,9 +203,9 @@ func (d *Decider) checkBases(t interface{ Fatalf(string, ...any) }) {
 			if s == nil {
 				continue
 			}
-			kept := s.of
-			if s.countAll(); !slices.Equal(kept, s.of) {
-				t.Fatalf("sums are %v, want %v", kept, s.of)
+			kept := s.byNode
+			if s.countAll(); !slices.Equal(kept, s.byNode) {
+				t.Fatalf("sums are %v, want %v", kept, s.byNode)
 			}
 		}
 		held := 0

@@ -41,7 +41,7 @@ type terms struct {
 	selective int
 	version   int    // grows when terms are added or dropped
 	round     uint64 // counts searches; see termUsers.found
-	sayings   sayings
+	cached    effectCache
 }
 
 var labelSeed = maphash.MakeSeed()
@@ -172,7 +172,7 @@ func (t *terms) removePod(class *cluster.PodClass) {
 }
 
 // dropUnused drops users without pods, in bulk, because each drop changes version and invalidates
-// everything derived from the terms. Cached sayings may refer to such users, and are dropped too.
+// everything derived from the terms. Cached effects may refer to such users, and are dropped too.
 func (t *terms) dropUnused() {
 	t.version++
 	gone := func(users *termUsers) bool { return users.pods == 0 }
@@ -196,7 +196,7 @@ func (t *terms) dropUnused() {
 
 	t.shrink()
 	t.known.DeleteFunc(gone)
-	t.unused, t.bulk, t.sayings = 0, 0, sayings{}
+	t.unused, t.bulk, t.cached = 0, 0, effectCache{}
 }
 
 // unlistUsers removes dropped users from those of a label.
@@ -261,24 +261,24 @@ func (t *terms) usersFor(own *rules.Labels) []*termUsers {
 	return found
 }
 
-// said is the effect of other pods' terms on a pending pod.
-type said struct {
-	by []saidBy // sorted by affinities
+// termEffects is the effect of other pods' terms on a pending pod.
+type termEffects struct {
+	byAffinity []affinityEffects // sorted by affinities
 }
 
-// saidBy is the effect of the terms of pods with the same affinity.
-type saidBy struct {
+// affinityEffects is the effect of the terms of pods with the same affinity.
+type affinityEffects struct {
 	affinities [2]uint64
 	repelled   []string       // topology keys, each once
 	votes      []plugins.Vote // each key once
 }
 
-// of returns the effect of the terms of pods with the given affinities.
-func (s *said) of(affinities [2]uint64) (by saidBy) {
-	i, says := slices.BinarySearchFunc(s.by, affinities,
-		func(by saidBy, at [2]uint64) int { return slices.Compare(by.affinities[:], at[:]) })
+// effectsOf returns the effect of the terms of pods with the given affinities.
+func (s *termEffects) effectsOf(affinities [2]uint64) (by affinityEffects) {
+	i, says := slices.BinarySearchFunc(s.byAffinity, affinities,
+		func(by affinityEffects, at [2]uint64) int { return slices.Compare(by.affinities[:], at[:]) })
 	if says {
-		by = s.by[i]
+		by = s.byAffinity[i]
 	}
 	return by
 }
@@ -298,13 +298,13 @@ func byKey(votes []plugins.Vote) []plugins.Vote {
 
 // describeTerms returns the effects as text, except for those of pods with the given affinities.
 // The text is unchanged if terms are removed and added again.
-func (s *said) describeTerms(but [2]uint64) []byte {
+func (s *termEffects) describeTerms(but [2]uint64) []byte {
 	const usual = 256 // bytes for each
-	to := make([]byte, 0, usual*len(s.by))
+	to := make([]byte, 0, usual*len(s.byAffinity))
 	number := func(n int) { to = binary.NativeEndian.AppendUint64(to, uint64(n)) }
 	text := func(s string) { number(len(s)); to = append(to, s...) }
-	for i := range s.by {
-		by := &s.by[i]
+	for i := range s.byAffinity {
+		by := &s.byAffinity[i]
 		if by.affinities == but {
 			continue
 		}

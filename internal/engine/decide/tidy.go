@@ -74,7 +74,7 @@ func (ca *cache) dropAllIdle() {
 	}
 
 	maps.DeleteFunc(ca.planner.skeletons, func(_ string, sk *skeleton) bool { return ca.meter.Clock-sk.used > ca.idle })
-	maps.DeleteFunc(ca.saidEffort, func(_ uint64, e *saidEffort) bool { return ca.meter.Clock-e.used > ca.idle })
+	maps.DeleteFunc(ca.sharedEfforts, func(_ uint64, e *sharedEffort) bool { return ca.meter.Clock-e.used > ca.idle })
 	for i := range ca.plans {
 		if known := &ca.plans[i]; known.class != nil && ca.meter.Clock-known.used > ca.idle {
 			*known = recentPlan{}

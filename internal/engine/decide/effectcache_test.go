@@ -49,8 +49,8 @@ func TestWhatManyTermsSayIsRemembered(t *testing.T) {
 				c.Namespaces.Set(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{"team": "default"}}})
 			}
 		}
-		remembered += len(d.ix.terms.sayings.known)
-		usual += len(d.ix.terms.sayings.usual)
+		remembered += len(d.ix.terms.cached.known)
+		usual += len(d.ix.terms.cached.usual)
 	}
 	if remembered == 0 || remembered > answers*4/5 || usual == 0 || usual > remembered*4/5 {
 		t.Errorf("%d of %d answers are remembered, from %d usual ones", remembered, answers, usual)
@@ -124,13 +124,13 @@ func TestManyTermsAreAskedOnce(t *testing.T) {
 				holds(t, c, d, p, decision)
 			}
 		}
-		if s := &d.ix.terms.sayings; len(s.known) != test.want || len(s.usual) != test.usual {
+		if s := &d.ix.terms.cached; len(s.known) != test.want || len(s.usual) != test.usual {
 			t.Errorf("%s: %d answers are remembered from %d, want %d from %d", name, len(s.known), len(s.usual), test.want, test.usual)
 		}
 		c.RemovePod(test.pod.UID)
 		d.ix.followLog()
 		d.ix.terms.dropUnused()
-		if n := len(d.ix.terms.sayings.known) + len(d.ix.terms.sayings.usual); n != 0 {
+		if n := len(d.ix.terms.cached.known) + len(d.ix.terms.cached.usual); n != 0 {
 			t.Errorf("%s: %d answers of pods that are gone are remembered", name, n)
 		}
 	}
@@ -173,23 +173,23 @@ func TestWhatIsRememberedIsBoundedInSize(t *testing.T) {
 			d.ix.termEffects(users, class, a)
 		}
 		size := 0
-		for key := range d.ix.terms.sayings.known {
-			size += len(key.about)
+		for key := range d.ix.terms.cached.known {
+			size += len(key.properties)
 		}
-		for key := range d.ix.terms.sayings.usual {
-			size += len(key.about)
+		for key := range d.ix.terms.cached.usual {
+			size += len(key.properties)
 		}
 		most = max(most, size)
 		if i == 350 { // nearly as much as is remembered
 			kept := heap()
-			d.ix.terms.sayings = sayings{}
-			if kept -= heap(); kept > 2*sayingsSize {
-				t.Errorf("what is remembered takes %d KiB, want %d at most", kept>>10, 2*sayingsSize>>10)
+			d.ix.terms.cached = effectCache{}
+			if kept -= heap(); kept > 2*effectsSize {
+				t.Errorf("what is remembered takes %d KiB, want %d at most", kept>>10, 2*effectsSize>>10)
 			}
 		}
 	}
-	if most > sayingsSize || most < sayingsSize/2 {
-		t.Errorf("%d bytes are remembered, want up to %d", most, sayingsSize)
+	if most > effectsSize || most < effectsSize/2 {
+		t.Errorf("%d bytes are remembered, want up to %d", most, effectsSize)
 	}
 }
 

@@ -16,32 +16,32 @@ import (
 
 // The effects of the terms of pods with Limits.ManyTerms or more are cached. Terms that list more
 // than valuesOfTerm values each are evaluated nevertheless, since indexing the values takes longer.
-// mostSayings and sayingsSize, in bytes, bound the cache as a whole: a class may have as many
+// mostEffects and effectsSize, in bytes, bound the cache as a whole: a class may have as many
 // labels as fit into an object.
-const valuesOfTerm, mostSayings, sayingsSize = 4, 1 << 12, 8 << 20
+const valuesOfTerm, mostEffects, effectsSize = 4, 1 << 12, 8 << 20
 
-// sayings caches the effects of users' terms on classes. It is valid while its versions are
+// effectCache caches the effects of users' terms on classes. It is valid while its versions are
 // unchanged and no users have been dropped.
 //
 // An entry only applies to classes that the terms cannot distinguish: describeClass writes
 // everything about a class that is visible to the selectors of the terms.
-type sayings struct {
+type effectCache struct {
 	// known holds the effects on classes that the terms cannot distinguish, and usual the effects
 	// on classes with label values not listed by any term. For other classes, only the terms that
 	// list one of their values can differ from that.
-	known map[saying]saidBy
-	usual map[saying]*termSum
+	known map[effectKey]affinityEffects
+	usual map[effectKey]*termSum
 	size  int // of both, in bytes
 
 	namespaces uint64
 	keys       int
 }
 
-// saying identifies classes by their properties visible to the users' terms; see
+// effectKey identifies classes by their properties visible to the users' terms; see
 // termLabels.describeClass.
-type saying struct {
-	users *termUsers
-	about string
+type effectKey struct {
+	users      *termUsers
+	properties string
 }
 
 // termSum adds up the effects of terms.
@@ -50,9 +50,9 @@ type termSum struct {
 	votes    map[string]int64 // by topology key: their weights
 }
 
-// sizeOfSaying and sizeOfSaid estimate the bytes of a cache entry beyond its key, and of each
+// sizeOfEntry and sizeOfTopologyKey estimate the bytes of a cache entry beyond its key, and of each
 // topology key in it.
-const sizeOfSaying, sizeOfSaid = 256, 64
+const sizeOfEntry, sizeOfTopologyKey = 256, 64
 
 // termLabels indexes the labels named by the selectors of terms. Pod selectors only check whether a
 // label is present, and whether its value is in a list.
@@ -71,50 +71,50 @@ const noValue = "\x00"
 
 // termEffects returns the effects of the users' terms on a class with affinities a, without keys
 // absent from all nodes. The result is shared: do not modify it.
-func (ix *index) termEffects(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
+func (ix *index) termEffects(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) affinityEffects {
 	if int(users.size) < ix.limits.ManyTerms || users.values > valuesOfTerm*users.size {
 		return ix.askTerms(users, a)
 	}
-	s := &ix.terms.sayings
+	s := &ix.terms.cached
 	if s.known == nil || s.namespaces != ix.c.Namespaces.Version || s.keys != ix.keys.version {
-		*s = sayings{known: map[saying]saidBy{}, usual: map[saying]*termSum{}, namespaces: ix.c.Namespaces.Version, keys: ix.keys.version}
+		*s = effectCache{known: map[effectKey]affinityEffects{}, usual: map[effectKey]*termSum{}, namespaces: ix.c.Namespaces.Version, keys: ix.keys.version}
 	}
 
 	if users.labels == nil {
 		users.labels = readTermLabels(users)
 	}
-	ix.about = users.labels.describeClass(ix.about[:0], own, true)
-	by, known := s.known[saying{users, string(ix.about)}]
+	ix.scratch = users.labels.describeClass(ix.scratch[:0], own, true)
+	by, known := s.known[effectKey{users, string(ix.scratch)}]
 	if known {
 		return by
 	}
 
-	about := string(ix.about)
+	about := string(ix.scratch)
 	by = ix.askUnusual(users, own, a)
-	s.makeRoom(len(s.known), len(about)+sizeOfSaid*(len(by.repelled)+len(by.votes)))
-	s.known[saying{users, about}] = by
+	s.makeRoom(len(s.known), len(about)+sizeOfTopologyKey*(len(by.repelled)+len(by.votes)))
+	s.known[effectKey{users, about}] = by
 	return by
 }
 
 // makeRoom clears the cache if it has no room for one more entry; have is the current number of
 // entries.
-func (s *sayings) makeRoom(have, size int) {
-	size += sizeOfSaying
-	if s.size += size; have >= mostSayings || s.size > sayingsSize {
-		s.known, s.usual, s.size = map[saying]saidBy{}, map[saying]*termSum{}, size
+func (s *effectCache) makeRoom(have, size int) {
+	size += sizeOfEntry
+	if s.size += size; have >= mostEffects || s.size > effectsSize {
+		s.known, s.usual, s.size = map[effectKey]affinityEffects{}, map[effectKey]*termSum{}, size
 	}
 }
 
 // askUnusual starts from the effects on usual classes, and re-evaluates the terms that list values
 // of the class.
-func (ix *index) askUnusual(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) saidBy {
-	s := &ix.terms.sayings
-	ix.about = users.labels.describeClass(ix.about[:0], own, false)
-	usual, known := s.usual[saying{users, string(ix.about)}]
+func (ix *index) askUnusual(users *termUsers, own *cluster.PodClass, a *plugins.Affinities) affinityEffects {
+	s := &ix.terms.cached
+	ix.scratch = users.labels.describeClass(ix.scratch[:0], own, false)
+	usual, known := s.usual[effectKey{users, string(ix.scratch)}]
 	if !known {
 		usual = ix.askUsual(users, own)
-		s.makeRoom(len(s.usual), len(ix.about)+sizeOfSaid*(len(usual.repelled)+len(usual.votes)))
-		s.usual[saying{users, string(ix.about)}] = usual
+		s.makeRoom(len(s.usual), len(ix.scratch)+sizeOfTopologyKey*(len(usual.repelled)+len(usual.votes)))
+		s.usual[effectKey{users, string(ix.scratch)}] = usual
 	}
 
 	mine := termSum{repelled: maps.Clone(usual.repelled), votes: maps.Clone(usual.votes)}
@@ -130,14 +130,14 @@ func (ix *index) askUnusual(users *termUsers, own *cluster.PodClass, a *plugins.
 }
 
 // askTerms matches a class against each of the users' terms.
-func (ix *index) askTerms(users *termUsers, a *plugins.Affinities) saidBy {
+func (ix *index) askTerms(users *termUsers, a *plugins.Affinities) affinityEffects {
 	repelled := slices.DeleteFunc(a.RepelledBy(users.class), func(key string) bool { return !ix.keys.hasKey(key) })
 	slices.Sort(repelled)
 	votes := byKey(slices.DeleteFunc(a.VotesOf(users.class, ix.hardWeight), func(v plugins.Vote) bool { return !ix.keys.hasKey(v.Key) }))
 	votes = slices.DeleteFunc(votes, func(v plugins.Vote) bool { return v.Weight == 0 })
 	slices.SortFunc(votes, func(a, b plugins.Vote) int { return cmp.Compare(a.Key, b.Key) })
 	// Of thousands of terms few keys remain, and they are kept: clone them to their actual size.
-	return saidBy{users.class.Affinities, slices.Clone(slices.Compact(repelled)), slices.Clone(votes)}
+	return affinityEffects{users.class.Affinities, slices.Clone(slices.Compact(repelled)), slices.Clone(votes)}
 }
 
 // askUsual adds up the effects of the users' terms on classes that they cannot distinguish from the
@@ -182,8 +182,8 @@ func (ix *index) addTerm(s *termSum, users *termUsers, term int, a *plugins.Affi
 }
 
 // effectsOf returns the sum in the form returned by askTerms.
-func (s *termSum) effectsOf(users *termUsers) saidBy {
-	by := saidBy{affinities: users.class.Affinities}
+func (s *termSum) effectsOf(users *termUsers) affinityEffects {
+	by := affinityEffects{affinities: users.class.Affinities}
 	for key, terms := range s.repelled {
 		if terms > 0 {
 			by.repelled = append(by.repelled, key)

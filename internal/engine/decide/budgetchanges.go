@@ -15,12 +15,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// budgetNews tracks disruption budgets for the cached victims of each node. PDB objects change with
-// every pod added or removed, and nearly every such change concerns few nodes or none.
+// budgetChanges tracks disruption budgets for the cached victims of each node. PDB objects change
+// with every pod added or removed, and nearly every such change concerns few nodes or none.
 //
 // Positions only grow. A reader with a position before first has missed changes, and must recompute
 // every node.
-type budgetNews struct {
+type budgetChanges struct {
 	version uint64
 	known   map[cluster.Name]budgetState // nil: none has been read
 	// concerned lists, by position, the nodes where the set of victims that violate a budget may
@@ -42,11 +42,11 @@ func (ix *index) stateOf(budget *policyv1.PodDisruptionBudget) budgetState {
 }
 
 // position returns the position of an up-to-date reader.
-func (b *budgetNews) position() int { return b.first + len(b.concerned) }
+func (b *budgetChanges) position() int { return b.first + len(b.concerned) }
 
 // concernedSince lists the nodes concerned by changes since a position. known is false if the
 // position is too old: then all nodes may be concerned.
-func (b *budgetNews) concernedSince(position int) (nodes []int32, known bool) {
+func (b *budgetChanges) concernedSince(position int) (nodes []int32, known bool) {
 	if position < b.first {
 		return nil, false
 	}
@@ -54,7 +54,7 @@ func (b *budgetNews) concernedSince(position int) (nodes []int32, known bool) {
 }
 
 // followBudgets reads the changes of the budgets.
-func (b *budgetNews) followBudgets(ix *index) {
+func (b *budgetChanges) followBudgets(ix *index) {
 	table := &ix.c.Budgets
 	names, known := table.Since(b.version)
 	b.version, b.followed = table.Version, true
@@ -89,11 +89,11 @@ func (b *budgetNews) followBudgets(ix *index) {
 }
 
 // startOver invalidates all positions handed out so far.
-func (b *budgetNews) startOver() { b.first, b.concerned = b.position()+1, nil }
+func (b *budgetChanges) startOver() { b.first, b.concerned = b.position()+1, nil }
 
 // dropUnused forgets possibly deleted budgets, unless a preemption was attempted since its last
 // call.
-func (b *budgetNews) dropUnused(table *cluster.Table[*policyv1.PodDisruptionBudget]) {
+func (b *budgetChanges) dropUnused(table *cluster.Table[*policyv1.PodDisruptionBudget]) {
 	if !b.followed && b.version != table.Version {
 		b.startOver()
 		b.known = nil
@@ -101,7 +101,7 @@ func (b *budgetNews) dropUnused(table *cluster.Table[*policyv1.PodDisruptionBudg
 	b.followed = false
 }
 
-func (b *budgetNews) compareStates(ix *index, namespace string, before, after *budgetState) {
+func (b *budgetChanges) compareStates(ix *index, namespace string, before, after *budgetState) {
 	if before.selector != after.selector {
 		b.addCovered(ix, namespace, before.selector, 0)
 		b.addCovered(ix, namespace, after.selector, 0)
@@ -125,7 +125,7 @@ func (b *budgetNews) compareStates(ix *index, namespace string, before, after *b
 }
 
 // addCovered adds the nodes with more than the given number of pods covered by the selector.
-func (b *budgetNews) addCovered(ix *index, namespace string, selector *rules.Selector, more int32) {
+func (b *budgetChanges) addCovered(ix *index, namespace string, selector *rules.Selector, more int32) {
 	sums := map[int32]int32{}
 	for _, pods := range ix.coveredLooks(namespace, selector) {
 		for node, n := range pods.nodes.all {
@@ -137,12 +137,12 @@ func (b *budgetNews) addCovered(ix *index, namespace string, selector *rules.Sel
 }
 
 // addNodes adds nodes, in a fixed order, since an attempt may run out of effort before the last.
-func (b *budgetNews) addNodes(nodes iter.Seq[int32]) {
+func (b *budgetChanges) addNodes(nodes iter.Seq[int32]) {
 	b.concerned = append(b.concerned, slices.Sorted(nodes)...)
 }
 
 // addNamed adds the nodes of the pods with these names that are covered by the selector.
-func (b *budgetNews) addNamed(ix *index, namespace string, selector *rules.Selector, names map[string]bool) {
+func (b *budgetChanges) addNamed(ix *index, namespace string, selector *rules.Selector, names map[string]bool) {
 	nodes := map[int32]bool{}
 	for _, pods := range ix.coveredLooks(namespace, selector) {
 		for node := range pods.nodes.all {
