@@ -200,8 +200,11 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 
 // publishChanges returns the edits in their published form, each patch based on the result of the
 // previous ones. A single command, that of the first pod change, makes all changes of the pod: two
-// commands would recreate the pod twice.
+// commands would recreate the pod twice. It comes last, as in rehearsals: a quota may have room for
+// the pod only after the other changes.
 func (s *search) publishChanges(edits []*edit) (list []Change) {
+	edits = slices.Clone(edits)
+	slices.SortStableFunc(edits, func(a, b *edit) int { return boolCompare(a.pod != nil, b.pod != nil) })
 	first, before := -1, ""
 	var kinds []string
 	var alter []func(*v1.Pod)
