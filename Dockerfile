@@ -20,7 +20,7 @@ ARG VERSION=unknown REVISION=unknown CREATED=unknown
 LABEL org.opencontainers.image.title=berth \
       org.opencontainers.image.description="Scheduling, preemption and eviction for Kubernetes" \
       org.opencontainers.image.source=https://github.com/berth-k8s/berth \
-      org.opencontainers.image.documentation=https://github.com/berth-k8s/berth/blob/main/docs/install.md \
+      org.opencontainers.image.documentation=https://github.com/berth-k8s/berth/blob/main/docs/tasks/install.md \
       org.opencontainers.image.licenses=Apache-2.0 \
       org.opencontainers.image.version=$VERSION \
       org.opencontainers.image.revision=$REVISION \

@@ -210,7 +210,7 @@ func TestAlertsAreAboutBerthAlone(t *testing.T) {
 // TestEveryAlertHasARunbook verifies that each alert has a section with the remedy, and that each
 // section has an alert.
 func TestEveryAlertHasARunbook(t *testing.T) {
-	page, err := os.ReadFile("../docs/runbooks.md")
+	page, err := os.ReadFile("../docs/tasks/runbooks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,15 +218,15 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 	for _, title := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(string(page), -1) {
 		sections[title[1]] = true
 	}
-	const runbooks = "https://github.com/berth-k8s/berth/blob/main/docs/runbooks.md#"
+	const runbooks = "https://github.com/berth-k8s/berth/blob/main/docs/tasks/runbooks.md#"
 	for _, rule := range alertRules(t) {
 		if link := rule.Annotations["runbook_url"]; link != runbooks+strings.ToLower(rule.Alert) || !sections[rule.Alert] {
-			t.Errorf("%s: runbook_url %q, and a section of docs/runbooks.md: %v", rule.Alert, link, sections[rule.Alert])
+			t.Errorf("%s: runbook_url %q, and a section of docs/tasks/runbooks.md: %v", rule.Alert, link, sections[rule.Alert])
 		}
 		delete(sections, rule.Alert)
 	}
 	for section := range sections {
-		t.Errorf("docs/runbooks.md has a section %q and there is no such alert", section)
+		t.Errorf("docs/tasks/runbooks.md has a section %q and there is no such alert", section)
 	}
 }
 

@@ -49,7 +49,7 @@ func (r *Release) writeProvenance(folder string) error {
 		"_type": "https://in-toto.io/Statement/v1", "subject": subjects, "predicateType": "https://slsa.dev/provenance/v1",
 		"predicate": map[string]any{
 			"buildDefinition": map[string]any{
-				"buildType":          "https://github.com/berth-k8s/berth/blob/main/docs/release.md",
+				"buildType":          "https://github.com/berth-k8s/berth/blob/main/docs/contribute/release.md",
 				"externalParameters": map[string]any{"version": r.Version, "repository": r.Repository},
 				"internalParameters": map[string]any{"go": compiler},
 				"resolvedDependencies": []map[string]any{{

@@ -12,7 +12,7 @@ import (
 )
 
 // TestEveryAdviceIsFollowed verifies that each kind of change suggested by `berth explain` is in
-// the table of docs/explain.md, and has a row in the live tables of test/e2e_explain, which carry
+// the table of docs/tasks/explain.md, and has a row in the live tables of test/e2e_explain, which carry
 // it out as printed.
 func TestEveryAdviceIsFollowed(t *testing.T) {
 	table := source(t, "../../test/e2e_explain/advice_test.go") + source(t, "../../test/e2e_explain/advice_groups_test.go")
@@ -39,10 +39,10 @@ func TestEveryAdviceIsFollowed(t *testing.T) {
 	if len(kinds) < 25 {
 		t.Fatalf("only %d kinds of advice were found: %v", len(kinds), kinds)
 	}
-	_, page, _ := strings.Cut(source(t, "../../docs/explain.md"), "### Every kind of advice")
+	_, page, _ := strings.Cut(source(t, "../../docs/tasks/explain.md"), "### Every kind of advice")
 	for kind := range kinds {
 		if !strings.Contains(page, "`"+kind+"`") {
-			t.Errorf("%s is not in the table of docs/explain.md", kind)
+			t.Errorf("%s is not in the table of docs/tasks/explain.md", kind)
 		}
 		if !followed[kind] {
 			t.Errorf("%s: no row of test/e2e_explain carries it out", kind)

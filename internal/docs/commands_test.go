@@ -17,7 +17,7 @@ func TestEveryCommandIsRun(t *testing.T) {
 	shown := map[int]bool{}
 	for _, page := range pages(t) {
 		for _, block := range page.Blocks {
-			if fence := page.Fence(block); !slices.Contains(fences, fence) && !(fence == "sh agent" && page.Path == "docs/agent.md") {
+			if fence := page.Fence(block); !slices.Contains(fences, fence) && !(fence == "sh agent" && page.Path == "docs/tasks/agent.md") {
 				t.Errorf("%s:%d: nothing runs or reads a block of %q: use one of %q", page.Path, block.Line-1, fence, fences)
 			}
 			commands := block.Commands()
@@ -44,11 +44,11 @@ func TestEveryCommandIsRun(t *testing.T) {
 }
 
 // fences lists the kinds of blocks that are run or read; an indented block has an empty one.
-// docs/agent.md also has one of `sh agent`, run by test/e2e_node.
+// docs/tasks/agent.md also has one of `sh agent`, run by test/e2e_node.
 var fences = []string{"", "sh", "console", "yaml", "json", "go", "text"}
 
 // untilCtrlC lists commands that report readiness and keep running, by page. test/e2e runs them.
-var untilCtrlC = map[string]string{"docs/ui.md": "berth ui", "docs/simulated-nodes.md": "berth nodes --count"}
+var untilCtrlC = map[string]string{"docs/tasks/ui.md": "berth ui", "docs/tasks/simulated-nodes.md": "berth nodes --count"}
 
 func TestCommandsThatAreShownAreFound(t *testing.T) {
 	page := Read("p.md", strings.Join([]string{

@@ -19,7 +19,7 @@ const (
 		"    - --controllers=*,bootstrapsigner,tokencleaner\n    - --leader-elect=true\n"
 )
 
-// TestFilesOfKubeadm applies the steps of docs/how-to/replace-kube-scheduler.md on a control plane
+// TestFilesOfKubeadm applies the steps of docs/tasks/replace-kube-scheduler.md on a control plane
 // node to copies of kubeadm's files. The section "Back" must restore the originals.
 func TestFilesOfKubeadm(t *testing.T) {
 	page, back := onControlPlaneNodes(t)
@@ -57,7 +57,7 @@ func TestFilesOfKubeadm(t *testing.T) {
 func onControlPlaneNodes(t *testing.T) (there, back []string) {
 	t.Helper()
 	all := pages(t)
-	page := all[slices.IndexFunc(all, func(p *Page) bool { return p.Path == "docs/how-to/replace-kube-scheduler.md" })]
+	page := all[slices.IndexFunc(all, func(p *Page) bool { return p.Path == "docs/tasks/replace-kube-scheduler.md" })]
 	heading := slices.Index(page.Lines, "## Back")
 	for _, block := range page.Blocks {
 		for _, command := range block.Commands() {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -77,6 +78,13 @@ func Read(path, text string) *Page {
 	}
 
 	return p
+}
+
+// NamesCluster reports whether the page says for which clusters it is, in a line **Cluster:**.
+// test/e2e_deploy runs the scripts of these pages, and test/e2e those of all others, on the cluster
+// of `berth up`.
+func (p *Page) NamesCluster() bool {
+	return slices.ContainsFunc(p.Lines, func(line string) bool { return strings.HasPrefix(line, "**Cluster:** ") })
 }
 
 // fenceOf returns a block's opening fence and language.

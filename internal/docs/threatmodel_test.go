@@ -19,7 +19,7 @@ var (
 // TestTheThreatModelNamesTestsThatThereAre: every claim of the tables names a test, in the package
 // whose folder stands before it, and it is there.
 func TestTheThreatModelNamesTestsThatThereAre(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "threat-model.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "concepts", "threat-model.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestTheThreatModelNamesTestsThatThereAre(t *testing.T) {
 			continue
 		}
 		if len(cells) != 2 {
-			t.Errorf("docs/threat-model.md:%d: has %d cells", n+1, len(cells))
+			t.Errorf("docs/concepts/threat-model.md:%d: has %d cells", n+1, len(cells))
 			continue
 		}
 		lines++
@@ -45,16 +45,16 @@ func TestTheThreatModelNamesTestsThatThereAre(t *testing.T) {
 			case !strings.HasPrefix(name, "Test"):
 				folder = name
 				if _, err := os.Stat(filepath.Join(root, name)); err != nil {
-					t.Errorf("docs/threat-model.md:%d: there is no %s", n+1, name)
+					t.Errorf("docs/concepts/threat-model.md:%d: there is no %s", n+1, name)
 				}
 			case !hasTest(t, folder, name):
-				t.Errorf("docs/threat-model.md:%d: there is no %s in %q", n+1, name, folder)
+				t.Errorf("docs/concepts/threat-model.md:%d: there is no %s in %q", n+1, name, folder)
 			default:
 				named++
 			}
 		}
 		if named == 0 {
-			t.Errorf("docs/threat-model.md:%d: names no test: %.60s", n+1, cells[0])
+			t.Errorf("docs/concepts/threat-model.md:%d: names no test: %.60s", n+1, cells[0])
 		}
 	}
 	if lines < 60 {

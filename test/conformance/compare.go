@@ -29,7 +29,7 @@ type Totals struct {
 	Ambiguous      int
 	UpstreamErrors int
 	Differences    int
-	// OnPurpose counts the differences of each kind in docs/differences.md.
+	// OnPurpose counts the differences of each kind in docs/reference/differences.md.
 	OnPurpose map[string]int
 }
 

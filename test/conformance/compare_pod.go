@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Kinds of differences on purpose, by their headings in docs/differences.md.
+// Kinds of differences on purpose, by their headings in docs/reference/differences.md.
 const (
 	notFound      = "message not found"
 	nominatedAnew = "nominated pods judged anew"

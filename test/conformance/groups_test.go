@@ -39,7 +39,7 @@ var gangClusters = flag.Int("gangs", 40, "how many random clusters with a gang, 
 // core on one gang each in the same cluster, with some pods of the gang possibly running. For
 // identical pods unaffected by other pods the results are the same. For differing pods Berth places
 // every gang placed by upstream, and more; but if members have anti-affinity, upstream may violate
-// it (docs/differences.md).
+// it (docs/reference/differences.md).
 func TestGangsFitWhereUpstreamsDo(t *testing.T) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
 		features.GenericWorkload: true, features.TopologyAwareWorkloadScheduling: true,

@@ -95,13 +95,13 @@ func compareBroken(t *testing.T, w *World, make func(*plugins.Profile)) []Differ
 
 // TestDifferencesOnPurposeAreWrittenDown verifies that each counted kind is documented.
 func TestDifferencesOnPurposeAreWrittenDown(t *testing.T) {
-	text, err := os.ReadFile("../../docs/differences.md")
+	text, err := os.ReadFile("../../docs/reference/differences.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, kind := range []string{notFound, nominatedAnew, victimsAnew, allocatedAtOnce} {
 		if !strings.Contains(string(text), "\n## "+kind+"\n") {
-			t.Errorf("docs/differences.md has no heading %q", kind)
+			t.Errorf("docs/reference/differences.md has no heading %q", kind)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,14 +21,13 @@ import (
 
 // elsewhere lists the pages with blocks run by other tests.
 var elsewhere = []string{
-	"README.md",         // TestReadme
-	"docs/scheduler.md", // TestSchedulerPage
-	"docs/how-to/*.md",  // TestPages of test/e2e_deploy
-	"docs/install.md",   // the same
+	"README.md",               // TestReadme
+	"docs/tasks/scheduler.md", // TestSchedulerPage
 }
 
+// runElsewhere includes the pages that name their cluster, which TestPages of test/e2e_deploy runs.
 func runElsewhere(page *docs.Page) bool {
-	return slices.ContainsFunc(elsewhere, func(pattern string) bool { match, _ := path.Match(pattern, page.Path); return match })
+	return slices.Contains(elsewhere, page.Path) || page.NamesCluster()
 }
 
 // TestPages runs the pages below docs/ as written, one after the other, on one cluster of `berth

@@ -110,13 +110,13 @@ func fetch(t *testing.T, client *http.Client, url, token string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// TestSchedulerPage runs the blocks of commands in docs/scheduler.md as written.
+// TestSchedulerPage runs the blocks of commands in docs/tasks/scheduler.md as written.
 func TestSchedulerPage(t *testing.T) {
 	work := t.TempDir()
 	if err := os.Symlink(bin, filepath.Join(work, "bin")); err != nil {
 		t.Fatal(err)
 	}
-	blocks := shellBlocks(t, filepath.Join("..", "..", "docs", "scheduler.md"))
+	blocks := shellBlocks(t, filepath.Join("..", "..", "docs", "tasks", "scheduler.md"))
 	if len(blocks) < 6 {
 		t.Fatalf("only %d blocks of commands on the page: are they marked as sh?", len(blocks))
 	}

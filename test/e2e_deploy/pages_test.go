@@ -15,22 +15,32 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/docs"
 )
 
-// TestPages runs the blocks of commands of the how-tos and of the installation page, as written:
-// each page in a separate shell, one page after the other, on a cluster as started by `berth up`.
-// Each page must restore the cluster's state.
+// TestPages runs the blocks of commands of the pages that name their cluster, as written: each page
+// in a separate shell, one page after the other, on a cluster as started by `berth up`. Each page
+// must restore the cluster's state.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := filepath.Glob(filepath.Join(root, "docs/how-to/*.md"))
-	if err != nil || len(pages) < 7 {
-		t.Fatalf("pages: %v (%v)", pages, err)
+	all, err := docs.Pages(root)
+	if err != nil {
+		t.Fatal(err)
 	}
-	pages = append(pages, filepath.Join(root, "docs/install.md"))
+	var pages []string
+	for _, page := range all {
+		if page.NamesCluster() {
+			pages = append(pages, filepath.Join(root, page.Path))
+		}
+	}
+	if len(pages) < 7 {
+		t.Fatalf("pages: %v", pages)
+	}
 	work := t.TempDir()
 	berthUp(t, filepath.Join(work, ".berth"))
 	for _, page := range pages {

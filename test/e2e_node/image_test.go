@@ -102,7 +102,7 @@ func TestFromImageAndManifests(t *testing.T) {
 	h.kubectl("run", "after", "--image=berth.local/busybox:1", "--restart=Never", "--", "true")
 	h.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/after", "--timeout=60s")
 
-	// Removed according to docs/install.md.
+	// Removed according to docs/tasks/install.md.
 	h.kubectl("delete", "-k", h.manifests(), "--timeout=90s")
 	h.eventually("nothing is left", func() error {
 		if left := h.leftovers(); left != "" {

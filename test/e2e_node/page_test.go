@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// TestAgentPage runs the block of docs/agent.md as written, in a folder imitating the tree after
+// TestAgentPage runs the block of docs/tasks/agent.md as written, in a folder imitating the tree after
 // `make build`.
 func TestAgentPage(t *testing.T) {
 	t.Parallel()
 	mustRunContainers(t)
-	commands := agentBlock(t, "../../docs/agent.md")
+	commands := agentBlock(t, "../../docs/tasks/agent.md")
 	if len(commands) < 5 {
 		t.Fatalf("%d commands in the page's block: is it marked as `sh agent`?", len(commands))
 	}

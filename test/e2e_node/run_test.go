@@ -188,7 +188,7 @@ func (c *cluster) checkOverheadMetrics(pod *v1.Pod) {
 }
 
 // checkWhatIsCounted verifies that the kubelet counts /etc/hosts but not the termination log
-// towards a pod's disk usage. If that changes, docs/threat-model.md must change as well.
+// towards a pod's disk usage. If that changes, docs/concepts/threat-model.md must change as well.
 func (c *cluster) checkWhatIsCounted() {
 	c.Helper()
 	for name, file := range map[string]string{"hosts": "/etc/hosts", "log": "/dev/termination-log"} {

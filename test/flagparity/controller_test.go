@@ -38,7 +38,7 @@ var values = map[string][]string{
 }
 
 // stricter are values that Berth refuses and kube-controller-manager takes; see
-// docs/node-health.md.
+// docs/concepts/node-health.md.
 var stricter = map[string]string{
 	"--node-monitor-period=0s":           "a loop without a pause",
 	"--node-monitor-period=-5s":          "a loop without a pause",

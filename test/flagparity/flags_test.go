@@ -18,7 +18,7 @@ import (
 // too.
 func TestEveryFlagOfKubeSchedulerIsTaken(t *testing.T) {
 	berth := scheduler.NewCommand().Flags()
-	differ := map[string]bool{ // on purpose: see docs/scheduler.md
+	differ := map[string]bool{ // on purpose: see docs/tasks/scheduler.md
 		"kube-api-qps": true, "kube-api-burst": true, "contention-profiling": true,
 	}
 	n := 0

@@ -114,7 +114,7 @@ func (r *Report) Print(to io.Writer) {
 		fmt.Fprintf(out, "  the disk of etcd never ran full: %s\n", r.NoDisk)
 	}
 
-	fmt.Fprintln(out, "  no clock was set: on one machine no process can be given another one; see docs/soak.md")
+	fmt.Fprintln(out, "  no clock was set: on one machine no process can be given another one; see docs/evidence/soak.md")
 	printTable(out, "requests that fared badly", r.Requests)
 	printTable(out, "what users and administrators did", r.Deeds)
 	printTable(out, "parts that ended by themselves, with reason", r.Ends)

@@ -6,7 +6,7 @@
 //
 // The specs and their framework are upstream's, unchanged; this package contains only their
 // selection and the cluster. specs.txt lists the specs to run and those that cannot pass without
-// real containers, each with its reason; docs/upstream-specs.md has the results. It is a separate
+// real containers, each with its reason; docs/evidence/upstream-specs.md has the results. It is a separate
 // module because of the framework's additional dependencies. `make specs` runs it: an hour and a
 // half, most of it waits in the specs.
 //

@@ -25,7 +25,7 @@ type parts struct {
 
 const manifests = "../../deploy/kustomize"
 
-// install installs Berth according to docs/install.md, replacing kube-scheduler, with components of
+// install installs Berth according to docs/tasks/install.md, replacing kube-scheduler, with components of
 // the kustomization, and runs the parts with the tokens of their ServiceAccounts: the manifests'
 // pods are simulated.
 func (c *cluster) install(components ...string) {

@@ -51,7 +51,7 @@ func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 // TestDeletesThatFailInARow counts: after that many failed deletes, the next one carries the
 // eviction out, and the pause between two of them never exceeds five seconds. In the end each pod
 // sends at most one request every four seconds, and at most a third of all pods do so in any
-// second, as guaranteed to the API server in docs/eviction.md.
+// second, as guaranteed to the API server in docs/concepts/eviction.md.
 func TestDeletesThatFailInARow(t *testing.T) {
 	const (
 		longest  = 5*time.Second + 200*time.Millisecond // that of a pause, and of the requests of an attempt

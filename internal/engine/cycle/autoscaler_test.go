@@ -51,7 +51,7 @@ func (s statuses) write(action Action) {
 }
 
 // autoscalers lists the pods for which autoscalers would add nodes, by the rules of
-// docs/autoscalers.md.
+// docs/concepts/autoscalers.md.
 func (s statuses) autoscalers() string {
 	var list strings.Builder
 	for _, uid := range sorted(s) {

@@ -58,7 +58,7 @@ func (j *judge) checkSchedulers() {
 		}
 		// Berth has the gates that matter to it under the same names.
 		if gates := p.flagValue("feature-gates"); gates != "" {
-			j.addFinding(Note, "kube-scheduler", "compare with docs/scheduler.md", "%s has --feature-gates=%s", p.Where, gates)
+			j.addFinding(Note, "kube-scheduler", "compare with docs/tasks/scheduler.md", "%s has --feature-gates=%s", p.Where, gates)
 		}
 	}
 
@@ -72,13 +72,13 @@ func (j *judge) checkSchedulers() {
 	case j.BerthLeads:
 		j.addFinding(Note, "kube-scheduler", "", "is on standby for Berth, which leads by its Lease, as %s", holder)
 	case replaces && holder != "":
-		j.addFinding(Warning, "kube-scheduler", "for Berth to lead, end kube-scheduler: docs/how-to/replace-kube-scheduler.md",
+		j.addFinding(Warning, "kube-scheduler", "for Berth to lead, end kube-scheduler: docs/tasks/replace-kube-scheduler.md",
 			"still leads, as %s, and Berth is on standby for it", holder)
 	case len(upstream) == 0 && holder == "":
 		j.addFinding(Note, "kube-scheduler", "", "no pod and no Lease of it is to be seen")
 	case len(upstream) == 0:
 		j.addFinding(Note, "kube-scheduler", "on a managed control plane Berth runs beside it: "+
-			"docs/how-to/managed-clusters.md", "its Lease is held by %s, and no pod of it is to be seen", holder)
+			"docs/tasks/managed-clusters.md", "its Lease is held by %s, and no pod of it is to be seen", holder)
 	default:
 		j.addFinding(OK, "kube-scheduler", "", "runs as %s", joinPlaces(upstream))
 	}

@@ -98,7 +98,7 @@ func (j *judge) checkVersion() {
 	switch minor := MinorOf(j.Version); {
 	// Unreleased builds and distributions use other version schemes.
 	case minor < 0:
-		j.addFinding(Warning, "version", "compare it with the table in docs/install.md",
+		j.addFinding(Warning, "version", "compare it with the table in docs/tasks/install.md",
 			"the API server's version %q says no minor", j.Version)
 	case minor < oldestMinor:
 		j.addFinding(Problem, "version", fmt.Sprintf("upgrade to v1.%d or later first", oldestMinor),

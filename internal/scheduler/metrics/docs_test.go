@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write docs/reference/metrics.md anew")
 
 const preface = `# Metrics
 
-All metrics of Berth's components, at ` + "`/metrics`" + ` (see [the scheduler](../scheduler.md#endpoints) for where that is). This page is made from the
+All metrics of Berth's components, at ` + "`/metrics`" + ` (see [the scheduler](../tasks/scheduler.md#endpoints) for where that is). This page is made from the
 code: ` + "`go test ./internal/scheduler/metrics -update`" + ` writes it, and a test fails when it is out of date.
 
 Where kube-scheduler or kube-controller-manager v1.37 has a metric of the same meaning, the name, the labels, the buckets and the stability are

@@ -12,5 +12,5 @@
 // PostBind. The objects are kept only while such plugins exist ([Store]).
 //
 // The order of calls, the effect of each status and the messages match kube-scheduler's framework
-// runtime. docs/plugins.md lists the supported and unsupported parts of a Handle.
+// runtime. docs/tasks/plugins.md lists the supported and unsupported parts of a Handle.
 package outoftree

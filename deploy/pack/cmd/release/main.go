@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Release builds the files of a release: see docs/release.md and `make release`.
+// Release builds the files of a release: see docs/contribute/release.md and `make release`.
 package main
 
 import (
