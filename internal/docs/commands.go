@@ -70,11 +70,13 @@ func (p *Page) Spans() (all []Command) {
 // readiness.
 var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/tasks/install.md", "kubectl label namespace", needsHelm},
-	{"docs/concepts/eviction.md", "berth replay DIR --pod shop/web-0", "TestReplayOfTheControllersJournals prints it, of a journal that it writes"},
+	{"docs/tasks/journals.md", "berth replay DIR --pod shop/web-0", "TestReplayOfTheControllersJournals prints it, of a journal that it writes"},
 	{"README.md", "make up", "all live tests start what it starts"},
 	{"README.md", "make test", "the tests cannot be a part of themselves"},
 	{"docs/tasks/rebalance.md", "berth rebalance", "the README has it in a script"},
-	{"docs/tasks/rebalance.md", "berth drain", "test/e2e_explain drains a node that it has filled"},
+	{"docs/tasks/drain.md", "berth drain", drains},
+	{"docs/tasks/drain-without-downtime.md", "berth drain", drains},
+	{"docs/tasks/roll-nodes.md", "berth drain", drains},
 	{"docs/tasks/install.md", "helm install", needsHelm},
 	{"docs/tasks/replace-kube-scheduler.md", "helm install", needsHelm},
 	{"docs/tasks/shadow.md", "kubectl -n berth-system port-forward",
@@ -103,10 +105,10 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/tasks/agent.md", "kubectl config view", needsRoot + ", and a cluster of kubeadm"},
 	{"docs/tasks/agent.md", "kubectl --kubeconfig bootstrap.conf", needsRoot + ", and a cluster of kubeadm"},
 	{"docs/tasks/agent.md", "berth agent --bootstrap-kubeconfig", needsRoot + ": test/e2e_node joins a cluster"},
-	{"docs/concepts/admission.md", "cd test && go test ./e2e_admission", measures},
+	{"docs/evidence/performance.md", "cd test && go test ./e2e_admission", measures},
 	{"docs/tasks/ui.md", "cd test && go test ./e2e_ui", measures},
 	{"docs/evidence/live-benchmark.md", "make bench-live", measures},
-	{"docs/concepts/eviction.md", "cd test && go test ./e2e_eviction", longer},
+	{"docs/evidence/evictions.md", "cd test && go test ./e2e_eviction", longer},
 	{"docs/tasks/plugins.md", "cd test && go test ./pluginparity", longer},
 	{"docs/tasks/what-if.md", "cd test && go test ./e2e_explain", longer},
 	{"docs/contribute/maintainers.md", "cd test && go test ./versions", "whole API servers are compiled"},
@@ -123,6 +125,7 @@ const (
 		"the chart with the helm command"
 	needsKubeadm = "a control plane node of kubeadm's: TestFilesOfKubeadm does it to a copy of the files"
 	needsRoot    = "root and containerd"
+	drains       = "test/e2e_explain drains a node that it has filled"
 	measures     = "minutes, and alone on the machine"
 	longer       = "minutes: make test has it with less"
 )

@@ -16,15 +16,25 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 )
 
-// TestTheThreatModelNamesTestsThatThereAre: every claim of the tables names a test, in the package
-// whose folder stands before it, and it is there.
-func TestTheThreatModelNamesTestsThatThereAre(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "concepts", "threat-model.md"))
-	if err != nil {
-		t.Fatal(err)
+// TestClaimsNameExistingTests verifies that every claim in the tables about attacks names an
+// existing test, after the folder of its package.
+func TestClaimsNameExistingTests(t *testing.T) {
+	found := 0
+	for _, page := range pages(t) {
+		if strings.HasPrefix(page.Path, "docs/evidence/attacks-") {
+			found += checkClaims(t, page)
+		}
 	}
-	lines, claims := 0, false
-	for n, line := range strings.Split(string(text), "\n") {
+	if found < 100 {
+		t.Errorf("only %d claims were found", found)
+	}
+}
+
+// checkClaims returns the number of claims on the page.
+func checkClaims(t *testing.T, page *Page) (lines int) {
+	t.Helper()
+	claims := false
+	for n, line := range page.Lines {
 		cells := strings.Split(strings.Trim(line, "|"), " | ")
 		if !strings.HasPrefix(line, "| ") {
 			claims = false
@@ -35,7 +45,7 @@ func TestTheThreatModelNamesTestsThatThereAre(t *testing.T) {
 			continue
 		}
 		if len(cells) != 2 {
-			t.Errorf("docs/concepts/threat-model.md:%d: has %d cells", n+1, len(cells))
+			t.Errorf("%s:%d: has %d cells", page.Path, n+1, len(cells))
 			continue
 		}
 		lines++
@@ -45,21 +55,19 @@ func TestTheThreatModelNamesTestsThatThereAre(t *testing.T) {
 			case !strings.HasPrefix(name, "Test"):
 				folder = name
 				if _, err := os.Stat(filepath.Join(root, name)); err != nil {
-					t.Errorf("docs/concepts/threat-model.md:%d: there is no %s", n+1, name)
+					t.Errorf("%s:%d: there is no %s", page.Path, n+1, name)
 				}
 			case !hasTest(t, folder, name):
-				t.Errorf("docs/concepts/threat-model.md:%d: there is no %s in %q", n+1, name, folder)
+				t.Errorf("%s:%d: there is no %s in %q", page.Path, n+1, name, folder)
 			default:
 				named++
 			}
 		}
 		if named == 0 {
-			t.Errorf("docs/concepts/threat-model.md:%d: names no test: %.60s", n+1, cells[0])
+			t.Errorf("%s:%d: names no test: %.60s", page.Path, n+1, cells[0])
 		}
 	}
-	if lines < 60 {
-		t.Errorf("only %d lines were found", lines)
-	}
+	return lines
 }
 
 func hasTest(t *testing.T, folder, name string) bool {

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/webhook"
 )
 
-// TestFailures verifies the statements of docs/concepts/admission.md about a failing webhook, on an upstream
+// TestFailures verifies the statements of docs/tasks/webhook.md about a failing webhook, on an upstream
 // API server.
 func TestFailures(t *testing.T) {
 	t.Parallel()

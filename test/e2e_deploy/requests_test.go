@@ -27,7 +27,7 @@ import (
 // TestEvictionRequests verifies, on an API server with the gate, that the controller responds to
 // EvictionRequests with exactly the permissions of its manifests: several requesters, withdrawal,
 // SIGKILL in the middle, and another responder. Drains and moves use them, with the permissions
-// named in docs/tasks/rebalance.md; without a responder, pods are evicted directly.
+// named in docs/tasks/drain.md; without a responder, pods are evicted directly.
 func TestEvictionRequests(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, "--feature-gates=EvictionRequestAPI=true", "--runtime-config=lifecycle.k8s.io/v1alpha1=true")
@@ -259,7 +259,7 @@ func (r *requests) refusedNothing(what string, seen *recorder) {
 }
 
 // drains returns a user with the permissions of berth-view and those named for drains in
-// docs/tasks/rebalance.md.
+// docs/tasks/drain.md.
 func (r *requests) drains(name string) (seen *recorder, kubeconfigPath string) {
 	r.Helper()
 	r.apply(fmt.Sprintf(`

@@ -48,7 +48,7 @@ func (j *judge) checkRequests() {
 			"%s has not looked at %d of %s for a minute", ours+theirs, waiting, answer.Count(j.Requests.All, "EvictionRequest"))
 
 	case j.ServesRequests && ours+theirs == "":
-		j.addFinding(Note, "eviction requests", "docs/concepts/eviction.md has how to answer them",
+		j.addFinding(Note, "eviction requests", "docs/concepts/eviction-requests.md has how to answer them",
 			"the API server serves EvictionRequests, and no pod that answers them is to be seen")
 	case j.ServesRequests:
 		j.addFinding(OK, "eviction requests", "", "%s answers them", ours+theirs)
