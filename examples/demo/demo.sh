@@ -53,4 +53,4 @@ say "And why does the pod that lost its place wait?"
 kubectl get pods -l app=filler --field-selector status.phase=Pending \
   -o 'jsonpath={range .items[*]}{.status.conditions[?(@.type=="PodScheduled")].message}{"\n"}{end}'
 
-say "That was Berth. The cluster goes now."
+say "The tour is over, and the cluster stops now."
