@@ -12,8 +12,8 @@ import (
 )
 
 // TestEveryAdviceIsFollowed verifies that each kind of change suggested by `berth explain` is in
-// the table of docs/tasks/explain.md, and has a row in the live tables of test/e2e_explain, which carry
-// it out as printed.
+// the table of docs/tasks/explain.md, and has a row in the live tables of test/e2e_explain, which
+// carry it out as printed.
 func TestEveryAdviceIsFollowed(t *testing.T) {
 	table := source(t, "../../test/e2e_explain/advice_test.go") + source(t, "../../test/e2e_explain/advice_groups_test.go")
 	followed := map[string]bool{}

@@ -63,8 +63,8 @@ func figuresOf(text string) (all [][2]string) {
 	return all
 }
 
-// distinctive reports whether a figure on two pages can hardly be a coincidence: it has three digits
-// or more, and does not end with two zeros.
+// distinctive reports whether a figure on two pages can hardly be a coincidence: it has three
+// digits or more, and does not end with two zeros.
 func distinctive(f [2]string) bool {
 	digits := strings.NewReplacer(",", "", ".", "").Replace(f[0])
 	return len(digits) >= 3 && !strings.HasSuffix(digits, "00") && f[1] != "%" && f[1] != "s"
@@ -109,8 +109,9 @@ func figureProblems(all []*Page) (problems []string) {
 	return problems
 }
 
-// TestAFigureIsQuotedFromOnePage verifies that a measurement has one source: other pages that repeat
-// it link to that page, and repeat it exactly. Pages generated from code have no measurements.
+// TestAFigureIsQuotedFromOnePage verifies that a measurement has one source: other pages that
+// repeat it link to that page, and repeat it exactly. Pages generated from code have no
+// measurements.
 func TestAFigureIsQuotedFromOnePage(t *testing.T) {
 	all := slices.DeleteFunc(pages(t), func(p *Page) bool {
 		return slices.Contains([]string{"flags.md", "metrics.md", "configuration.md"}, path.Base(p.Path))

@@ -23,8 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/webhook"
 )
 
-// TestFailures verifies the statements of docs/tasks/webhook.md about a failing webhook, on an upstream
-// API server.
+// TestFailures verifies the statements of docs/tasks/webhook.md about a failing webhook, on an
+// upstream API server.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

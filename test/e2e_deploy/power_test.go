@@ -30,7 +30,8 @@ func deedOf(what, verb, group, resource string) deed {
 	return deed{what, authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: sub}}
 }
 
-// deeds escalate from one token to more, or to other users' data. docs/concepts/threat-model.md lists them.
+// deeds escalate from one token to more, or to other users' data. docs/concepts/threat-model.md
+// lists them.
 var deeds = []deed{
 	deedOf("read secrets", "get", "", "secrets"),
 	deedOf("list secrets", "list", "", "secrets"),

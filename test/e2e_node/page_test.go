@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestAgentPage runs the block of docs/tasks/agent.md as written, in a folder imitating the tree after
-// `make build`.
+// TestAgentPage runs the block of docs/tasks/agent.md as written, in a folder imitating the tree
+// after `make build`.
 func TestAgentPage(t *testing.T) {
 	t.Parallel()
 	mustRunContainers(t)

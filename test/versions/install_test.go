@@ -25,9 +25,9 @@ type parts struct {
 
 const manifests = "../../deploy/kustomize"
 
-// install installs Berth according to docs/tasks/install.md, replacing kube-scheduler, with components of
-// the kustomization, and runs the parts with the tokens of their ServiceAccounts: the manifests'
-// pods are simulated.
+// install installs Berth according to docs/tasks/install.md, replacing kube-scheduler, with
+// components of the kustomization, and runs the parts with the tokens of their ServiceAccounts: the
+// manifests' pods are simulated.
 func (c *cluster) install(components ...string) {
 	c.Helper()
 	folder := c.path("mine")
