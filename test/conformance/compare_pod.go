@@ -19,11 +19,11 @@ import (
 
 // Kinds of differences on purpose, by their headings in docs/reference/differences.md.
 const (
-	notFound      = "message not found"
-	nominatedAnew = "nominated pods judged anew"
-	victimsAnew   = "victims judged anew"
+	notFound      = "The message about a missing object"
+	nominatedAnew = "Nominated pods are evaluated again"
+	victimsAnew   = "Victims are evaluated again"
 
-	allocatedAtOnce = "devices allocated at once"
+	allocatedAtOnce = "Devices are allocated immediately"
 )
 
 // comparePod compares all plugins together on one pod: verdicts, scores, the message or the choice,
